@@ -1,16 +1,15 @@
-"""Opens trees of Hive directories by their root: a `committer.LakeTable` without a catalog.
+"""Opens a tree of Hive directories by its root, as a `committer.LakeTable` without a catalog.
 
-The log of a tree decides what is committed, by put-if-absent; a commit file tells it to everybody
-else (docs/spec/hive.md). Whoever loads a tree to export into it writes the commit files that a run
-before it owed, after comparing the data files with what was written, and removes those of exports
-that were replaced. The data files of these stay for `grace`, and then are in nobody's way.
+The log of the tree decides what is committed, by put-if-absent; a commit file publishes an entry
+to other readers (docs/spec/hive.md).
 
-The data files and commit files of a tree of Hive directories, read and compared.
-
-What a commit file says is what was written: a data file that is gone, or has other bytes, is an
-error that names it, and so is a commit file of another export.
-
-How a tree of Hive directories is named: by its whole location, so that it has one name.
+- A run that loads a tree for an export writes the commit files that an earlier run owed, after
+  it compared size and SHA-256 of their data files. It then removes commit files of replaced
+  exports.
+- The data files of replaced exports stay for `grace`.
+- A commit file must match the tree: a missing data file, other bytes or a commit file of another
+  export is an error that names it (`TreeFiles`).
+- The name of a tree is its whole location, so it has one name (`tree_name`).
 """
 
 from __future__ import annotations

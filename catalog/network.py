@@ -1,14 +1,12 @@
-"""`HOST` and `HOST:PORT`, as the addresses of servers have them.
+"""Holds helpers for network addresses: host parsing, plain-text checks, masking and time-outs.
 
-Which hosts are this machine: what is said to them does not leave it.
-
-The text of an address as it may be shown, whatever it is: it may hold a password.
-
-For how long what is far is waited for.
-
-What several settings share that are variables of the environment.
-
-The first of many names, and how many more there are: for a message, which is one line.
+- `named_host` and `is_port` parse `HOST` and `HOST:PORT` of server addresses.
+- `is_this_machine` and `is_in_clear` decide whether traffic leaves this machine without TLS.
+- `without_secret` removes the password and secret options of any address, also a malformed one,
+  before a message shows it.
+- `TimeOuts` bounds connecting, reading and retries.
+- `INSECURE` and `is_true` serve settings that are environment variables.
+- `some` shortens a list of names for a message of one line.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Who this process is, and whether another one may still be alive: who owns leases and leftovers.
+"""Identifies this process and checks whether the owner of a lease or leftover may be alive.
 
-A process number alone is not enough, since numbers are used again: the start time goes with it.
-/proc says it, and `ps` where there is no /proc, as on macOS.
-
-Directories of this process for a moment: private, gone afterwards, swept when it was killed.
-
-What lies in them may be secret, or large, so that a process that could not remove its own leaves it
-to the next one on this host that makes one for the same purpose.
-
-What holds something that has to be let go: leaving its `with` closes it.
+- An owner is a host, a process number and the start time, because process numbers are reused.
+  The start time comes from /proc, or from `ps` where there is no /proc, as on macOS.
+- `job_may_be_alive` reads the owner from the name of a job. A name of another form counts as
+  alive.
+- `ScratchDirectory` is a private directory that is removed on exit. Its content may be secret or
+  large: after a crash, the next process on this host that creates one for the same purpose
+  removes it.
+- `Closing` is the base class of objects that release a resource: leaving `with` closes them.
 """
 
 from __future__ import annotations

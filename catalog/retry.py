@@ -1,9 +1,11 @@
-"""How long to wait before something is tried again, so that two who wait do not meet again.
+"""Retries requests to a storage while the storage is away, with random pauses.
 
-One request after the other to a storage, each tried again while the storage is away.
-
-No client tries anything again by itself: only here it is known for how long to go on, and that what
-was asked before may have happened.
+- `repeated` sends one request after the other, until one succeeds, is refused, or `retry_for`
+  has passed. No client retries by itself: only this function knows the time limit and allows for
+  an earlier attempt that was applied.
+- `Failed` is the caller's verdict: whether the request may succeed later, and the error to
+  raise.
+- `jitter` draws a random pause, so that two waiting processes do not collide again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Finds the tables that a name stands for: itself, or a local table of every shard of a cluster.
+"""Resolves a table name to the tables that are read: one table, or one local table of each shard.
 
-And the hosts of a cluster, for what is done on each of them.
+- `local_tables` resolves a Distributed table or a cluster.
+- `hosts_to_look_at` lists each host of a source or cluster once, for work on every host.
+- `other_replica` finds another host when the one that served a job is gone. It asks the other
+  hosts of the address, the least-behind first; `ServerSource.why_not_instead_of` decides whether
+  a host fits.
 
-Finds another replica to go on with, when the one that served a job is gone.
-
-The other hosts of the address are asked, the one that is least behind first. What it must be like
-is `ServerSource.why_not_instead_of`'s to say.
+See docs/reference/source-server.md, "Shards" and "Another replica".
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Opens a source by what stands after --source and its options.
+"""Opens a source from the text of --source and its options, and guards changes of a source.
 
-Which tables of a source are replicated under a path in ZooKeeper.
+- `open_source` accepts `chdb:DIRECTORY[?config-file=FILE]`, `https://[USER@]HOST[:PORT]` and
+  `parts:DIR?ddl=FILE`.
+- `tables_under` lists the tables of a server that are replicated under a ZooKeeper path.
+- `check_alter_allowed` and `check_pass_on` run before anything else and send nothing:
 
-Whether a source may be changed: asked before anything is done that would be in vain.
-
-A server has other users, and the command may be one of many in a script: it is changed only where
-that was allowed, whatever its grants are. An embedded ClickHouse is the user's own directory, and
-nobody else has it open, so a command that is there to change the source, as `archive` is, is
-enough; a statement that is passed on may say anything, and has to be allowed there too. Frozen
-parts are never changed.
+    server         other users depend on it: changed only with explicit permission, whatever the
+                   grants allow
+    embedded       the user's own directory: a command that changes the source, such as
+                   `archive`, suffices; a statement that is passed on needs permission, too
+    frozen parts   never changed
 """
 
 from __future__ import annotations

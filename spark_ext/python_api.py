@@ -1,15 +1,17 @@
-"""The Python door: `spark_ext.export_partition`, `spark_ext.export_partitions`, `spark_ext.sql`.
+"""The Python interface: `spark_ext.export_partition`, `export_partitions`, `sql` and statements.
 
-No jar is needed: they are the procedures that CALL runs, and the statements that the Java side
-would hand over, without it. Names, catalogs, sources and the ledger are those of the session.
+It needs no jar: it runs the procedures of CALL, and the statements that the Java side would pass
+to Python. Names, catalogs, sources and the ledger are those of the session.
 
-The functions of `spark_ext` that are statements on lake tables, made from `spark_ext.typed`.
+The functions for statements on lake tables are generated from `spark_ext.sql.typed`:
 
     spark_ext.detach_partition(spark, "lake.analytics.events", partition_id="202401")
 
-Each is the procedure of its name, without the jar: the same parameters, all but the table by name.
+Each function is the procedure of its name, with the same parameters. All parameters but the
+table are keyword arguments.
 
-`spark_ext.SessionTable`: a table of a ClickHouse that the caller has open in this process.
+`spark_ext.SessionTable` is a table of a ClickHouse session that the caller has open in this
+process. The page for users is docs/reference/python-api.md.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""Gives a Spark session the SQL of mergeberg, when it starts or while it runs.
+"""Adds the SQL of mergeberg to a Spark session, when it starts or while it runs.
 
-| who | does |
+| client | call |
 |---|---|
 | a Python program | `configure(SparkSession.builder).getOrCreate()` |
-| a notebook whose session is there | `enable(spark)` |
-| spark-sql, Thrift, Connect | `spark-sql $(python -m spark_ext)`: the same settings as arguments |
+| a notebook with a running session | `enable(spark)` |
+| spark-sql, Thrift, Connect | `spark-sql $(python -m spark_ext)`: the settings as arguments |
 
-Iceberg's own settings and jar stay the user's; only its extensions are named too, because half of
-Iceberg's SQL is missing without them.
+The user keeps Iceberg's own settings and jar. Only Iceberg's extensions are added too, because
+half of Iceberg's SQL is missing without them.
 
-A Python driver answers for the Java side: statements of its sessions reach it without a process.
-
-The callback comes back on the connection of the thread that gave the statement. The callback server
-is for the others: a Thrift server that runs inside a Python driver has threads of its own.
+`register` makes a Python driver answer the Java side, so its statements start no child process.
+Java calls back on the connection of the thread that gave the statement. Py4J's callback server
+handles all other threads: a Thrift server inside a Python driver has threads of its own.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""Contract: what is to become visible (`Commit`), and the three answers a destination may give.
+"""Defines the contract of a commit: its content (`Commit`), its outcomes, and the lake table.
 
-The protocol that uses it is `export/commit.py`. `Unknown` is the honest name for every answer but a
-success or a proof: nothing is deleted on it (protocol.md).
+`tableformat/export/commit.py` implements the protocol (docs/spec/commit-protocol.md) on top of
+it.
 
-What a commit changes in the properties of a table, whatever its destination is.
-
-The marks of its keys, the ledger's identity and the highest number of its counter, the watermark
-(docs/spec/commit-protocol.md, step 7; docs/spec/table-properties.md).
-
-Branches and tags of a lake table: which names we use, their files, and how tags change.
-
-What a commit takes out of main and what it brings there, as figures for people and programs.
+* `Sent` is the result of one request: applied for certain, or not known.
+* `CommitOutcome` is the result of a commit. `Unknown` covers every case that is neither a success
+  nor a proof; no file is deleted after it.
+* `PropertyChange` holds the changes to table properties that a commit makes, for every kind of
+  destination: the marks of its keys, the ledger's identity, the highest number of the ledger's
+  counter, and the watermark (step 7; docs/spec/table-properties.md).
+* `BranchFile`, `PrunedTag` and `TagChange` describe the branches and tags that mergeberg uses,
+  their files, and the changes to tags.
+* `Figures` and `Leaving` count the files and rows that a commit adds to main and removes from it.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ class Commit:
     """What is to become visible at once.
 
     `ledger` is the ledger's identity, `summary` goes into the snapshot's. `number`, drawn from its
-    counter for each attempt, tells an older copy of it (hole 16). `watermark` is a property and its
+    counter for each attempt, tells an older copy of it (`h-ledger-restored` in
+    docs/spec/model/README.md). `watermark` is a property and its
     value after the snapshot's id, '' to remove it. Without keys: the first snapshot, or the fence.
     `detaches`: the files that leave main are on the branch `detached` from the same moment on.
     `fetches`: the files of its keys come to that branch, and main is not touched.
@@ -187,7 +189,7 @@ class SnapshotSeen:
 
 @dataclass(frozen=True, slots=True)
 class LakeTableState:
-    """M: one loaded metadata object, everything decided in a turn comes from it (protocol.md).
+    """M: one loaded metadata object, everything decided in a turn comes from it.
 
     `snapshots` is by id; `main` is None on a table that never had a snapshot. `handle` is the
     implementation's own object for the same metadata. `tree` is the root of a tree of Hive

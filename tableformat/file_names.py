@@ -1,22 +1,21 @@
-"""The names of data files: `<key>-<transaction>-<slice>-<attempt>.parquet` (docs/spec/files.md).
+"""Builds and parses the names of data files, manifests and stop marks (docs/spec/files.md).
 
-In a tree of Hive directories the transaction comes first (N-18; docs/spec/hive.md). And of the mark
-at which the tasks of a job begin no further file.
+A data file is `<key>-<transaction>-<slice>-<attempt>.parquet`; in a Hive tree the transaction
+comes first (N-18; docs/spec/hive.md). Key and transaction identify the files of an export in
+main, even without ledger and receipts. The name is unique per attempt, so no attempt overwrites
+another's file.
 
-A name carries the key and the transaction, so that the files of an export are told from main
-itself, also when ledger and receipts are gone; it is unique for each attempt, so that no attempt
-can overwrite another one's file.
+A stop mark is a file below the receipts; when it exists, the tasks of a job start no further
+file.
 
-The names of the manifests of an attempt: they prove that it is ours, and tell when it is dead.
-
-PyIceberg puts one uuid into the names of all files of an attempt, the manifest list's too. Ours is
-made of the attempt (docs/spec/files.md), so that a process that dies before its request leaves
-nothing that nobody can judge: of RFC 9562's version 8, in its 122 bits of our own
+PyIceberg puts one UUID into the names of all manifests of an attempt. `attempt_uuid` makes it
+from the attempt, so that a file left by a crash can be judged. Version 8 (RFC 9562), 122 bits:
 
     36 sequence number | 36 number of the attempt | 26 of the ledger | 24 of a digest over these
 
-The digest also covers the table's uuid: no other writer's name passes for ours, nor a copy of the
-table's metadata for this table's. The number, drawn from the ledger's counter, makes it unique.
+The digest covers the table's UUID, too: names of other writers, or of a copy of the table's
+metadata, do not match. The attempt number, drawn from the ledger's counter, makes the name
+unique. `sequence_number_in` reads the sequence number, which tells when the attempt is dead.
 """
 
 from __future__ import annotations

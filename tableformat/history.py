@@ -3,7 +3,7 @@
 An event is a line of `exports log`, in the words of ClickHouse's system.part_log: one for each
 partition that an export was tried of, and one for each of its source parts. Nothing is decided on
 events; losing one loses a line of a log. Counters count source parts, not slices or files
-(coverage.md reading 17; RQ…Logging, RQ…Metrics).
+(RQ…Logging, RQ…Metrics).
 """
 
 from __future__ import annotations

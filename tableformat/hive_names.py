@@ -1,7 +1,7 @@
 """Directory names `name=value/name=value` that every reader takes apart in the same way.
 
 Hive, Spark, DuckDB, Polars and PyArrow decode percent signs differently for spaces and for
-characters beyond ASCII. One form is read alike by all of them (destination.md 3.2): every ASCII
+characters beyond ASCII. One form is read alike by all of them (docs/spec/hive.md): every ASCII
 character outside `[A-Za-z0-9_.-]` as %XX, everything else as it is, and a NULL as Hive's own word.
 An empty text has no directory of its own in Hive and shares that of NULL. Readers of an Iceberg
 table take values from its metadata; a tree refuses such texts (`tableformat/hive/levels.py`).

@@ -1,25 +1,24 @@
-"""Contract: the ledger, where every export of a partition is recorded.
+"""Defines the contract of the ledger, which records every export of a partition.
 
-Three things are not mixed (DESIGN 5.5):
+The ledger keeps three things separate (docs/spec/ledger.md):
 
-* the lease: bounded, saves two owners from the same work, proves nothing;
-* the row, permanent: epoch, state, what landed. It moves by compare-and-set on its `version` only;
-* the record inside the row: what the last export held; its time to live ends only the refusal.
+* the lease, bounded in time: it keeps two owners from the same work and proves nothing;
+* the row, permanent: epoch, state, landed exports. It changes only by compare-and-set on its
+  `version`;
+* the record in the row: the content of the last export. Its time to live ends only the refusal of
+  another export.
 
-A ledger stores and decides nothing; what may follow what is in `export/claim.py` and `commit.py`.
-`conformance/suites/ledger.py` checks any implementation against the one in memory.
+A ledger stores rows and decides nothing. `tableformat/export/decision.py` and
+`tableformat/export/commit.py` decide the transitions. `conformance/suites/ledger.py` compares
+each implementation with the one in memory.
 
-What the claim of a MOVE says, so that whoever finds it can finish it (decision 0013).
-
-What the claim of a statement says that REPLACE, DROP and DETACH may stop.
-
-What the ledger's row keeps of a partition that left its source after an export.
-
-The last export of a partition, as its row tells it while statements work on the same rows.
-
-A statement on the lake table (DROP, UPDATE, OPTIMIZE …) claims the row as an export does, so that
-both never change the same files at a time. What it does is no export: when the export was begun, by
-which query, how it ended and what it held stay what they were (RQ…SystemTables.Exports).
+* `MoveIntent`: the claim of a MOVE stores the destination, so that any later run can finish it
+  (decision 0013).
+* `GivesWay`: the claim of a statement that REPLACE, DROP and DETACH may stop.
+* `Archived`: the rows of the partition left their source after an export.
+* `last_export`: a statement (DROP, UPDATE, OPTIMIZE …) claims the row as an export does, so that
+  both never change the same files. It is not an export: begin, query, end and content of the last
+  export stay the same (RQ…SystemTables.Exports).
 """
 
 from __future__ import annotations
@@ -300,8 +299,8 @@ class Row:
 
     `claim` is the last one, `ttl` what its record will have. `old` holds claims of earlier
     transactions whose files may still lie there: nothing of them is deleted before this key has
-    landed (protocol.md step 1). `done` is the last export that completed, `changed` the last
-    statement on the lake table that did since, `landed` every one of both.
+    landed (docs/spec/commit-protocol.md, step 1). `done` is the last export that completed,
+    `changed` the last statement on the lake table that did since, `landed` every one of both.
     `keeper_node` is that of the source table (`export/same_table.py`), `division` how that is
     divided (`mergetree/division.py`): each None when it is not known. While it is `archived`, no
     export of the key is begun or committed (`export/archived.py`).
@@ -396,7 +395,7 @@ class Ledger(History, Protocol):
         ...
 
     def read(self, key: str) -> Row | None:
-        """Return the latest row of a key hash, never from a cache (DESIGN: read with sync)."""
+        """Return the latest row of a key hash, never from a cache (Keeper: sync, then read)."""
         ...
 
     def read_all(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:

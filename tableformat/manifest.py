@@ -1,7 +1,7 @@
 """The manifest of an export: what a ledger row says of it, as a JSON document for people and tools.
 
-Pretty-printed, the fields of export-partition-notes.md first, then ours, protected by a checksum
-(docs/spec/manifest.md; N-09 … N-15, reading 27). A ledger stores it with the row, in one change; it
+Pretty-printed, the fields that people and tools rely on first, then ours, protected by a checksum
+(docs/spec/manifest.md; N-09 … N-15). A ledger stores it with the row, in one change; it
 is made from the row and decides nothing.
 """
 

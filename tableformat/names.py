@@ -294,7 +294,7 @@ class PartitionId:
     value: str
 
     def __post_init__(self) -> None:
-        """Check the characters; an id is never re-typed from a value (types.md 5.3)."""
+        """Check the characters; an id is never re-typed from a value."""
         if not _PARTITION_ID.match(self.value):
             message = (
                 f"Cannot use {self.value!r} as a partition id: ids hold only letters, digits and "

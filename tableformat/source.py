@@ -2,7 +2,7 @@
 
 A source describes a table, freezes partitions of it in a snapshot that nothing on the source can
 change any more, and says for each frozen partition what it holds. It never hands out rows itself:
-tasks open the frozen parts (DESIGN 5.1, 5.3).
+tasks open the frozen parts (docs/reference/source-parts.md, docs/reference/source-server.md).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class FrozenPartition:
 class PartsLayout:
     """What a task needs to open frozen parts as files: the clauses of the staging table.
 
-    A wrong clause opens zero rows without an error (source.md section 3), so they are taken from
+    A wrong clause opens zero rows without an error, so they are taken from
     the staging table itself. `columns` is the text between the parentheses of CREATE TABLE. `zone`
     is the server's time zone, in which defaults and keys over a DateTime without a zone are
     computed ('' for that of the host that opens the parts). `ranges` tells that a range of a part
@@ -267,7 +267,7 @@ class Source(Protocol):
         probes: tuple[Probe, ...],
         digest: tuple[DigestColumn, ...] = (),
     ) -> SourceSnapshot:
-        """Freeze partitions: all or none of each, verified part by part (DESIGN 5.1).
+        """Freeze partitions: all or none of each, verified part by part.
 
         Args:
             table: as `describe` gave it; when the columns or keys differ by now, every partition is

@@ -1,7 +1,7 @@
 """What commits leave in the properties of a lake table (docs/spec/table-properties.md).
 
 The mark of each key, the identity of the ledger, and the highest epoch that a commit carried: by
-them a later run tells what landed (DESIGN 5.4). The protocol that sets them is `export/commit.py`.
+them a later run tells what landed. The protocol that sets them is `export/commit.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MARK: Final = re.compile(r"(\d+):([^:]+):([^:]*):(\d+)")
 class Mark:
     """The proof that an export of a key, or a statement on it, landed.
 
-    A property that is set in the same commit (DESIGN 5.4, decision 0013).
+    A property that is set in the same commit (docs/spec/commit-protocol.md; decision 0013).
     """
 
     epoch: int

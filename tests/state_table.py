@@ -1,4 +1,4 @@
-"""What DESIGN 5.5 promises, cell by cell: the words of `TABLE` stand for what `ANSWERS` says.
+"""An export key's state table, cell by cell: the words of `TABLE` stand for what `ANSWERS` says.
 
 A line is a state of the key's ledger row and what became of its last export in main; `rows` are in
 main when nothing is exported. The columns are what the source partition holds now, compared with

@@ -1,12 +1,14 @@
-"""What the ClickHouse at hand offers: the snapshot protocol follows it (source.md section 7).
+"""Probes which features a ClickHouse has, by names in its system tables, never by its version.
 
-Only names are probed, never version numbers: builds differ in what they carry.
+Builds differ in what they carry, so a version number proves nothing. The snapshot protocol and
+the readers follow the result.
 
-What one ClickHouse offers and another does not, and what is done without it.
+- `Offer` declares one optional feature: its sign (a column, function, setting or table setting),
+  its use, and the fallback without it.
+- `probe_capabilities` asks the ClickHouse at hand and returns `Capabilities`. Every choice that
+  depends on the version is a member of that class.
 
-Every choice that depends on the ClickHouse at hand is a member here. `capabilities.py` finds out
-which are there, by names in the system tables and never by version numbers. The page
-docs/reference/versions.md shows the same table.
+The table of offers is documented in docs/reference/versions.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Reads requests and writes answers, one JSON object a line, over two inherited file descriptors:
 standard output belongs to ClickHouse, which may print there. `embedded.py` is the other end. It is
 a process of its own because chdb blocks signals while a query runs, allows one data path a process
-and hangs after a fork (source.md section 3). End of input ends it, also in the middle of a query,
+and hangs after a fork. End of input ends it, also in the middle of a query,
 and where the other end, the process PID, was killed, it removes DIR.
 
     {"id": 1, "open": "<path>[?config-file=<file>]"}    -> {"id": 1, "done": true}

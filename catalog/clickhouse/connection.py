@@ -1,14 +1,12 @@
-"""What all of `catalog.clickhouse` is written against: a connection that runs SQL, and its errors.
+"""Defines `Connection`, the SQL interface of all of `catalog.clickhouse`, and its errors.
 
-Values arrive as JSON with 64-bit and wider integers unquoted: Python's integers have no limit, so
-no digit is lost and no type has to be interpreted. Decimals, NaN and infinities arrive as text,
-dates too.
-
-What to do about an error of ClickHouse whose cause lies with the server, by its number.
-
-The text of a right that is missing says which; here it becomes the statement that gives it.
-
-The list between the parentheses of a CREATE TABLE statement as ClickHouse prints it.
+- Rows arrive as JSON with integers of 64 bits and more unquoted. Python integers have no limit,
+  so no digit is lost and no type has to be interpreted. Decimals, NaN, infinities and dates
+  arrive as text. `text`, `whole`, `flag`, `texts` and `one_text` check the type of a value.
+- `advice` maps the number of a ClickHouse error that the server caused to a sentence that says
+  what to do. A missing right (error 497) becomes the GRANT statement that gives it.
+- `definitions` cuts the column list of a CREATE TABLE statement, as ClickHouse prints it, into
+  columns, indices, projections and constraints.
 """
 
 from __future__ import annotations

@@ -1,32 +1,21 @@
-"""Reads what a MergeTree table is from the system tables: columns, clauses, parts, partitions.
+"""Reads the definition, parts and partitions of a MergeTree table from the system tables.
 
-The clauses are taken from `engine_full`: `sorting_key` hides DESC and shows columns that a clone
-must not have (types.md section 4, source.md section 1).
-
-Asks a server which node its Keeper has of a replicated table (`mergetree/keeper_node.py`).
-
-Of the nodes that are made together with the path the one above the replicas is asked for: it is
-there in every version from 18.16 on, nothing that happens to the table touches it, and its siblings
-are few, of which Keeper is asked all.
-
-Which table a materialized view writes to, so that whoever names the view is told the table.
-
-It stands behind TO in the view's statement; without a TO ClickHouse made one itself, beside the
-view: `.inner_id.UUID` of a view with a UUID, else `.inner.NAME`. Those are tables as any other.
-
-Tables of ClickHouse over objects: where they are, and how ClickHouse divides them.
-
-`engine_full` has the arguments of the engine as they were given, secrets hidden. Nothing of it is
-shown: an access key is no secret there. Engines say in their own ways that rows are in directories
-`column=value`:
+- The clauses come from `engine_full`, because `sorting_key` hides DESC and shows columns that a
+  clone must not have.
+- `node_of` reads the Keeper node that identifies a replicated table
+  (`mergetree/keeper_node.py`). Of the nodes that ClickHouse creates with the path it takes the
+  parent of the replicas: every version from 18.16 on has it, no later change of the table
+  touches it, and it has few siblings.
+- `written_table` resolves a materialized view to its target: the table after TO, else
+  `.inner_id.UUID` of a view with a UUID, else `.inner.NAME`.
+- `object_table` reads location and partitioning of a table over objects. It never shows the
+  engine arguments, because an access key is not masked there. Hive partitioning is declared so:
 
     S3, GCS           partition_strategy = 'hive', by name
-    AzureBlobStorage  (connection or address, container, path, [account, key,] format, compression,
-                      'hive'), by position
-    HDFS              knows no strategy; a pattern of all Parquet files below a directory,
-                      `hdfs://host:port/dir/**/*.parquet`, and PARTITION BY
-
-Refusals of a name that no table of the MergeTree family has.
+    AzureBlobStorage  'hive' by position, after (connection or address, container, path,
+                      [account, key,] format, compression)
+    HDFS              has no strategy: a pattern `hdfs://host:port/dir/**/*.parquet` and
+                      PARTITION BY
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
-"""An embedded ClickHouse on a directory: starts, asks and ends the child process that owns it.
+"""Runs an embedded ClickHouse on a data directory, in a child process that owns the directory.
 
-Owns the directory's lock from the outside: waiting while another process has it open, never making
-a new data directory by accident, and what is said when the child dies. `child.py` is the other
-end.
+The child is `catalog/clickhouse/child.py`. This module holds the parent's end:
 
-The text that names an embedded source: `chdb:DIRECTORY[?config-file=FILE]`.
-
-A ClickHouse of our own: it is started empty, computes something, and leaves nothing behind.
-
-What it computes may be written by others than who runs it (SECURITY.md). Its configuration takes
-away what its engine can do without: it calls no host, has no dictionaries, functions of users or
-named collections, looks into no process, and has half of the machine's memory at most. It does
-read and write files, because rows come and go as files; which functions a text may call is decided
-before it comes here (`tableformat.mergetree.row_functions`).
+- `parse_source` and `render_source` read and write the address
+  `chdb:DIRECTORY[?config-file=FILE]`.
+- `EmbeddedConnection` starts the child, sends statements and ends the child. It waits while
+  another process has the directory open, it never creates a data directory by accident, and it
+  reports the death of the child as an error.
+- `OwnClickHouse` is a ClickHouse of our own that starts empty, computes something and removes
+  its directory when it closes.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""A private directory of exactly the parts of some slices, as hard links beside the originals.
+"""The directories of parts that a task opens: private hard links, as a read-only disk.
 
-Symbolic links silently give a table without rows, so there are only hard links; where those cannot
-be made (another device, no permission) the original directory is used and the part list is checked
-instead (DESIGN 5.3). Names carry job and process, so that the leftovers of the dead can be swept.
+A private directory holds exactly the parts of some slices, as hard links to the originals. Symbolic
+links give a table without rows and no error, so only hard links are used. Where they cannot be made
+(another device, no permission) the original directory is used, and the task compares the list of
+parts instead. Names carry job and process, so that the next run can sweep the directories of
+processes that ended.
 
-A directory of part folders as a disk that is only read (source.md section 3).
-
-Whether a table over the files of parts reads every file of them, as the writer wrote them.
-
-ClickHouse opens parts under settings that they were not written with, and says nothing: a column
-whose file it looks for under another name is empty or zero in every row. The names of the files in
-the part, and the number of its marks, are witnesses that do not depend on those settings.
+ClickHouse opens parts under settings that may differ from those of their writer, and reports
+nothing: a column whose file it looks for under another name is empty in every row. The names of the
+files in the part and the number of its marks show such a column without these settings.
 """
 
 from __future__ import annotations

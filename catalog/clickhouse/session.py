@@ -1,6 +1,6 @@
 """A ClickHouse that the user has open in this very process: a chdb session as a source.
 
-Its directory is locked by this process, so no child of ours can open it (source.md section 3). All
+Its directory is locked by this process, so no child of ours can open it. All
 questions are asked in a second session on the same data, which has settings and a database of its
 own: what the user set (`limit`, `final`, filters) must not hide a row from an export, and nothing
 of the user's session changes. Only what a temporary table needs is asked in the user's own.

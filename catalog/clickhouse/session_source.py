@@ -1,16 +1,16 @@
-"""Tables of an open chdb session as a source: those that everybody sees, and temporary ones.
+"""Makes tables of an open chdb session a source, temporary tables included.
 
-A temporary table is seen by its own session only, so the export reads a stand-in (`session_source.py`)
-with exactly its parts. What is said of the one is said of the other; names and block numbers of
-parts are always the temporary table's, and its identity is its UUID.
+Only its own session can name a temporary table, so an export reads a stand-in:
 
-The stand-in of a temporary table: a table of the same statement, with the same parts.
+1. The session creates a table of the same statement, visible to all sessions, in the staging
+   database.
+2. It attaches the parts of the temporary table there (hard links, `ATTACH PARTITION ALL FROM`).
+3. system.parts shows every session the temporary table's own parts, under a database and a name
+   of ClickHouse's (measured with 26.9). The stand-in is used only if it holds exactly those
+   parts.
 
-Only the session that made a temporary table can name it. So that session attaches its parts (hard
-links, `ATTACH PARTITION ALL FROM`) to a table that every session sees, in the staging database. Of
-what is attached nothing is believed: system.parts shows all sessions the temporary table's own
-parts, under a database and a name of ClickHouse's (measured with 26.9), and the stand-in is used
-only when it holds exactly those.
+Part names and block numbers are always those of the temporary table; its identity is its UUID.
+Messages about the stand-in name the temporary table.
 """
 
 from __future__ import annotations

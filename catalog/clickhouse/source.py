@@ -2,7 +2,7 @@
 
 Owns when the connection is open. It is opened by the first call that needs it and stays open until
 `close`, so that a job describes and freezes within one opening, lets go while it writes, and opens
-again to release: nobody else can open an embedded ClickHouse's directory in between (DESIGN 5.1).
+again to release: nobody else can open an embedded ClickHouse's directory in between.
 
 The least and greatest time of each partition, in the type of the table's own time column.
 
@@ -329,7 +329,7 @@ class ClickHouseSource(Closing):
         probes: tuple[Probe, ...] = (),
         digest: tuple[DigestColumn, ...] = (),
     ) -> SourceSnapshot:
-        """Freeze partitions: all or none of each, verified part by part (DESIGN 5.1).
+        """Freeze partitions: all or none of each, verified part by part.
 
         Raises:
             SourceError: the source cannot be used at all.

@@ -1,17 +1,13 @@
-"""PyIceberg's REST catalog with a time-out on every request; its own waits for ever.
+"""Provides PyIceberg REST and SQL catalogs whose requests are bounded in time.
 
-What its server sends is taken as `file_properties` has it, and no property of a table says how the
-table's files are opened.
-
-PyIceberg's catalog in a PostgreSQL, none of whose requests waits for ever; its own do.
-
-Each way to wait has a bound: reaching the server, a statement, a transaction that its client has
-left open, a server that is gone without a word, and one that is there and says nothing. What the
-configuration says of a connection itself stays as it is said. A connection that broke while nothing
-was asked is replaced; one that breaks in a request is an error, of which nobody can know whether it
-was applied.
-
-PyIceberg's catalog in a database that several processes may open for the first time at once.
+- `BoundedRestCatalog` sets a time-out on every request; PyIceberg's own catalog waits for ever.
+  It filters file properties from the server through `file_properties`; no table property changes
+  how the table's files are opened.
+- `BoundedSqlCatalog` bounds each wait for PostgreSQL: connecting, a statement, a transaction
+  that its client left open, a lost server, a silent server. Explicit connection settings in the
+  configuration win. A connection that broke while idle is replaced. A connection that breaks
+  during a request is an error, because nobody knows whether the request was applied.
+- `SharedSqlCatalog` lets several processes open a new catalog database at the same time.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Opens Iceberg catalogs and tables by name.
+"""Opens Iceberg catalogs and tables by name, over TLS unless the user allows plain connections.
 
-A catalog is configured PyIceberg's own way (~/.pyiceberg.yaml, PYICEBERG_CATALOG__... variables).
-Without configuration the catalog `lake` is SQLite plus a directory: `<warehouse>/lake.db` and the
-warehouse itself, made when the first table is.
+- A catalog is configured the way PyIceberg does (~/.pyiceberg.yaml, PYICEBERG_CATALOG__...
+  variables). Without configuration the catalog `lake` is SQLite plus a directory:
+  `<warehouse>/lake.db` and the warehouse, created with the first table.
+- A REST catalog is asked over https. For PostgreSQL, libpq would skip TLS when the server does
+  not offer it; where sslmode is not set, TLS with verification of the named server is required.
+- Connections inside this machine need no TLS.
 
-Catalogs are asked over TLS, or the user has allowed that they are not.
-
-For a REST catalog that is https. PostgreSQL's own library speaks without TLS whenever the server
-does not offer it, unless sslmode says otherwise: where nothing says it, TLS is demanded, and that
-the server is the one that is named. What does not leave this machine needs none
-(RQ…Security.Network, RQ…Security.DataEncryption).
+Requirements: RQ…Security.Network, RQ…Security.DataEncryption. See docs/reference/catalogs.md.
 """
 
 from __future__ import annotations

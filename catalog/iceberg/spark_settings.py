@@ -1,20 +1,20 @@
-"""The Iceberg catalog of a Spark session, opened for PyIceberg: configured once, used twice.
+"""Opens the Iceberg catalog of a Spark session for PyIceberg, from `spark.sql.catalog.<name>`.
 
-`spark.sql.catalog.<name>` and what stands below it become PyIceberg's properties. What becomes of
-each setting is declared in `spark_setting_table`; here is what needs more than a new name. What
-would write elsewhere, or otherwise than Spark does, is refused by the name of the setting, never
-passed over. Values may be secrets, so that no message shows one.
+- `spark_setting_table` declares the translation of each setting; this module handles the
+  settings that need more than a new name.
+- A setting that would write to another place, or in another way than Spark does, is refused by
+  its name, never ignored. Values may be secrets, so no message shows one.
+- The catalog keeps its name, because a catalog in a database stores it in every row.
+- `sqlalchemy_uri` translates a JDBC address of SQLite or PostgreSQL:
 
-The catalog has the same name on both sides: a catalog in a database keeps it in every row.
+    jdbc:sqlite:/srv/lake.db             sqlite:////srv/lake.db
+    jdbc:postgresql://db/ice?ssl=true    postgresql+psycopg2://db/ice?sslmode=verify-full
 
-Turns the address of a JDBC catalog into SQLAlchemy's: SQLite and PostgreSQL.
+User, password and options may also be set outside the address (`jdbc.user`, `jdbc.sslmode`,
+...); as in Java, the address wins. An option that libpq lacks, or has with another meaning, is
+refused.
 
-    jdbc:sqlite:/srv/lake.db                            sqlite:////srv/lake.db
-    jdbc:postgresql://db.example/iceberg?ssl=true       postgresql+psycopg2://db.example/iceberg?sslmode=verify-full
-
-User, password and options are also given beside the address (`jdbc.user`, `jdbc.sslmode`, ...); as
-in Java, what stands in the address wins. An option that PostgreSQL's own library has not, or has
-with another meaning, is refused: it may say where the tables are. Nothing here shows a value.
+See docs/reference/spark-catalogs.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
-"""An Iceberg table of a catalog: loads it, and sends what `iceberg.snapshot` staged.
+"""Loads an Iceberg table of a catalog and sends the commits that `iceberg.snapshot` staged.
 
-What an Iceberg catalog fails with, as errors of ours: what was tried, why, and what to do.
+`IcebergTable` implements `tableformat.committer.LakeTable` on any PyIceberg catalog. A commit is
+one request with its requirements. Every result but a success means that the outcome is unknown
+(docs/spec/commit-protocol.md, step 7).
+
+Errors of PyIceberg become errors of ours: what was tried, why it failed, and what to do.
 """
 
 from __future__ import annotations
@@ -233,6 +237,6 @@ class IcebergTable:
     ) -> Sent:
         try:
             self._catalog.commit_table(snapshot.table_of(state), requirements, updates)
-        except Exception as error:  # noqa: BLE001  every answer but a success is "unknown" (protocol.md step 7)
+        except Exception as error:  # noqa: BLE001  every result but a success is "unknown"
             return Sent(applied=False, error=what_failed(error))
         return Sent(applied=True)

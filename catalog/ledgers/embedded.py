@@ -1,25 +1,20 @@
-"""The ledger in one SQLite file: the default, beside a local warehouse.
+"""Keeps the ledger in one SQLite file, the default with a local warehouse.
 
-Several processes of one host may use it at once.
+Several processes of one host may use it at once. Tables (docs/spec/ledger.md):
 
-Layout (docs/spec/ledger.md): `ledger` one row with identity, format and epoch counter; `rows` one
-per key, compare-and-set on `version`; `manifests`, the document of each row; `leases`; `events`,
-bounded; `counters`. Every access is one
-IMMEDIATE transaction that asks for the format first, so that a process of another release that has
-the file open is refused too. A write is on disk when it returns, only events may come later.
-Reading never makes a ledger: one that is not there is read as an empty one, and the first write, or
-asking for its identity, makes it. Who may not write the file reads it all the same
-(`embedded.py`).
+    ledger      one row: identity, format, epoch counter
+    rows        one per key, compare-and-set on `version`
+    manifests   the document of each row
+    leases
+    events      bounded
+    counters
 
-Tells network file systems, on which SQLite's locks cannot be trusted (docs/spec/ledger.md).
-
-Reads a ledger's SQLite file as a user who may write neither it nor its directory.
-
-SQLite reads a file with a write-ahead log only where the log is there, or can be made. While
-somebody has the file open it is there, and the user reads as everybody does. Else the file alone
-has everything: it is read into memory, and once more when somebody has opened it meanwhile.
-
-The tables of a ledger in an SQLite file, and what is done to them inside a transaction.
+- Every access is one IMMEDIATE transaction that checks the format first, so a process of another
+  release is refused even if it has the file open.
+- A write is on disk when it returns; only events may follow later.
+- Reading never creates the file. A missing ledger reads as an empty one; the first write, or
+  asking for its identity, creates it.
+- `network_file_system` detects network file systems, where SQLite's locks cannot be trusted.
 """
 
 from __future__ import annotations

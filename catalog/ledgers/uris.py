@@ -23,7 +23,7 @@ def open_ledger(uri: str | None, *, local_warehouse: Path | None) -> Ledger:
     """Open a ledger.
 
     Args:
-        uri: `sqlite:PATH`, `keeper://...` (keeper_address.py), or None for the default beside a
+        uri: `sqlite:PATH`, `keeper://...` (keeper/address.py), or None for the default beside a
             local warehouse.
         local_warehouse: the warehouse's directory when it is the built-in local catalog.
 

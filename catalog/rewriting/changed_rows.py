@@ -1,15 +1,14 @@
-"""Writes data files anew with what a statement leaves of their rows.
+"""Rewrites data files with the rows that an UPDATE or DELETE statement leaves.
 
-The columns that the statement does not set go from the old file to the new one as they are: nothing
-reads them as another type. Each new file has a receipt like any file that an export wrote, before
-it can be committed.
-
-What a statement changes in data files, found out once, and what it left of their rows.
-
-Where that lies is known by location, so that another host may look at a file than the one that
-writes it anew.
-
-Which data files have bloom filters of some columns, and their rows as they are.
+- A column that the statement does not set is copied from the old file as it is; no other type is
+  read into it.
+- `ChangedFiles` implements `tableformat.operations.statement.Rewrites`. Each new file has a
+  receipt, like a file of an export, before it can be committed (docs/spec/files.md).
+- `LookedFiles` implements `tableformat.operations.rewrite.RowsOfFiles`. It determines once what
+  a statement changes in a file, and keeps the remaining rows at a location, so that one host may
+  look at a file and another one rewrite it.
+- `FilteredFiles` finds the files that have bloom filters of some columns, by their footers, and
+  keeps all rows (CLEAR INDEX).
 """
 
 from __future__ import annotations

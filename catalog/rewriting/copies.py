@@ -1,12 +1,12 @@
-"""Makes copies of data files: by the storage that has them, where it can, else by their bytes.
+"""Copies data files to other tables or other places, by the storage itself where it can.
 
-Copies data files of one lake table as files of another: the same bytes under names of their own.
+- `CopiedBytes` copies one file: the storage copies it if it can, else the bytes pass through
+  this host. The size of the copy must match.
+- `CopiedFiles` copies files of one lake table into another one, under new names.
+- `MovedFiles` copies files to other locations of the same table, as a plan names them.
 
-Each has a receipt like any file that an export wrote, before it can be committed.
-
-Copies data files of a lake table to other places of the same table, as a plan says.
-
-Each has a receipt like any file that an export wrote, before it can be committed.
+Each copy has a receipt, like a file of an export, before it can be committed
+(docs/spec/files.md).
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""Writes rows of Parquet files that another program wrote as data files of a table.
+"""Writes rows of foreign Parquet files as data files of a table, through our own Parquet writer.
 
-They go through the one Parquet writer, so that what lands has the table's field ids and statistics,
-whoever wrote the rows. Each new file has a receipt like any file that an export wrote, before it
-can be committed.
-
-Rows that another engine evaluated, and those of them that lie in one partition of a table.
-
-The engine writes all rows once, as Parquet files without field ids, wherever its processes and this
-one reach; which of them lie in the partition is told by ClickHouse, row by row. Rows are counted,
-and bytes compared, at each hand-over.
+- The writer gives every file the table's field ids and statistics. Each new file has a receipt,
+  like a file of an export, before it can be committed (docs/spec/files.md).
+- `ViewRows` takes rows that another engine evaluated, such as those of a Spark temporary view.
+  The engine writes all rows once, as Parquet files without field ids, to a location that both
+  sides reach. ClickHouse then decides for each row whether it belongs to the wanted partition.
+- Each hand-over compares the number of rows and the bytes.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Whether data files that come back to a table are as they were written.
+"""Checks whether data files that return to a table are unchanged since they were written.
 
-By size, footer and number of rows, as the table's metadata has them; and byte for byte where the
-receipts of the export that wrote them are there. Iceberg's metadata does not refer to receipts, so
-that the removal of orphans takes them away. The fast form looks at sizes alone, and opens no file.
+- `refuse_changed_files` compares size, footer and number of rows with the table's metadata, and
+  the SHA-256 with the receipts of the export where receipts exist.
+- `refuse_changed_sizes` is the fast form: it compares sizes alone and opens no file.
+- `changed_files` compares every byte with the hashes of an export's receipts. It says nothing
+  about the source; it remains when the source changed and no digest was kept.
 
-Whether data files are, byte for byte, those that an export wrote: by the hashes of its receipts.
-
-It says nothing about the source; it is what is left to say when the source went on and no digest
-was kept.
+Iceberg metadata does not refer to receipts, so a removal of orphan files deletes them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Where a file is written that comes in the place of another one, and what is told of it.
+"""Places, describes and records the files that a statement writes instead of existing ones.
 
-What is stored of the files that a statement writes, before they can be committed.
-
-The kept digest of an export whose files are copied, or written anew: its rows are the same.
+- `FilePlace` chooses the directory of a new file; `NewFile` gives it a unique name and describes
+  the written file.
+- `store_receipts` and `list_files` store the receipts and the list of a claim's files before
+  they can be committed (docs/spec/files.md).
+- `carry_digest` copies the kept digest of an export whose files are copied or rewritten, because
+  the rows are the same (docs/spec/digest.md).
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""What the properties of a catalog or a table say of a storage, and the environment beside them.
+"""Reads storage settings from catalog or table properties and from the environment.
 
-Two properties are ours, beside those that PyIceberg has for each storage:
+Two properties are ours, alongside those that PyIceberg has for each storage:
 
     mergeberg.ca-file          a PEM file with the authorities to trust, before SSL_CERT_FILE
-    mergeberg.allow-insecure   true: it may be asked over http; also MERGEBERG_ALLOW_INSECURE
+    mergeberg.allow-insecure   true: http is allowed; also MERGEBERG_ALLOW_INSECURE
 
-Functions that refuse something take the storage's name, as messages have it.
-
-Where an object is: bucket and name of a location, which is taken literally.
+`Place` splits a location, which is literal, into bucket and key. Functions that refuse something
+take the name of the storage for their messages.
 """
 
 from __future__ import annotations

@@ -1,16 +1,19 @@
-"""Checks a call against the policy of the server, where it has one.
+"""Checks a procedure call or a system table query against the access policy of a shared server.
 
     spark.mergeberg.policy   /etc/mergeberg/policy.sql
 
-The setting is the application's: what a session sets has no effect. With a policy everything is
-denied that it does not grant, everything at all where it cannot be read, and in a session that has
-changed what names mean: a right on `lake.ns.t` is one on that table of the server's configuration.
+Only the setting of the application counts; a session cannot set it or override it.
+Without a policy every user may do everything. With a policy:
+- a call needs every privilege that `needs_of` lists; the error names all that are missing (497);
+- a policy file that cannot be read denies every call;
+- a session that has changed the meaning of names is refused, because a right on `lake.ns.t` is
+  a right on that table of the server's configuration.
 
-What a call needs of privileges, with the names that stand in it; nothing is opened.
-
-Names are looked up as the statement itself does it (`spark_ext.sql.names`), so that what is checked
-is what is done. A tag or branch of a table is a name of its own (`lake.ns.t.tag_x`), and so is a
-table of ClickHouse that stands for a tree of Hive directories.
+`needs_of` derives the privileges from the call and its names; it opens no table.
+It resolves names as the statement does (`spark_ext.sql.names`), so the check and the statement
+see the same tables. A tag or branch of a table is a name of its own (`lake.ns.t.tag_x`), and so
+is a ClickHouse table that stands for a tree of Hive directories.
+The rules for users are in docs/reference/access.md.
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
-"""Archives partitions: exported, compared, and only then taken out of the source.
+"""Archives partitions: exports them, compares them, and removes them from the source.
 
-    export with verification -> what was exported before is compared now -> is it still in main?
-    -> the ledger row becomes archived -> the source holds exactly the exported parts: detached,
-    and dropped where that was asked for
+The order of steps for one partition:
+1. Export it with verification.
+2. Check that its files are whole in main.
+3. Compare it with the source, if an earlier run exported it.
+4. Set the ledger row to archived.
+5. Check that the source holds exactly the exported parts, and detach them.
+6. Drop the detached parts, if the caller asked for it.
 
-A partition for which any of this does not hold stays in the source, with the reason. Running it
-again goes on: what is exported is not exported again, and what an earlier run detached is dropped.
+A partition that fails any check stays in the source, and the outcome gives the reason.
+A second run resumes: it exports nothing twice. With drop, it drops parts that an earlier run
+detached. The page for users is docs/operating/archive.md.
 
-Lets exports replace the rows of archived partitions again, by name, for every interface.
+`unarchivable` and `unarchive_each` let exports replace the rows of archived partitions again;
+the CLI and the procedures use them.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""Gives up an export that runs elsewhere, or did not end, for every front door.
+"""Cancels exports, runs KILL QUERY, and forgets completed exports, for all interfaces.
 
-The protocol is `tableformat.export.give_up`; here it is found by name, waited for, and cleaned up
-after.
+The protocol is in `tableformat.export.give_up`. This module finds the export by name, waits for
+the proof that nothing of it can land, and removes its files.
 
-`KILL QUERY WHERE query_id = '...'`: gives up every partition that a statement is exporting.
+`cancel` gives up an export that runs in another process or was interrupted.
 
-The statement may run anywhere: it is reached through the ledger, where its claims have its name
-(RQ…QueryCancellation, reading 11). What it has exported stays; its run begins nothing else
-(`tableformat/export/job.py`).
+`KILL QUERY WHERE query_id = '...'` gives up every partition that a statement is exporting.
+The statement may run anywhere: the ledger has its claims, with its query id
+(RQ…QueryCancellation). Partitions that it has exported stay in the lake, and it starts no
+other partition (`tableformat/export/job.py`).
 
-Lets partitions be exported again before their TTL is over, by name, for every front door.
+`forget_exports` lets partitions be exported again before the TTL of their export is over.
+The page for users is docs/operating/stopping.md.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class CheckedColumn:
-    """What a column becomes: `kind` is A, B or C of types.md, '-' when it is refused."""
+    """What a column becomes: `kind` is A, B or C (docs/reference/types.md), '-' when refused."""
 
     column: str
     clickhouse: str

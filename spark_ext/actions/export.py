@@ -1,21 +1,19 @@
-"""One export through any replica: when the host that it reads is gone, another one goes on.
+"""Runs an export for every shard, moves to another replica on failure, and handles SIGTERM.
 
-Around whole runs: each does exactly what the same command would do if it were given again, at a
-host that is known to be alive. What is finished is kept, what is frozen nowhere any more is frozen
-anew under a new epoch, and partitions that have their answer are left out. A host is tried once;
-when none is left, the outcome is that of the runs so far. Only a host that is gone
-(`SourceGoneError`) brings a next run: whatever else fails would fail there as well.
+`export_from_any` repeats whole runs; each run is the same command at another host.
+Finished files stay. A partition that is frozen nowhere any more is frozen again under a new
+epoch. A partition that has an outcome is left out of the next run. Each host is tried once; when
+no host is left, the outcome is that of the runs so far. Only a lost host (`SourceGoneError`)
+starts another run, because any other failure would occur on the other hosts too.
 
-Runs a command for every table that a name stands for: one, or one of each shard.
+`each_table` runs a command for every table that a name stands for: one, or one of each shard.
+A shard that fails costs only its own partitions. The command raises the errors after all shards
+have run.
 
-Each shard is a source of its own. One that cannot be used costs its own partitions and no others,
-and the command fails with what it said, after all have had their turn.
-
-SIGTERM is a shutdown, not a cancel (coverage.md reading 13): what runs may still finish.
-
-The first one lets the files that are being written and a commit end, and begins no other; after
-the grace the command is interrupted as by Ctrl-C. A second one ends the process at once. Whatever
-happens, what is finished stays and the same command goes on.
+`Stopping` handles SIGTERM as a shutdown, not as a cancel (docs/operating/stopping.md).
+The first SIGTERM lets the files that are being written and a commit finish, and starts no other.
+After the grace time the command is interrupted as by Ctrl-C. A second SIGTERM ends the process at
+once. In all cases finished work stays, and the same command resumes.
 """
 
 from __future__ import annotations

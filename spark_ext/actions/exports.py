@@ -1,24 +1,17 @@
-"""What a ledger says about exports, for every front door: which there are, and how each stands.
+"""Lists exports, source parts and partitions, and opens existing destinations, for all interfaces.
 
-Which source parts of an export are in finished files, while it runs and when it failed, too.
-
-The ledger knows when all are; before, the receipts in the lake do (RQ…PartialProgress, RQ…
-SystemTables.Exports; coverage.md reading 17).
-
-The partitions and active parts of a source's table, for every front door.
-
-The destinations that the rows of a ledger name, each opened once and only looked at.
-
-A table is known by its uuid: one that was dropped, or made anew under the name, is not there.
-
-Opens a lake table that has to be there, for what never makes one.
-
-What a table of ClickHouse is as a destination: one over Hive directories is its tree, no other.
-
-A table of S3, GCS, AzureBlobStorage or HDFS over Hive directories (`describe.py`) resolves to
-the tree that it reads, where its structure and its partition key are those of the source; anything
-else of ClickHouse is refused. The words are the requirement's (RQ...Restrictions.SameTable,
-.DestinationSupport), the codes ClickHouse's.
+- `list_exports` reports every export in the ledger and its state.
+- `processed` and `parts_with_files` report which source parts are in finished files, also while
+  the export runs and after it failed. The ledger knows this when all files are finished; before
+  that, the receipts in the lake do (RQ…PartialProgress, RQ…SystemTables.Exports).
+- `partitions_of` and `parts_of` list the partitions and active parts of a source table.
+- `KnownDestinations` opens each destination of the ledger's rows once, and only reads it.
+  The uuid identifies a table: one that was dropped, or created again by the name, is not found.
+- `existing_table` and `open_existing` open a lake table that must exist; they create none.
+- `clickhouse_destination` resolves a ClickHouse table as a destination. A table of S3, GCS,
+  AzureBlobStorage or HDFS over Hive directories is the tree that it reads, if its structure and
+  partition key are those of the source; any other is refused. The messages are those of
+  RQ...Restrictions.SameTable and .DestinationSupport, the codes are ClickHouse's.
 """
 
 from __future__ import annotations

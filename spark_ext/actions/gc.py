@@ -1,13 +1,12 @@
-"""What dead exports left behind, in a lake table and in sources: told, or removed.
+"""Finds or removes garbage of dead exports in a lake table and in its sources, for all interfaces.
 
-For every front door; the proofs are those of `tableformat.export.gc` and `spark_ext.actions.gc`.
+`tableformat.export.gc` proves which files of a lake table or Hive tree may be removed.
+This module adds the staging tables of sources, on every host of the given addresses.
 
-What `gc` finds in the staging database of a source, and drops, on every host that it is given.
-
-Each replica has staging tables of its own, and a host that is down keeps none of the others from
-being looked at. A table goes when no export can go on with it and its run is dead; of a run on
-another host, or before this host's last start, nobody here can say whether it is: there the age
-that the user named decides.
+Each replica has its own staging tables. A host that fails does not stop the check of the others.
+A staging table may be dropped when no export can resume with it and its run is dead.
+This process cannot tell whether a run is dead if the run is on another host or began before the
+last start of this host. Then the age in `--older-than` decides (docs/operating/staging.md).
 """
 
 from __future__ import annotations

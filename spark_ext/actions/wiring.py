@@ -1,8 +1,8 @@
-"""Puts a job's ports together from what the user said: here all parts of the house meet.
+"""Builds the ports of an export job from the options of the caller, and runs the job.
 
-Runs an export for a front door: every outcome to the observer, and one exit code for all.
-
-The exit codes are documented in `spark_ext/cli/main.py`.
+`open_ports` opens source and ledger and connects them with the lake and Spark.
+`export_all` runs an export for any interface. It passes every outcome to the observer.
+`exit_code` returns one exit code for all outcomes; `spark_ext/cli/main.py` documents the codes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How commands run exports: with a Spark of their own, progress, and SIGTERM heard.
+"""Runs the exports of a CLI command, with its own Spark session, progress and SIGTERM handling.
 
-`mergeberg export --dry-run`: opens both sides for reading, and prints what would be done.
-
-Disk space on both sides of an export: what it may need, and what is free.
+`show_rehearsal` is `mergeberg export --dry-run`: it opens both sides for reading and prints what
+the export would do. `measured_space` compares the disk space that an export may need with the
+free space, on every disk of the source and at the destination.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Serves the metrics of an export over HTTP while it runs, on this host unless told otherwise.
+"""Serves the metrics of a command over HTTP while it runs, and defines `--metrics-port`.
 
-The option that serves the metrics of a command while it runs.
+The server listens on the loopback address unless the option names another host.
+The metrics are in docs/reference/metrics.md.
 """
 
 from __future__ import annotations

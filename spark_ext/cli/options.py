@@ -1,14 +1,12 @@
-"""The options that several commands share, each with its environment variable.
+"""Options, duration formats and the confirmation prompt that several CLI commands share.
 
-The options that bound how much a command writes at a time, and the type of sizes.
-
-The option of commands that export: how the directories of a tree are called.
-
-How times are shown and durations are read: the same in every command.
-
-Asks before a command does what takes rows away: on a terminal, unless `--yes` was given.
-
-The option --catalog of commands that name lake tables: no catalog is current there.
+- The options of source, cluster, ledger, catalog, mapping, Spark and output, with their
+  environment variables.
+- `limit_options` bound how much a command writes at a time.
+- `--hive-column` names the directories of a Hive tree.
+- `shown_time` and `parse_duration` format times and read durations for every command.
+- `refuse_unless_confirmed` asks on a terminal before a command removes rows; `--yes` skips it.
+- `--catalog` gives the catalog of lake tables; the command line has no current catalog.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""One statement on the command line: it is run, and told as a command tells it.
+"""Runs one statement on the command line and prints its result.
 
-The same for `mergeberg alter` and for the commands that are statements with options.
+`mergeberg alter` and the commands that are statements with options use the same code.
 
-The rows of a statement's answer, in a format of ClickHouse's, and the file that they go to.
+`INTO OUTFILE` and `FORMAT` of `mergeberg alter` (RQ...IntoOutfile, RQ...Format) format the rows
+that report the outcome of each partition; they never affect data files. ClickHouse itself formats
+these rows. An existing file is kept unless TRUNCATE or APPEND is given, as in ClickHouse.
 
-`INTO OUTFILE` and `FORMAT` of `mergeberg alter` (RQ...IntoOutfile, RQ...Format): they shape the
-rows that say what became of each partition, never the data files. ClickHouse itself formats
-them. A file that is there already is
-left alone unless TRUNCATE or APPEND says else, as ClickHouse does it.
-
-The exports of a statement, as `mergeberg alter` runs them: what they need, and when they may.
+`statement_exports` runs the exports of a statement; it starts Spark only when there are rows to
+write. A statement on the command line must wait for its exports (`check_it_waits`).
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""The demonstration's directory: what is in it, and whether it fits together.
+"""The directory of the demonstration: what it holds, and whether its parts belong together.
 
-| in it | then |
+| the directory holds | then |
 |---|---|
-| nothing, or only our note | made |
-| something, and not our note | refused: it is somebody else's |
-| `db.events` and its ledger, no lake table yet | exported: an earlier run was interrupted |
-| `db.events`, ledger, lake table with its files | exported what is missing, usually nothing |
-| only some of these | refused: says what is missing |
+| nothing, or only our note | the demo creates everything |
+| something, but not our note | it is refused: the directory is not ours |
+| `db.events` and its ledger, no lake table yet | the demo exports: a run was interrupted |
+| `db.events`, ledger, lake table with its files | the demo exports the rest, usually nothing |
+| only some of these | it is refused, with a list of what is missing |
 
-The order of making is what tells an interrupted run from a loss: note, ledger, `db.events` (which
-gets its name when it is complete), lake table.
+The demo creates note, ledger, `db.events` (named when it is complete) and lake table in
+this order. The order distinguishes an interrupted run from a loss.
 
-What the demonstration refuses, with the one command that helps.
+`DemoError` is a refusal with the one command that helps.
 """
 
 from __future__ import annotations

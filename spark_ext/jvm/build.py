@@ -1,14 +1,13 @@
-"""Makes the jar for Spark: `python -m spark_ext.jvm.build`, which does nothing when it is current.
+"""Builds the jar for Spark: `python -m spark_ext.jvm.build`; a current jar is left as it is.
 
-The bytes are the same on every machine: one compiler (`build.py`), sorted entries, one fixed
-time, nothing compressed, because compressors differ. The manifest names the digest of all that went
-in, so that a stale jar is known without compiling.
+The jar has the same bytes on every machine: one compiler, sorted entries, one fixed time, and no
+compression, because compressors differ. The manifest holds the digest of all inputs, so a stale
+jar is detected without compiling.
 
-The one Java compiler that makes the jar: pinned, so that its bytes are always the same.
-
-It is Eclipse's, which is a jar that any Java 17 or 21 runs; a JDK is not needed. It comes by Ivy,
-which PySpark has among its own jars, from where Ivy is set up to look; what came is compared with a
-digest and kept in the user's cache directory. `MERGEBERG_ECJ` names a file to take instead.
+The compiler is Eclipse's at a pinned release, a jar that runs on Java 17 or 21; no JDK is needed.
+Ivy, which is among PySpark's jars, downloads it from where Ivy is configured to look. Its digest
+is checked, and the file is kept in the user's cache directory. `MERGEBERG_ECJ` names a file to
+use instead.
 """
 
 from __future__ import annotations

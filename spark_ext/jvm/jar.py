@@ -1,9 +1,8 @@
-"""Where the jar for Spark lies, and what it was made of. The file is made by `build.py`.
+"""Locates the jar for Spark, reads the digest of its inputs, and renders its JSON resource.
 
-The resource of the Java side: every procedure and system table, as JSON that is always the same.
-
-Java takes names, parameters and columns from it, so that a statement can be read, bound and
-explained without asking Python; what they do is decided in Python only.
+`spark_ext/jvm/build.py` builds the file. The resource declares every procedure and system table
+as JSON that is always the same. Java takes names, parameters and columns from it, so Spark can
+parse, bind and explain a statement without Python. Python alone executes the statement.
 """
 
 from __future__ import annotations

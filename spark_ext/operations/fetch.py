@@ -1,17 +1,17 @@
-"""FETCH PARTITION|PART … FROM '…' on a lake table: what stands in the quotes, and what is there.
+"""FETCH PARTITION and PART on a lake table, and ATTACH and REPLACE from a temporary view.
 
-The name of another lake table, the address of Parquet files (a path, or a location in a storage),
-that of frozen parts, or a path in ZooKeeper under which a table of the session's sources is
-replicated.
+FETCH … FROM '…' accepts:
+- the name of another lake table;
+- the address of Parquet files: a path, or a location in a storage;
+- the address of frozen parts (`parts:DIR?ddl=FILE`);
+- a path in ZooKeeper under which a table of the session's sources is replicated.
 
-FETCH PARTITION|PART … FROM a table of ClickHouse: an export of it to what is detached.
+FETCH from a ClickHouse table exports to the branch `detached`. Its parts are frozen and checked
+as in an export, from part folders or from a server. The code of export tasks writes the files,
+but no Spark is started for it.
 
-Its parts are frozen and proved as by an export, from part folders (`parts:DIR?ddl=FILE`) or from a
-server, and an export's tasks write the files; no Spark is started for it.
-
-ATTACH and REPLACE PARTITION … FROM a temporary view of the caller's Spark session.
-
-Names, then structure, then the partition, and only then the view is evaluated, once.
+ATTACH and REPLACE PARTITION … FROM read a temporary view of the caller's Spark session.
+The order of checks: names, structure, partition. Only then the view is evaluated, once.
 """
 
 from __future__ import annotations

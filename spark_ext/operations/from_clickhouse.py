@@ -1,15 +1,13 @@
-"""ATTACH and REPLACE PARTITION … FROM a ClickHouse table: an export, with that effect.
+"""ATTACH and REPLACE PARTITION … FROM a ClickHouse table: runs an export with that effect.
 
-REPLACE PARTITION … FROM a ClickHouse table: exports come, all else leaves, in one snapshot.
+First it describes the tables behind FROM and checks ClickHouse's conditions between each table
+as it is now and the definition that the lake table remembers. It reports differences before it
+changes anything. A Distributed table stands for its local table on every shard. A materialized
+view stands for the table that it writes to.
 
-From several shards, too: one export runs while the one before it waits to commit, and the innermost
-commits for all. What one of them says keeps all of them back; finished files are kept.
-
-What comes from a ClickHouse table: the tables behind FROM, looked at, and their exports.
-
-The conditions are ClickHouse's, between the table as it is now and what the lake table remembers,
-and are told before anything is done. A Distributed table is its local table on every shard, a
-materialized view the table that it writes to.
+REPLACE adds the exported files and removes all other files of the partition in one snapshot.
+With several shards one export runs while the one before it waits to commit, and the innermost
+commits for all. If one shard fails, none is committed; finished files are kept.
 """
 
 from __future__ import annotations

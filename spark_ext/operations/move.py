@@ -1,6 +1,7 @@
-"""The other table of MOVE PARTITION … TO TABLE: found, compared, and opened to be changed, too.
+"""MOVE PARTITION … TO TABLE and MOVE PARTITION|PART … TO DISK|VOLUME on a lake table.
 
-MOVE PARTITION|PART … TO DISK|VOLUME on a lake table: where that is, and what copies files.
+`moved_to` finds the other table, compares both tables, and opens the other one for changes.
+`moving_to_disk` finds the location of the disk or volume, and what copies the files.
 """
 
 from __future__ import annotations

@@ -1,21 +1,13 @@
-"""UPDATE, DELETE and CLEAR COLUMN on a lake table: what ClickHouse is asked, and what writes.
+"""Statements that rewrite lake files: UPDATE, DELETE, CLEAR COLUMN, CLEAR INDEX and OPTIMIZE.
 
-UPDATE, DELETE and CLEAR COLUMN in the tasks of a Spark session: looking at files, and writing.
+- UPDATE, DELETE and CLEAR COLUMN: ClickHouse computes which files change, and their new rows.
+- OPTIMIZE TABLE: groups of files are merged; ClickHouse determines the rows that stay.
+- CLEAR INDEX: files are written without the bloom filters of an index.
 
-Both are what is done without Spark, of more files at a time.
-
-OPTIMIZE TABLE on a lake table: what ClickHouse is asked about rows, and what writes files.
-
-OPTIMIZE TABLE in the tasks of a Spark session: each merges some of the groups of files.
-
-It is what is done without Spark, of more groups at a time.
-
-CLEAR INDEX on a lake table: which bloom filters an index is, and what writes files without.
-
-Files of a lake table in the tasks of a Spark session: where that is worth it, and what is sent.
-
-A task starts a ClickHouse, and the first ones of a session a Python each: few files end sooner in
-the process that has them.
+UPDATE, DELETE, CLEAR COLUMN and OPTIMIZE run in this process or in tasks of a Spark session, with
+the same code; a session handles more files, or more groups of files, at a time.
+A task starts its own ClickHouse, and the first tasks of a session start a Python each, so a few
+small files are faster in the current process (`is_worth_tasks`).
 """
 
 from __future__ import annotations

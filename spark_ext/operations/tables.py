@@ -1,16 +1,15 @@
-"""The lake tables of a statement: the one that it is about, and another one that it names.
+"""Finds and compares the lake tables of a statement, and runs the exports that it needs.
 
-Both are found here, and compared, whatever goes from one to the other.
+A statement is about one lake table and may name another. `refuse_unlike` compares the two for
+every statement that puts rows of one into the other.
 
-A lake table as it is, or as a tag, a branch or a snapshot has it, by Iceberg's own names.
+`selected_table` opens a lake table in its current state, or at a tag, branch or snapshot.
+`lake.ns.t.tag_before`, `lake.ns.t.branch_detached` and `lake.ns.t.snapshot_id_123` follow
+Iceberg's names for time travel in Spark. A table with that exact name takes precedence.
 
-`lake.ns.t.tag_before`, `lake.ns.t.branch_detached` and `lake.ns.t.snapshot_id_123` name what
-`lake.ns.t` had there; a table of that very name comes first (Iceberg: Spark queries, time travel).
-
-How exports run that a statement on a lake table asks for: ATTACH and REPLACE FROM ClickHouse.
-
-Each front door has its own Spark, its own words, and its own way of being stopped; the statement is
-`copying_from_clickhouse`.
+`SessionExports` and `StoppableExports` run the exports of ATTACH and REPLACE … FROM ClickHouse.
+Each interface has its own Spark, its own messages and its own way to stop; the statement is in
+`spark_ext.operations.from_clickhouse`.
 """
 
 from __future__ import annotations

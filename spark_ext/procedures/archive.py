@@ -92,7 +92,7 @@ def _archive(call: Call) -> Rows:
 
 
 def _check_allowed(named: SourceTable, *, drop: bool) -> None:
-    """Check that statements may change the source; of an embedded one, too (DESIGN 6).
+    """Check that the source has allow-alter; an embedded source needs it, too.
 
     Raises:
         UnsupportedError: it is frozen parts.

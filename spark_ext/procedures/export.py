@@ -1,6 +1,7 @@
-"""Procedures that export: one partition, or all that a filter keeps.
+"""The procedures `export_partition` and `export_partitions`, and the parameters that others share.
 
-The parameters that several procedures have, and a column that their answers have: said alike.
+`export_partitions` exports all partitions, or those that a filter keeps.
+The parameters and the `shard` column are declared once, so every procedure describes them alike.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""Procedures that only look: at the partitions and parts of a table.
+"""The procedures `partitions`, `parts`, `create_table_like`, `verify_partition` and `gc`.
 
-The procedure that makes the lake table of a ClickHouse table, without rows.
+| procedure | does |
+|---|---|
+| `partitions`, `parts` | list the partitions and parts of a table; they only read |
+| `create_table_like` | creates the lake table of a ClickHouse table, without rows |
+| `verify_partition` | compares an exported partition with its source |
+| `gc` | removes the garbage that dead exports left |
 
-The procedure that compares an exported partition with its source.
-
-The procedure that removes what dead exports left behind.
+The page for users is docs/reference/procedures.md.
 """
 
 from __future__ import annotations

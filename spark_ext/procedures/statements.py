@@ -1,9 +1,10 @@
-"""The procedure behind ClickHouse's statements: Java hands over a text that Spark refused.
+"""The procedure `execute_alter`, and the procedures that are statements on lake tables.
 
-EXPORT is answered here, statements on lake tables by `spark_ext.operations.operate`, and whatever
-a ClickHouse table is asked to do goes to its ClickHouse where the source allows that.
+Java passes the text of a statement that Spark refused to `execute_alter`. EXPORT is run here.
+`spark_ext.operations.operate` runs statements on lake tables. The table's own ClickHouse runs
+statements about a ClickHouse table, if the source allows that.
 
-The procedures that are statements on lake tables, made from the list of `spark_ext.typed`.
+The other procedures are generated from the list of statements in `spark_ext.sql.typed`.
 """
 
 from __future__ import annotations

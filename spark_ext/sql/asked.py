@@ -1,12 +1,12 @@
-"""What a statement with EXPORT asks for, its names resolved: one export for each command.
+"""Resolves the exports of a statement, and passes statements on to a table's own ClickHouse.
 
-The same for Spark SQL, Python and `mergeberg alter`.
+`asked_by` returns one export for each EXPORT command, with all names resolved, for Spark SQL,
+Python and `mergeberg alter` alike.
 
-Statements about a table of a ClickHouse: that ClickHouse runs them, and answers.
-
-Only where the source allows it (DESIGN 6, `allow-alter`). The text is written anew from what was
-read: names without the source in front, no INTO OUTFILE and no FORMAT, SETTINGS as they were given.
-ON CLUSTER stays, for ClickHouse (P-69).
+`run_by_clickhouse` lets ClickHouse run a statement about its own table, if the source allows it
+(`allow-alter`, docs/reference/spark-sources.md). The text is rendered again from the parsed
+statement: names have no source prefix, INTO OUTFILE and FORMAT are dropped, SETTINGS stay.
+ON CLUSTER stays for ClickHouse (P-69).
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""The Iceberg catalogs of a Spark session, opened for us by what the session says of them.
+"""Opens the catalogs and the ledger of a Spark session, and refreshes tables after commits.
 
-A catalog that PyIceberg has a configuration of is opened by that; else as Spark has it
-(`catalog.iceberg.spark_settings`); else, for `lake` only, the built-in local one. Nothing is configured
-twice.
+The configuration of a catalog, in this order:
+1. PyIceberg's own configuration, if it has the catalog.
+2. The settings of Spark (`catalog.iceberg.spark_settings`, docs/reference/spark-catalogs.md).
+3. For `lake` only, the built-in local catalog.
 
-Lets a Spark session see what was committed beside it: Spark keeps tables as it once read them.
-
-Iceberg's catalog keeps a table until it is refreshed (`cache-enabled`, spark-iceberg.md section 3),
-so whatever commits ends with this, in the session of who asked (DESIGN 6).
+Spark's Iceberg catalog caches a table until it is refreshed (`cache-enabled`). So every
+commit ends with `refresh` in the session of the caller (docs/reference/procedures.md).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A request is `{"call": name, "catalog": text or null, "arguments": {...}}`, or `
 "catalog": text}` for all rows of a system table; in both `"user"` is who gave the statement, null
 where nobody can tell (`spark_ext.access`). An answer is `{"rows": [[...], ...]}`, or
 `{"error": {"kind", "message", "code", "sqlstate"}}` for what the user can mend, with `"traceback"`
-beside them for a bug (spark.md section 1.4).
+alongside for a bug.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
-"""Exports inside a session that the user started: for CALL, ALTER TABLE and Python alike.
+"""Runs exports in the caller's Spark session, for CALL, ALTER TABLE and Python.
 
-Names, catalogs and ledger are those of the session; the job is the one that `mergeberg export`
-runs. What was not exported is an error, and says what was: a statement of a script that goes on as
-if all were well would lose rows (`told`).
+Names, catalogs and ledger are those of the session; the job is the same as in `mergeberg export`.
 
-Exports that go on when their statement has returned: `wait => false`.
+A partition that was not exported is an error, because a script that ignores it would lose rows.
+One error covers the whole statement. It lists the partitions that are not in the lake, with
+reasons, and those that are.
 
-The answer has the transaction ids, by which `mergeberg.system.replicated_partition_exports` shows
-what becomes of them. They go on in the process that answers; one that would end waits for them.
-
-What a statement says when not everything that it asked for is exported: one error about all.
-
-It says which partitions are not in the lake, why, and which are: whoever reads it must not have to
-look the rest up.
+With `wait => false` the exports continue after the statement returned. The result has the
+transaction ids; `mergeberg.system.replicated_partition_exports` shows their state. The exports
+run in the process that answers the statement. That process waits for them before it ends.
 """
 
 from __future__ import annotations

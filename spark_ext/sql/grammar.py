@@ -1,18 +1,14 @@
-"""Reads ClickHouse's statements about partitions: `parse_statement`.
+"""Parses ClickHouse's statements about partitions: `parse_statement`.
 
-ALTER TABLE, OPTIMIZE TABLE, KILL QUERY, UPDATE and DELETE FROM are read here; their commands in
-`grammar_commands`, what stands at their end in `grammar_endings`. The forms are those of
-ClickHouse's own parser, which the tests compare with; docs/reference/statements.md says where they
-differ, and why.
+It parses ALTER TABLE, OPTIMIZE TABLE, KILL QUERY, UPDATE and DELETE FROM, with the commands of
+ALTER TABLE on partitions, parts and their rows. The accepted forms are those of ClickHouse's own
+parser, and tests compare the two; docs/reference/statements.md lists the differences and reasons.
 
-Reads the commands of ALTER TABLE that are about partitions, parts and their rows.
+ALL is accepted where ClickHouse executes it, and after EXPORT. In the other commands ClickHouse
+parses ALL and refuses to run it (P-71), so it is refused here with the same message and code.
 
-ALL is read where ClickHouse executes it, and after EXPORT; in the other commands ClickHouse reads
-it and refuses to run it (P-71), so it is refused here at once, with the same words and code.
-
-Reads what may stand at the end of a statement: INTO OUTFILE, FORMAT, SETTINGS, and `;`.
-
-The orders are ClickHouse's: INTO OUTFILE first, then FORMAT and SETTINGS in either order.
+A statement ends as in ClickHouse: INTO OUTFILE first, then FORMAT and SETTINGS in either order,
+then `;`.
 """
 
 from __future__ import annotations

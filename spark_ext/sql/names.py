@@ -10,8 +10,9 @@
                      of an export one of lake and its namespace default
     hive.`uri`       a tree of Hive directories, where a destination of exports is meant
 
-Names are the same in every statement and every argument of CALL (DESIGN 6). Parts stand in
-backticks or double quotes where they have other characters than letters, digits and _.
+Names are the same in every statement and every argument of CALL; docs/reference/spark-sources.md
+lists them. Parts stand in backticks or double quotes where they have other characters than
+letters, digits and _.
 """
 
 from __future__ import annotations

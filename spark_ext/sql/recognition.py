@@ -1,8 +1,8 @@
 """Tells by the beginning of a text whether it is a statement of ClickHouse's that is answered here.
 
-No statement that Spark or Iceberg accept is taken (spark.md section 3): `DROP PARTITION (p = 1)`
-and `DROP PARTITION FIELD` are theirs, UPDATE and DELETE FROM as long as no partition is named. Only
-as much of the text is cut into tokens as it takes.
+No statement that Spark or Iceberg accept is taken (docs/reference/spark-sql.md):
+`DROP PARTITION (p = 1)` and `DROP PARTITION FIELD` are theirs, UPDATE and DELETE FROM as long as no
+partition is named. Only as much of the text is cut into tokens as it takes.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
     spark.mergeberg.source.default             ch
     spark.mergeberg.ledger                     sqlite:/var/lib/mergeberg/ledger.db
 
-A ClickHouse table is `<source>.<database>.<table>` (DESIGN 6). The default source, or the only
-one, is where a name without a source may be found, and whom the environment's MERGEBERG_SOURCE_...
-are for: they are never sent to another. A setting that nobody knows is refused, because what it was
-to say would go unheard. Those of `statement_settings` are read with the statement.
+A ClickHouse table is `<source>.<database>.<table>` (docs/reference/spark-sources.md). A name
+without a source belongs to the default source, or to the only one. The environment variables
+MERGEBERG_SOURCE_... are for this source, and are never sent to another. An unknown setting is
+refused, because it would have no effect. `statement_settings` reads the settings of a statement.
 """
 
 from __future__ import annotations

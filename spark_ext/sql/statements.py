@@ -59,7 +59,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 class DottedName:
     """A name as it stands, unquoted: `t`, `db.t`, `ch.db.t`, `lake.ns.t`, a column `n.a`.
 
-    Which table it names is decided by whoever knows the session (DESIGN 6).
+    The session decides which table it names (`spark_ext.sql.names`).
     """
 
     parts: tuple[str, ...]

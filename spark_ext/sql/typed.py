@@ -1,14 +1,12 @@
-"""What a typed statement takes: arguments that have names, read as the grammar reads their text.
+"""Defines the typed statements on lake tables: their names, arguments and parsed values.
 
-An argument is said once: `partition_id` of CALL and Python is `--partition-id` of the command line.
-What stands in it is SQL where it is SQL in the statement (a value of the key, WHERE, SET), and is
-read by the same code; a name of a table or column, a disk, a path stand as they are.
+CLI commands, procedures, Python functions and their pages are generated from this list.
+An argument is declared once: `partition_id` of CALL and Python is `--partition-id` of the CLI.
+An argument that is SQL in the statement (a key value, WHERE, SET) is SQL here, and the same code
+parses it. Names of tables and columns, disks and paths are taken literally.
 
-The typed statements on lake tables, once: what each is called, takes, and the value it makes.
-
-The value is the one that the grammar makes of the statement's text (`spark_ext.sql.statements`), so
-that what runs it, what it asks for of a policy, and what is told of it are the same. Commands,
-procedures, functions and their pages are made from this list.
+The value is the one that the parser makes of the statement's text (`spark_ext.sql.statements`).
+So a typed statement and its text run alike, need the same privileges and report the same.
 """
 
 from __future__ import annotations

@@ -1,25 +1,20 @@
-"""`mergeberg.system.replicated_partition_exports`: the exports, one row for each partition.
+"""System tables of exports: `replicated_partition_exports`, `events`, `metrics` and `part_log`.
 
-The columns of RQ…SystemTables.Exports by their names, then ours (readings 11, 17). A row says what
-the last export of a partition into a table is, or became, whatever statements on the lake table do
-with its rows; `statement`, `changed_by` and `rows_in_main` are of these. Rows stay when the TTL of
-the manifest is over, and `expired` says so.
+`mergeberg.system.replicated_partition_exports` has one row for each partition and lake table: the
+columns of RQ…SystemTables.Exports by their names, then ours. A row describes the last export.
+Statements on the lake table change only `statement`, `changed_by` and `rows_in_main`. Rows stay
+after the TTL of the manifest; `expired` marks them.
 
-`mergeberg.system.events` and `metrics`: what was counted, and what runs now.
+`events` and `metrics` have ClickHouse's names. PartsExports, PartsExportFailures and
+PartsExportDuplicated count source parts since the ledger was created. Export is the number of
+partitions that are being exported now (RQ…Logging, RQ…Metrics.Export).
 
-By ClickHouse's names: PartsExports, PartsExportFailures and PartsExportDuplicated count source
-parts since the ledger was made, Export the partitions that are being exported now (RQ…Logging,
-RQ…Metrics.Export, reading 17).
+`part_log` has one row per source part and attempt (RQ…Logging). If an export was refused or
+failed before its parts were known, one row with an empty `part_name` is about the partition.
+So sums over rows count nothing twice.
 
-`mergeberg.system.part_log`: what was tried of each source part, as ClickHouse logs merges.
-
-RQ…Logging, reading 17. A row is about one source part; where no part is known, because the export
-was refused or failed before, one row with an empty `part_name` is about the partition. So sums over
-rows count nothing twice.
-
-Times of the ledger as the system tables have them: Spark's TIMESTAMP, as ISO text in JSON.
-
-The ledger that a session's system tables tell of: the one that its exports are recorded in.
+Times are Spark TIMESTAMPs, as ISO text in JSON. The ledger is the one that records the session's
+exports. The page for users is docs/reference/system-tables.md.
 """
 
 from __future__ import annotations

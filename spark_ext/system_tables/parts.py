@@ -1,12 +1,11 @@
-"""`mergeberg.system.parts` and `detached_parts`: the data files of the lake tables (reading 35).
+"""The system tables `parts`, `detached_parts` and `partitions` of the lake tables in the ledger.
 
-`mergeberg.system.partitions`: the partitions of the lake tables that exports go to, in main.
+A part is a data file of a lake table that exports go to, with the rows it holds.
+`parts` lists main, `detached_parts` the branch `detached`. `partitions` sums up main.
 
-The parts of the lake tables that exports go to: data files, with the rows they hold.
-
-`mergeberg.system.parts` and `partitions` are made of it (reading 35). To which ClickHouse partition
-a file belongs, the ledger says: by the key in the file's name, and of a file that others wrote, by
-its neighbours in the lake partition, where all of them are of one.
+The ledger gives the ClickHouse partition of a file by the key in the file's name. A file that
+another writer wrote gets the partition of its neighbours in the same lake partition, if they all
+belong to one; otherwise it is NULL. The page for users is docs/reference/system-tables.md.
 """
 
 from __future__ import annotations

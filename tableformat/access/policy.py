@@ -1,16 +1,17 @@
-"""A policy: who has which privileges, by himself or by roles. What it does not grant is denied.
+"""Parses and renders an access policy, which grants privileges to users directly or through roles.
 
-Roles and users are apart: a user who is called like a role has nothing of it.
+The policy denies everything that it does not grant. Roles and users have separate names: a user
+with the same name as a role gets nothing from that role.
 
-A policy as text: ClickHouse's own CREATE ROLE and GRANT, one after the other.
+The text of a policy is a list of ClickHouse's CREATE ROLE and GRANT statements:
 
     CREATE ROLE analysts;
     GRANT analysts TO alice, bob;
     GRANT SELECT, INSERT ON lake.ns.t, SHOW ON ch.db.* TO analysts, `carol@example.com`;
 
-A name after TO is a role where the text creates one of that name, wherever, and else a user.
-Comments are ClickHouse's. What else ClickHouse has is refused: a policy that says more than is
-heard would be worse than none.
+A name after TO is a role if the text creates a role of that name anywhere; otherwise it is a
+user. Comments have ClickHouse's syntax. The parser refuses the rest of ClickHouse's syntax,
+because a policy must not say more than mergeberg enforces.
 """
 
 from __future__ import annotations

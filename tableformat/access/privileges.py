@@ -1,10 +1,13 @@
-"""What each statement asks for: one table, statement -> privileges, and on what.
+"""Lists the privileges that each statement and procedure requires, and the objects they apply to.
 
-EXPORT and both ATTACH are as the requirements write them (RQ…Security.RBAC, RQ…Attach…RBAC), the
-others as ClickHouse asks (getRequiredAccessForCommand, InterpreterAlterQuery.cpp). Whatever brings
-rows of another table asks for SELECT on that one, too. docs/reference/access.md shows it.
+`ASKED` is the table: statement -> privileges, each with its object. The sources of its rules:
 
-On what a privilege is: a table by its whole name, everything below a name, or everything.
+* EXPORT and both forms of ATTACH follow the requirements (RQ…Security.RBAC, RQ…Attach…RBAC);
+* other statements follow ClickHouse (getRequiredAccessForCommand, InterpreterAlterQuery.cpp);
+* a statement that brings rows of another table also requires SELECT on that table.
+
+docs/reference/access.md shows the table to users. A `Scope` is the object of a privilege: one
+table by its full name, everything below a name, or everything.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""A partition that left its source: no export takes its rows out of the lake again.
+"""Marks a partition's ledger row as archived, so that no export replaces its rows in the lake.
 
-An archived partition may get rows again, late ones or a test's. An export would take these for its
-new content, and put them in the place of all that was archived. So the row says that it is
-archived, from the moment before the source is touched. As long as it does, an export of the key is
-neither begun nor committed, whatever the options are; only `unarchive` ends that.
+An archived partition may get new rows in the source: late rows or test rows. An export would take
+them for the new content and replace all archived rows with them.
 
-Only a row of which nothing is under way can become archived: what an earlier claim has sent could
-land afterwards (docs/spec/commit-protocol.md; docs/spec/model, Archive.tla).
+* `archiving` marks the row before `archive` touches the source.
+* While the row is archived, no export of the key begins or commits, with any option.
+* Only `unarchive` removes the mark.
+* A row can become archived only if nothing is under way for it: a request of an earlier claim
+  could still land (docs/spec/ledger.md, Archived; docs/spec/model/Archive.tla).
 
-Which statement undoes what took rows out of main, as long as the snapshot before it is there.
+`undo_statement` names the statement that restores rows which a snapshot took out of main. It
+works as long as the table has the snapshot before that one.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""Step 10 of the commit protocol for data files: what a dead export left behind is removed.
+"""Removes data files and receipts of abandoned exports (docs/spec/commit-protocol.md, step 10).
 
-Only when it is proved that nothing of it can land any more (`give_up.py`), on an M loaded afterwards
-in which no snapshot refers to the file, and by whoever has the key's lease. The ledger says
-COMPLETED, KILLED or FAILED before anything goes. Data file, then receipt, then the claim on the
-row's list `old`: whoever goes on after a crash still knows what to look for. A claim of the last
-days stays there without its parts: a worker that was held up may still write a file of it, which
-then is found and known. A superseded owner, or one that does not know whether its export landed,
-never comes here.
+`Cleaning` deletes the files of one key. The rules:
 
-The end of a run: a bounded share of what is expired in its destination is cleaned up.
+* the caller holds the key's lease, and the ledger row is COMPLETED, KILLED or FAILED;
+* `tableformat/export/give_up.py` proves that no request of the export can land any more;
+* no snapshot of a metadata object M that was loaded afterwards refers to the file;
+* the order is: data file, receipt, claim on the row's list `old`. After a crash the next process
+  still finds the rest;
+* a claim of the last days stays on `old` without its parts, because a delayed worker may still
+  write a file of it;
+* an owner that is superseded, or whose outcome is unknown, never gets here.
 
-What dead exports left behind, of whatever partition, goes with the proof of protocol.md step 10
-(`give_up.py`). An export that was interrupted and not resumed for `abandoned_ttl` is first given up
-for good: FAILED, by step 9 (RQ…Cleanup). Nothing that goes wrong here changes what the run says of
-its partitions; the rest is the next run's, or `gc`'s.
-
-Which source snapshots are still of use: those of exports that were begun and can be resumed.
+`Expired` runs at the end of each run and removes a bounded share of the expired exports of the
+destination. An export that was interrupted and not resumed for `abandoned_ttl` first becomes
+FAILED (step 9; RQ…Cleanup). An error here does not change the run's outcomes; the next run or
+`gc` handles the rest. `staging_in_use` lists the source snapshots of exports that can still
+resume.
 """
 
 from __future__ import annotations

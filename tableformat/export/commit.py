@@ -1,25 +1,22 @@
-"""Step 3 of 3 of the job (plan -> write -> commit): the commit protocol, numbered as protocol.md.
+"""Runs the commit protocol for written partitions (job step 3 of 3: plan -> write -> commit).
 
-    2 load the metadata M -> 3 is it our ledger's table? -> for each key: 4 read the ledger row,
-    after M -> 5 has it landed? -> 6 what must leave main, from M -> 7 stage and send all of them
-    -> 8 settle each in the ledger
+The steps have the numbers of docs/spec/commit-protocol.md:
 
-Metadata first, then the ledger: that order is what closes the gap (model: docs/spec). Any answer
-but a success is unknown: load again and look. Nothing is deleted here but the manifests of own dead
-attempts. Claiming (step 1) is the job's; it has happened when this begins.
+    2 load the metadata M -> 3 check that the table belongs to this ledger -> for each key: 4 read
+    the ledger row, after M -> 5 check whether the export has landed -> 6 compute from M the
+    files that leave main -> 7 stage and send one request for all keys -> 8 settle each key
+    in the ledger
 
-Step 6 of the commit protocol: what must leave main for a key, computed from M in every turn.
+* M is loaded before the ledger is read; the proof depends on this order (docs/spec/model).
+* Every response except a success is unknown: the protocol loads M again and checks.
+* Step 6 is computed from M in every turn. For an export it removes the files of all exports of
+  the key, or the whole lake partition; for a statement on the lake table it removes the planned
+  files.
+* The module deletes nothing but the manifests of its own dead attempts.
+* The job claims the keys (step 1) before it calls this module.
 
-Of an export these are the files of any export of its key, or all of its lake partition; of a
-statement on the lake table what was planned.
-
-Steps 2 and 3 of the commit protocol: M is loaded, and is what the ledger may decide on.
-
-Steps 6 and 8 of the commit protocol, their writes: what landed is noted in the ledger.
-
-Commits without files and marks: a table's first snapshot, the fence, the change of its ledger.
-
-Each makes every request dead that was staged on M or an older metadata (protocol.md, fence).
+`first_snapshot`, `fence` and `send_empty` commit without files and marks: the first snapshot, the
+fence, a change of the ledger. Each of them makes every older staged request dead.
 """
 
 from __future__ import annotations
@@ -163,7 +160,9 @@ def settle_mark(ports: Ports, row: Row, state: LakeTableState, mark: Mark) -> Ro
 def note_overwritten_mark(
     ports: Ports, row: Row, state: LakeTableState, key: KeyCommit
 ) -> Row | None:
-    """Note a landed export that only its mark knows, before the mark is overwritten (hole 14).
+    """Note a landed export that only its mark knows, before the mark is overwritten.
+
+    The ledger would miss it otherwise (docs/spec/model/README.md, `h-mark-overwritten`).
 
     Returns:
         The row to go on with; None when the row has moved and everything must be looked at anew.
@@ -262,7 +261,7 @@ def send_empty(
 
 
 def first_snapshot(ports: Ports, layout_of: Callable[[LakeTableState], None]) -> LakeTableState:
-    """Give a table that has none its first, empty snapshot, without a mark (protocol.md step 0).
+    """Give a table that has none its first, empty snapshot, without a mark (step 0).
 
     An export staged without a parent would not be protected by the fence.
 

@@ -1,9 +1,11 @@
 """What is asked of a column's data: whether any value in it, however deep, breaks a limit.
 
-Which values those are is said, type by type, in `mergetree/wire_values.py` and its limits (types.md
-section 3); this file looks for them inside columns. Some of it no Arrow validation sees, and is
-asked before a slice is written (`always`): a map with a key twice, an instant with
-digits finer than microseconds. The rest fails when a file is written (strings that are not UTF-8,
+Which values those are is said, type by type, in `mergetree/wire_values.py` and its limits
+(docs/reference/types.md, class C); this file looks for them inside columns. Some of it no Arrow
+validation sees, and is asked before a slice is written (`always`): a map with a key twice, an
+instant with digits finer than microseconds.
+
+The rest fails when a file is written (strings that are not UTF-8,
 decimals with more digits than their type, numbers beyond long, instants that microseconds cannot
 count to); then the check finds the column's rows and shows one.
 """

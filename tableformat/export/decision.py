@@ -1,17 +1,15 @@
-"""Whether a partition is exported, and if not, what is said instead: the table of DESIGN 5.5, pure.
+"""Decides whether a partition is exported, and which outcome it has otherwise; performs no I/O.
 
-The caller has the lease, the ledger row, the content of the source partition, and what one loaded
-state of the table holds of the key. What is not answered here is claimed: a new epoch, by
-compare-and-set.
+The caller holds the lease and passes the ledger row, the content of the source partition, and the
+state of the key in one loaded table state. If the result is `Go`, the caller claims the key: a
+new epoch, by compare-and-set.
 
-Whether a partition is exported, by who asks: an export, or a statement that says what it does.
-
-Of a partition that is archived nothing is exported, whoever asks (`archived.py`).
-
-ATTACH and REPLACE PARTITION … FROM a ClickHouse table are exports with that effect (decision 0013).
-What is said instead of an export is `claim.answer`'s. A statement is refused by no time to live,
-and what it brings is what the source has when it is run: ATTACH never takes a row out, and REPLACE
-leaves nothing else there.
+* `answer` decides for an export; `answered` also decides for a statement that exports.
+* An archived partition is never exported, for any caller (`tableformat/export/archived.py`).
+* ATTACH and REPLACE PARTITION … FROM a ClickHouse table are exports (decision 0013). The time to
+  live of the last export never refuses them. They bring the rows that the source has when they
+  run. ATTACH never removes a row; REPLACE leaves no other row in the partition.
+* `claimed` and `settled` compute the ledger row after a claim and after an export landed.
 """
 
 from __future__ import annotations
@@ -346,7 +344,7 @@ def claimed(
 
 
 def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
-    """Return the row after an export of it was seen to have landed (protocol.md step 8).
+    """Return the row after an export of it was seen to have landed (protocol step 8).
 
     The claim of the row may be a later one, which then is left behind; its epoch stays the row's,
     so that epochs never go back. After a statement the record is still that of the last export.

@@ -1,17 +1,18 @@
-"""Step 1 of 3 of the job (plan -> write -> commit): a plan meets the lake table that is there.
+"""Matches an export's plan with the existing lake table (job step 1 of plan, write, commit).
 
-`fit` compares the two and gives a `Destination`: real ids, and all that the group job asks for.
-`plan_slices` cuts a frozen partition into files for it. Nothing here opens anything.
+`fit` compares the plan with the table and returns a `Destination` with the table's real ids and
+everything that the group job needs. `plan_slices` cuts a frozen partition into files for it.
+Neither opens anything.
 
-`--evolve-schema`: the destination gets the columns that it lacks, before anything is written.
+`evolve_schema` (`--evolve-schema`) adds missing columns before any file is written:
 
-What the table remembers of its source is noted as that is now, with them or alone.
+* the change is a commit of its own. It requires the schema and the last column id of the loaded
+  state, so it applies at most once and never over another writer's change;
+* after any response except a success, mergeberg loads the table again and checks what is missing;
+* after a crash the new columns stay, filled with NULL, and the next run has nothing to add;
+* the commit of a partition requires the schema for which its files were written.
 
-The change is a commit of its own, asked for once in a turn and never retried blindly: any answer
-but a success means to load again and look, as in `commit.py`. It requires the schema and the last
-column id that it was made from, so it applies once at most, and never on top of another writer's
-change. A crash after it leaves columns that are NULL; the next run finds nothing to add. Files are
-only written once it is there, and the commit of a partition asserts the schema they were made for.
+Source: docs/spec/commit-protocol.md, "Columns that are added".
 """
 
 from __future__ import annotations

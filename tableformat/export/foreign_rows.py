@@ -1,20 +1,23 @@
-"""Files of others where an export goes: its first files land beside them only when that was asked.
+"""Finds files of other writers in the target partition, and decides whether an export may go on.
 
-A file is ours when the ledger knows the key in its name, of whatever source, as a key of this very
-table: a copy of the table carries names of another one's keys. Files of others that a statement
-copied stay files of others, and may hold rows that an export has. Rule: coverage.md reading 16
-(ClickHouse's `export_merge_tree_part_overwrite_file_if_exists`), protocol.md step 6.
+A file is ours if its name carries a key that the ledger knows for this very table, of any source.
+A copied table carries the keys of another table. Files of other writers that a statement copied
+stay foreign, and may hold rows of an export.
 
-What leaves main when a whole lake partition is replaced (`--force --replace-partition`).
+* `refuse_foreign`: the first files of a key land alongside foreign files only if the user allows
+  it (RQ…Settings.OverwriteFile; ClickHouse's `export_merge_tree_part_overwrite_file_if_exists`).
+* `WholePartitions` (`--force --replace-partition`): everything in the lake partition leaves main,
+  including files that other engines compacted and foreign rows. It is allowed only if
+  - the spec is one to one with the source's partitions
+    (`tableformat/iceberg/partition_proof.py`),
+  - no file belongs to another partition as well, and
+  - no other key of this ledger has rows there.
 
-Everything that main holds there: files of the key, files that other engines made of them, and rows
-of others. It is allowed only where nothing else can be lost with it: the spec is one to one with
-the source's partitions (`iceberg/one_to_one.py`), no file lies in another partition as well, and
-no other key of this ledger has rows there. Those of another key are in files of its name, or, where
-other engines rewrote them, nobody knows where: then its receipts tell in which lake partition they
-were (DESIGN 5.5; protocol.md step 6; RQ…ForceExport, RQ…Shards).
+Files of another key are found by name; if other engines rewrote them, its receipts show its lake
+partition.
 
-Computed from M and the ledger read after it, in every turn.
+The check uses M and the ledger rows read after it, in every turn (docs/spec/commit-protocol.md,
+step 6; RQ…ForceExport, RQ…Shards).
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ __all__ = [
 ]
 
 BESIDE_OTHERS: Final = "Cannot export into this lake partition: "
-"""How the refusal begins: rows are there already, which is counted as a duplicate (reading 16)."""
+"""How the refusal begins: rows are there already, which is counted as a duplicate."""
 _SHOWN: Final = 3
 
 

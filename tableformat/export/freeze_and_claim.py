@@ -1,15 +1,15 @@
-"""A partition on its way through the job: to be exported (`Work`), then ours (`Claimed`).
+"""Freezes the partitions of a group at the source and claims their ledger rows (protocol step 1).
 
-The source snapshot of a group: what a dead run froze is found again, the rest frozen afresh.
+A partition goes through two states: `Work` (to be exported) and `Claimed` (owned by this run).
 
-A snapshot is given back at the end, except what an export that did not end may go on with: as long
-as its parts are frozen, nothing that happens to the source makes its finished files useless.
+* `Freezing` reuses the source snapshot of an interrupted run and freezes the other partitions.
+* The snapshot is released at the end, except for exports that did not finish: while their parts
+  are frozen, a change of the source does not invalidate their finished files.
+* `Claiming` resumes the transaction of an interrupted export if its files would be the same: the
+  same parts, read and cut in the same way (`recipe_of`). Then it keeps the finished files.
+  Otherwise the claim gets a new transaction.
 
-Step 1 of the commit protocol: a frozen partition is claimed, anew or where the last run ended.
-
-The claim goes on with the transaction of an interrupted one when its files would be the same: the
-same parts, read and cut in the same way (`recipe_of`). Then finished files need not be written
-again.
+Source: docs/spec/commit-protocol.md, step 1.
 """
 
 from __future__ import annotations

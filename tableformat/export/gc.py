@@ -1,20 +1,17 @@
-"""What `gc` finds in one table, and removes: what dead exports left behind, with the proof of each.
+"""Finds and removes garbage of abandoned exports in one table (`gc`), with a proof for each file.
 
-The proofs are those of `give_up.py`; age only filters. A thing that nothing is proved of is told as
-kept, with the reason. Files that no export of this ledger wrote are not judged, and those that
-others named are not even looked at: they may be another engine's, and in use.
+`tableformat/export/give_up.py` gives the proofs; the age of a file is only a filter. Garbage
+without a proof is reported as kept, with the reason (`Thing`).
 
-A begun file goes when nobody holds the key's lease: no file that anybody relies on has that name,
-and a writer that is still there can only fail. A receipt without its file says nothing.
+* `Sweeping` handles the files of keys. Files of exports that the ledger does not know are not
+  judged; files with other names may belong to another engine and are not read. A partly written
+  file may go if nobody holds the key's lease. A receipt without its data file is garbage.
+* `MetadataSweeping` handles manifests, manifest lists and lists of commits. The name of our
+  manifest carries the sequence number of its attempt (`tableformat/file_names.py`). It also
+  handles the metadata file that a catalog without a server leaves when it loses a race. A list of
+  commits is judged together with all exports on it.
 
-What `gc` finds beside the files of keys: manifests and lists of commits, with the proofs.
-
-A manifest, or manifest list, of ours tells by its name which sequence number its attempt wanted;
-names of other writers are not looked at. So does the metadata file that a catalog without a server
-leaves when it loses the race to be the table's: it holds a snapshot of ours that the table passed.
-Lists are judged with all exports on them (`give_up.py`).
-
-What `gc` tells of: something that may be in nobody's use.
+Source: docs/spec/commit-protocol.md, step 10.
 """
 
 from __future__ import annotations

@@ -1,49 +1,25 @@
-"""Step 9 of the commit protocol: an export is given up for good, and nothing of it lands later.
+"""Gives up an export for good (protocol step 9), and proves which exports can never land.
 
-Kill is a claim of its own: from then on whoever worked on the key is superseded. What was sent
-before may still be applied, so that KILLED or FAILED is written only when the sequence number has
-passed every such request; an empty commit, the fence, brings that about where nobody else does
-(holes 9 and 10). The actions of the model: Claim, Load, Look, Stage "fence", Fail.
+`kill` makes a claim of its own, which supersedes the owner. It writes KILLED or FAILED only when
+the table's sequence number has passed every request sent before; otherwise it commits the fence,
+an empty commit. Model actions: Claim, Load, Look, Stage "fence", Fail (docs/spec/model).
 
-Which exports of a key can never land any more, so that their files may go: pure.
+`verdict` proves, without I/O, that data files can go (step 10); it never uses an age:
 
-Protocol.md step 10 allows to delete data files when every request that would make them visible is
-dead in M and no snapshot of M refers to them. This file proves the first; it never looks at an age.
+* KILLED or FAILED: its transaction and those on `old` are dead, also after a new claim.
+* An export of epoch E landed with sequence number s: requests of older epochs have a number of at
+  most s, so they are dead in each M with seq(M) >= s. So is a transaction whose last epoch is
+  below E.
+* Files of the landed transaction that did not land are dead. They are known if the snapshots
+  refer to as many of its files as landed, or if its snapshot expired. In a Hive tree a replaced
+  export is dead once its files are no longer kept for readers.
+* A manifest is dead when seq(M) has reached the sequence number in its name.
+* A list of commits stays for each export that a snapshot refers to, and for each key's last
+  landed export: a rebuilt ledger needs them (`list_verdict`).
 
-* KILLED or FAILED is written only when all requests of that epoch and of older ones are dead
-  (step 9), and such a row is never gone on with: its own transaction and those on `old` are dead.
-  They stay dead when the key is claimed anew, and their claims on `old` say so.
-* An export of epoch E that landed in a snapshot of sequence number s was staged on a metadata that
-  was loaded after the claim of E. Whatever an older epoch sent was staged on the metadata before
-  that claim, and so has a number of s at most: dead in every M with seq(M) >= s. A transaction
-  whose last claim has an older epoch than E is dead with it.
-* Requests of the landed transaction itself were staged before its mark was seen, with a number of
-  s at most: files of it that did not land never will. They are told from those that did because
-  the snapshots refer to as many files of it as landed. Where its snapshot was expired, what no
-  other snapshot refers to is gone for good: a new one is made of those that there are. In a tree
-  of Hive directories an export that a later one replaced is gone for good, too, once its files are
-  kept for readers no more.
-* A manifest is dead when seq(M) has reached the sequence number that its name tells
-  (`file_names.py`), whoever staged it.
-
-Of the lists of commits a rebuilt ledger needs those of exports that a snapshot refers to, and for
-each key the one of the last that landed: without it nobody would know that there was one, and rows
-that others rewrote since would be exported again.
-
-Everything else is kept, and why is said.
-
-Where an export stands, in one word for people: what `exports list` and `exports show` say.
-
-The row's state alone does not tell: RUNNING is every export that was claimed and neither landed nor
-was given up, and every statement on the lake table that works on its rows. Whether somebody works
-on it, the lease and its owner tell; why nobody does, the last error. FAILED of a RUNNING row is the
-everyday failure: the next run goes on with what is finished (coverage.md reading 9;
-RQ…PartialProgress).
-
-`exports forget`: a completed export no longer refuses another one. Nothing else is forgotten.
-
-Epoch, fingerprint and landed snapshots stay, and with them what prevents rows from being exported
-twice (DESIGN 5.5; coverage.md reading 30, N-23, P-10, P-11).
+`standing` is the state in `exports list` and `exports show`: it combines the row's state, the
+lease and the last error (RQ…PartialProgress). `forget` (`exports forget`) ends only the refusal
+of another export; epoch, fingerprint and landed snapshots stay (N-23, P-10, P-11).
 """
 
 from __future__ import annotations

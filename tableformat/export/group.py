@@ -1,30 +1,21 @@
-"""The job for one group of partitions: freeze, claim, write, commit.
+"""Exports one group of partitions: lease, freeze, claim, write, commit, clean up.
 
-One bad partition never fails the others.
+A failure of one partition never fails the others. The order guarantees exactly-once export:
 
-The order is what keeps the promise (DESIGN 5.4): lease -> what landed is settled -> answered or
-frozen -> claimed -> written and counted -> committed -> released. Whatever ends it early, leases
-are given back, the ledger row says RUNNING with its last error, and what is frozen and finished
-stays for the next run to go on with.
+    lease -> settle what landed -> report an outcome or freeze -> claim -> write and count
+    -> commit -> release
 
-The end of a partition's export: what its earlier attempts left behind is removed (step 10).
+If the group ends early, the job releases the leases and stores the last error on the RUNNING row.
+Frozen parts and finished files stay, so that the next run resumes.
 
-Only after it has landed and was settled, and under its lease. An export that was never begun before
-has nothing to remove, and asks for nothing; what is more than a bounded share is left to `gc`.
-
-What an interrupted replacement had frozen is let go once the source is what main holds again.
-
-Nothing of it can be exported any more but by freezing the same parts anew, whose finished files are
-then found by their receipts. Without this the frozen parts would stay on the source's disks until
-somebody cancels the export, or it expires.
-
-Tables of one name that are exported for the first time at once: only one of them goes on.
-
-They have keys, and leases, of their own, so that nothing else lets them meet. Each looks for the
-others before anything is frozen, and once more when it has claimed: of two claims at least the one
-that was written last is followed by a look that shows both, and whoever sees the other going on
-gives up. Where both see both, the older transaction waits for the other to give up, for a bounded
-time; without that wait neither might go on.
+* `Tidying` removes the files of earlier attempts (step 10 of docs/spec/commit-protocol.md), under
+  the lease, after the export landed and was settled. It removes a bounded share; `gc` does the
+  rest. A key without an earlier export is skipped.
+* `Abandoning` releases the frozen parts of an interrupted replacement when main already holds the
+  content of the source again; its finished files can still be found by their receipts.
+* `MeetingNamesakes` handles the first exports of tables with the same name at the same time: each
+  looks for the others before the freeze and again after its claim, and only one continues. If
+  both see each other, the older transaction waits for a bounded time for the other to give up.
 """
 
 from __future__ import annotations

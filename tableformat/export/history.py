@@ -6,7 +6,7 @@ a bounded history what was exported.
 
 What a partition's parts are, and what was written of them, the ledger row of its key tells. Noting
 proves nothing and decides nothing: a ledger that cannot keep it never fails an export that is in
-main (tableformat/history.py; RQ…Logging, RQ…Metrics; reading 17).
+main (tableformat/history.py; RQ…Logging, RQ…Metrics).
 """
 
 from __future__ import annotations

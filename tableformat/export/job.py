@@ -1,18 +1,17 @@
-"""The job: exports partitions of one table to one destination. Then read group.py and commit.py.
+"""Exports partitions of one source table to one destination; `export` is the entry point.
 
-    describe -> look at the table -> plan -> select partitions -> create the table, or let its
-    schema grow -> groups of at most 100
+    describe the source -> look at the table -> plan -> select partitions -> create the table, or
+    evolve its schema -> export groups of at most 100 partitions
 
-Everything that can be refused from the source's description and what the destination remembers is
-refused before the destination is touched, everything that the destination can refuse before a
-partition is (DESIGN 5.4, 6).
+Two rules decide the order of refusals. Errors that the source's description or the destination's
+properties show are raised before the destination changes. Errors that the destination shows are
+raised before a partition is touched. `tableformat/export/group.py` exports each group;
+`tableformat/export/commit.py` commits it.
 
-A statement that is killed begins nothing else (RQ…QueryCancellation, reading 11).
-
-Whoever kills it gives up every partition that it has claimed, and says so on their rows. What it
-would claim later, only its own run can leave: it looks at the rows of what was killed.
-
-Makes the lake table of a ClickHouse table as an export would, and puts no rows into it.
+* `KilledQuery` handles a statement that KILL QUERY stopped (RQ…QueryCancellation). The killer
+  gives up every partition that the statement has claimed and notes that on their rows. The killed
+  run reads these rows and claims no further partition.
+* `create_table` creates the lake table of a ClickHouse table as an export would, without rows.
 """
 
 from __future__ import annotations

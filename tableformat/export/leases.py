@@ -1,6 +1,6 @@
 """Keeps the leases of the keys that a job works on: taken, renewed by one thread, given back.
 
-A lease saves work and proves nothing (DESIGN 5.5): when one is lost, the commit protocol sorts out
+A lease saves work and proves nothing: when one is lost, the commit protocol sorts out
 what that means. The same thread looks once a second whether somebody has claimed a key that the job
 works on, so that a cancelled export stops soon; that, too, only saves work. So nothing is tried
 again while the ledger is away, and leaving waits for one request at most; who is interrupted waits

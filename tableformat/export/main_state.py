@@ -1,15 +1,14 @@
-"""What of a key's exports main holds, from main itself: whole, gone, moved away from, or changed.
+"""Determines what main holds of a key's exports: all, nothing, rolled back, or changed by others.
 
-Every answer to a user ("unchanged", "already exported") and everything that a replacement removes
-is decided here, anew in each turn (protocol.md steps 6 and 11, DESIGN 5.5). The files of an export
-are recognised by their names. Where others rewrote or deleted some of them, only the history of
-main can tell where the rows are.
+The outcomes "unchanged" and "already exported", and the files that a replacement removes, depend
+on this state. It is computed from main in every turn (docs/spec/commit-protocol.md, steps 6 and
+11). File names identify the files of an export. If other writers rewrote or deleted some of them,
+only the history of main shows where the rows are.
 
-What a mark proves, and what of it the ledger does not know yet: pure (protocol.md, steps 5, 8).
-
-Rows and files of a landed export are never taken from main, where somebody may have deleted some
-since: then the ledger would call the rest complete. They were noted on the claim before its first
-request.
+The module also reads marks without I/O (steps 5 and 8): which export a mark proves, and whether
+the ledger knows it yet. The rows and files of a landed export come from its claim, which noted
+them before the first request. They never come from main: another writer may have deleted some of
+them since, and the ledger would call the rest complete.
 """
 
 from __future__ import annotations

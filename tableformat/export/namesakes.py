@@ -1,27 +1,22 @@
-"""Other tables whose rows of a source partition the lake table may hold already: refused.
+"""Refuses to export a table whose rows the lake table may already hold under another identity.
 
-A table that was restored, copied to another server or made anew has another identity than before,
-and its partitions are other keys: nothing else would keep its rows from being added to those that
-were exported under its name (DESIGN 5.1). So the first export of a partition is refused while main
-may hold rows of the same partition of a namesake. Only the user can tell whether it is the same
-table, which goes on under the identity that it had, or one of other rows. Shards of one cluster are
-namesakes on purpose, as many as there are.
+A table that was restored, copied to another server or created again has a new identity, so its
+partitions have new keys. No other check would prevent duplicate rows.
 
-A table of another name is refused in the same way where it has a part that was exported from the
-other: it was renamed, attached or copied under its name, or the part was. A table that only its
-name tells apart (of a database of the engine Ordinary, or of an old server) is another one when it
-is renamed, and a merge leaves no part of it as it was exported: such a one is refused, too, while
-the table that was exported is not there under its name any more, or its parts are merged ones of
-what was exported.
+* `Namesakes.refusal`: the first export of a partition is refused while main may hold rows of the
+  same partition of a table with the same name. The user decides: the same table (`--same-as`, see
+  `known_as`), or one with other rows. Shards of one cluster may share a name.
+* It also refuses a table with another name that has a part which was exported from the first
+  table: the table was renamed, attached or copied, or the part was. A table that only its name
+  identifies (the engine Ordinary, an old server) gets a new identity when it is renamed, and
+  merges replace its exported parts. It is refused while no table of the exported name exists in
+  the source, or while its parts are merged from the exported parts.
+* `SameTable`: a replicated table is known by its Keeper path. Two ensembles can have the same
+  path, and a new table can have the path of a dropped one. So the Keeper node below the path is
+  compared: another node refuses the export, and the user decides. The node is a guard, not an
+  identity: a restored ensemble has new nodes for the same table.
 
-Whether a source table is the one that a key was exported from: its node in Keeper is compared.
-
-A replicated table is known by its Keeper path, because replicas agree on it. So do tables that have
-nothing else in common: those of two data centres with an ensemble each, and one that was dropped
-and made anew. Taken for one table, the rows of the one are never exported, or take the place of the
-other's. The node below the path tells them apart, but is no identity: an ensemble that was restored
-has other nodes for the same table, and its rows would be exported twice. So it is a guard: another
-node refuses, and the user decides (docs/spec/ledger.md, nodes of Keeper).
+Source: docs/spec/ledger.md, "Nodes of Keeper", "Tables of one name", "Tables of other names".
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What became of one partition: the status words of command line and JSON output (DESIGN 6).
+"""Defines the outcome of one partition, its status word and the exit codes of commands.
 
-With what a command ends, by name, and which of several ends is told (docs/reference/errors.md).
-
-0, which has no name here, is done, or nothing to do.
+`Status` is the word that the command line and the JSON output print for a partition. The exit
+codes (`DIFFERS`, `REFUSED`, `FAILED` …) are those of docs/reference/errors.md; 0 has no name here
+and means done, or nothing to do. `worst` selects the exit code if a command has several.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
-"""Step 1 of 3 of the job (plan -> write -> commit): what the lake table must be.
+"""Plans the lake table of a source table (job step 1 of 3: plan -> write -> commit).
 
-`plan_table` decides it from the source and the user's words alone; `destination.py` meets it with
-the table that is really there. Nothing here opens anything.
+`plan_table` computes the plan from the source's description and the user's options alone, and
+opens nothing. `tableformat/export/destination.py` matches the plan with the existing table.
 
-The directories of a tree whose names the user gave: columns that only the tree has.
+`tree_key` adds the columns of a Hive tree whose directories the user names:
 
-Such a column is in no file. A tree's schema has it, optional, behind the columns of the files, and
-its partition spec divides by it as by any other; its value in a partition is the one that
-ClickHouse keeps of that member of the key (`_partition_value`), not computed again: a key over a
-DateTime without a zone may come to something else by now.
+* no data file contains such a column. The tree's schema has it, optional, after the file's
+  columns;
+* the partition spec uses it like any other column;
+* its value in a partition is the one that ClickHouse stores for that member of the key. It is not
+  computed again: a key over a DateTime without a time zone may give another value now.
+
+Source: docs/spec/hive.md.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Main decides. An export whose listed files are in main, all of them and without 
 completed. A key of which main holds nothing, and of which no ancestor of main ever did, was never
 exported. Everything else may be in files that others wrote: its row says that it landed and does
 not say where, so that no export of the key can double rows before somebody has looked. The empty
-commit also kills every request that owners with the lost ledger have under way (protocol.md,
-fence).
+commit also kills every request that owners with the lost ledger have under way
+(docs/spec/commit-protocol.md, the fence).
 """
 
 from __future__ import annotations

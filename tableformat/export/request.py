@@ -1,13 +1,13 @@
-"""Which partitions an export is about: one by id, one by expression, or all that a filter keeps.
+"""Selects the partitions of an export and limits the work of all exports of one application.
 
-How much an application writes at a time: so many slices, so many bytes per second.
+`select` selects one partition by id, one by expression, or all that a filter keeps.
 
-ClickHouse has both as settings of a server, `background_move_pool_size` and
-`max_exports_bandwidth_for_server`; here they are an application's, the process that exports (DESIGN
-10). Its exports share one `Allotment`: each takes a share before its tasks begin and gives it back
-when they have ended. A share says how many slices are written at a time, and how many bytes per
-second each of them may read, and may write: the rate divided by their number, so that together they
-never exceed it, on however many hosts they run.
+ClickHouse has the limits as server settings, `background_move_pool_size` and
+`max_exports_bandwidth_for_server`. Here they apply to one application, the process that exports
+(docs/reference/statements.md). All its exports share one `Allotment`: each takes a share before
+its tasks start and returns it after they end. A share says how many slices are written at the
+same time and how many bytes per second each slice may read and write. The rate is divided by the
+number of slices, so the total never exceeds the limit, on any number of hosts.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def select(
         table: the source table.
         source: where its partitions are listed.
         was_exported: whether the ledger has a landed export of an id; such an id is known even when
-            its source partition was dropped since (coverage.md, reading 1).
+            its source partition was dropped since (RQ…Restrictions.SourcePartition).
         none: hears why it is about no partition at all, with what there is.
 
     Raises:

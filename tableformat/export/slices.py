@@ -1,25 +1,17 @@
-"""Step 1 of 3 of the job (plan -> write -> commit), its values: slices, tasks, the write plan.
+"""Cuts frozen partitions into slices (one data file each) and tasks, and reuses finished files.
 
-A slice is the rows of exactly one data file: whole parts, or a `_part_offset` range of a large
-part. It belongs to one key and one Iceberg partition. Small slices share a task (DESIGN 5.2).
+Part of job step 1 of 3 (plan -> write -> commit). The planning performs no I/O.
 
-Cuts a frozen partition into slices, and slices into tasks (DESIGN 5.2). Pure: it opens nothing.
-
-A slice becomes one file: whole small parts in a bin, or a `_part_offset` range of a large part. A
-bin stays in one place, because its parts are linked into one directory or read by one query, and
-has a bounded number of parts, because merging them in key order holds blocks of every column of
-every part.
-
-What of an earlier attempt can be taken over: finished files, by their receipts (DESIGN 5.5).
-
-A file is taken over only when it holds exactly the rows of a slice of today's plan, written as
-today's plan would write it, and is still there with the size that its receipt names. Anything else
-is written again under a name of its own.
-
-How far an export is that runs elsewhere, by the receipts of its finished files.
-
-A source part is processed when all of its rows are in finished files, whole or in slices
-(coverage.md reading 17; RQ…SystemTables.Exports).
+* A slice holds the rows of exactly one data file: whole parts, or a `_part_offset` range of one
+  large part. A slice belongs to one key and one Iceberg partition. Small slices share a task.
+* Small parts of one slice stay in one place, because one directory or one query reads them. Their
+  number is bounded: a merge in key order keeps blocks of every column of every part in memory.
+* A finished file is reused only if it holds exactly the rows of a slice of the new plan, was
+  written with the same recipe, and still exists with the size in its receipt. Other files are
+  written again under new names.
+* `processed_parts` reports the progress of an export that runs in another process, from the
+  receipts of its finished files. A source part is processed if finished files hold all of its
+  rows (RQ…SystemTables.Exports).
 """
 
 from __future__ import annotations
@@ -115,7 +107,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class DataCheck:
-    """A condition on the data that Iceberg needs and ClickHouse does not hold (types.md, class C).
+    """A condition on the data that Iceberg needs (docs/reference/types.md, class C).
 
     `bad_sql` is true for an offending row, over columns qualified by `SOURCE_ALIAS`; `sample_sql`
     shows one. `always` asks for the check before a slice is written; the others only explain a
@@ -163,7 +155,7 @@ class WritePlan:
 
 T = TypeVar("T")
 
-# Reading memory of one part in a merge, measured with 20 columns (notes/performance.md, Added).
+# Reading memory of one part in a merge, measured with 20 columns.
 _PART_MEMORY: Final = 2_300_000
 _PART_MEMORY_COLUMNS: Final = 20
 _MERGE_MEMORY: Final = 64 * _PART_MEMORY

@@ -1,16 +1,18 @@
-"""The watermark: up to which partition everything is exported and unchanged (N-40, reading 32).
+"""Computes the watermark of a source table and writes it with each commit of exports (N-40).
 
-For queries that read what is old from the lake and what is new from ClickHouse: the order is that
-of ClickHouse's partition ids, and the watermark never lies inside a partition. It is true of the
-moment in which the source was listed; `watermark.py` puts it into commits.
+The watermark is the greatest partition id, in ClickHouse's order of ids, up to which every
+partition is exported and unchanged. Queries read older rows from the lake and newer rows from
+ClickHouse. The watermark never falls inside a partition. It is true for the moment when the
+source was listed.
 
-Puts the watermark of a source table into the commits of one run (N-40, reading 32).
+* `SettingWatermark` sets it as a table property, in the request that adds the rows.
+* It is computed in each turn from the metadata M of that turn, from main and from the keys that
+  the request makes visible. It records when the source was listed.
+* A rollback of main does not change a table property, so the value names the snapshot for which
+  it holds.
+* If another table with the same identity has exports, there is no watermark.
 
-It is a property of the lake table, set in the same request as the rows, and computed in each turn
-from the metadata M of that turn: what main holds there, and the keys that the request makes
-visible. Of the source it knows what was listed when the run began, and says when that was. A table
-property does not go back when main is moved: it names the snapshot for which it holds. Where
-another table of the same identity has exports, no partition is the last of both: there is none.
+Source: docs/spec/commit-protocol.md, "The watermark".
 """
 
 from __future__ import annotations

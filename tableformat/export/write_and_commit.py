@@ -1,26 +1,17 @@
-"""Lets the files of claimed partitions be written, and hands the partitions over to be committed.
+"""Writes the files of claimed partitions, commits complete partitions, and handles takeovers.
 
-A partition is complete when each of its slices has a receipt. While others are still being written,
-complete ones are handed over every so often, so that hours of work do not become visible only at
-their end; which those are, the stored receipts say, as they do for a run that goes on with another.
-
-From finished files to an answer: files checked, noted in the ledger, committed, verified.
-
-All partitions of a call become visible in one snapshot; what stops one of them lets the others go
-on.
-
-A run whose partitions are taken over from it: it stops writing, and says by whom.
-
-All partitions of a group are written by one job, which is stopped only when none of them is ours
-any more. What is decided here is when to stop and what to say; that nothing of a partition that was
-taken over becomes visible, the commit protocol sees to (step 4).
-
-The end of an export that can never land: FAILED for good, and its files go (step 9).
-
-That is after a certain conflict: the table is not any more what the files were written for, and
-every request is dead. Whatever else ends an export leaves it resumable (coverage.md reading 9).
-
-What became of a partition, put into an outcome for the user and an error for the ledger row.
+* `FileWriting`: a partition is complete if each of its slices has a stored receipt. During a long
+  job it hands complete partitions to the commit at intervals, so their rows become visible early.
+  A run that resumes another one reads the same receipts.
+* `Committing` checks the files, notes them in the ledger, commits and verifies. All partitions of
+  a call become visible in one snapshot. A failure of one partition does not stop the others.
+* `Cancelled` detects that another owner has taken partitions over. One Spark job writes a whole
+  group; it stops only if no partition of the group is ours any more. The commit protocol prevents
+  the commit of a partition that was taken over (step 4 of docs/spec/commit-protocol.md).
+* `FinalFailure` writes FAILED and removes the files (step 9): after a certain conflict the table
+  is not the one for which the files were written, and every request is dead. Every other failure
+  leaves the export resumable (RQ…PartialProgress).
+* `Telling` produces the outcome for the user and the error for the ledger row.
 """
 
 from __future__ import annotations

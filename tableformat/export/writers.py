@@ -1,13 +1,18 @@
-"""A writer around any other that keeps to the limits of the application (`limits`).
+"""Wraps a slice writer with the application's limits (`Limited`) and with retries (`Retrying`).
 
-A slice whose failure may pass is written again, so many times each, with growing pauses.
+`Limited` keeps the slices and bytes per second within `Limits` (tableformat/export/request.py).
 
-A writer around any other. What may pass is what the outside did: a source, a disk or a store that
-could not be used, a worker that was lost. A value that has no place in the lake table, or a bug,
-stays what it is, and so does what a store refuses for good, and an outage that was waited for.
-Spark's own retries do not help: a task answers with its failure, and a local Spark gives up with
-the first worker that dies (RQ…RetryMechanism, RQ…Settings.MaxRetries; ClickHouse's
-`export_merge_tree_partition_max_retries`).
+`Retrying` writes a failed slice again, a limited number of times, with growing pauses:
+
+* it retries temporary failures only: a source, disk or store that was not usable, a lost worker;
+* it does not retry a value that the lake table cannot hold, a bug, a permanent refusal by the
+  store, or an outage for which the writer already waited.
+
+Spark's task retries do not cover this: a task returns its failure as a result, and local Spark
+gives up after the first lost worker.
+
+Source: RQ…RetryMechanism, RQ…Settings.MaxRetries, ClickHouse's
+`export_merge_tree_partition_max_retries`.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
-"""JSON documents of a tree: pretty-printed, with a format and a checksum of everything else.
+"""Reads and writes the JSON documents of a Hive tree (docs/spec/hive.md).
 
-The form of its three documents: the tree's identity, the log's entries, and commit files
-(docs/spec/hive.md).
+All documents of a tree are pretty-printed JSON with a format number and a checksum over the rest.
+The log's entries use this form, too (`sealed`, `opened`).
 
-A commit file: what tells the outside that a partition is exported, and by which files.
-
-It is written whole by put-if-absent, once for each export, and never changed (docs/spec/hive.md). A
-file of the tree that no commit file names is not, or not yet, exported. One that replaces earlier
-exports of the partition names all of them: from the moment that it is there, none of them counts.
-
-What makes a directory a tree: an identity for ever, and what its files and directories hold.
-
-Written once by put-if-absent, and never changed: whoever exports other columns, or by another key,
-is refused (docs/spec/hive.md). Columns, directories and sort order are said as Iceberg's table
-metadata says them, because files are written to an Iceberg schema, whatever their destination is.
+* `CommitFile` says that a partition is exported and lists its files. It is written once per
+  export by put-if-absent and never changed. A file that no commit file names is not exported, or
+  not yet. A commit file that replaces earlier exports of the partition names all of them; from
+  the moment it exists, none of them counts.
+* `TreeIdentity` fixes the columns, directories and sort order of a tree. It is written once by
+  put-if-absent and never changed. An export with other columns or another key is refused. It
+  stores them as Iceberg's table metadata does, because every data file has an Iceberg schema.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Where things lie in a tree, and which partition keys have directories of their own.
+"""Defines the paths of a Hive tree and checks which partition keys can become directories.
 
-Everything of ours is below `_mergeberg`, whose first character keeps Hive, Spark and PyArrow out of
-it; readers that go by a pattern ask for `**/*.parquet` (docs/spec/hive.md).
+All files that mergeberg adds for itself are below `_mergeberg`. Hive, Spark and PyArrow skip a
+directory with that first character; readers with a glob use `**/*.parquet`.
 
-Directories that the user names: those of the members of a partition key that are expressions.
+A plain column of the key gets a directory with its own name. An expression such as `toYYYYMM(d)`
+has no generally accepted name. The user names it (`--hive-column month=toYYYYMM(d)`), and the
+tree stores the name: all partitions of a tree use the same directory names.
 
-A plain column has a directory of its own name; `toYYYYMM(d)` has none that anybody agrees on. The
-user says one (`--hive-column month=toYYYYMM(d)`), and the tree remembers it (docs/spec/hive.md):
-all partitions of a tree lie in directories of the same names.
+Source: docs/spec/hive.md, "Directories and data files".
 """
 
 from __future__ import annotations

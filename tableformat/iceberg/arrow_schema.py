@@ -1,20 +1,20 @@
-"""The Arrow schema of a data file, and the way from what ClickHouse hands over to it.
+"""Builds the Arrow schema of a data file and converts ClickHouse's Arrow data to it.
 
-`file_schema` is exact: field ids at every level, `string` and `list` (never their large forms,
-which typed Hive readers refuse: destination.md 3.2), `uuid` as the extension type that becomes
-Parquet's UUID, nullability as in the Iceberg schema. Names are escaped as Iceberg's own writers
-escape them in files. In a tree of Hive directories they are not: its readers know a column by the
-name in the file alone.
+`file_schema` is exact:
 
-`to_file` loses nothing: casts are safe, and what Arrow would let pass in silence (a struct whose
-names differ becomes all NULL, a NULL inside a required list element) is checked before. Whether
-strings are UTF-8 and decimals within their precision is for `validate(full=True)`, which the writer
-does.
+* field ids at every level, under Arrow's metadata key `PARQUET:field_id`;
+* `string` and `list`, never their large forms, because typed Hive readers refuse those;
+* `uuid` as the extension type that becomes Parquet's UUID;
+* nullability as in the Iceberg schema;
+* names escaped as Iceberg's writers escape them. Names in a Hive tree are not escaped: its
+  readers find a column only by the name in the file.
 
-Where a Parquet file keeps the ids of Iceberg's fields, as Arrow shows them.
+`to_file` loses no value. Its casts are safe, and it checks the cases that Arrow lets pass: a
+struct with other names (which becomes all NULL), a NULL in a required list element. The writer's
+`validate(full=True)` checks that strings are UTF-8 and decimals are within their precision.
 
-The name is Arrow's (its Parquet reader and writer, `PARQUET:field_id`). PyIceberg has it as well,
-in a module whose import takes a quarter of a second, in every process of Spark's workers.
+The module defines the metadata key itself: an import of PyIceberg for it costs each Spark worker
+a quarter of a second.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Data files that come of others: copies from another table, and those that were written anew.
+"""Makes receipts for data files made from existing files: copies, and rewritten files.
 
-A copy is the same bytes, so that what the manifests say of it, statistics and partition values,
-stays as it is. That is so where both tables have the same columns under the same field ids, and the
-same partition spec. What is written anew stays where it was, with statistics of its own.
-
-Files that go to a table whose columns have other field ids: between which tables they can.
-
-Iceberg finds the columns of a file by field id, and the ids of a table depend on the order in which
-its columns came. So a file of another table is written anew with the ids of this one; names tell
-which column is which. The names and types of all columns are the same at every level: nothing is
-converted on the way.
+* A copy has the same bytes, so its statistics and partition values stay valid. Both tables need
+  the same columns under the same field ids and the same partition spec (`different_columns`).
+* A rewritten file of the same table stays in its partition and gets its own statistics.
+* Iceberg finds columns by field id, and the ids depend on the order in which the columns were
+  added. So a file for a table with other field ids is rewritten with the ids of the destination.
+  Names match the columns. Names and types must be equal at every level; no value is converted
+  (`other_form`, `with_other_ids`).
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
-"""An existing lake table: may these columns be exported to it? Every difference is found at once.
+"""Checks whether an existing Iceberg table accepts the columns, and computes its evolved schema.
 
-Fields are matched by name, members of structs too, and keep the ids and the order of the table.
-Types must be equal, or the table's must hold every value of ours by one of Iceberg's promotions
-(int to long, float to double, decimal of more digits). A field that only the table has stays NULL
-and must be optional; a field of ours that may be NULL must be optional there. What could be closed
-says how: a conversion, `--evolve-schema` (`existing_table.py`), or the SQL that the table's owner runs;
-nothing of the table is changed here (requirements reading 7, types.md section 3).
+The check collects all differences in one message. It changes nothing.
 
-`--evolve-schema`: the schema that a table gets so that every field of ours has a place.
+* Fields are matched by name, also inside structs. They keep the table's ids and order.
+* Types must be equal, or the table's type must hold each value by an Iceberg promotion (int to
+  long, float to double, decimal of more digits).
+* A field that only the table has stays NULL, so it must be optional. A nullable field of the
+  source must be optional in the table.
+* The message names the remedy: a conversion, `--evolve-schema`, or SQL for the table's owner.
 
-Only fields are added, all of them optional, at the end of their struct and with ids that the table
-has never used; everything else of the table stays as it is (types.md, "Type evolution": files that
-are already there have no values for a new field). The key of a map keeps its members.
+`evolve` (`--evolve-schema`) adds the missing fields: all optional, at the end of their struct,
+with ids that the table never used. Existing files have no values for them. The key of a map keeps
+its members.
 
-Which conversions an export uses: what the user says, and what the lake table remembers.
+`conversions_in_force`: all files of a table use the same conversions, or one column would mix two
+meanings. The table's stored conversions apply if `--convert` is omitted; a different one is
+refused. Only `truncate` may be added later: the existing values, whole microseconds, stay the
+same.
 
-All files of a table must be converted alike, or one column holds values of two meanings. So what
-the table was made with holds when `--convert` is left out, and another word of the user is refused.
-Only `truncate` may come later, export by export: what the column holds until then, whole
-microseconds, it leaves as they are.
+Source: docs/reference/existing-tables.md, docs/reference/types.md.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def stands_in_the_way(
     """Return what has the name of a field that is to be added, '' when it is free.
 
     Taken is also what differs only in case, which Spark cannot tell apart, and what a dotted name
-    and a member of a struct would share (types.md, trap 17).
+    and a member of a struct would share (docs/reference/types.md, Names).
     """
     taken = {name.lower(): name for name in schema.column_names}
     if len(path) == 1:

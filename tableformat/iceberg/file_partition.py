@@ -1,9 +1,9 @@
-"""The partition of a data file in a table whose spec it was not written for, told by its rows.
+"""Computes the partition of a data file from its rows, under a spec the file was not written for.
 
-The one Iceberg partition that all rows of a file lie in, by the table's partition spec.
-
-For rows that no export proved it of (`partition_proof`): by PyIceberg's own transforms. All but
-buckets keep the order of their columns, so that least and greatest value tell for all others.
+`OnePartition` finds the one Iceberg partition that all rows of a file belong to. It is for rows
+that no export has proved (`tableformat/iceberg/partition_proof.py`). It applies PyIceberg's own
+transforms. Every transform except bucket keeps the order of its column, so the least and the
+greatest value are enough for it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A column may stand as another kind of value (`column_types.py`): an Enum as its label, an IPv6 as
 text. One partition per value needs values that stay apart (`identifies`), a sort order needs values
-that compare alike on both sides (`keeps_order`; types.md section 4). Both look at the ClickHouse
+that compare alike on both sides (`keeps_order`). Both look at the ClickHouse
 type together with the Iceberg type, so a conversion is judged by what it makes.
 
     ClickHouse                        Iceberg                       apart  in order

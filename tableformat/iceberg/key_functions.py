@@ -1,8 +1,8 @@
-"""Which Iceberg transform a time expression of a partition or sorting key is: the matrix.
+"""Maps time functions in a partition or sorting key to Iceberg transforms; `MATRIX` is the table.
 
-Observed on the edges of years, months, days and hours, around 1970, the years 1 to 9999, and on
-every single day of them for Date32, by comparing the partitions of ClickHouse's value with the
-Iceberg transform's (types.md 5.1; `tests/properties/partition_sweep.py` does it again):
+The matrix was observed: partitions of ClickHouse's value and of the Iceberg transform were
+compared at the edges of years, months, days and hours (around 1970, and from the year 1 to 9999),
+and for Date32 on every single day (`tests/properties/partition_sweep.py` repeats it). Its marks:
 
     =t  one to one with the transform t on all data, and in its order
     *t  one to one, but values wrap: sorted by the expression is not sorted by t
@@ -10,23 +10,17 @@ Iceberg transform's (types.md 5.1; `tests/properties/partition_sweep.py` does it
         clamps, and one partition holds several t (toDate('1950-06-15') is 2129-11-19)
     -   neither
 
-Iceberg's transforms follow UTC. An expression that follows another zone has none: a month of Tokyo
-begins nine hours before an Iceberg month. An explicit 'UTC' (`toYYYYMM(ts, 'UTC')`,
-`toYYYYMM(toTimezone(ts, 'UTC'))`) makes every zone a UTC one; functions of the instant alone follow
-none. `icebergYear` and its kin are in releases after 26.9; they are recognised by their name.
+Iceberg transforms use UTC. An expression in another zone has no transform: a month of Tokyo
+begins nine hours before an Iceberg month. An explicit 'UTC' (`toYYYYMM(ts, 'UTC')`) makes it a
+UTC expression; functions of the instant alone depend on no zone. `icebergYear` and its relatives
+come in releases after 26.9 and are recognised by name.
 
-Parts of a date in a key: `toMonth(ts)` divides only what another field has divided before.
+`calendar_part`: `toMonth(ts)` alone has no transform. With the year it has: `(toYear(ts),
+toMonth(ts))` is month(ts), and `(toDate(ts), toHour(ts))` is hour(ts). A part of a field that
+already divides finer adds nothing. `spell` gives one name to all spellings of a function
+(`dateTrunc('month', ts)`, `CAST(ts AS Date)`, `YEAR(ts)`).
 
-A month of the year alone is no Iceberg transform: it holds the months of all years. Beside the year
-it is the month: `(toYear(ts), toMonth(ts))` is month(ts), `(toDate(ts), toHour(ts))` is hour(ts). A
-part of what is divided already (`(toDate(ts), toMonday(ts))`) divides nothing more. Whether the
-parts are right on all data was observed with the matrix (`key_functions.py`).
-
-How the same function of a key is spelled: one name for all its spellings.
-
-`dateTrunc('month', ts)`, `DATE_TRUNC('MONTH', ts, 'UTC')`, `toStartOfInterval(ts, INTERVAL 1
-MONTH)`, `CAST(ts AS Date)`, `formatDateTime(ts, '%Y-%m')` and ClickHouse's own aliases (`YEAR(ts)`)
-are read here; what each is in Iceberg is `key_functions.py`.
+Source: docs/reference/partition-keys.md.
 """
 
 from __future__ import annotations
@@ -260,7 +254,7 @@ class Instant:
     """What a time function of a key is applied to: a column, under functions that keep its days.
 
     `zone` is that of the column, or an explicit one; `assumed` says that it is the server's, which
-    may have been another when a part was written (types.md, trap 1).
+    may have been another when a part was written.
     """
 
     column: str

@@ -1,19 +1,15 @@
-"""The data files of a branch as a list of parts: where each lies, what it holds, its name.
+"""Lists the data files of branches and snapshots from the manifests, without opening the files.
 
-A lake part is a data file. Its name `<partition id>_<n>_<n>_0` has the form of a ClickHouse part's,
-and stays the same for as long as the file lives (coverage.md reading 35): `n` is made of the file's
-path and of nothing else, so that no commit, detach or attach of another file gives it to a
-neighbour.
-
-The data files of snapshots, by who wrote them and where they lie, from the manifests alone.
-
-What a replacement removes, and what others have in a lake partition, is decided on it
-(`export/in_main.py`, `export/foreign.py`, `export/whole_partition.py`; protocol.md step 6).
-
-Which data files of exports, and manifests, any snapshot of a table refers to (step 10).
-
-Main alone would not do: a file that only a tag, a branch or an older snapshot refers to is read by
-time travel, and comes back with a rollback.
+* `live_files` lists the files of a branch as lake parts. A lake part is a data file with a name
+  in the form of a ClickHouse part, `<partition id>_<n>_<n>_0`. `n` is computed from the file's
+  path alone, so the name stays the same as long as the file exists: no commit, detach or attach
+  of another file changes it (P-74).
+* `MainFiles` lists files by writer and by partition. `tableformat/export/main_state.py` and
+  `tableformat/export/foreign_rows.py` use it to decide which files a replacement removes, and
+  whether other writers have files in a lake partition (step 6 of docs/spec/commit-protocol.md).
+* `References` lists the data files of exports, and the manifests, that any snapshot refers to
+  (step 10). Main alone is not enough: time travel reads files of tags, branches and older
+  snapshots, and a rollback restores them.
 """
 
 from __future__ import annotations

@@ -1,19 +1,17 @@
-"""The proof that an exported partition lies in one Iceberg partition, and the value it has there.
+"""Proves that an exported partition belongs to one Iceberg partition, and returns its value there.
 
-A partition key is not a function of the data: the zone of a DateTime may change under a table, and
-a DateTime64 wraps (types.md, traps 1 and 5). So each Iceberg transform is computed in ClickHouse
-over the rows of the partition (`Probe`), and least and greatest value must be equal. The SQL is the
-reference of types.md 5.2, compared with PyIceberg's own transforms. ClickHouse's calendar ends with
-the years 1 and 9999, where it gives later times the values of the last second: such rows have no
-value here, so that no reader looks for them in another partition.
+A partition key is not a function of the data: the zone of a DateTime column may change, and a
+DateTime64 wraps. So the export computes each Iceberg transform in ClickHouse over the rows of the
+partition (`Probe`) and requires that the least and the greatest value are equal. The SQL was
+compared with PyIceberg's transforms. ClickHouse's calendar ends with the years 1 and 9999 and
+maps later times to the last second. Such rows get no value, so that no reader looks for them in
+another partition (docs/reference/partition-keys.md).
 
-Whether a lake partition can hold rows of one source partition only, from the plan alone.
-
-That a source partition lies in one lake partition is proved on its rows (`partition_proof.py`).
-The other direction no look at one partition can show: here it is read off the partition key. Each
-expression of the key must be a field of the spec, one to one with it on all data (`=` and `*` of
-the matrix in `key_functions.py`), so that the values of a lake partition say which source
-partition a row is of. Asked before everything in a lake partition is removed (protocol.md step 6).
+`why_not_one_to_one` checks the other direction, from the plan alone: a lake partition can hold
+rows of one source partition only. Each expression of the key must be a field of the spec, one to
+one on all data (`=` and `*` in the matrix of `tableformat/iceberg/key_functions.py`). mergeberg
+requires it before it removes everything in a lake partition (step 6 of
+docs/spec/commit-protocol.md).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ transform is taken of. Of several time fields of a column only the finest divide
 is never made.
 
 A DateTime without a zone takes the server's, which may differ from the one in force when a part was
-written (types.md, trap 1), and some functions wrap. So no expression is trusted alone: every
+written, and some functions wrap. So no expression is trusted alone: every
 exported partition is proved to lie in one Iceberg partition (`partition_proof.py`), and what is
 exact from 1970 to 2105 only says so to the user.
 """

@@ -1,6 +1,6 @@
 """Which bucket or truncate a key expression over numbers, texts and ids is.
 
-The other half of the matrix of types.md 5.1, by expression, source type and what the lake keeps:
+The other half of the matrix, by expression, source type and what the lake keeps:
 
     intDiv(x, N), x DIV N, intDiv(x, N) * N   unsigned integers        truncate[N]
     x - x % N                                 unsigned integers        truncate[N]

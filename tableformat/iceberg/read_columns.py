@@ -1,17 +1,15 @@
-"""As what the columns of a data file are read: found by field id, never by name, never inferred.
+"""Maps the columns of a data file to the table's columns for reading: own files and foreign ones.
 
-A file keeps the names that its columns had when it was written, in which Iceberg escapes what Avro
-names may not hold; a column that the table got later is not in it and reads as NULL. Everything may
-be NULL here, also what the table requires: a NULL that should not be there must be seen, not turned
-into a default.
+`file_columns` handles the files of the table. It finds columns by field id, never by name, and
+never infers them. A file keeps the names it was written with, which Iceberg escapes for Avro. A
+column that the table got later reads as NULL. Every column may be NULL, even a required one: a
+wrong NULL must be visible, not a default value.
 
-Columns of a Parquet file that another program wrote, as those of a table.
-
-A column is the table's of the same name; by its field id only where the table has no column of its
-name, as in a file that was written before a column was renamed. Where name and id say different
-things nobody can tell which is meant. Types are equal where every value of one is exactly that
-value of the other: Iceberg's own promotions, the narrow and unsigned numbers that ClickHouse
-writes, and coarser units of time.
+`foreign_columns` handles a Parquet file of another program. A column matches the table's column
+of the same name. The field id decides only if the table has no column of that name (the column
+was renamed). If name and id disagree, the file is refused. Types match if every value has an
+exact equivalent: Iceberg's promotions, the narrow and unsigned numbers that ClickHouse writes,
+and coarser units of time.
 """
 
 from __future__ import annotations

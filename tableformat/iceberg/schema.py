@@ -1,4 +1,4 @@
-"""A MergeTree table's columns become an Iceberg schema (types.md section 3).
+"""A MergeTree table's columns become an Iceberg schema (docs/reference/types.md).
 
 Owns which columns are exported, under which names, with which type, and every refusal, all at once.
 The type of a single value is `column_types.py`; how it is selected is `mergetree/wire_types.py`.
@@ -178,7 +178,7 @@ def _text_refusals(table: MergeTreeTable) -> Iterator[str]:
 
 
 def _name_refusals(fields: list[NestedField]) -> Iterator[str]:
-    """Yield why the names cannot stand side by side in an Iceberg table (types.md, trap 17)."""
+    """Yield why names cannot be together in one table (docs/reference/types.md, Names)."""
     for column in fields:
         if column.name in _RESERVED:
             yield (

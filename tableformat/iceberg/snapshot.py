@@ -1,12 +1,16 @@
-"""Staging a commit with PyIceberg, and reading the state that it is decided on.
+"""Stages commits with PyIceberg, builds the catalog requests, and reads a loaded table's state.
 
-PyIceberg writes the manifests; the request is ours (docs/decisions/0003): its own commit retries
-without checking again, which commits twice, and deletes manifests that have landed (destination.md
-1.3). Sending is `catalog/iceberg/table.py`'s, the protocol `export/commit.py`'s.
+PyIceberg writes the manifests; mergeberg sends the request itself
+(docs/decisions/0003-own-commit-loop.md). PyIceberg's own commit retries without a check, which
+commits twice, and its clean-up deletes manifests that may have landed.
 
-Tags: what a change of them asks for, which outlives expiry; and that none is a branch.
-
-Turns receipts into Iceberg data files: what a manifest says of a file (destination.md 1.1).
+* `state_of` converts a loaded table to `LakeTableState`; `stage` writes the manifests of one
+  attempt.
+* `request` and `schema_request` build the requests. `catalog/iceberg/table.py` sends them;
+  `tableformat/export/commit.py` runs the protocol.
+* `tag_request` makes tags of main in one request. Tags outlive the expiry of snapshots and are
+  never moved.
+* `data_file` converts a receipt to an Iceberg data file: a manifest's entry for the file.
 """
 
 from __future__ import annotations
@@ -305,7 +309,7 @@ def _count(snapshot: Snapshot, name: str) -> int | None:
 def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
     """Write the manifests of one attempt on top of main.
 
-    Nothing becomes visible (protocol.md step 7).
+    Nothing becomes visible (docs/spec/commit-protocol.md, step 7).
     """
     table = table_of(state)
     transaction = _MemoisedTransaction(table)
@@ -470,7 +474,7 @@ def _files(table: Table, branch: str) -> Iterator[DataFile]:
 
 
 def is_in_use(state: LakeTableState, staged: Staged) -> bool:
-    """Whether any snapshot in the metadata refers to a file of an attempt (protocol.md step 10).
+    """Whether any snapshot in the metadata refers to a file of an attempt (protocol step 10).
 
     The absence of the attempt's snapshot would not be enough: expiry keeps its manifests in its
     children.

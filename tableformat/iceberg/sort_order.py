@@ -1,6 +1,8 @@
 """A ClickHouse sorting key becomes an Iceberg sort order: its longest true prefix.
 
-The facts are in types.md section 4. A declared order is a promise that readers use to skip rows, so
+docs/reference/partition-keys.md (Sorting keys) has the facts.
+
+A declared order is a promise that readers use to skip rows, so
 only fields whose order is equal on both sides are declared; the first other one ends the prefix:
 
     a column that compares alike on both sides   identity, see `key_columns.keeps_order`; UUID, an

@@ -1,15 +1,14 @@
-"""How a table is divided into partitions, and by which time.
+"""Describes how a table is partitioned, and compares two tables for partition exchange.
 
-As a text: equal texts give equal rows equal ids.
+`division_of` renders the partitioning as text. Tables with equal texts give equal rows equal
+partition ids. The text contains the partition key, the types of its columns and, for a time
+without a zone, the server's zone, because the key's result depends on all of them. `time_column`
+finds the column that gives the times of a partition.
 
-The partition key alone does not tell: what it makes of a value hangs on the types of its columns,
-and of a time without a zone on that of its server.
-
-What keeps a partition of one table from being put into another: the conditions of ClickHouse.
-
-ATTACH PARTITION … FROM, REPLACE PARTITION … FROM and MOVE PARTITION … TO TABLE have the same ones
-(srs-032 section 7, srs-034; ClickHouse's texts and codes). ClickHouse tells the first that it
-finds; here all are told at once.
+`differences` checks ClickHouse's conditions for ATTACH PARTITION … FROM, REPLACE PARTITION … FROM
+and MOVE PARTITION … TO TABLE, which are the same for all three (SRS-032 section 7, SRS-034;
+ClickHouse's texts and error codes). ClickHouse reports the first difference; this module reports
+all of them.
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ def differences(
     labels that the source's lacks, as long as none has another number. Partition key, order and
     primary key are the same. The destination has every skip index and projection of the source,
     and where its setting `enforce_index_structure_match_on_partition_manipulation` is 1, no other.
-    Storage policies are compared by name (coverage.md reading 21). With `moves` both engines are
+    Storage policies are compared by name (P-21, P-28, P-33). With `moves` both engines are
     replicated or neither is, too. Where the rows themselves are to tell in which partition they
     lie, what `divides` the tables is not compared: the partition keys may differ.
     """

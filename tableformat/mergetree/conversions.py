@@ -1,19 +1,17 @@
-"""What `--convert column=HOW` says, and what a type can become: the words of the mapping.
+"""Defines the conversions of `--convert column=HOW`, the faithfulness classes and value limits.
 
-The text of a conversion is what the user types and what a lake table remembers. Which type takes
-which one is the table of `wire_values.py`. How faithful a value is (types.md section 3):
+The text of a conversion is the user's input and is stored in the lake table.
+`tableformat/mergetree/wire_values.py` lists the conversions that each type accepts. The classes
+are those of docs/reference/types.md:
 
     A  lossless by type
     B  lossless, but another kind of value (an Enum becomes its label); `--strict` refuses it
     C  depends on the data, which is checked before the commit
     D  refused unless the user names a conversion
 
-The limits of values: what a message says of each, and the SQL that finds who breaks it.
-
-Class C of the mapping: ClickHouse allows such a value in the data, and Iceberg does not hold it.
-
-The list is types.md section 3. A limit is its words; the SQL that is true where a value breaks it,
-`{}` being the value, belongs to the type and is made here where it takes some calculation.
+A `Limit` describes values of class C: ClickHouse allows the value, Iceberg cannot hold it. It has
+the text of the error message and the SQL condition that is true for such a value (`{}` stands for
+the value). The functions of this module build the SQL of limits that need a calculation.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ engine_full is `Name(arguments)`, then PARTITION BY, PRIMARY KEY, ORDER BY, SAMP
 SETTINGS, in this order. Names of columns stand in it without quotes even when they are words like
 TTL, so a clause begins only outside brackets and only where an expression has ended. A table of the
 old syntax has no clauses: `(date, [sampling,] key, granularity, ...)` after the arguments of a
-replica, partitioned by toYYYYMM(date). The rules of the staging engine are those of source.md,
-section 0.
+replica, partitioned by toYYYYMM(date).
 """
 
 from __future__ import annotations

@@ -1,23 +1,19 @@
-"""OPTIMIZE TABLE: which rows a merge of all rows of a partition leaves, and what it reads for that.
+"""Decides which rows OPTIMIZE TABLE … FINAL or DEDUPLICATE keeps; refuses ambiguous merges.
 
-Merges that leave some of the rows as they are are here: those of ReplacingMergeTree,
-CollapsingMergeTree and VersionedCollapsingMergeTree, and DEDUPLICATE; those that compute values are
-`final_merge.py`. What is left must not hang on the order in which rows were inserted, of which data
-files say nothing.
+A data file does not record the order in which rows were inserted. So mergeberg merges the rows of
+a partition only if every order gives the same result.
 
-FINAL of engines that make one row of those of a sorting key: where it hangs on their order.
+* `RowMerge` (Replacing, Collapsing and VersionedCollapsingMergeTree, and DEDUPLICATE) keeps some
+  rows unchanged. The query of `unclear_rows` returns a row if the result depends on the order.
+* `MergedColumn` (Summing, Aggregating and CoalescingMergeTree): the engine computes a value from
+  the rows of a sorting key, or takes one of them. `merged_columns` says where the result depends
+  on the order. It never does if all values of a key are equal, or if ClickHouse uses a function
+  that ignores the order (see ClickHouse's `SummingSortedAlgorithm` and
+  `AggregatingSortedAlgorithm`).
+* `Question` is the SQL check of these columns on the data (`unclear_values`).
 
-SummingMergeTree, AggregatingMergeTree and CoalescingMergeTree compute a value from those of a key's
-rows, or take one of them. Data files do not say which row was inserted first, so a merge is done
-only where every order gives the same. Of each column it does where all values of a key are one
-value, whatever the engine makes of it; and where ClickHouse computes it by a function that does not
-see the order, which is named here (`SummingSortedAlgorithm` and `AggregatingSortedAlgorithm` say
-which columns it computes). Values are one value where their bytes are: 0 and -0 are two.
-
-Asks whether the values that a merge leaves hang on the order of rows, in ClickHouse's SQL.
-
-Rows are of one key as a merge compares them (`final_merge.py`); values are one value where their
-bytes are (RowBinary), so that 0 and -0 are two. The rules are those of `final_merge.py`.
+Two rows have the same key if ClickHouse's merge compares them as equal. Two values are equal if
+their RowBinary bytes are equal, so 0 and -0 differ.
 """
 
 from __future__ import annotations

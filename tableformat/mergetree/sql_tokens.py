@@ -1,16 +1,15 @@
-r"""Tokens of ClickHouse SQL: a text cut into words, numbers, strings and symbols.
+"""Splits ClickHouse SQL into tokens, and provides the token reader for the package's parsers.
 
-Owns what a word, number, string, quoted identifier and comment is, and how escapes are read:
-`\n \t \0 \xHH ...` as in C, an unknown escape keeps its backslash, a doubled quote is one quote.
-Texts also stand as `x'4142'`, `b'0100'`, `$tag$...$tag$` and in the typographic quotes of word
-processors; comments begin with `--`, `//`, `# ` or `#!`, and those in `/* */` nest.
-`tokens` reads them.
+`scan` and `tokenize` define words, numbers, strings, quoted identifiers, symbols and comments,
+and read the escapes: those of C for newline, tab, NUL and hexadecimal bytes. An unknown escape
+keeps its backslash character; a doubled quote is one quote. Strings may also be `x'4142'`,
+`b'0100'`, `$tag$...$tag$`, or in the typographic quotes of word processors. Comments begin with
+`--`, `//`, `# ` or `#!`; comments between `/*` and `*/` nest.
 
-A reader over the tokens of ClickHouse SQL, for the text forms of this package.
-
-Owns how a text is walked over, how deep it may be nested, and how a complaint tells what is wrong
-where. What tokens are is decided by `scanner`, what they mean by `type_text`, `expression_parser`,
-`engine_text` and the grammar of statements.
+`TokenReader` walks over the tokens, limits the nesting depth, and makes the error message with
+its position. The parsers decide the meaning of tokens: `tableformat/mergetree/type_text.py`,
+`tableformat/mergetree/expression_parser.py`, `tableformat/mergetree/engine_text.py` and the
+grammar of statements.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A MergeTree table as a source describes it: columns, engine clauses, storage policy, identity.
+"""Describes a MergeTree source table: columns, engine clauses, storage policy, identity and parts.
 
-Parts and partitions as system.parts shows them, and the content identity made of them.
+`MergeTreeTable` is the table. `Part` and `PartitionSummary` hold the data of system.parts;
+`fingerprint` is the identity of a partition's content.
 
-What Keeper itself says of a replicated table: when the nodes below its path were made.
-
-A path is no more than a name: two ensembles may each have the same one, and a table may be dropped
-and made anew under it. The node is made with the table and stays while replicas come and go. Which
-node stands for a table is `catalog/clickhouse/describe.py`'s, who compares it is
-`export/same_table.py`.
+`KeeperNode` is the node in Keeper of a replicated table, with its creation. A Keeper path is only
+a name: two ensembles may have the same path, and a table may be dropped and created again under
+it. The node is created with the table and stays when replicas come and go.
+`catalog/clickhouse/describe.py` chooses the node; `tableformat/export/namesakes.py` compares it
+(docs/spec/ledger.md, "Nodes of Keeper").
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Projection:
 class Engine:
     """The clauses of system.tables.engine_full, each as its text; '' when absent.
 
-    The text is taken from engine_full because `sorting_key` hides DESC (types.md section 4). A
-    table of the old syntax, `MergeTree(date, (k), 8192)`, has the clauses that it stands for, and
+    The text is taken from engine_full because `sorting_key` hides DESC. A table of
+    the old syntax, `MergeTree(date, (k), 8192)`, has the clauses that it stands for, and
     in `old_arguments` those of its arguments that any engine with such parts has.
     """
 
@@ -135,10 +135,10 @@ class MergeTreeTable:
     """A table of the MergeTree family.
 
     `identity` tells the same data by another name apart from other data by the same name
-    (DESIGN 5.1): the Keeper path of a replicated table, else the table's UUID, else server and
-    name. `keeper_node` tells one replicated table from another of the same Keeper path; it is None
-    without a Keeper. `known_as` is the identity under which the user says that it was exported, ''
-    for its own.
+    (docs/spec/table-properties.md): the Keeper path of a replicated table, else the table's UUID,
+    else server and name. `keeper_node` tells one replicated table from another of the same
+    Keeper path; it is None without a Keeper. `known_as` is the identity under which the user says
+    that it was exported, '' for its own.
     """
 
     name: TableName
@@ -211,7 +211,7 @@ class Part:
 
     @property
     def content(self) -> tuple[str, str, int]:
-        """What stays equal when a clone renumbers the part (source.md section 1)."""
+        """What stays equal when a clone renumbers the part."""
         return (str(self.partition_id), self.hash_of_all_files, self.rows)
 
 

@@ -1,8 +1,8 @@
 """The text form of types, as system.columns.type shows it: `parse_type` and `render_type`.
 
 Names of types that are not known become `Unknown` with their text and are never an error here
-(types.md section 1): the mapping refuses them, by column. Rendering a parsed type of system.columns
-gives the same text, down to the quotes.
+(docs/reference/types.md): the mapping refuses them, by column. Rendering a parsed type of
+system.columns gives the same text, down to the quotes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ClickHouse data types as values. `type_text` reads and writes their text form.
 
 A type that mergeberg does not know is `Unknown`: it keeps its text and is refused when it is
-touched; it is never guessed (types.md section 1).
+touched; it is never guessed (docs/reference/types.md).
 """
 
 from __future__ import annotations

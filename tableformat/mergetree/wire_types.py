@@ -1,4 +1,4 @@
-"""The canonical wire: as which ClickHouse type each column leaves ClickHouse (types.md section 3).
+"""The canonical wire: the ClickHouse type in which each column leaves ClickHouse.
 
 Every column is cast in ClickHouse to a small set of types whose Arrow form is the same in all
 server versions and keeps every value: `Int8..64, UInt8..32, Float32/64, Bool, Decimal(P <= 38),

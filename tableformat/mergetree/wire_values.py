@@ -1,4 +1,4 @@
-"""How a single value leaves ClickHouse, and what it is then: types.md section 3, row by row.
+"""How each type's values leave ClickHouse and what they become (docs/reference/types.md).
 
 Every type has a default and the conversions that a user may choose. Each says the type on the wire,
 the SQL where a CAST is not enough, how faithful it is, and what the data must keep.

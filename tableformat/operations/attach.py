@@ -1,13 +1,13 @@
-"""ALTER TABLE … ATTACH PARTITION|PART: what is detached comes back to main.
+"""Plans ALTER TABLE … ATTACH PARTITION|PART: detached files return from the branch to main.
 
-Files leave the branch `detached` and are in main in one commit. Beside another export of the same
-key, or beside what their rows were or became, these would be there twice, which is refused
-(decision 0013).
+The files leave the branch `detached` and enter main in one commit. `Attach` refuses them if main
+has another export of the same key, or earlier or later forms of their rows: the rows would be
+there twice (decision 0013).
 
-Whether files were in main at the same time: then no row of one is a row of another.
-
-Files that were there one after the other may be forms of the same rows: before and after an UPDATE,
-or a copy and what it is of. No name tells that, and main may have been moved between the two.
+`were_together` checks whether files were in main at the same time. Then no row of one is a row of
+the other. Files that were there one after the other may be forms of the same rows: before and
+after an UPDATE, or a copy and its original. File names do not show that, and main may have been
+moved between the two.
 """
 
 from __future__ import annotations

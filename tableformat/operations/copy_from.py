@@ -1,32 +1,25 @@
-"""ALTER TABLE … ATTACH and REPLACE PARTITION … FROM another lake table: copies of its files.
+"""Plans ATTACH, REPLACE and FETCH PARTITION … FROM a lake table, a view or a ClickHouse table.
 
-The copies become files of the keys that they would be of, had they been exported here: of the same
-partition of the same ClickHouse table (decision 0013). REPLACE lets everything else that the
-partition has leave in the same snapshot. The other table is read once, and is not changed.
+All of them follow decision 0013.
 
-ALTER TABLE … ATTACH and REPLACE PARTITION … FROM a view: rows of which nobody knows whose.
-
-A view has no files and no exports: nobody can tell whether its rows are those that main has. So
-they come only where main has none of the partition, or, with REPLACE, instead of all that it has.
-
-Partitions of a lake table that is divided otherwise: of which partition here their rows become.
-
-ATTACH PARTITION … FROM takes a partition of a table with another partition key where all its rows
-lie in one partition of this one: a day of a month, a month of a table that is not divided. That is
-told by the rows, never by the keys. The copies are files of that partition here, under keys that
-say which partition they come from (decision 0013): each goes there once, and beside its sisters.
-
-ALTER TABLE … FETCH PARTITION|PART … FROM elsewhere: copies of its files, detached here.
-
-Neither main nor what they are copied from is changed; ATTACH PARTITION makes the rows visible. As
-in ClickHouse it is an error where there is no such partition or part, and where something of the
-partition is detached here already.
-
-ALTER TABLE … REPLACE PARTITION … FROM a ClickHouse table: exports come, all else leaves.
-
-What it has come, or leaves there, are exports; everything else that the partition has leaves, of
-whatever key and whoever wrote it (decision 0013). How both land in one snapshot:
-`replace_from_clickhouse.py`.
+* `CopyFrom` (ATTACH or REPLACE FROM a lake table): the copies get the keys they would have if
+  they had been exported here, for the same partition of the same ClickHouse table. With REPLACE
+  all other files of the partition leave in the same snapshot. The other table is read once, never
+  changed.
+* `CopyFromView` (FROM a view): a view has no files and no exports, so nobody knows whether main
+  already has its rows. ATTACH needs a partition without rows in main; REPLACE removes all of
+  them.
+* `divided_here` (FROM a table with another partition key): all rows of a partition there must
+  belong to one partition here. The rows decide that, never the keys. The copies belong to the
+  partition here, under keys that name their original partition: each is copied once, alongside
+  the others.
+* `Fetch` (FETCH PARTITION|PART … FROM): the copies go to the branch `detached`. Main and the
+  source do not change; ATTACH PARTITION makes the rows visible. As in ClickHouse it is an error
+  if the source has no such partition or part, or if something of the partition is already
+  detached here.
+* `Replacing` (REPLACE FROM a ClickHouse table): exports bring the rows, and all other files
+  leave, of any key and writer. `tableformat/operations/replace_from_clickhouse.py` commits both
+  in one snapshot.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
-"""ALTER TABLE … FREEZE and UNFREEZE: a tag keeps what main has of a partition, or of all.
+"""Runs ALTER TABLE … FREEZE and UNFREEZE: an Iceberg tag keeps one partition, or all, of main.
 
-A tag of one partition is of a snapshot of its own, without the files of the others, so that who
-reads the tag gets that partition; what is taken off a tag of all leaves it in the same way.
-
-As in ClickHouse, a FREEZE without a name has the next number, a partition that is not there is
-passed over, what is frozen by a name is not frozen by it again (code 84), and an UNFREEZE that
-finds nothing is no error. No data file is touched.
-
-What FREEZE keeps: a tag, and a property that says of which partition and by which name.
-
-Each has a tag and a property of its own, so that two statements at once never overwrite what the
-other has noted: a property alone cannot be required to be as it was (Iceberg's specification,
-commit requirements).
+* The tag of one partition refers to a snapshot of its own, without the files of other partitions.
+  A reader of the tag gets only that partition. UNFREEZE of one partition removes it from a tag of
+  all partitions in the same way. No data file is changed.
+* As in ClickHouse, FREEZE without a name uses the next number. A partition that does not exist is
+  skipped. A partition that is frozen under a name is not frozen again under it (code 84).
+  UNFREEZE that finds nothing is no error.
+* Each frozen partition has a tag and a table property of its own (`Frozen`: partition and name).
+  So two concurrent statements never overwrite each other's record: a commit cannot require the
+  value of a property (Iceberg's specification, commit requirements).
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""ALTER TABLE … MOVE PARTITION … TO TABLE: added to the other table, then taken away here.
+"""Runs ALTER TABLE … MOVE PARTITION … TO TABLE, and finishes or gives up an interrupted MOVE.
 
-Two tables, and no catalog changes two in one request: what it does in which order is decision 0013,
-what may happen between is in docs/spec/model/Move.tla.
+The two tables need two requests. MOVE adds the rows to the other table first, then removes them
+here (decision 0013; docs/spec/model/Move.tla):
 
-    an unfinished MOVE of the partition is ended -> both planned -> leases -> claims, there first,
-    here with where the rows go -> copies -> there, as long as here is as planned -> here
+    end an unfinished MOVE of the partition -> plan both -> take leases -> claim there, then here
+    with the destination of the rows -> copy -> commit there, while here is as planned
+    -> commit here
 
-Killed at any moment the rows are in one of the tables or in both, and the same statement, run
-again, ends it (`move.py`).
+If the process dies at any moment, the rows are in one table or in both. The same statement, run
+again, finishes the MOVE.
 
-How a MOVE ends: taken away here once it is there; else it is given up, and the rows stay here.
-
-Also one that somebody else began and did not end: killed, or without an answer. What of it was sent
-and not answered is settled first: the rows are there, or a later request cannot bring them there
-any more (model: Again, Give and Take in docs/spec/model/Move.tla).
+`EndingMoves` finishes an interrupted MOVE of any process: if the rows are in the other table,
+they are removed here; otherwise the MOVE is given up and the rows stay here. It first settles
+requests without a response: either the rows are there, or no later request can add them there
+(Again, Give and Take in docs/spec/model/Move.tla).
 """
 
 from __future__ import annotations

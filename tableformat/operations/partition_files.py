@@ -1,19 +1,17 @@
-"""What a lake table has in one partition, or in all, by whose it is: on main, and detached.
+"""Finds the files of a lake partition, or of all partitions, by key: in main and detached.
 
-A partition is ClickHouse's, of the key that the lake table remembers. Of files that exports of
-tables with this key wrote the ledger tells in which partition they lie; of files of others, and of
-exports of a table that is divided otherwise, ClickHouse does by their rows.
+A partition is ClickHouse's, of the partition key that the lake table stores. Two sources give the
+partition of a file:
 
-In which partition of a lake table a file lies, and of which key it is there.
+* the ledger, for exports of tables with that partition key;
+* the rows of the file (`Lying`), for all other files: those that no export wrote, and exports of
+  a table with another partitioning (`--partition-spec` allows them). The ledger's partition id of
+  such an export belongs to the other table.
 
-A partition is one of the partition key that the table remembers. The ledger tells it of exports of
-tables with that key. Of exports of a table that is divided otherwise (`--partition-spec` allows
-them) the ledger has that table's id, which may be anything here: as of files that no export wrote,
-their rows tell it.
+`earlier` returns the files of a key that main had before each statement changed it.
 
-What main was before statements changed a key: which files of it there were at the same time.
-
-Which data files a statement can write anew as they are, and which not.
+`refuse_other_columns`, `refuse_deletes` and `refuse_other_spec` refuse data files that a
+statement cannot rewrite as they are: changed columns, delete files, another partition spec.
 """
 
 from __future__ import annotations

@@ -1,29 +1,20 @@
-"""UPDATE, DELETE and CLEAR COLUMN [IN PARTITION …]: files of which rows change are written anew.
+"""Plans the statements that rewrite data files: UPDATE, DELETE, CLEAR, OPTIMIZE, MOVE TO DISK.
 
-Copy on write: a file without such a row stays, and what readers have open stays as it was. Which
-rows of a file change, and into what, ClickHouse says (P-64, P-65, P-67, P-68, P-36). A statement
-without IN PARTITION is one snapshot, too.
+* `ChangeRows` (UPDATE, DELETE, CLEAR COLUMN [IN PARTITION …]) is copy on write: a file without a
+  changed row stays, and open readers are not affected. ClickHouse decides which rows change, and
+  their new values (P-64, P-65, P-67, P-68, P-36). Without IN PARTITION it is one snapshot, too.
+* `ClearIndex` (CLEAR INDEX [IN PARTITION …]) rewrites files without the bloom filters of an
+  index. A skip index of ClickHouse is, in a data file, the bloom filters of its columns (P-51).
+  Rows, order and the other filters stay.
+* `Optimize` (OPTIMIZE TABLE … [PARTITION …] [FINAL] [DEDUPLICATE …]) replaces the files of a key
+  in one lake partition by as many sorted files as the target size needs, each with a range of the
+  source's sorting order. It does nothing if that gives no fewer files and changes no row.
+* `MoveToDisk` (MOVE PARTITION|PART … TO DISK|VOLUME …) copies files to another location, in one
+  snapshot. The old files stay for older snapshots. If main has a whole export, it lands as that
+  export again: all files of the key get new names, also those that stay in their location.
 
-CLEAR INDEX [IN PARTITION …]: files are written anew without the bloom filters of an index.
-
-A skip index of ClickHouse is, in a data file, the bloom filters of the columns that it reads
-(P-51). Rows, their order and all other filters stay.
-
-OPTIMIZE TABLE … [PARTITION …] [FINAL] [DEDUPLICATE …]: few sorted files come for many.
-
-All files of a key that lie in one partition of the lake table become as many as the table's target
-size asks for, in the source's sorting order, each with a range of it. Where that makes no fewer
-files, and no row goes or gets other values, nothing is done. While none does main still has the
-export whose files these were; DEDUPLICATE, and FINAL of an engine that merges rows, change it
-(decision 0013).
-
-How files of a key are written anew while its rows stay: main still has the same export.
-
-MOVE PARTITION|PART … TO DISK|VOLUME …: files come to another place, in one snapshot.
-
-Each is copied as it is, under a new name, and the entry of the copy takes the place of its own; the
-old files stay for the snapshots that refer to them. Where main has a whole export it lands as that
-export again, so that all files of the key get new names: those that are not moved beside the old.
+ClearIndex, MoveToDisk, and Optimize without row merges keep the export in main as it is;
+DEDUPLICATE, and FINAL of an engine that merges rows, change it (decision 0013).
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""What a statement on a lake table is, what it acts on, and how its plan is told.
+"""Defines a statement on a lake table: its target, its plan, and the check of the plan at commit.
 
-What of a lake table a statement is about: a partition, a part, or every partition.
-
-What a statement changes in main, planned over one state of the table; nothing is done by it.
-
-A statement lands as it was planned, or is planned anew: it is never applied to another table.
+* `OnePartition`, `AllPartitions` and `OnePart` are the targets.
+* `Statement.plan` computes a `Plan` from one state of the table and performs nothing. A plan
+  lists a `KeyChange` per key.
+* `AsPlanned` compares the plan with each metadata object M (step 6 of
+  docs/spec/commit-protocol.md). A statement lands as planned or is planned again; it never
+  applies to another state of the table.
+* `forecast` and `nothing_done` make the outcomes of a dry run and of a statement without changes.
 """
 
 from __future__ import annotations

@@ -1,15 +1,19 @@
-"""How a statement lands on one lake table: keys claimed, files copied, one commit for all of them.
+"""Commits a statement on one lake table: claims the keys, copies the files, sends one commit.
 
-What is claimed for a dead run and has landed is settled first. A key that an unfinished MOVE takes
-to another table is nobody else's: its rows may be there already.
+`Landing` first settles the keys that an abandoned run has landed. It refuses a key that an
+unfinished MOVE takes to another table, because the rows may be there already.
 
-REPLACE, DROP and DETACH stop our own OPTIMIZE, UPDATE, DELETE and CLEAR of their partition.
+`Stopping`: REPLACE, DROP and DETACH stop our own OPTIMIZE, UPDATE, DELETE and CLEAR on their
+partition, as ClickHouse stops merges and mutations there, because those would rewrite files that
+are about to go. Steps:
 
-As in ClickHouse, where they stop merges and mutations: what such a statement writes anew would be
-gone a moment later. It is asked through the ledger: its claims get new epochs, so that nothing of
-it lands from then on (protocol.md step 4), and say who stops it. It looks between files and before
-its commit, and gives its leases back; it is waited for, and passed over if it does not stop. Where
-it was faster and has landed, what it left is dropped. Exports and other statements are not stopped.
+* The stopping statement claims the keys with new epochs and names itself (step 4 of
+  docs/spec/commit-protocol.md); nothing of the other statement lands from then on.
+* The other statement checks between files and before its commit, and releases its leases.
+* The stopping statement waits for that, and passes over a statement that does not stop.
+* If the other statement landed first, its files are dropped as well.
+
+Exports and other statements are not stopped.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
-"""ALTER TABLE … DROP PARTITION|PART: its files leave main.
+"""Plans the statements that take files out of main: DROP, DETACH, and the source side of MOVE.
 
-Snapshots before it still have the rows, until they expire (DESIGN 7). A partition without a file is
-dropped, too: as in ClickHouse that is no error.
+* `Drop` (DROP PARTITION|PART) removes the files from main. Older snapshots keep the rows until
+  they expire. As in ClickHouse, a partition without files is no error.
+* `Detach` (DETACH PARTITION|PART) moves the files from main to the branch `detached` in one
+  commit, so they are always on one of the two. No expiry reaches the branch's maximum age, so
+  orphan removal keeps its files (Iceberg specification, snapshot retention).
+* `Leave` is MOVE PARTITION … TO TABLE for the table that loses the rows: a DROP of the present
+  files. The other table gets an ATTACH FROM (tableformat/operations/copy_from.py);
+  `tableformat/operations/move.py` keeps the two together.
 
-ALTER TABLE … DETACH PARTITION|PART: its files leave main, and stay on the branch `detached`.
-
-Both in one commit, so that they are always on one of the two. The branch has an age that no expiry
-reaches, and keeps its files from the removal of orphans (Iceberg's specification, snapshot
-retention).
-
-What DROP and DETACH have in common: files leave main, and the keys have the others left.
-
-MOVE PARTITION … TO TABLE as the table sees it that the rows leave: as a DROP, of what is there.
-
-The other table sees an ATTACH FROM (`copying.py`); what keeps both together is in `move.py`.
+`taken_out` is their common plan: files leave main, and each key keeps its other files.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What is selected, and in which order: explicit expressions, never `SELECT *`.
+"""Builds the SELECT list and ORDER BY of an export, and reads which columns have bloom filters.
 
-The rules are types.md sections 0 and 3. Every source column is qualified by `SOURCE_ALIAS`: an
-alias that equals a key column would otherwise take the key's place in ORDER BY, and ClickHouse
-would sort again what it could read in order.
+`select_list` uses explicit expressions, never `SELECT *` (docs/reference/types.md has the types).
+Every source column is qualified by `SOURCE_ALIAS`. Otherwise an alias equal to a key column would
+take the key's place in ORDER BY, and ClickHouse would sort rows that it can read in order.
 
-Which columns of a Parquet file have bloom filters.
+`filtered_columns` and `filters_kept` return the columns of a Parquet file that have bloom
+filters.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Column statistics of a written file, from the writer's own footer: Iceberg's counts and bounds.
+"""Computes Iceberg's column statistics of a written file from the writer's own Parquet footer.
 
-Bounds are Iceberg's single-value bytes (spec, appendix D), of every leaf that is not below a list
-or map: struct members and dotted names too, which libraries leave out. Text and binary are cut to
-16 (code points, bytes); an upper bound that is cut is rounded up. A bound that is not certain is
-left out: a missing one costs time, a wrong one costs rows. UUIDs have none, neither here nor in the
-footer: Iceberg's Java library compares their halves as signed numbers, and leaves out files that
-hold the rows (docs/reference/readers.md).
+Bounds are Iceberg's single-value bytes (spec, appendix D), for every leaf column that is not
+below a list or map. Struct members and names with dots are included, which libraries leave out.
 
-The leaf columns of an Arrow schema, in the order in which Parquet numbers them.
+* Text and binary bounds are cut to 16 code points or bytes; a cut upper bound is rounded up.
+* An uncertain bound is left out: a missing bound costs time, a wrong bound costs rows.
+* UUID columns have no bounds, in the manifest or in the footer: Iceberg's Java library compares
+  their halves as signed numbers and skips files that hold the rows (docs/reference/readers.md).
+
+`leaves` lists the leaf columns of an Arrow schema in Parquet's order.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The one Parquet writer: record batches in, one finished file out, or none at all.
+"""Writes record batches to one finished Parquet file, or to none after an error.
 
-Owns row group bounds, the settings of the file, the digest of its bytes and the figures that only
-the writer can know (NaN counts). Every setting is measured in notes/performance.md section 2. It
-knows no Iceberg: the file's Arrow schema, with field ids, comes from the caller.
+`write_file` decides the bounds of row groups, the settings of the file, the digest of its bytes
+and the figures that only the writer knows (NaN counts). docs/spec/files.md lists the settings.
+The module does not depend on Iceberg: the caller passes the Arrow schema with field ids.
 
-How Parquet files are written, as a value that pickles (figures: notes/performance.md).
+`FileFormat` holds the settings and can be pickled for Spark tasks.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def _options(
     *,
     narrow: bool,
 ) -> dict[str, Any]:
-    """Return the settings of the file (notes/performance.md sections 2 and 3)."""
+    """Return the settings of the file (docs/spec/files.md)."""
     index = {leaf.field_id: leaf.index for leaf in file_leaves}
     options: dict[str, Any] = {
         "compression": fmt.codec,

@@ -1,7 +1,7 @@
 """The tables of `make bench`: page views (21 mixed columns) and metrics (5 narrow ones).
 
 Both follow from the number of a row alone and have the skew of real data: few values are frequent,
-most are rare. They are like those of notes/performance.md, so that figures can be compared.
+most are rare.
 """
 
 from __future__ import annotations

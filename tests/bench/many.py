@@ -2,7 +2,7 @@
 
 Ours is the whole command on a warm session of two cores, from describing the table to the last
 committed snapshot. ClickHouse's is a native `INSERT INTO FUNCTION file(..., Parquet)` for each
-partition, one after the other in one open ClickHouse, without a commit (DESIGN 9).
+partition, one after the other in one open ClickHouse, without a commit.
 """
 
 from __future__ import annotations

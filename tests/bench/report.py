@@ -1,4 +1,4 @@
-"""The table of `make bench`, with the goal beside each ratio (DESIGN 9)."""
+"""The table of `make bench`, with the goal beside each ratio (docs/operating/benchmarks.md)."""
 
 from __future__ import annotations
 

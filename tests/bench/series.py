@@ -1,6 +1,6 @@
 """A series of pairs: the two sides take turns, and the best of each is compared.
 
-Minima and processor seconds are what a busy machine disturbs least (DESIGN 9).
+Minima and processor seconds are what a busy machine disturbs least.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def refused(world: TreeWorld) -> TableFormatError:
 def test_completed_set_back_and_no_commit_file_is_completed_without_a_new_file(
     world: TreeWorld,
 ) -> None:
-    """N-21, reading 29: the commit file is written again, from files that are compared."""
+    """N-21: the commit file is written again, from files that are compared."""
     world.run(request_of(world))
     path, files = commit_file(world, "p1"), data_files(world)
     before = path.read_bytes()

@@ -1,7 +1,7 @@
 """FAILED: the everyday failure keeps everything for the next run, the final one leaves nothing.
 
 The final one is written after a certain conflict only: the table is not any more what the files
-were written for, and nothing that was sent can land (protocol.md step 9).
+were written for, and nothing that was sent can land (docs/spec/commit-protocol.md, step 9).
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def test_a_ledger_that_fails_once_and_the_same_command_again(
 def test_a_copy_of_the_ledger_from_any_moment_never_exports_twice(
     tmp_path: Path, step: Step, nth: int
 ) -> None:
-    """Harm prevented: a copy taken while a group was written has drawn all its epochs (hole 16)."""
+    """Harm prevented: a copy taken while a group was written has drawn all its epochs."""
     source = Partitions()
     one_by_one = replace(ALL, commit_every=1)
     effects = AtStep(step, lambda: back_up(tmp_path), nth=nth)
@@ -134,7 +134,7 @@ def test_a_copy_of_the_ledger_from_any_moment_never_exports_twice(
 
 @pytest.mark.parametrize("empty", [False, True], ids=["deleted", "empty file"])
 def test_a_lost_ledger_is_refused_also_after_a_compaction(tmp_path: Path, *, empty: bool) -> None:
-    """Harm prevented: a ledger that knows nothing exports everything again (hole 15)."""
+    """Harm prevented: a ledger that knows nothing exports everything again."""
     source = Partitions()
     run(tmp_path, source)
     compact(tmp_path)

@@ -298,7 +298,7 @@ def test_a_replacement_is_verified_like_a_first_export(scene: Scene) -> None:
 
 
 def test_h_unchanged_lie(scene: Scene) -> None:
-    """Hole 11: "unchanged" of rows that a rollback took out of main."""
+    """Harm prevented: "unchanged" of rows that a rollback took out of main."""
     roll_back(scene.directory)
     scene.after_ttl()
 
@@ -314,7 +314,7 @@ def test_h_unchanged_lie(scene: Scene) -> None:
 
 
 def test_h_done_but_gone(tmp_path: Path) -> None:
-    """Hole 11: an owner finds its mark after a rollback, and says that its rows are in main."""
+    """Harm prevented: an owner finds its mark after a rollback, and reports its rows in main."""
     scene = Scene(tmp_path)
 
     def lost() -> None:
@@ -331,7 +331,7 @@ def test_h_done_but_gone(tmp_path: Path) -> None:
 
 
 def test_h_replace_last(scene: Scene) -> None:
-    """Hole 12: after a rollback the third export removes the second one's files: rows twice."""
+    """Harm prevented: after a rollback the third export removes the second's files: rows twice."""
     scene.source.change("more")
     scene.run(FORCED)
     move(scene.directory, 2)
@@ -344,7 +344,7 @@ def test_h_replace_last(scene: Scene) -> None:
 
 
 def test_h_replace_compact(scene: Scene) -> None:
-    """Hole 13: the rows are in files of others; the third export adds its own beside them."""
+    """Harm prevented: the rows are in files of others, and the third export adds its own."""
     rewrite(scene.directory)
     compacted = max(s.sequence_number for s in state(scene.directory).snapshots.values())
     scene.source.change("more")
@@ -363,7 +363,7 @@ def test_h_replace_compact(scene: Scene) -> None:
 
 
 def test_h_mark_overwritten(tmp_path: Path) -> None:
-    """Hole 14: rolled back to an export that only its overwritten mark knew, and compacted."""
+    """Harm prevented: a rollback to an export that only its overwritten mark knew, compacted."""
     scene = Scene(tmp_path)
     scene.dies(KilledAt(Step.SETTLE))
     scene.source.change("more")

@@ -1,4 +1,4 @@
-"""The state table of DESIGN 5.5, one test per cell: what is said, in main, and written.
+"""The state table of an export key, one test per cell: what is said, in main, and written.
 
 What is expected stands in `tests/state_table.py`. A cell is a state of the key's ledger row, what
 became of its rows in main, and what the source partition holds when the command is run again.

@@ -1,6 +1,6 @@
 """Why we send commits ourselves: what PyIceberg's own commit does under the same lies.
 
-Each test asserts that the harm happens (docs/decisions/0003; destination.md 1.3, 1.4). The day one
+Each test asserts that the harm happens (docs/decisions/0003-own-commit-loop.md). The day one
 fails, that part of the loop in `export/commit.py` may not be needed any more.
 """
 

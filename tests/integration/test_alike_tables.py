@@ -211,7 +211,7 @@ def test_what_divides_tables_is_not_compared_where_their_rows_tell_it(
 
 
 def test_the_names_of_storage_policies_are_compared(tables: dict[str, MergeTreeTable]) -> None:
-    """Where files lie is no policy; none is alike none (coverage.md reading 21)."""
+    """Where files lie is no policy; none is alike none (P-21, P-28, P-33)."""
     fast, none = (replace(tables["same"], storage_policy=name) for name in ("fast", ""))
 
     assert [d.text for d in differences(fast, tables["same"])] == [

@@ -72,7 +72,7 @@ def read(location: str) -> list[dict[str, object]]:
 
 
 def test_a_table_over_hive_directories_in_s3_is_its_tree(places: Places, bucket: str) -> None:
-    """DestinationSupport, reading 14: the same tree from the command line and from SQL."""
+    """RQ…DestinationSupport: the same tree from the command line and from SQL."""
     over_directories(places, f"S3('{bucket}/a/plain/', 'key', 'secret', {HIVE})", "d")
     location = f"s3://{bucket.rsplit('/', 1)[-1]}/a/plain"
     ledger = f"sqlite:{places.root}/ledger.db"

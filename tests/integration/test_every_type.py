@@ -1,6 +1,6 @@
 """Every ClickHouse type and every conversion, from a real part to what PyIceberg reads.
 
-Covers the mapping of types.md section 3: scalars at their edges, NULLs, containers to any depth.
+Covers the mapping of docs/reference/types.md: scalars at their edges, NULLs, nested containers.
 The expected values stand beside the cases as they are written down, not as some code computes them.
 """
 

@@ -63,7 +63,7 @@ def exported(trees: RealTree) -> TableName:
 def test_a_named_expression_has_a_directory_and_no_column_in_the_files(
     trees: RealTree, exported: TableName
 ) -> None:
-    """N-30, N-41: reading 31. What the key is made of stays in the files."""
+    """N-30, N-41: what the key is made of stays in the files."""
     paths = trees.on_disk(exported)
 
     assert trees.committed(exported) == paths

@@ -162,7 +162,7 @@ def test_a_run_again_exports_nothing(trees: RealTree, exported: TableName) -> No
 
 
 def test_an_expression_in_the_key_is_refused_with_the_codes_name(trees: RealTree) -> None:
-    """N-30, N-41: reading 31."""
+    """N-30, N-41."""
     table = trees.clickhouse.table(
         "ENGINE = MergeTree PARTITION BY (toYYYYMM(d), u) ORDER BY k", "d Date, u UUID, k Int64"
     )

@@ -1,7 +1,7 @@
 """Values that the lake cannot hold refuse their partition before it is visible, with a sample.
 
-Class C of types.md section 3, under every conversion that depends on the data: a real part, a real
-task. The other partitions of the table are exported.
+Class C of docs/reference/types.md, under every conversion that depends on the data: a real part, a
+real task. The other partitions of the table are exported.
 """
 
 from __future__ import annotations

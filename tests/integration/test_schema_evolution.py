@@ -1,6 +1,6 @@
 """`--evolve-schema`, and what a table of ours remembers: columns added later, conversions.
 
-B.4, B.5; types.md, "Type evolution". ClickHouse, task code and catalog are the real ones.
+See docs/reference/existing-tables.md. ClickHouse, task code and catalog are the real ones.
 """
 
 from __future__ import annotations

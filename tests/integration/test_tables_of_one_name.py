@@ -1,6 +1,7 @@
 """A table that was restored, moved or made anew has the name of one that was exported.
 
-DESIGN 5.1. Whether its rows are those or others only the user knows: nothing is added unasked.
+docs/spec/ledger.md, "Tables of one name". Only the user knows whether its rows are those or others:
+nothing is added unasked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a catalog may do to a request instead of answering it truthfully: values, no deeds.
 
 The kinds are those that real catalogs, proxies and networks were seen to do, or may do by the REST
-specification (destination.md 1.4). `server.py` performs them.
+specification. `server.py` performs them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What every reader makes of every table is what is recorded: right, or wrong in the known way.
 
-DESIGN 1 (analyst: right types, pruned scans); services.md section 4, destination.md section 4. When
-a test here fails, look at the answer. Where it is right now, or differs by the reader's own fault,
+docs/reference/readers.md shows the result: right types, pruned scans. When a test here fails, look
+at the answer. Where it is right now, or differs by the reader's own fault,
 `make readers ARGS=record` writes it down, and `faults.py` says why.
 """
 

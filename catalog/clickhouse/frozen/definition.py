@@ -1,18 +1,16 @@
-r"""The statement that made a table, as SHOW CREATE TABLE, a metadata file or a backup has it.
+r"""Reads the CREATE TABLE statement and the address of frozen parts, and derives their identity.
 
-ClickHouse itself reads the statement (`formatQuery`), so that every spelling that it accepts is
-accepted; what stands in its normal form is cut here. What the client prints with `\n` and `\'` for
-line ends and quotes is read, too.
+- Address: `parts:DIR?ddl=FILE[&identity=TEXT][&zone=ZONE][...]`. The characters `?`, `&` and `%`
+  are written as %XX in every place.
+- Statement: from SHOW CREATE TABLE, a metadata file or a backup. ClickHouse itself normalizes it
+  (`formatQuery`), so every spelling that ClickHouse accepts is accepted; this module cuts the
+  normal form. Output of the client with `\n` and `\'` for line ends and quotes is read, too.
+- Identity: the same text that the table's own server would give. A replicated table is its
+  Keeper path, any other table its UUID. Both come from the statement, the path of a FREEZE or
+  the user. The module never invents one, because two identities of one table would export its
+  rows twice.
 
-Whose parts these are, without a server to ask: the same text as the table's own server gives.
-
-A Replicated table is its Keeper path, any other its UUID (DESIGN 5.1). Both stand in the statement
-or in the path of a FREEZE, or the user says them; nothing is made up, because two names for one
-table would export its rows twice.
-
-The text that names frozen parts: `parts:DIR?ddl=FILE[&identity=TEXT][&zone=ZONE][...]`.
-
-A character that means something here (`?`, `&`, `%`) is written as %XX in every place.
+See docs/reference/source-parts.md, "One table, one identity".
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Part folders in a directory: which there are, and what their names and first bytes tell of them.
 
 Owns everything that is known without ClickHouse. ClickHouse passes over what it cannot load, and
-over what another part's name covers, without a word (source.md section 3), so the folders are
-listed here and exactly those have to be loaded.
+over what another part's name covers, without a word (docs/reference/source-parts.md), so the
+folders are listed here and exactly those have to be loaded.
 """
 
 from __future__ import annotations

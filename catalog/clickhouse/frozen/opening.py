@@ -1,6 +1,6 @@
 """Opens part folders in a ClickHouse of our own: a read-only table over the directory itself.
 
-The table is a plain MergeTree on a plain disk (source.md section 3): nothing is written into the
+The table is a plain MergeTree on a plain disk: nothing is written into the
 directory, and every system table shows its parts as a server would. What ClickHouse loaded is
 compared with the folders, because what it cannot load it passes over without a word.
 """

@@ -1,16 +1,16 @@
-"""`FrozenPartsSource`: part folders in a directory as a source, without any server.
+"""Implements `FrozenPartsSource`: part folders in a directory as a source, without a server.
 
-The parts are frozen already, so a snapshot makes nothing and leaves nothing: it proves what is
-there, and tasks open the directory itself, because nothing may be written beside the parts either.
-What a server would vouch for is proved on the parts here (`claims`), and everything that a snapshot
-of a server's table is proved by (`catalog.clickhouse.snapshot.prove`), too.
+The parts are frozen already. A snapshot therefore creates nothing and leaves nothing: it proves
+the parts, and tasks open the directory itself, because no file may be written there.
 
-Partitions that are refused for what lies in their folders, before a row of them is read.
+1. `refused_folders` refuses partitions by their folders, before any row is read: a part is
+   damaged, covered by another one, there twice, or not loaded.
+2. A part that ClickHouse did not load stays listed with the rows of its `count.txt`, so that its
+   partition is refused and never taken for a smaller one.
+3. `prove_parts` checks on the parts what a server would vouch for (`claims`), then applies the
+   proof of a clone (`catalog.clickhouse.snapshot.prove`).
 
-A part that ClickHouse did not load is a part all the same: it is listed with the rows that it
-claims, so that its partition is refused and never taken for a smaller one.
-
-The proof of frozen parts: what a file claims of them, then all that a clone is proved by.
+See docs/reference/source-parts.md, "What is proved before the first row is written".
 """
 
 from __future__ import annotations

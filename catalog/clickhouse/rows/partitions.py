@@ -1,16 +1,15 @@
-"""In which partitions the rows of a data file lie, by ClickHouse's own meaning.
+"""Computes partition ids of values and of data file rows with an empty ClickHouse of our own.
 
-A ClickHouse of our own, empty and gone afterwards, has a table with the partition key that a lake
-table remembers. The distinct values of the key's columns are inserted there, as the source's types
-again, and the table says in which partitions they are: hashes, zones and what a key's functions
-mean are ClickHouse's business.
+Hashes, time zones, conversions of literals and functions of a partition key keep ClickHouse's
+own meaning. No source server is needed: a lake table remembers its source's partition key
+(`tableformat.iceberg.properties`). The ClickHouse is removed afterwards.
 
-Which partition a value names, by ClickHouse's own meaning and without the source's server.
-
-A lake table remembers its source's partition key (`tableformat.iceberg.properties`). A ClickHouse
-of our own, empty and gone afterwards, takes the value as it takes it in ALTER ... PARTITION and
-computes the id: conversions of literals, time zones and hashes are its business (types.md 5.3).
-What is said of a literal that names no partition is the same here and in `source.py`.
+- `partition_id_of` inserts the members of a literal, as ALTER ... PARTITION takes it, and reads
+  the partition id. Messages about a literal that names no partition are the same as in
+  `catalog/clickhouse/source.py`.
+- `RowPartitions` implements `tableformat.operations.partition_files.RowPartitions`. It inserts
+  the distinct values of the key columns of a data file, as the source's types again, and reads
+  the partitions that they belong to.
 """
 
 from __future__ import annotations

@@ -1,20 +1,19 @@
-"""How the user of an export stands with a server: what it lacks, and why nothing would be exported.
+"""Reports which rights and settings a server user lacks for an export, before anything is created.
 
     profile -> system tables -> grants -> row policies
 
-Asked before anything is made, so that a refusal leaves nothing behind and lists all that is missing
-at once. `export` refuses by it, `check` prints it.
+`export` refuses by this report and lists everything that is missing at once; `check` prints it
+(`ServerReport`). A refusal leaves nothing behind.
 
-Everything about a server and its user that `check` says on one screen, as one value.
+Missing rights are found in the first way that works; the version number is never used:
 
-Asks a server which rights its user lacks, in the way that the server at hand answers.
+1. CHECK GRANT, which knows roles, wildcards and revoked rights (from 24.10 on).
+2. SHOW GRANTS of the user and of each active role, parsed in
+   `catalog/clickhouse/server/grants.py`.
+3. Neither: the oldest servers have no grants, only `readonly` and allow_databases.
 
-    CHECK GRANT, which knows roles, wildcards and what was taken away again (from 24.10 on)
-    -> else SHOW GRANTS of the user and of each role that is active, read here
-    -> else nobody can say: the oldest servers have no grants, only `readonly` and allow_databases
-
-Which of them there is, is tried, never concluded from a version. What a user may read of the system
-tables is tried too: whether a grant is needed for them is a matter of the server's configuration.
+Access to system tables is tried by a query as well, because the server's configuration decides
+whether it needs a grant. See docs/operating/servers.md, "How it is known".
 """
 
 from __future__ import annotations

@@ -1,38 +1,26 @@
-r"""Statements over HTTP to one server, of any version: every answer is complete, or an error.
+r"""Sends statements over HTTP to one server of any version; a response is complete or an error.
 
-`client.py` has the rule for what is complete. The statement is the body of a POST, settings and
-query id stand in its address, who logs in stands in headers. A statement is sent once; a query that
-its caller calls repeatable is sent again a few times where no answer came.
+The statement is the POST body, settings and query id are in the URL, credentials in headers. A
+statement is sent once; a query that its caller calls repeatable is retried while no response
+came.
 
-When an answer of a server is complete, and what it says when it is an error.
+ClickHouse sends status 200 before it has the rows. Errors arrive in these forms (18.16 to 26.9):
 
-ClickHouse sends the status before it has the rows, so an error can come after HTTP 200. How, from
-18.16 to 26.9 (what stands in <> is replaced, everything else is literal):
+1. Nothing sent yet (always with wait_end_of_query): status 4xx or 5xx, the text in the body, its
+   number there or in X-ClickHouse-Exception-Code.
+2. Headers sent early: status 200, that header, the text in the body.
+3. From 25.11: the last chunk is missing, and the body ends with a text that carries the tag of
+   X-ClickHouse-Exception-Tag:
+     \r\n__exception__\r\n<tag>\r\n<text>\n<length> <tag>\r\n__exception__\r\n
+4. 24.11 to 25.10: `\r\n__exception__\r\n<text>`, and the last chunk is missing.
+5. Before: the text alone after the rows, and HTTP ends normally.
 
-1. Nothing was sent yet: status 4xx or 5xx, the text in the body, its number there and, but for old
-   servers, in the header X-ClickHouse-Exception-Code. With wait_end_of_query it is always so.
-2. Headers were sent early: status 200, that header all the same, the text in the body.
-3. From 25.11: the header X-ClickHouse-Exception-Tag of every answer holds a random tag; an error
-   ends the body with `\r\n__exception__\r\n<tag>\r\n<text>\n<length> <tag>\r\n__exception__\r\n`
-   and the last chunk of HTTP is missing.
-4. From 24.11 to 25.10: `\r\n__exception__\r\n<text>`, and the last chunk of HTTP is missing.
-5. Before: the text alone, appended to the rows, and HTTP ends as if all were well.
+A response needs a length or chunks and has to reach its end; a tag of its own header is an
+error. A text as in 5 may be data: the client keeps it, and it counts only if the reader of the
+format finds the rows incomplete (docs/reference/source-server.md, "When an answer is complete").
 
-The rule. An answer without a length and without chunks is refused, one that ends before its length,
-its last chunk or the end of its compression is an error: that covers 3 and 4, whatever the text is,
-and every proxy that cuts. A tag of the answer's own header is never data: an error, too. A text as
-in 5 can be data as well (a column may hold it), so it is never judged here: it is *kept*, and
-whoever reads the format says whether the format ended where the answer did, with all rows that
-were planned. Only when it did not is the kept text the reason.
-
-One sentence for each way in which a server is not reached, or its answer breaks off.
-
-Written from what urllib3 and OpenSSL raise, whose own texts name objects and lines of source code.
-A host that takes no connection, ends one, or says nothing in time is gone (`SourceGoneError`), and
-another replica may go on. What speaks, but not as it should, is not: a certificate, another
-protocol, bytes that cannot be decompressed.
-
-TLS with a server, from PEM texts.
+A host that refuses, drops or times out a connection raises `SourceGoneError`, and another
+replica may continue. Bad TLS, another protocol and broken compression are other errors.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Which rights a user needs at a server, as values and as the GRANT statements that give them.
+"""Lists the rights that an export needs at a server, and parses the grants that a server shows.
 
-The least set, seen by running everything with one right less at a time (source.md section 1,
-privileges; tests/integration/test_grants.py). A clone asks for SELECT on the whole source table,
-columns alone are not enough, and for nothing else there.
+- `export_grants` and `system_grants` return the minimal set. It was found by running every step
+  with one right less at a time (tests/integration/test_grants.py). A clone needs SELECT on the
+  whole source table, not on columns alone, and nothing else there. `statements` renders the
+  GRANTs.
+- `parse_line` reads a line of SHOW GRANTS, and `wanted_grant` the text of error 497.
+- A line that is not understood never counts as a right. A line that revokes something and is not
+  understood raises `NotUnderstoodError`: the whole result is unusable.
 
-Reads what a server says about rights: the lines of SHOW GRANTS, and the text of error 497.
-
-A line that is not understood never counts as a right; one that takes something away and is not
-understood makes the whole answer unusable, because nobody knows what it takes.
+The rights and their reasons are documented in docs/operating/servers.md, "What to grant".
 """
 
 from __future__ import annotations

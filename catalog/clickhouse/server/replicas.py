@@ -1,19 +1,16 @@
-"""Which of several replicas serves a job, and when it has all of a partition.
+"""Chooses the replica that serves a job, resolves cluster shards, and ends a job's queries.
 
-Any replica of a table gives the same parts under the same names (coverage.md reading 3), so a job
-takes the one that is behind the least, and stays with it: its staging tables are there. One that
-lost its Keeper is read-only and knows nothing of what the others got since, so it is never taken. A
-replica may still lack parts that it was told of; a partition is waited for until it has them, and
-its partitions are listed when it has a part of each.
+- Any replica of a table gives the same parts under the same names (RQ…ClustersNodes). A job
+  takes the one that is least behind and stays there, because its staging tables are there. A
+  read-only replica, which lost its Keeper, is never taken.
+- A replica may still lack parts that its log names. `Waiting` waits for a partition until the
+  replica has them, and for the list of partitions until it has a part of each.
+- Each shard is a source of its own (RQ…Shards): its local table has its own key and parts, and
+  all shards export into the same lake partitions. A cluster names its hosts by the native port,
+  so the HTTP port is that of the address, or is given for each host.
+- The ids of all queries of a job share a prefix; `kill_queries` ends them and does not wait.
 
-The shards of a cluster, and the local table of a Distributed one.
-
-Each shard is a source of its own: its local table has its own key and its own parts, and all land
-in the same lake partitions (coverage.md readings 3 and 22). A cluster names its hosts by the port
-of the native protocol, so which port speaks HTTP has to be known from elsewhere: the same on every
-host as in the address, or given for each.
-
-The queries of a job at a server: what they are called, and how all of them are ended.
+See docs/reference/source-server.md, "Shards" and "Another replica".
 """
 
 from __future__ import annotations
@@ -267,7 +264,7 @@ def is_part_of(part: str, partition_id: PartitionId) -> bool:
     """Whether a part's name may be of a partition; in doubt it is.
 
     In tables of the old syntax it begins with two days of the month that the partition is:
-    `20240101_20240131_1_1_0` (source.md section 5).
+    `20240101_20240131_1_1_0`.
     """
     one = str(partition_id)
     if part.startswith(f"{one}_"):

@@ -1,23 +1,18 @@
-"""Where servers are and how to reach them: the values, and the address that names them.
+"""Parses server addresses, credentials and TLS settings of a ClickHouse source.
 
     https://[USER@]HOST[:PORT][,HOST2[:PORT]...][/][?OPTION=VALUE[&...]]
 
-Ports default to 8443 for https and 8123 for http, which is refused unless it is allowed. What
-stands before the last @ of an address is never shown, however malformed the address is; nor is the
-value of an option. The options are connect-timeout, read-timeout (seconds) and compress (0, 1).
+- Ports default to 8443 for https and 8123 for http; http needs an explicit permission. Options
+  are connect-timeout, read-timeout (seconds) and compress (0, 1).
+- A user logs in with a password, an access token or a client certificate. Each setting is taken
+  from the first place that gives it: address, environment, configuration file. A password
+  belongs to the user of its own place and is never sent for another one.
+- Credentials are texts, never paths, and they pickle, so that tasks on other hosts can use them.
+- No message, repr or str shows a secret, an option's value or the text before the last @ of a
+  malformed address. `Credentials.masked` removes secrets from server messages.
+- Values that HTTP would trim or cut are refused here, because the HTTP library would show them.
 
-Who logs in at a server: a user with a password, an access token, or a client certificate.
-
-All are texts, never paths, so that tasks on other hosts can have them. They pickle; but no repr, no
-str and no message of theirs shows a secret, and `Credentials.masked` takes it out of what a server
-said. Values that HTTP would change or break (it trims header values and ends them at a line's end)
-are refused here, because the library below would show them in its own error.
-
-What the user gave to log in with: address, environment and configuration file, in that order.
-
-The first that names a thing decides it. A password belongs to the user that stands beside it: it is
-not sent for the user of another place. Nothing here shows the value of a secret, nor a line of a
-file that holds one.
+See docs/reference/source-server.md, "The address" and "Who logs in".
 """
 
 from __future__ import annotations

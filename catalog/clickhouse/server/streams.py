@@ -1,11 +1,9 @@
-"""Reads an Arrow stream of a server to its very end.
+"""Streams of a server's rows: Arrow read to its very end, and pipes that ClickHouse reads as files.
 
-Arrow's reader takes the end of the bytes for the end of the stream, so that one which was cut
-between two batches looks whole: the mark of the end must have been there, and nothing behind it.
-
-Writes the answer of a server into a named pipe, which a ClickHouse of ours reads as a file.
-
-Named pipes through which answers are read as files, each in a private directory.
+Arrow's reader takes the end of the bytes for the end of the stream, so a stream that was cut
+between two batches looks complete. The reader here requires the end mark, and nothing after it.
+A response in another format is written into a named pipe in a private directory, and a ClickHouse
+of the task reads the pipe as a file.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Compares a clone with what it is a clone of: the table's definition, the parts by their content.
+"""Compares a clone with its source: the table's definition, and the parts by their content.
 
-A clone numbers its parts anew, so only hash and rows tell which part of the source each of them is
-(source.md section 1). A server without hashes shows nothing but names and sizes. A mutation may
-keep every size, but it never keeps the name, and a name belongs to one content on all replicas: so
-in place of a hash stands `name:202401_1_1_0:sizes:...`, and copies are compared by the sizes in it.
-
-A filled staging table, as it is handed from the snapshot to its proof.
+- A clone renumbers its parts. Only hash and rows show which source part each of them is.
+- A server without `hash_of_all_files` shows only names and sizes. A mutation may keep every size
+  but never the name, and a name has one content on all replicas. The text
+  `name:202401_1_1_0:sizes:...` therefore replaces the hash, and copies are compared by its
+  sizes.
+- `Clone` is the filled staging table that the snapshot passes to the proof
+  (`catalog/clickhouse/snapshot/prove.py`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Anything may have happened since: a server was restarted, an operator dropped or
 table, the job died while it filled one. So nothing is believed but what is seen now, and whatever
 is not as it was is left out: it is frozen afresh, which costs time and never a row. What happens to
 the source table itself does not matter, except that its definition must be the staging table's:
-the files are written by a plan for it (DESIGN 5.1).
+the files are written by a plan for it.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
-"""The proof of a clone: every part checked, every row counted, every probe measured.
+"""Proves a clone before it is read: each part is checked, each row counted, each probe measured.
 
-Parts are checked by `prove.py`; what is counted and measured is owned here. All questions are
-asked of the staging table, which nothing changes any more, for all of its partitions at once; a
-partition that fails is refused by itself.
+All queries go to the staging table, which nothing changes any more, for all its partitions at
+once. A partition that fails is refused by itself.
 
-Finds damaged parts of a clone: by CHECK TABLE, or where there is none by reading every value.
-
-`CHECK TABLE` is the only thing that sees each kind of damage, and damaged parts may vanish from its
-answer (source.md section 4), so the answer must name exactly the expected parts. Old versions have
-it not for MergeTree (code 48), or not for one partition (62). There every stored value is read
-once, which checks each compressed block against its checksum, and the rows of each part are
-counted. What that does not see are damaged marks and indices, which a full scan hardly uses.
+- `damaged` finds damaged parts by CHECK TABLE, the only check that detects every kind of damage.
+  A damaged part may be absent from its result, so the result must name exactly the expected
+  parts.
+- Old versions have no CHECK TABLE for MergeTree (code 48) or for one partition (code 62). There
+  the proof reads every stored value, which verifies the checksum of each compressed block, and
+  counts the rows of each part. It does not see damaged marks and indices, which a full scan
+  hardly uses.
+- `prove` also refuses columns that an unknown RENAME left in the parts, and disks whose files a
+  task cannot open. It then counts the visible rows, measures the probes and computes the digest
+  (docs/spec/digest.md).
 """
 
 from __future__ import annotations

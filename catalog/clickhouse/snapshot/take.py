@@ -3,10 +3,9 @@
     preflight -> staging table -> one ALTER with a REPLACE for each partition -> read-only
     -> is the source still what it was? -> preflight again -> parts, disks, CHECK, counts, probes
 
-A clone is atomic for each partition and costs milliseconds; what can go wrong silently around it
-is listed in source.md sections 0 and 1, and each entry has its check here. One bad partition never
-fails the others; a staging table that was used once is never filled again (its hidden parts would
-double).
+A clone is atomic for each partition and costs milliseconds. Each known way in which a clone goes
+wrong silently has its check here. One bad partition never fails the others. A staging table that
+was used once is never filled again, because its hidden parts would double.
 """
 
 from __future__ import annotations

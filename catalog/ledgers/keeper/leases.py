@@ -1,13 +1,14 @@
-"""The leases: ephemeral nodes, so that those of a process that died are free with its session.
+"""Stores the leases, the event history and the counters of a ledger in Keeper.
 
-Each says until when it holds, too, as every ledger's does. A lease is always of the session of the
-ledger that took or renewed it last.
+- A lease is an ephemeral node of the session that took or renewed it last, so the death of a
+  process frees it with its session. It also carries its end time, as in every ledger.
+- The history is a sequence of event blocks, numbered by Keeper, and one node of counters.
+- The counters and the last block of a write change together, by compare-and-set. A write whose
+  response was lost is therefore not counted twice.
+- More events than the limit may be stored for a while. Readers skip the surplus, and a writer
+  removes its blocks now and then.
 
-The history: blocks of events, numbered by Keeper, and one node of counters.
-
-The counters move together with the last block of a write, by compare-and-set, so that a write whose
-answer was lost is not counted twice. More events than are kept may be stored for a while: readers
-leave out those before, and a writer removes their blocks now and then.
+Layout: docs/spec/keeper-ledger.md.
 """
 
 from __future__ import annotations

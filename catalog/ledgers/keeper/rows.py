@@ -1,19 +1,17 @@
-"""The rows: a node each, moved by compare-and-set on the version that Keeper counts.
+"""Stores the rows of a ledger in Keeper, one node each, with compare-and-set on Keeper's version.
 
-The node begins with a line that says who wrote it (`write`, new for each write, by which a writer
-whose answer was lost finds its own) and of how many pieces the body is. A small body follows it; a
-large one is compressed and cut into nodes of their own, which are written before the row moves and
-are named by the version that it moves to. Below the row is its manifest, in a node whose name says
-when the row was made: Keeper counts versions from 0 again where a row was removed and is made
-again, and whoever still has the row before must not write over this one.
+- The content of every node is a line with a checksum and the data that it covers.
+- A row node begins with `write`, a fresh id by which a writer whose response was lost finds its
+  own write, and with the number of pieces. A small body follows it. A large body is compressed
+  and cut into piece nodes, which are written before the row and named by the row's next version.
+- The manifest is a node below the row, named by the creation time of the row. Keeper counts
+  versions from 0 again when a row is created again, and a holder of the earlier row must not
+  write over it.
+- The writer that changed the row removes pieces of that version and earlier ones which the row
+  does not refer to. A reader that misses a piece reads the row again. The next writer removes
+  the leftovers of a writer that died.
 
-Whoever has moved the row removes the pieces of it and of versions before it that it does not refer
-to: nobody can move the row to these any more, and a reader that finds a piece gone reads the row
-again. What a writer leaves that ended meanwhile is removed by the next one.
-
-The content of every node: a line with a checksum, and what it is a checksum of.
-
-What the node of a row says, and what a row that is to be written will say there.
+Layout: docs/spec/keeper-ledger.md.
 """
 
 from __future__ import annotations

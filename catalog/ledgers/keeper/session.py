@@ -1,11 +1,13 @@
-"""Requests to Keeper, bounded in time, and repeated until their answers are there.
+"""Sends requests to Keeper, bounded in time, and repeats them until a response arrives.
 
-Whoever asks says what is to be done as a function that may be run again: after an answer was lost
-nobody knows whether the request was carried out, so it looks, and goes on from what it finds.
+- The caller passes a request as a function that may run again. After a lost response nobody
+  knows whether the request was applied, so the function reads the state first and continues from
+  there.
+- `Connection` opens and ends one session: TLS, time-outs and the last failure. The library
+  retries for ever by itself and gives its reason only in its log; this module bounds it and
+  keeps the reason for the error.
 
-How a connection to Keeper is made and ended: TLS, time-outs, and what went wrong last.
-
-The library tries again by itself, for ever, and says why only in its log.
+See docs/spec/keeper-ledger.md, "When an answer is lost".
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""Speaks to Azure Blob Storage, an object by one request of its REST API.
+"""Stores objects in Azure Blob Storage, one REST request for each object.
 
-Objects in Azure Blob Storage, a `tableformat.storage.Storage`.
-
-abfs[s]://CONTAINER@ACCOUNT.dfs.core.windows.net/NAME is literal; either scheme is asked over https.
-
-What Azure Blob Storage answers where it does not do what was asked, and what to do then.
-
-Who asks Azure Blob Storage: the headers of a request, signed with the account's key or not.
-
-The rule is Azure's "Authorize with Shared Key", for the versions of 2015 and later.
+- `AbfsStorage` is a `tableformat.storage.Storage`. The location
+  abfs[s]://CONTAINER@ACCOUNT.dfs.core.windows.net/NAME is literal; both schemes use https.
+- A new object never replaces another one (`If-None-Match: *`).
+- `AbfsRefusalError` classifies refusals of the service and gives the advice for each.
+- `signed_by` returns the headers that authenticate a request. With an account key it signs as
+  Azure's "Authorize with Shared Key" specifies, for service versions of 2015 and later.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Speaks to Google Cloud Storage, an object by one request of its JSON API.
+"""Stores objects in Google Cloud Storage, one JSON API request for each object.
 
-Objects in Google Cloud Storage, a `tableformat.storage.Storage`; gs://bucket/name is literal.
-
-What Google Cloud Storage answers where it does not do what was asked, and what to do then.
-
-Who asks Google Cloud Storage: a token that is given, nobody, or whom Google's library finds.
+- `GsStorage` is a `tableformat.storage.Storage`; the location gs://bucket/name is literal.
+- A new object never replaces another one (`ifGenerationMatch=0`).
+- `GsRefusalError` classifies refusals of the service and gives the advice for each.
+- `login_of` returns the credentials: a given token, none, or those that Google's library finds.
 """
 
 from __future__ import annotations

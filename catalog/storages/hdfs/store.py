@@ -1,16 +1,16 @@
-"""Speaks to HDFS by WebHDFS: a file is written under a hidden name, and renamed when it is whole.
+"""Stores files in HDFS over WebHDFS: a file is written under a hidden name, then renamed.
 
-The rename is what decides: without options it is refused when there is a file of the name
-(`renameoptions=NONE`), and it is one act of the NameNode. Its answer may be lost, so the file has
-the mark of its writer as an extended attribute, from before it is shown. A hidden name is used
-once: a rename that comes late finds either the whole file or none.
+- `HdfsStorage` is a `tableformat.storage.Storage`; the location hdfs://host:port/path is
+  literal.
+- The rename decides. With `renameoptions=NONE` the NameNode refuses it if the name exists, and
+  it is one atomic operation.
+- The response to the rename may be lost. The file therefore carries its writer's mark, as an
+  extended attribute that is set before the rename.
+- A hidden name is used once: a late rename finds the whole file or none.
+- Rows go to and come from a DataNode that the NameNode names (`noredirect=true`). Redirects are
+  not followed automatically, because one to http would go unnoticed.
 
-Rules: Hadoop's page WebHDFS REST API. Rows go to and come from a DataNode, which the NameNode names
-(`noredirect=true`); redirects are not followed by themselves, because one to http would go unseen.
-
-Files in HDFS, a `tableformat.storage.Storage`; hdfs://host:port/path is literal.
-
-What HDFS answers where it does not do what was asked, and what to do then.
+Rules: Hadoop's page "WebHDFS REST API".
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""One request after the other to a store, each tried again while the store is away.
+"""Sends requests to an object store over HTTP, with retries, and classifies their failures.
 
-Connections to one endpoint of a store, for any number of threads; nothing is tried again.
-
-What a request to a store fails with: whether to go on, and the error that says what to do.
-
-What a store does with objects that are whole at once: the contract, and the bytes of one.
+- `ObjectClient` is the contract of a store whose objects appear whole; each method is one
+  request.
+- `Client` and `connections` hold connections to one endpoint for any number of threads. They
+  never retry.
+- `Requests` retries while the store is away (`catalog/retry.py`).
+- `RefusalError`, `ChangedError` and `LoginError` describe failures; `Store` turns one into an
+  error that says whether a retry may help and what to do.
+- `Content` holds the bytes of an object, which can be sent more than once, with their MD5.
 """
 
 from __future__ import annotations
@@ -227,7 +230,7 @@ class Content:
 
 
 class ObjectClient(Protocol):
-    """Speaks to a store; each is one request, and raises what a request raises (`failures.py`)."""
+    """Speaks to a store; each is one request, and raises what a request raises."""
 
     def insert(self, place: Place, content: Content) -> None:
         """Store an object, in place of one that is there."""

@@ -1,13 +1,14 @@
-"""Objects in a store that is asked over HTTP, a `tableformat.storage.Storage`.
+"""Implements `tableformat.storage.Storage` for stores that are asked over HTTP.
 
-Writes one object by one request: the bytes wait in a file of this host until they are all there.
+`ObjectSink` writes one object by one request; the bytes wait in a local file until all are
+there.
 
-The store compares them with their MD5 before it shows the object, and stores it only if there is
-none of its name. The answer may be lost, so that what looks like somebody else's object may be this
-one; the object carries a mark of its writer, and that decides.
-
-Not by an upload of several requests: what one that broke off leaves would have to be found, and
-removed, by somebody else.
+- The store compares the bytes with their MD5 before it shows the object.
+- It stores the object only if the name is free.
+- The response may be lost, so an existing object may be this one. The object carries its
+  writer's mark, and the mark decides.
+- There is no upload in several requests, because another process would have to find and remove
+  the parts of an interrupted one.
 """
 
 from __future__ import annotations

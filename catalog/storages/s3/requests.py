@@ -1,6 +1,8 @@
-"""One request after the other to S3, each tried again while the server is away.
+"""Sends requests to S3, retries them while the server is away, and maps S3 errors to ours.
 
-What S3 fails with: whether to go on, and the error of ours that says what to do.
+- `Requests` never retries once `stopped` is set.
+- `is_transient` decides whether a request may succeed later.
+- `failure` returns the error with the advice; it never contains a secret.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Writes one object: small ones by one request, others in parts, at most a few of them at a time.
+"""Writes one S3 object: a small one by one request, a large one as a multipart upload.
 
-S3 shows an object when the one request, or the one that completes the parts, is answered; never
-before, and never a part. That request is conditional: no object is replaced. Its answer may be
-lost, so that what looks like somebody else's object may be this one; the object carries a mark of
-its writer, and that decides.
-
-Where an object is, and how a begun upload is named.
-
-A begun upload has no name in S3 but its key and an id; here it has the one that a begun file has:
+- S3 shows the object after the one request, or after the request that completes the parts; never
+  before, and never a part.
+- That request is conditional: it replaces no object.
+- The response may be lost, so an existing object may be this one. The object carries its
+  writer's mark, and the mark decides.
+- At most a few parts are sent, and held in memory, at a time.
+- S3 knows an unfinished upload only by key and id. `BegunUpload` gives it the name of an
+  unfinished file:
 
     s3://bucket/below/.name.<the id's bytes in hex>.inprogress
 """

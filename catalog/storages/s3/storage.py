@@ -1,11 +1,11 @@
-"""Objects in S3, a `tableformat.storage.Storage`; s3://bucket/key is taken literally.
+"""Implements `tableformat.storage.Storage` for S3, with copies that the server makes itself.
 
-Lets S3 copy an object: its bytes stay with the server.
+The location s3://bucket/key is literal. `copied` copies an object inside the server:
 
-It is copied in ranges, several at a time, also where one is enough: the request that completes them
-is conditional with every server, which the one that copies a whole object is not. No object is
-replaced, and no other version than the one that was looked at is copied. What is begun is found as
-what `sink.py` begins, and carries the same mark.
+- It copies ranges, several at a time, even if one would do, because every server makes the
+  completing request of a multipart upload conditional, which the whole-object copy is not.
+- It replaces no object, and it copies only the version that was looked at.
+- An unfinished copy is found like an upload of `sink.py`, and carries the same mark.
 """
 
 from __future__ import annotations

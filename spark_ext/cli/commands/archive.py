@@ -1,6 +1,6 @@
-"""`mergeberg archive`: partitions into the lake, and out of the source.
+"""The command `mergeberg archive`: exports partitions and removes them from the source.
 
-`mergeberg archive --dry-run`: says what would leave the source; opens both sides for reading.
+`--dry-run` reports which partitions would leave the source. It opens both sides for reading only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`mergeberg check`: would an export work, and what would it be.
+"""The command `mergeberg check`: reports whether a table can be exported, and how.
 
-How `check` shows what is known of a server and its user: for people, and for programs.
+It shows the mapping of each column, the partitions, the free space, and the server with the
+rights of its user, as text or as JSON.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""`mergeberg exports`: what the ledger says.
+"""The commands `mergeberg exports …`: they list and manage the exports in the ledger.
 
-`mergeberg exports forget`: a completed export no longer refuses another one.
-
-`mergeberg exports log` and `exports events`: what the ledger keeps of the past, and counts.
-
-`mergeberg exports watermark`: up to which partition is everything in the lake?
-
-`mergeberg exports unarchive`: exports of an archived partition may replace its rows again.
+| command | does |
+|---|---|
+| `exports list`, `exports show` | list the exports in the ledger, or show one |
+| `exports cancel` | gives up an export that runs in another process or was interrupted |
+| `exports forget` | makes a completed export refuse another one no longer |
+| `exports log`, `exports events` | show the history and the counters of the ledger |
+| `exports rebuild` | creates a new ledger for a table whose ledger was lost |
+| `exports watermark` | reports up to which partition everything is in the lake |
+| `exports unarchive` | lets exports replace the rows of an archived partition again |
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`mergeberg partitions`: what a table has to export.
+"""The commands `mergeberg partitions`, `mergeberg parts` and `mergeberg read`, which only read.
 
-`mergeberg parts`: the active parts of a partition.
-
-`mergeberg read`: what is exported into a tree of Hive directories, as its commit files say.
+`partitions` lists the partitions of a source table. `parts` lists its active parts.
+`read` lists or reads the rows exported into a tree of Hive directories, by its commit files.
 """
 
 from __future__ import annotations

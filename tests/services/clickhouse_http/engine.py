@@ -1,6 +1,6 @@
 """The newest ClickHouse in this process: sessions with a user's rights, and answers as streams.
 
-Only the server's process loads this (source.md section 3). A SELECT is written by the engine itself
+Only the server's process loads this. A SELECT is written by the engine itself
 into a pipe (INTO OUTFILE), so that every format is one stream, as a server sends it: chdb's own
 streaming makes each block a complete file.
 """

@@ -58,7 +58,7 @@ def exporter(front: ClickHouseFront, http: urllib3.PoolManager) -> Person:
 def test_each_missing_grant_is_named_until_the_clone_works(
     front: ClickHouseFront, exporter: Person
 ) -> None:
-    """From nothing to the minimal set of source.md, following only what the engine says."""
+    """From nothing to the set of docs/operating/servers.md, by the engine's messages alone."""
     given = []
     for statement in _CLONE:
         while "Not enough privileges" in (answer := exporter.ask(statement)):

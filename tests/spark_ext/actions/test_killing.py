@@ -1,6 +1,6 @@
 """KILL QUERY: whatever a statement has under way is given up, and it begins nothing else.
 
-RQ…QueryCancellation, reading 11.
+RQ…QueryCancellation.
 """
 
 from __future__ import annotations

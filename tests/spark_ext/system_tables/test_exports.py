@@ -1,6 +1,6 @@
 """`mergeberg.system.replicated_partition_exports`: every export, also while it is under way.
 
-RQ…SystemTables.Exports, readings 11 and 17.
+RQ…SystemTables.Exports, RQ…QueryCancellation, RQ…Logging.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`mergeberg.system.parts` and `partitions`: the lake tables that exports go to (reading 35)."""
+"""`mergeberg.system.parts` and `partitions`: the lake tables that exports go to (P-03, P-74)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`mergeberg.system.part_log`, `events` and `metrics`: what was tried, and how often.
 
-RQ…Logging, RQ…Metrics.Export, reading 17.
+RQ…Logging, RQ…Metrics.Export.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def metadata_files(table: IcebergTable) -> set[str]:
 def test_a_new_table_gets_an_empty_snapshot_that_names_its_ledger(
     tmp_path: Path, ledger: MemoryLedger
 ) -> None:
-    """Harm prevented: an export staged without a parent is not protected by the fence (hole 4)."""
+    """Harm prevented: an export staged without a parent is not protected by the fence."""
     made = make_table(tmp_path)
 
     state = first_snapshot(ports(made, ledger), lambda _: None)
@@ -226,7 +226,7 @@ def test_a_landed_mark_is_settled_before_a_new_claim(
 def test_rows_of_another_content_that_landed_meanwhile_are_replaced(
     table: IcebergTable, ledger: MemoryLedger
 ) -> None:
-    """Harm prevented: old and new content of one partition side by side (hole 14)."""
+    """Harm prevented: old and new content of one partition side by side."""
     first = claim(ledger, content="old")
     state = table.load()
     wanted = commit_of(first, state, ledger)
@@ -274,7 +274,7 @@ def test_fewer_rows_replace_more_only_when_that_is_wanted(
 
 
 def test_a_table_of_another_ledger_is_refused(table: IcebergTable) -> None:
-    """Harm prevented: an emptied or foreign ledger exports everything again (hole 15)."""
+    """Harm prevented: an emptied or foreign ledger exports everything again."""
     other = MemoryLedger()
     row = claim(other)
 
@@ -287,7 +287,7 @@ def test_a_table_of_another_ledger_is_refused(table: IcebergTable) -> None:
 def test_a_ledger_restored_from_an_older_copy_is_refused(
     table: IcebergTable, ledger: MemoryLedger
 ) -> None:
-    """Harm prevented: a restored ledger has forgotten what landed since (hole 16)."""
+    """Harm prevented: a restored ledger has forgotten what landed since."""
     for partition in ("1", "2", "3"):
         row = claim(ledger, key=replace(KEY, partition_id=partition))
         assert isinstance(

@@ -1,4 +1,4 @@
-"""What `exports forget` ends, and what it never ends (N-23, P-10, P-11; reading 30)."""
+"""What `exports forget` ends, and what it never ends (N-23, P-10, P-11)."""
 
 from __future__ import annotations
 

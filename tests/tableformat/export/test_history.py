@@ -1,6 +1,6 @@
 """What an export leaves in the history: part_log's rows and ClickHouse's counters, in source parts.
 
-RQ…Logging, RQ…Metrics; coverage.md reading 17.
+RQ…Logging, RQ…Metrics.Export.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which exports are kept back by other tables of the source table's name (DESIGN 5.1)."""
+"""Which exports are kept back by other tables of the source table's name (docs/spec/ledger.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many source parts are in finished files, from the receipts alone (reading 17)."""
+"""How many source parts are in finished files, from the receipts alone (RQ…PartialProgress)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Up to which partition a query may read the lake, and what stops it there (N-40, reading 32)."""
+"""Up to which partition a query may read the lake, and what stops it there (N-40)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of lake parts: of the form of ClickHouse's, and stable (reading 35)."""
+"""The names of lake parts: of the form of ClickHouse's, and stable (P-03, P-74)."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_a_null_time_is_a_partition_of_its_own(clickhouse: EmbeddedClickHouse) -
 def test_a_partition_of_another_server_zone_has_the_month_of_its_rows_or_is_refused(
     clickhouse: EmbeddedClickHouse,
 ) -> None:
-    """A DateTime without a zone was cut into months by the zone of its day (types.md, trap 1)."""
+    """A DateTime without a zone was cut into months by the zone of its day."""
     table = described("toYYYYMM(ts)", ts="DateTime")
     columns = map_columns(table)
     clickhouse.run("SET session_timezone = 'Asia/Tokyo'")

@@ -170,7 +170,7 @@ def test_when_no_part_opens_at_all_the_statement_is_suspected(folders: Folders) 
 
 
 def test_a_name_that_covers_others_refuses_the_partition(folders: Folders) -> None:
-    """206,708 rows became 51,677 without an error (source.md section 3)."""
+    """206,708 rows became 51,677 without an error (docs/reference/source-parts.md)."""
     shutil.copytree(folders.directory / "0_3_3_0", folders.directory / "0_1_7_1")
 
     refused = folders.refusals()
