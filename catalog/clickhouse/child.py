@@ -1,10 +1,9 @@
-"""The process of an embedded ClickHouse: `python -m catalog.clickhouse.child IN OUT [DIR PID]`.
+"""The process of an embedded ClickHouse: `python -m catalog.clickhouse.child IN OUT [DIR]`.
 
 Reads requests and writes answers, one JSON object a line, over two inherited file descriptors:
 standard output belongs to ClickHouse, which may print there. `embedded.py` is the other end. It is
 a process of its own because chdb blocks signals while a query runs, allows one data path a process
-and hangs after a fork. End of input ends it, also in the middle of a query,
-and where the other end, the process PID, was killed, it removes DIR.
+and hangs after a fork. End of input ends it, also in the middle of a query. It removes DIR then.
 
     {"id": 1, "open": "<path>[?config-file=<file>]"}    -> {"id": 1, "done": true}
     {"id": 2, "rows": "<sql>"}                          -> {"id": 2, "rows": [[...], ...]}
@@ -98,29 +97,27 @@ def _receive(
     leave(1)
 
 
-def _leave(parent: int, directory: str | None, status: int) -> None:
-    """End the process; the directory of a parent that was killed goes with it."""
-    if directory is not None and os.getppid() != parent:
+def _leave(directory: str | None, status: int) -> None:
+    """End the process; its directory goes with it."""
+    # Also where the parent removes it: at the end of input nothing tells yet whether it was killed.
+    if directory is not None:
         shutil.rmtree(directory, ignore_errors=True)
     # Past the interpreter's own ending, in which chdb's threads may still be at work.
     os._exit(status)
 
 
-def main(
-    requests_from: int, answers_to: int, directory: str | None = None, parent: str = ""
-) -> None:
+def main(requests_from: int, answers_to: int, directory: str | None = None) -> None:
     """Answer requests until there are no more, then end the process.
 
     Args:
         requests_from: the file descriptor of requests.
         answers_to: that of answers.
-        directory: removed at the end where the parent was killed.
-        parent: the parent's process id. It may be killed before this process can ask for it.
+        directory: removed at the end.
     """
     requests: queue.Queue[Request | None] = queue.Queue()
     source = os.fdopen(requests_from, "rb")
     closing = threading.Event()
-    leave = partial(_leave, int(parent or os.getppid()), directory)
+    leave = partial(_leave, directory)
     receiving = (source, requests, closing, leave)
     threading.Thread(target=_receive, args=receiving, daemon=True).start()
     clickhouse = _Clickhouse()

@@ -133,7 +133,7 @@ class EmbeddedConnection(Closing):
             create: make a new data directory when there is none.
             staging_database: where staging tables are made.
             zone: the server's time zone, None for this machine's.
-            scratch: a directory of this process, which goes with the child when this is killed;
+            scratch: a directory of this process, which the child removes when it ends;
                 the child works in it, and it holds the configuration.
 
         Raises:
@@ -364,7 +364,7 @@ def _started(
     Raises:
         OSError: it cannot be started.
     """
-    words = (*pipes, *(() if scratch is None else (scratch, os.getpid())))
+    words = (*pipes, *(() if scratch is None else (scratch,)))
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "catalog.clickhouse.child", *map(str, words)],
         pass_fds=pipes,
