@@ -108,11 +108,7 @@ class _Subject:
     locations: tuple[str, ...]
     kept: KeptDigest | None
     change: str
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether there is nothing of it in the source."""
-        return self.change.endswith(" is gone")
+    in_source: bool
 
 
 def exit_code(comparisons: Iterable[Comparison], *, named: bool) -> int:
@@ -263,7 +259,8 @@ class Verifying:
             return _failed(one, error)
         parts = self._source.parts(self._table.name, one) if self._table is not None else ()
         locations = tuple(f.path for f in held.files)
-        return _Subject(one, row.key.hash, row.done, locations, kept, self._change(row.done, parts))
+        change = self._change(row.done, parts)
+        return _Subject(one, row.key.hash, row.done, locations, kept, change, bool(parts))
 
     def _change(self, done: Record, parts: tuple[Part, ...]) -> str:
         """Return what happened to the source since an export, '' when nothing did."""
@@ -279,7 +276,7 @@ class Verifying:
     def _compared(self, subjects: list[_Subject]) -> Iterator[Comparison]:
         """Compare a group: with its kept digests, or with the source, frozen for it."""
         by_digest = [s for s in subjects if s.change and s.kept is not None]
-        gone = [s for s in subjects if s.is_gone and s.kept is None]
+        gone = [s for s in subjects if not s.in_source and s.kept is None]
         in_source = [s for s in subjects if s not in by_digest and s not in gone]
         digests = self._frozen(in_source) if in_source else {}
         # Nobody else can open an embedded source while it is open; files are read without it.
