@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.repository.source_files import ROOT
+from tests.repository.source_files import FOLDERS, ROOT, source_files
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
+ANCHOR = re.compile(r"\[[^\]]*\]\(([^)#\s:]*)#([^)\s]+)\)")
+CITED = re.compile(r"\b(docs/[\w./-]+\.md)#([\w-]+)")
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def documents() -> list[Path]:
@@ -27,6 +30,35 @@ def test_every_link_between_documents_leads_somewhere() -> None:
         (str(document.relative_to(ROOT)), link)
         for document, link in links
         if not (document.parent / link).exists()
+    ] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the titles on a page, as GitHub forms them."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    titles = re.findall(r"(?m)^#+ (.+)$", text)
+    shown = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles]
+    return {re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-") for title in shown}
+
+
+def test_every_anchor_that_is_named_is_a_title_of_its_page() -> None:
+    """Harm prevented: a link that ends at the top of a page, because its title went elsewhere."""
+    linked = [
+        (str(document.relative_to(ROOT)), document.parent / page if page else document, anchor)
+        for document in documents()
+        for page, anchor in ANCHOR.findall(document.read_text(encoding="utf-8"))
+    ]
+    cited = [
+        (file.path, ROOT / page, anchor)
+        for file in source_files(*FOLDERS)
+        for page, anchor in CITED.findall(file.text)
+    ]
+
+    assert linked
+    assert [
+        (name, f"{page.name}#{anchor}")
+        for name, page, anchor in linked + cited
+        if page.suffix == ".md" and anchor not in anchors(page)
     ] == []
 
 
