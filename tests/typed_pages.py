@@ -17,10 +17,10 @@ from spark_ext.sql.typed import TYPED, GivenValue, TypedStatement
 from tableformat.names import quote_string
 from tests.repository.source_files import ROOT
 
-__all__ = ["CLI_TITLE", "STATEMENTS_TITLE", "call", "options", "section", "shared", "statements"]
+__all__ = ["CLI_TITLE", "REFERENCE", "call", "options", "section", "shared", "statements"]
 
-_REFERENCE = ROOT / "docs" / "reference"
-CLI_TITLE, STATEMENTS_TITLE = "Statements as commands", "With named arguments"
+REFERENCE = ROOT / "docs" / "reference"
+CLI_TITLE = "Statements as commands"
 _TABLE = DottedName(("lake", "analytics", "events"))
 
 
@@ -92,10 +92,10 @@ def section(title: str, page: str) -> str:
 
 if __name__ == "__main__":
     for path, title, made in (
-        (_REFERENCE / "cli.md", CLI_TITLE, options()),
-        (_REFERENCE / "statements.md", STATEMENTS_TITLE, statements()),
+        (REFERENCE / "cli.md", CLI_TITLE, options()),
+        (REFERENCE / "statements" / "named-arguments.md", "", statements()),
     ):
         before = path.read_text(encoding="utf-8")
-        old = section(title, before)
+        old = section(title, before) if title else before
         (table,) = re.findall(r"(?m)(?:^\|.*\n)+", old)
         path.write_text(before.replace(old, old.replace(table, made + "\n")), encoding="utf-8")

@@ -2,7 +2,8 @@
 
 It parses ALTER TABLE, OPTIMIZE TABLE, KILL QUERY, UPDATE and DELETE FROM, with the commands of
 ALTER TABLE on partitions, parts and their rows. The accepted forms are those of ClickHouse's own
-parser, and tests compare the two; docs/reference/statements.md lists the differences and reasons.
+parser, and tests compare the two; docs/reference/statements/parser.md lists the differences and
+reasons.
 
 ALL is accepted where ClickHouse executes it, and after EXPORT. In the other commands ClickHouse
 parses ALL and refuses to run it (P-71), so it is refused here with the same message and code.

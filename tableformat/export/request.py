@@ -4,10 +4,10 @@
 
 ClickHouse has the limits as server settings, `background_move_pool_size` and
 `max_exports_bandwidth_for_server`. Here they apply to one application, the process that exports
-(docs/reference/statements.md). All its exports share one `Allotment`: each takes a share before
-its tasks start and returns it after they end. A share says how many slices are written at the
-same time and how many bytes per second each slice may read and write. The rate is divided by the
-number of slices, so the total never exceeds the limit, on any number of hosts.
+(docs/reference/statements/settings.md). All its exports share one `Allotment`: each takes a share
+before its tasks start and returns it after they end. A share says how many slices are written at
+the same time and how many bytes per second each slice may read and write. The rate is divided by
+the number of slices, so the total never exceeds the limit, on any number of hosts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/reference/statements.md says what the grammar reads, example by example."""
+"""docs/reference/statements.md and its folder say what the grammar reads, example by example."""
 
 from __future__ import annotations
 
@@ -13,25 +13,32 @@ from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statement_settings import SETTINGS, read_statement_settings
 from spark_ext.sql.statements import Alter, Command, Statement
 from tableformat.errors import UsageError
-from tests.repository.source_files import ROOT
 from tests.statement_examples import REFUSED_HERE, REFUSED_THERE
-from tests.typed_pages import STATEMENTS_TITLE, section, statements
+from tests.typed_pages import REFERENCE, statements
 
-PAGE = (ROOT / "docs" / "reference" / "statements.md").read_text(encoding="utf-8")
+INDEX = "statements.md"
 
 
-def tables() -> list[list[list[str]]]:
-    """Return the rows of the page's tables without their headers; code without its marks."""
+def text_of(page: str) -> str:
+    """Return a page about statements."""
+    return (REFERENCE / page).read_text(encoding="utf-8")
+
+
+def tables(page: str) -> list[list[list[str]]]:
+    """Return the rows of a page's tables without their headers; code without its marks."""
     found: list[list[list[str]]] = []
-    for block in re.findall(r"(?m)(?:^\|.*\n)+", PAGE):
+    for block in re.findall(r"(?m)(?:^\|.*\n)+", text_of(page)):
         rows = [re.split(r" \| ", line.strip("| ")) for line in block.splitlines()]
         found.append([[cell.strip("`") for cell in row] for row in rows[2:]])
     return found
 
 
-(
-    COMMANDS, STATEMENTS, TYPED_ROWS, _FINAL, PARTITIONS, ENDINGS, ACTING, FIXED, HERE, THERE,
-) = tables()  # fmt: skip
+COMMANDS, STATEMENTS = tables(INDEX)
+(TYPED_ROWS,) = tables("statements/named-arguments.md")
+(PARTITIONS,) = tables("statements/partitions.md")
+(ENDINGS,) = tables("statements/endings.md")
+ACTING, FIXED = tables("statements/settings.md")
+HERE, THERE = tables("statements/parser.md")
 
 
 @pytest.mark.parametrize("row", COMMANDS + STATEMENTS, ids=lambda row: row[0])
@@ -54,7 +61,7 @@ def test_every_command_and_statement_has_an_example() -> None:
 
 def test_statements_stand_beside_what_they_are_with_named_arguments() -> None:
     """`python -m tests.typed_pages` writes the table."""
-    assert statements() in section(STATEMENTS_TITLE, PAGE)
+    assert statements() in text_of("statements/named-arguments.md")
     assert [row for row in TYPED_ROWS if parse_statement(row[0]) is None] == []
 
 
@@ -95,7 +102,7 @@ def test_the_settings_of_the_page_are_those_that_are_known() -> None:
 
 
 def test_the_error_of_the_page_is_the_one_that_comes() -> None:
-    shown = re.findall(r"(?m)(?:^    .*\n)+", PAGE)[0]
+    shown = re.findall(r"(?m)(?:^    .*\n)+", text_of("statements/parser.md"))[0]
     text = "\n".join(line[4:] for line in shown.splitlines())
 
     with pytest.raises(UsageError) as refused:

@@ -2,7 +2,7 @@
 
 ClickHouse's parser is asked through `EXPLAIN AST`, and through `formatQuery`, which is the same
 parser and shows every name and value that it read. The differences that are left stand in
-`tests/statement_examples.py` and in docs/reference/statements.md.
+`tests/statement_examples.py` and in docs/reference/statements/parser.md.
 """
 
 from __future__ import annotations
