@@ -153,7 +153,7 @@ class Commit:
 
     `ledger` is the ledger's identity, `summary` goes into the snapshot's. `number`, drawn from its
     counter for each attempt, tells an older copy of it (`h-ledger-restored` in
-    docs/spec/model/README.md). `watermark` is a property and its
+    docs/spec/model/results.md). `watermark` is a property and its
     value after the snapshot's id, '' to remove it. Without keys: the first snapshot, or the fence.
     `detaches`: the files that leave main are on the branch `detached` from the same moment on.
     `fetches`: the files of its keys come to that branch, and main is not touched.

@@ -162,7 +162,7 @@ def note_overwritten_mark(
 ) -> Row | None:
     """Note a landed export that only its mark knows, before the mark is overwritten.
 
-    The ledger would miss it otherwise (docs/spec/model/README.md, `h-mark-overwritten`).
+    The ledger would miss it otherwise (docs/spec/model/results.md, `h-mark-overwritten`).
 
     Returns:
         The row to go on with; None when the row has moved and everything must be looked at anew.

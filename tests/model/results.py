@@ -1,4 +1,4 @@
-"""The table of docs/spec/model/README.md: what each configuration shows, and what TLC found.
+"""The table of docs/spec/model/results.md: what each configuration shows, and what TLC found.
 
 `python -m tests.model --page` writes it. With one worker TLC walks through the states in the same
 order each time, so states and depth are compared; seconds are not. Each row names a digest of what
@@ -18,7 +18,7 @@ from tests.model.configurations import FOLDER, Configuration
 
 __all__ = ["PAGE", "Result", "difference", "read_results", "result_of", "table", "with_results"]
 
-PAGE: Final = FOLDER / "README.md"
+PAGE: Final = FOLDER / "results.md"
 _BEGIN: Final = "<!-- results: begin, written by `python -m tests.model --page` -->\n"
 _END: Final = "<!-- results: end -->\n"
 _HEAD: Final = (

@@ -19,7 +19,7 @@ BREAKS = Answer("NoTwice", 12, 3, "State 1: everybody is idle\n", 0.5)
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A page of our own, as it is now."""
-    copy = tmp_path / "README.md"
+    copy = tmp_path / "results.md"
     copy.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     monkeypatch.setattr(command, "PAGE", copy)
     return copy

@@ -39,7 +39,7 @@ ANSWERS = st.builds(
 
 def told_of(tmp_path: Path, answer: Answer) -> Path:
     """Make a page that tells an answer of the configuration `ONE`."""
-    page = tmp_path / "README.md"
+    page = tmp_path / "results.md"
     page.write_text(table([ONE], {ONE.name: result_of(answer, ONE)}), encoding="utf-8")
     return page
 
@@ -91,10 +91,10 @@ def test_other_states_than_the_page_tells_are_a_difference(tmp_path: Path) -> No
 
     assert difference(Answer(OK, 1000, 20, ""), ONE, page) == ""
     for other in (Answer(OK, 1001, 20, ""), Answer(OK, 1000, 21, "")):
-        assert "README.md tells ok after 1,000 states, depth 20, found" in difference(
+        assert "results.md tells ok after 1,000 states, depth 20, found" in difference(
             other, ONE, page
         )
-    assert "README.md tells None" in difference(
+    assert "results.md tells None" in difference(
         Answer(OK, 1000, 20, ""), replace(ONE, name="two"), page
     )
 
