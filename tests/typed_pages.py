@@ -1,4 +1,4 @@
-"""The pages' sections about typed statements, made from the list of `spark_ext.typed`.
+"""The pages' tables of typed statements, made from the list of `spark_ext.typed`.
 
 `python -m tests.typed_pages` writes them; `python -m tests.procedures_page` those of procedures.
 """
@@ -17,10 +17,9 @@ from spark_ext.sql.typed import TYPED, GivenValue, TypedStatement
 from tableformat.names import quote_string
 from tests.repository.source_files import ROOT
 
-__all__ = ["CLI_TITLE", "REFERENCE", "call", "options", "section", "shared", "statements"]
+__all__ = ["REFERENCE", "call", "options", "shared", "statements"]
 
 REFERENCE = ROOT / "docs" / "reference"
-CLI_TITLE = "Statements as commands"
 _TABLE = DottedName(("lake", "analytics", "events"))
 
 
@@ -84,18 +83,12 @@ def _options(command: click.Command) -> Iterator[click.Option]:
     return (option for option in command.params if isinstance(option, click.Option))
 
 
-def section(title: str, page: str) -> str:
-    """Return what stands below a title of a page."""
-    (found,) = re.findall(rf"(?ms)^## {title}\n(.*?)(?=^## )", page)
-    return str(found)
-
-
 if __name__ == "__main__":
-    for path, title, made in (
-        (REFERENCE / "cli.md", CLI_TITLE, options()),
-        (REFERENCE / "statements" / "named-arguments.md", "", statements()),
+    for page, made in (
+        ("cli/statements.md", options()),
+        ("statements/named-arguments.md", statements()),
     ):
+        path = REFERENCE / page
         before = path.read_text(encoding="utf-8")
-        old = section(title, before) if title else before
-        (table,) = re.findall(r"(?m)(?:^\|.*\n)+", old)
-        path.write_text(before.replace(old, old.replace(table, made + "\n")), encoding="utf-8")
+        (table,) = re.findall(r"(?m)(?:^\|.*\n)+", before)
+        path.write_text(before.replace(table, made + "\n"), encoding="utf-8")

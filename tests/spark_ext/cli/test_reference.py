@@ -1,4 +1,4 @@
-"""docs/reference/cli.md names every command, every option, and what stands in its JSON objects."""
+"""The pages of the command line name every command, every option and every field of its JSON."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import pytest
 from spark_ext.cli.commands.typed import TYPED_COMMANDS
 from spark_ext.cli.main import main
 from tableformat.export.outcome import Outcome, Status
-from tests.repository.source_files import ROOT
-from tests.typed_pages import CLI_TITLE, options, section, shared
+from tests.typed_pages import REFERENCE, options, shared
 
-PAGE = (ROOT / "docs" / "reference" / "cli.md").read_text()
+PAGES = {
+    page.stem: page.read_text(encoding="utf-8")
+    for page in (REFERENCE / "cli.md", *sorted((REFERENCE / "cli").glob("*.md")))
+}
 
 
 def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -27,13 +29,14 @@ def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.
 
 
 def told() -> dict[str, dict[str, str]]:
-    """Return the options of each command on the page, each with its environment variable."""
+    """Return the options of each command on the pages, each with its environment variable."""
     found = {}
-    for part in re.split(r"^## mergeberg ", PAGE, flags=re.MULTILINE)[1:]:
-        lines = (line.split("|") for line in part.splitlines() if line.startswith("| `--"))
-        found[part.splitlines()[0]] = {
-            cells[1].strip("` ").split()[0]: cells[3].strip("` ") for cells in lines
-        }
+    for text in PAGES.values():
+        for part in re.split(r"^##? mergeberg ", text, flags=re.MULTILINE)[1:]:
+            lines = (line.split("|") for line in part.splitlines() if line.startswith("| `--"))
+            found[part.splitlines()[0]] = {
+                cells[1].strip("` ").split()[0]: cells[3].strip("` ") for cells in lines
+            }
     return found
 
 
@@ -53,7 +56,7 @@ def test_the_page_names_every_command_and_option_with_its_variable() -> None:
 
 def test_the_page_names_every_option_of_commands_that_are_statements() -> None:
     """`python -m tests.typed_pages` writes the table."""
-    written = section(CLI_TITLE, PAGE)
+    written = PAGES["statements"]
     every, of_others, others = shared()
     all_have, others_have = written.partition("All have ")[2].split("\n\n")[0].split("`--debug`.")
     named = others_have.partition(": ")[2]
@@ -65,10 +68,11 @@ def test_the_page_names_every_option_of_commands_that_are_statements() -> None:
 
 
 def test_the_page_names_every_field_and_status_of_an_outcome() -> None:
-    rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
+    page = PAGES["json"]
+    rows = "\n".join(line for line in page.splitlines() if line.startswith("| `"))
 
     assert [f.name for f in fields(Outcome) if f"`{f.name}`" not in rows] == []
-    assert [s.value for s in Status if f"`{s.value}`" not in PAGE] == []
+    assert [s.value for s in Status if f"`{s.value}`" not in page] == []
 
 
 def test_every_command_has_a_help_with_an_example() -> None:
