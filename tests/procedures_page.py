@@ -1,50 +1,67 @@
-"""The tables of docs/reference/procedures.md, made from what is declared.
+"""The tables of docs/reference/procedures/*.md, made from what is declared.
 
-`python -m tests.procedures_page` writes them into the page; the text around them is a person's.
+`python -m tests.procedures_page` writes them into the pages; the text around them is a person's.
+A new procedure gets its title by hand, on the page that it belongs to.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from spark_ext.procedures.declared import Procedure
 from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.sql.typed import TYPED
-from tests.repository.source_files import ROOT
-from tests.typed_pages import call
+from tests.typed_pages import REFERENCE, call
 
-__all__ = ["PAGE", "sections", "written"]
+__all__ = ["sections", "written"]
 
-PAGE = ROOT / "docs" / "reference" / "procedures.md"
+_FOLDER = REFERENCE / "procedures"
 _BEGIN = "## "
 # All typed statements have the same columns.
 _FIRST = min(TYPED)
 
 
 def sections() -> dict[str, str]:
-    """Return what the page says of each procedure below its name, but for the examples."""
-    return {name: "\n".join(_section(one)) for name, one in sorted(PROCEDURES.items())}
+    """Return what its page says of each procedure below its name, but for the examples."""
+    on = {name: page.name for page in _pages() for name in _on(page)}
+    near = {name: "" if page == on[_FIRST] else on[_FIRST] for name, page in on.items()}
+    return {
+        name: "\n".join(_section(one, near.get(name, "")))
+        for name, one in sorted(PROCEDURES.items())
+    }
 
 
 def written() -> dict[str, tuple[str, str]]:
     """Return what stands below each name: the tables, and the example."""
-    found = {}
-    for part in re.split(rf"^{_BEGIN}", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
-        name, _, text = part.partition("\n")
-        example, tables = _divided(text)
-        found[name] = (tables, example)
+    found: dict[str, tuple[str, str]] = {}
+    for page in _pages():
+        for name, text in _on(page).items():
+            assert name not in found, f"{name} is on two pages"
+            found[name] = _divided(text)
     return found
 
 
+def _pages() -> list[Path]:
+    return sorted(_FOLDER.glob("*.md"))
+
+
+def _on(page: Path) -> dict[str, str]:
+    """Return what a page says below each of its titles."""
+    parts = re.split(rf"^{_BEGIN}", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {name: text for part in parts for name, _, text in [part.partition("\n")]}
+
+
 def _divided(text: str) -> tuple[str, str]:
+    """Return the tables, with the sentences around them, and the example."""
     lines = text.strip("\n").split("\n")
     example = [line for line in lines if line.startswith("    ")]
     said = "\n".join(line for line in lines if not line.startswith("    "))
-    return "\n".join(line[4:] for line in example), re.sub(r"\n{3,}", "\n\n", said).strip("\n")
+    return re.sub(r"\n{3,}", "\n\n", said).strip("\n"), "\n".join(line[4:] for line in example)
 
 
-def _section(one: Procedure) -> Iterator[str]:
+def _section(one: Procedure, page: str) -> Iterator[str]:
     yield one.description
     if one.parameters:
         yield from ("", "| argument | type | default | |", "|---|---|---|---|")
@@ -52,7 +69,7 @@ def _section(one: Procedure) -> Iterator[str]:
         default = "required" if parameter.default is None else f"`{parameter.default}`"
         yield f"| `{parameter.name}` | {parameter.type} | {default} | {_cell(parameter.comment)} |"
     if one.name in TYPED and one.name != _FIRST:
-        yield from ("", f"It answers as [{_FIRST}](#{_FIRST}) does.")
+        yield from ("", f"It answers as [{_FIRST}]({page}#{_FIRST}) does.")
         return
     yield from ("", "| answer | type | |", "|---|---|---|")
     for column in one.columns:
@@ -63,18 +80,20 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-def _page() -> str:
-    before = PAGE.read_text(encoding="utf-8").partition(f"\n{_BEGIN}")[0]
+def _page(page: Path) -> str:
+    before = page.read_text(encoding="utf-8").partition(f"\n{_BEGIN}")[0]
     examples = {name: example for name, (_, example) in written().items()} | {
         name: call(typed, typed.examples[0]) for name, typed in TYPED.items()
     }
+    every = sections()
     parts = [before]
-    for name, text in sections().items():
+    for name in _on(page):
         shown = "\n".join(f"    {line}" for line in examples.get(name, "").splitlines())
-        description, _, tables = text.partition("\n")
+        description, _, tables = every[name].partition("\n")
         parts.append(f"{_BEGIN}{name}\n\n{description}\n\n{shown}\n{tables}")
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(_page(), encoding="utf-8")
+    for one in _pages():
+        one.write_text(_page(one), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""docs/reference/procedures.md says what procedures take and answer, in the words of the code."""
+"""docs/reference/procedures/*.md say what procedures take and answer, in the words of the code."""
 
 from __future__ import annotations
 
