@@ -28,15 +28,35 @@ def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.
             yield f"{prefix}{name}", command
 
 
-def told() -> dict[str, dict[str, str]]:
-    """Return the options of each command on the pages, each with its environment variable."""
+def rows_of(text: str) -> dict[str, tuple[str, str]]:
+    """Return the environment variable and the meaning of each option in a table."""
+    cells = (line.split(" | ") for line in text.splitlines() if line.startswith("| `--"))
+    return {
+        name.strip("|` ").split()[0]: (variable.strip("` "), meaning.removesuffix(" |"))
+        for name, _, variable, meaning in cells
+    }
+
+
+def common() -> dict[str, dict[str, tuple[str, str]]]:
+    """Return the common options, by the anchor of their group."""
+    parts = re.split(r"^## ", PAGES["common-options"], flags=re.MULTILINE)[1:]
+    return {part.splitlines()[0].lower().replace(" ", "-"): rows_of(part) for part in parts}
+
+
+def told() -> dict[str, dict[str, tuple[str, str]]]:
+    """Return the options of each command on the pages, each with its variable and meaning."""
+    groups = common()
+    every = {name: row for group in groups.values() for name, row in group.items()}
     found = {}
     for text in PAGES.values():
         for part in re.split(r"^##? mergeberg ", text, flags=re.MULTILINE)[1:]:
-            lines = (line.split("|") for line in part.splitlines() if line.startswith("| `--"))
-            found[part.splitlines()[0]] = {
-                cells[1].strip("` ").split()[0]: cells[3].strip("` ") for cells in lines
-            }
+            named = "".join(re.findall(r"^Common options: .*$", part, flags=re.MULTILINE))
+            shared = [groups[group] for group in re.findall(r"common-options\.md#([\w-]+)", named)]
+            alone = [{name: every[name]} for name in re.findall(r"`(--[\w-]+)`", named)]
+            rows: dict[str, tuple[str, str]] = {}
+            for more in (*shared, *alone, rows_of(part)):
+                rows |= more
+            found[part.splitlines()[0]] = rows
     return found
 
 
@@ -51,7 +71,27 @@ def test_the_page_names_every_command_and_option_with_its_variable() -> None:
         if command not in TYPED_COMMANDS
     }
 
-    assert told() == there
+    assert {
+        name: {option: variable for option, (variable, _) in rows.items()}
+        for name, rows in told().items()
+    } == there
+
+
+def test_a_common_option_means_the_same_in_every_command_that_has_it() -> None:
+    """Harm prevented: an option that is explained once, and does something else elsewhere."""
+    shared = {name: row for group in common().values() for name, row in group.items()}
+    rows = told()
+    other = {
+        (name, option.opts[0]): option.help
+        for name, command in commands(main)
+        for option in command.params
+        if isinstance(option, click.Option) and command not in TYPED_COMMANDS
+        if (row := rows[name][option.opts[0]]) is shared.get(option.opts[0])
+        if row[1].replace("`", "") != str(option.help)
+    }
+
+    assert len(shared) > 20
+    assert other == {}
 
 
 def test_the_page_names_every_option_of_commands_that_are_statements() -> None:
