@@ -99,6 +99,8 @@ class ManyTables:
                 (self._root / disk).mkdir()
             server = self._open_clickhouse(stack)
             self.clickhouse.command("CREATE DATABASE db")
+            self.clickhouse.command("SET allow_deprecated_database_ordinary = 1")
+            self.clickhouse.command("CREATE DATABASE plain ENGINE = Ordinary")
             self.writer = self._given_writer or stack.enter_context(TaskWorker(server))
             self._digests = _LastingDigests()
             stack.callback(self._digests.end)
@@ -117,24 +119,33 @@ class ManyTables:
         self._ledger.close()
         self._stack.close()
 
-    def new_name(self) -> TableName:
-        """Return a name that no table has; now and then also a new warehouse begins."""
+    def new_name(self, database: str = "db") -> TableName:
+        """Return a name that no table has; now and then also a new warehouse begins.
+
+        Args:
+            database: `db`, or `plain`, whose engine is Ordinary.
+        """
         self._count += 1
         if self._count % _TABLES_OF_A_WAREHOUSE == 0:
             self._ledger.close()
             shutil.rmtree(self._warehouse)
             self._open_warehouse()
-        return TableName("db", f"t{self._count}")
+        return TableName(database, f"t{self._count}")
 
     def export(
-        self, name: TableName, conversions: Mapping[str, str], partition_spec: str | None = None
+        self,
+        name: TableName,
+        conversions: Mapping[str, str],
+        partition_spec: str | None = None,
+        *,
+        force: bool = False,
     ) -> list[Outcome]:
-        """Export a whole table as `mergeberg export --verify` does."""
+        """Export a whole table as `mergeberg export --verify` does, with `--force` if asked."""
         request = ExportRequest(
             name,
             _lake_name(name),
             AllPartitions(),
-            Wish(ttl=0),
+            Wish(ttl=0, force=force),
             conversions,
             partition_spec=partition_spec,
         )

@@ -21,7 +21,7 @@ from tests.properties.stored_values import drawn_value
 from tests.properties.table_keys import PartitionKey, SortingKey, partition_keys, sorting_keys
 from tests.strategies.types import nasty_text
 
-__all__ = ["ColumnDefinition", "Insert", "TableDefinition", "tables"]
+__all__ = ["ENGINE_SETTINGS", "ColumnDefinition", "Insert", "TableDefinition", "tables"]
 
 UINT32: Final = Simple("UInt32")
 
@@ -61,7 +61,12 @@ class Insert:
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """A table, its parts, and how it is exported. `refused` are words of refusals to expect."""
+    """A table, its parts, and how it is exported. `refused` are words of refusals to expect.
+
+    `redefined` is the expression of another default that `added` gets after a first export, '' for
+    none.
+    `ordinary`: its database has the engine Ordinary, so that the table has no UUID.
+    """
 
     columns: tuple[ColumnDefinition, ...]
     engine: str
@@ -71,6 +76,9 @@ class TableDefinition:
     inserts: tuple[Insert, ...]
     added: ColumnDefinition | None = None
     deleted: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+    redefined: str = ""
+    ordinary: bool = False
     partition_spec: str | None = None
     refused: tuple[str, ...] = field(default=())
 
@@ -84,6 +92,65 @@ class TableDefinition:
         columns = (*self.columns, *([self.added] if self.added else []))
         return {c.name: c.conversion for c in columns if c.conversion}
 
+
+ENGINE_SETTINGS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(
+        (
+            *("share_nested_offsets", "write_final_mark", "replace_long_file_name_to_hash"),
+            *("escape_index_filenames", "escape_variant_subcolumn_filenames"),
+            *("use_compact_variant_discriminators_serialization", "use_const_adaptive_granularity"),
+            *("propagate_types_serialization_versions_to_nested_types", "compress_marks"),
+            *(
+                "write_marks_for_substreams_in_compact_parts",
+                "compress_per_column_in_compact_parts",
+            ),
+            *("use_adaptive_write_buffer_for_dynamic_subcolumns", "compress_primary_key"),
+            *("enable_index_granularity_compression", "enable_mixed_granularity_parts"),
+            *("assign_part_uuids", "enable_block_number_column", "enable_block_offset_column"),
+            *("add_minmax_index_for_numeric_columns", "add_minmax_index_for_string_columns"),
+            *("add_minmax_index_for_temporal_columns", "primary_key_lazy_load"),
+            *("columns_and_secondary_indices_sizes_lazy_calculation", "use_primary_key_cache"),
+            *("compute_exact_num_defaults_for_sparse_columns", "enable_adaptive_codec_selection"),
+        ),
+        ("0", "1"),
+    ),
+    "index_granularity": ("1", "2", "7"),
+    "index_granularity_bytes": ("0", "1024", "10485760"),
+    "ratio_of_defaults_for_sparse_serialization": ("0", "0.3", "0.9", "1"),
+    "serialization_info_version": ("'basic'", "'with_types'"),
+    "string_serialization_version": ("'single_stream'", "'with_size_stream'"),
+    "nullable_serialization_version": ("'basic'", "'allow_sparse'"),
+    "map_serialization_version": ("'basic'", "'with_buckets'"),
+    "map_serialization_version_for_zero_level_parts": ("'basic'", "'with_buckets'"),
+    "object_serialization_version": ("'v1'", "'v2'", "'v3'"),
+    "object_shared_data_serialization_version": ("'map'", "'map_with_buckets'", "'advanced'"),
+    "object_shared_data_serialization_version_for_zero_level_parts": (
+        *("'map'", "'map_with_buckets'", "'advanced'"),
+    ),
+    "dynamic_serialization_version": ("'v1'", "'v2'", "'v3'"),
+    "default_compression_codec": ("'NONE'", "'LZ4'", "'ZSTD(1)'"),
+    "marks_compression_codec": ("'LZ4'", "'NONE'"),
+    "primary_key_compression_codec": ("'LZ4'", "'NONE'"),
+    "min_compress_block_size": ("1",),
+    "max_compress_block_size": ("1", "64"),
+    "max_file_name_length": ("0", "20"),
+    "packed_skip_index_max_bytes": ("0", "1048576"),
+    "part_minmax_index_columns": ("'partition_key_only'", "'all'"),
+}
+"""Settings of a MergeTree table that decide how its parts are written and read, with values."""
+
+# Columns of a table may have names that ClickHouse gives to virtual ones.
+_VIRTUAL: Final = (
+    *("_part", "_partition_id", "_part_offset", "_part_index", "_part_uuid", "_partition_value"),
+    *("_sample_factor", "_part_data_version", "_disk_name", "_table", "_database"),
+    *("_part_starting_offset", "_part_granule_offset", "_block_number", "_block_offset"),
+)
+_FLATTENED: Final = (
+    ("list.a", parse_type("Array(UInt32)")),
+    ("list.b", parse_type("Array(Nullable(String))")),
+)
+_MANY: Final = 290
+_OF_MANY: Final = ("UInt8", "String", "Nullable(Int32)", "Date", "LowCardinality(String)")
 
 # Expressions that cannot fail, of the number of the row.
 _DEFAULTS: Final = (
@@ -147,6 +214,7 @@ def tables(draw: st.DrawFn, *, most_columns: int = 8, most_rows: int = 4) -> Tab
         *_of_engine(engine),
         *(_column(draw, i, of) for i, of in enumerate(types)),
         *_with_defaults(draw),
+        *_rare(draw),
     ]
     if draw(st.integers(0, 19)) == 19:
         names, why = draw(st.sampled_from(_CLASHES))
@@ -164,6 +232,7 @@ def tables(draw: st.DrawFn, *, most_columns: int = 8, most_rows: int = 4) -> Tab
     if partition.refused and may_choose:
         spec = "unpartitioned"
         refused = [why for why in refused if why not in partition.refused]
+    added = _added(draw)
     return TableDefinition(
         columns=tuple(columns),
         engine=engine,
@@ -171,10 +240,13 @@ def tables(draw: st.DrawFn, *, most_columns: int = 8, most_rows: int = 4) -> Tab
         sorting=sorting,
         wide=draw(st.booleans()),
         inserts=inserts,
-        added=_added(draw),
+        added=added,
         deleted=draw(st.sampled_from(["", "", "", "n % 3 = 1", "n = 0", "n % 2 = 0"])),
         partition_spec=spec,
         refused=tuple(refused),
+        settings=_settings(draw),
+        redefined=_redefined(draw, added),
+        ordinary=draw(st.integers(0, 7)) == 7,
     )
 
 
@@ -211,6 +283,37 @@ def _with_defaults(draw: st.DrawFn) -> list[ColumnDefinition]:
     return found
 
 
+def _rare(draw: st.DrawFn) -> list[ColumnDefinition]:
+    """Columns that few tables have: of the names of virtual ones, flattened lists, very many."""
+    found = []
+    match draw(st.integers(0, 39)):
+        case 36 | 37 | 38:
+            name = draw(st.sampled_from(_VIRTUAL))
+            found.append(ColumnDefinition(name, parse_type(draw(st.sampled_from(_OF_MANY)))))
+        case 39:
+            found += [
+                ColumnDefinition(f"many {i}", parse_type(_OF_MANY[i % len(_OF_MANY)]))
+                for i in range(_MANY)
+            ]
+        case _:
+            pass
+    if draw(st.integers(0, 9)) == 9:
+        found += [ColumnDefinition(name, of) for name, of in _FLATTENED]
+    return found
+
+
+def _settings(draw: st.DrawFn) -> tuple[tuple[str, str], ...]:
+    names = draw(st.lists(st.sampled_from([*ENGINE_SETTINGS]), max_size=6, unique=True))
+    return tuple((name, draw(st.sampled_from(ENGINE_SETTINGS[name]))) for name in names)
+
+
+def _redefined(draw: st.DrawFn, added: ColumnDefinition | None) -> str:
+    """Return another default of the type of a column that was added, now and then."""
+    if added is None or draw(st.booleans()):
+        return ""
+    return f"defaultValueOfTypeName({quote_string(render_type(added.type))})"
+
+
 def _added(draw: st.DrawFn) -> ColumnDefinition | None:
     if draw(st.integers(0, 3)) < 3:
         return None
@@ -238,7 +341,11 @@ def _inserts(
         random = tuple(
             (c.name, draw(st.integers(0, 2**32)))
             for c in columns
-            if tame and c.name[-1:].isdigit() and _can_be_random(c) and draw(st.integers(0, 5)) == 5
+            if tame
+            and c.name[-1:].isdigit()
+            and not c.name.startswith("many ")
+            and _can_be_random(c)
+            and draw(st.integers(0, 5)) == 5
         )
         found.append(Insert(tuple(rows), random))
     return tuple(found)
@@ -259,10 +366,23 @@ def _value(
             return 1 - 2 * (number % 2)
         case "ver":
             return number % 3
+        case "list.a":
+            return [number] * (number % 3)
+        case "list.b":
+            return [None] * (number % 3)
+        case name if name.startswith("many ") or name in _VIRTUAL:
+            return _plain(column.type, number)
         case name if name in fixed:
             return draw(st.sampled_from(fixed[name]))
         case _:
             return drawn_value(draw, column.type, Promise(column.conversion), tame=tame)
+
+
+def _plain(of: DataType, number: int) -> Any:
+    """Return a stored value of a type of `_OF_MANY`; drawing so many takes Hypothesis too long."""
+    if of == Simple("String") or render_type(of) == "LowCardinality(String)":
+        return b"" if number % 2 else str(number).encode()
+    return number if number or of in (Simple("UInt8"), Simple("Date")) else None
 
 
 def _can_be_random(column: ColumnDefinition) -> bool:
