@@ -43,7 +43,7 @@ MOST_OF_CHECK: Final = 0.1
 """CPU seconds that a test of `make check` may cost."""
 MOST_AROUND_CHECK: Final = 0.5
 """CPU seconds that the fixtures of its file may cost."""
-MOST_OF_TEST: Final = 2.0
+MOST_OF_TEST: Final = 1.5
 """CPU seconds that all cases of a test may cost in `make test`."""
 TURNS: Final = 8
 """Of so many cases of an enumeration `make test` tries one."""
