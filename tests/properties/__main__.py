@@ -11,6 +11,7 @@ import random
 import resource
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -109,6 +110,8 @@ def _tell(seen: Seen) -> None:
 
 def _tell_failure(table: TableDefinition, error: Exception) -> None:
     _say(f"\nWRONG: {type(error).__name__}: {error}\n")
+    # A group shows only here which claims did not hold.
+    _say("".join(traceback.format_exception(error, limit=-3)))
     for sql in statements(table, TableName("db", "t")):
         _say(f"{sql};")
     _say(f"conversions {table.conversions}, partition spec {table.partition_spec}")

@@ -20,7 +20,13 @@ from tests.properties.row_binary import RowReader, encode
 from tests.properties.stored_values import drawn_value
 from tests.properties.table_check import Seen, check_table
 from tests.properties.table_keys import PartitionKey, SortingKey
-from tests.strategies.tables import ColumnDefinition, Insert, TableDefinition, tables
+from tests.strategies.tables import (
+    ENGINE_SETTINGS,
+    ColumnDefinition,
+    Insert,
+    TableDefinition,
+    tables,
+)
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +133,28 @@ def test_a_refusal_that_does_not_come_would_be_found(opened: ManyTables) -> None
 
     with pytest.raises(AssertionError, match="not refused for"):
         check_table(opened, wrong, Seen())
+
+
+# Names of settings that decide how a part is written, and so how it is read.
+_OF_STORAGE = (
+    "serializ|nested|final_mark|compact_variant|file_name|escape|granularity|compress_|codec"
+)
+# They bound a merge, or an index that no export reads.
+_NOT_GENERATED = (
+    *("min_index_granularity_bytes", "marks_compress_block_size", "text_index_posting_list_codec"),
+    *("primary_key_compress_block_size", "text_index_serialization_version"),
+)
+
+
+def test_every_setting_that_decides_how_a_part_is_stored_is_generated(opened: ManyTables) -> None:
+    """Harm prevented: a newer ClickHouse stores parts in a way that no generated table has."""
+    rows = opened.clickhouse.rows(
+        "SELECT name FROM system.merge_tree_settings WHERE NOT is_obsolete"
+        f" AND (match(name, '{_OF_STORAGE}'))"
+    )
+    there = {str(name) for (name,) in rows} - {*_NOT_GENERATED}
+
+    assert there <= ENGINE_SETTINGS.keys(), sorted(there - ENGINE_SETTINGS.keys())
 
 
 @given(of=column_types())

@@ -135,7 +135,6 @@ ENGINE_SETTINGS: Final[dict[str, tuple[str, ...]]] = {
     "max_compress_block_size": ("1", "64"),
     "max_file_name_length": ("0", "20"),
     "packed_skip_index_max_bytes": ("0", "1048576"),
-    "part_minmax_index_columns": ("'partition_key_only'", "'all'"),
 }
 """Settings of a MergeTree table that decide how its parts are written and read, with values."""
 
