@@ -1,4 +1,4 @@
-"""Keeps the ledger in one SQLite file, the default with a local warehouse.
+"""Stores the ledger in one SQLite file, the default with a local warehouse.
 
 Several processes of one host may use it at once. Tables (docs/spec/ledger.md):
 
@@ -12,9 +12,10 @@ Several processes of one host may use it at once. Tables (docs/spec/ledger.md):
 - Every access is one IMMEDIATE transaction that checks the format first, so a process of another
   release is refused even if it has the file open.
 - A write is on disk when it returns; only events may follow later.
-- Reading never creates the file. A missing ledger reads as an empty one; the first write, or
-  asking for its identity, creates it.
-- `network_file_system` detects network file systems, where SQLite's locks cannot be trusted.
+- Reading never creates the file. A missing ledger reads as an empty one; the first write, or a
+  request for its identity, creates it.
+- `network_file_system` detects network file systems, where SQLite's locks are unreliable.
+- A user who may only read the file reads it through `reading`.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ __all__ = [
     "network_file_system",
     "reading",
     "remove_row",
+    "row_version",
     "take_lease",
-    "there",
     "write_row",
 ]
 
-_NETWORK: Final = frozenset(
+_NETWORK_FILE_SYSTEMS: Final = frozenset(
     (
         "nfs",
         "nfs4",
@@ -76,46 +77,48 @@ _NETWORK: Final = frozenset(
         "webdav",
     )
 )
-_MOUNT: Final = Path("/sbin/mount")
-"""Prints the table of mounts on systems that have no file with it, such as macOS."""
-_MOUNTED: Final = re.compile(r".* on (?P<point>/.*) \((?P<kind>[\w.]+)")
+_MOUNT_PROGRAM: Final = Path("/sbin/mount")
+"""Prints the mount table on systems that do not have it as a file, such as macOS."""
+_MOUNT_LINE: Final = re.compile(r".* on (?P<point>/.*) \((?P<kind>[\w.]+)")
 
 
 def network_file_system(path: Path, mounts: Path) -> str:
-    """Return the kind of network file system that a path is on, '' when it is on none.
+    """Return the type of a path's network file system, '' if it is on a local one.
 
     Args:
         path: absolute.
-        mounts: the table of mounts; where there is none, `mount` is asked, and where that says
-            nothing, nothing is known to be on a network.
+        mounts: the mount table. If it does not exist, `mount` prints it; if that fails, too, every
+            path counts as local.
     """
     kind = _file_system(path, mounts)
-    return kind if kind in _NETWORK else ""
+    return kind if kind in _NETWORK_FILE_SYSTEMS else ""
 
 
 def _file_system(path: Path, mounts: Path) -> str:
     best, kind = "", ""
-    for point, found in _listed(mounts) if mounts.exists() else _told():
+    for point, found in _read_mounts(mounts) if mounts.exists() else _mount_output():
         if path.is_relative_to(point) and len(point) >= len(best):
             best, kind = point, found
     return kind
 
 
-def _listed(mounts: Path) -> Iterator[tuple[str, str]]:
-    """Yield where each file system is and its kind, from a file as Linux has it."""
+def _read_mounts(mounts: Path) -> Iterator[tuple[str, str]]:
+    """Yield mount points and file system types from Linux's mount table."""
     for line in mounts.read_text().splitlines():
         point, kind = line.split()[1:3]
         yield point.replace("\\040", " "), kind
 
 
-def _told() -> Iterator[tuple[str, str]]:
-    """Yield the same from what `mount` prints."""
+def _mount_output() -> Iterator[tuple[str, str]]:
+    """Yield mount points and file system types from the output of `mount`."""
     try:
-        said = subprocess.run([_MOUNT], env={}, capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            [_MOUNT_PROGRAM], env={}, capture_output=True, text=True, check=False
+        )
     except OSError:
         return
-    for line in said.stdout.splitlines():
-        if found := _MOUNTED.match(line):
+    for line in result.stdout.splitlines():
+        if found := _MOUNT_LINE.match(line):
             yield found["point"], found["kind"]
 
 
@@ -123,26 +126,29 @@ _TRIES: Final = 100
 
 
 class ChangingError(Exception):
-    """The file changed again and again while it was read."""
+    """The file changed during every attempt to copy it."""
 
 
 def is_read_only(path: Path) -> bool:
-    """Whether this user may read a file, and may not write it or beside it."""
+    """Whether this user can read a file but cannot write it or its directory."""
     ours = os.access in os.supports_effective_ids
     return not all(os.access(one, os.W_OK, effective_ids=ours) for one in (path, path.parent))
 
 
 @contextlib.contextmanager
 def reading(path: Path, seconds: float) -> Iterator[sqlite3.Connection]:
-    """Lend a connection that shows the file as it is now, in one transaction.
+    """Open a read-only connection to the file's current state, in one transaction.
+
+    Without write permission SQLite cannot create a write-ahead log, so a file without one is
+    copied to memory.
 
     Args:
         path: the file.
-        seconds: how long to wait for others that have it locked.
+        seconds: how long to wait for a lock of another process.
 
     Raises:
-        sqlite3.Error: it cannot be read.
-        ChangingError: it never was quiet.
+        sqlite3.Error: the file cannot be read.
+        ChangingError: the file changed during every attempt to copy it.
     """
     with contextlib.closing(_opened(path, seconds)) as db:
         db.execute("BEGIN")
@@ -154,22 +160,22 @@ def _opened(path: Path, seconds: float) -> sqlite3.Connection:
     for _ in range(_TRIES):
         if log.exists():
             with contextlib.suppress(sqlite3.OperationalError):
-                return _with_log(path, seconds)
-        before = _stamp(path)
-        copy = _copied(path)
-        if not log.exists() and _stamp(path) == before:
+                return _open_with_wal(path, seconds)
+        before = _file_state(path)
+        copy = _copy_in_memory(path)
+        if not log.exists() and _file_state(path) == before:
             return copy
         copy.close()
     raise ChangingError(f"it changed {_TRIES} times while it was read")
 
 
-def _with_log(path: Path, seconds: float) -> sqlite3.Connection:
-    """Open the file with its log, which may be gone by now.
+def _open_with_wal(path: Path, seconds: float) -> sqlite3.Connection:
+    """Open the file with its write-ahead log.
 
     Raises:
-        sqlite3.OperationalError: it is.
+        sqlite3.OperationalError: the log was removed meanwhile.
     """
-    db = _connected(path, "mode=ro", seconds)
+    db = _connect(path, "mode=ro", seconds)
     try:
         db.execute("SELECT 1 FROM sqlite_master").fetchall()
     except sqlite3.OperationalError:
@@ -178,15 +184,15 @@ def _with_log(path: Path, seconds: float) -> sqlite3.Connection:
     return db
 
 
-def _copied(path: Path) -> sqlite3.Connection:
-    """Return a copy in memory; it is worth nothing when the file changed meanwhile."""
+def _copy_in_memory(path: Path) -> sqlite3.Connection:
+    """Return a copy in memory, which is invalid if the file changed meanwhile."""
     copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    with contextlib.closing(_connected(path, "immutable=1", 0)) as db:
+    with contextlib.closing(_connect(path, "immutable=1", 0)) as db:
         db.backup(copy)
     return copy
 
 
-def _connected(path: Path, how: str, seconds: float) -> sqlite3.Connection:
+def _connect(path: Path, how: str, seconds: float) -> sqlite3.Connection:
     return sqlite3.connect(
         f"{path.as_uri()}?{how}",
         uri=True,
@@ -196,7 +202,7 @@ def _connected(path: Path, how: str, seconds: float) -> sqlite3.Connection:
     )
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
+def _file_state(path: Path) -> tuple[int, int, int]:
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -218,14 +224,14 @@ CREATE TABLE manifests (key TEXT PRIMARY KEY, body TEXT NOT NULL);
 
 
 def format_of(db: sqlite3.Connection) -> object:
-    """Return the format that a ledger has, None where it says none."""
+    """Return a ledger's format, None if it has none."""
     return (db.execute("SELECT format FROM ledger").fetchone() or (None,))[0]
 
 
 def write_row(db: sqlite3.Connection, row: Row) -> Row | Stale:
-    """Replace the row that has its version, with its manifest; return it."""
+    """Replace the row that has its version, with its manifest; return the new row."""
     key = row.key.hash
-    if (found := there(db, key)) != ((row.version, row.created) if row.version else None):
+    if (found := row_version(db, key)) != ((row.version, row.created) if row.version else None):
         return Stale(found[0] if found else None)
     db.execute(
         "INSERT INTO rows VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
@@ -245,17 +251,17 @@ def write_row(db: sqlite3.Connection, row: Row) -> Row | Stale:
     return replace(row, version=row.version + 1)
 
 
-def there(db: sqlite3.Connection, key: str) -> tuple[int, int] | None:
-    """Return the version of a row, and when it was made: one that is made again is another."""
-    asked = "SELECT version, json_extract(body, '$.created') FROM rows WHERE key = ?"
-    found = db.execute(asked, (key,)).fetchone()
+def row_version(db: sqlite3.Connection, key: str) -> tuple[int, int] | None:
+    """Return a row's version and creation time; a new row of the same key has another time."""
+    query = "SELECT version, json_extract(body, '$.created') FROM rows WHERE key = ?"
+    found = db.execute(query, (key,)).fetchone()
     return None if found is None else (int(found[0]), int(found[1]))
 
 
 def remove_row(db: sqlite3.Connection, row: Row) -> Stale | None:
-    """Remove a row that has its version, with its manifest; None once it is gone."""
+    """Remove a row that has its version, with its manifest; return None once it is gone."""
     key = row.key.hash
-    found = there(db, key)
+    found = row_version(db, key)
     if found is None or found[1] != row.created:
         return None
     if found[0] != row.version:
@@ -273,7 +279,7 @@ def take_lease(
     instead_of: Owner | None,
     now: int,
 ) -> Lease | LeaseHeld:
-    """Give a lease that is free, expired, or held by `owner` or `instead_of`."""
+    """Take a lease that is free, expired, or held by `owner` or `instead_of`."""
     held = held_lease(db, key)
     if held and held.until > now and held.owner not in (owner, instead_of):
         return held
@@ -286,9 +292,9 @@ def take_lease(
 
 
 def held_lease(db: sqlite3.Connection, key: str) -> LeaseHeld | None:
-    """Return who has a lease, also one that has run out."""
-    asked = "SELECT host, pid, start, since, until FROM leases WHERE key = ?"
-    found = db.execute(asked, (key,)).fetchone()
+    """Return a key's lease, expired or not."""
+    query = "SELECT host, pid, start, since, until FROM leases WHERE key = ?"
+    found = db.execute(query, (key,)).fetchone()
     return LeaseHeld(Owner(*found[:3]), *found[3:]) if found else None
 
 
@@ -296,11 +302,11 @@ LEDGER_FORMAT: Final = 4
 _WITHOUT_MANIFESTS: Final = 3
 _BUSY_SECONDS: Final = 60.0
 _PRIMARY: Final = 0xFF
-"""The bits of SQLite's error codes that tell the kind of error."""
+"""The bits of SQLite's extended error codes that hold the primary code."""
 
 
 class SqliteLedger:
-    """A ledger in an SQLite file, made by the first write.
+    """A ledger in an SQLite file, created by the first write.
 
     Safe from threads and processes of one host.
     """
@@ -314,18 +320,17 @@ class SqliteLedger:
         most_events: int = MOST_EVENTS,
         busy_seconds: float = _BUSY_SECONDS,
     ) -> None:
-        """Open the file, when there is one.
+        """Open the file if it exists.
 
         Args:
-            path: the file; its directory is made with it.
+            path: the file; its directory is created with it.
             clock: milliseconds since 1970; tests move it.
-            mounts: the table of mounts, to tell a network file system by.
-            most_events: how many of the latest are kept.
-            busy_seconds: how long to wait for other processes that have it locked.
+            mounts: the mount table, to detect a network file system.
+            most_events: how many of the latest events are kept.
+            busy_seconds: how long to wait for a lock of another process.
 
         Raises:
-            RefusedError: the file is on a network file system, where SQLite's locks cannot be
-                trusted.
+            RefusedError: the file is on a network file system, where SQLite's locks are unreliable.
             LedgerError: the file cannot be opened, or is not a ledger that this release reads.
         """
         self._path = path.absolute()
@@ -342,8 +347,8 @@ class SqliteLedger:
             raise RefusedError(message)
         self._db: sqlite3.Connection | None = None
         self._identity = ""
-        self._only_reads = self.is_made() and is_read_only(self._path)
-        if self._only_reads:
+        self._is_read_only = self.is_made() and is_read_only(self._path)
+        if self._is_read_only:
             with self._reading() as db:
                 (self._identity,) = db.execute("SELECT identity FROM ledger").fetchone()
         elif self.is_made():
@@ -351,11 +356,11 @@ class SqliteLedger:
                 self._opened()
 
     def is_made(self) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
         return self._db is not None or self._path.exists()
 
     def _opened(self) -> sqlite3.Connection:
-        """Return the open file, made when it does not exist; the lock is held."""
+        """Return the open database, created if it does not exist. The caller holds the lock."""
         if self._db is None:
             try:
                 make_directory(self._path.parent)
@@ -370,7 +375,7 @@ class SqliteLedger:
                 self._identity = self._open(self._db)
             except (sqlite3.Error, OSError) as error:
                 self._close()
-                raise self._failed("open", error) from error
+                raise self._error("open", error) from error
             except LedgerError:
                 self._close()
                 raise
@@ -380,7 +385,7 @@ class SqliteLedger:
         db.execute("BEGIN IMMEDIATE")
         made = db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'ledger'").fetchone()[0]
         if not made:
-            # Not executescript(): it would end the transaction that other openers wait for.
+            # Not executescript(): it would commit the transaction before the schema is complete.
             for statement in SCHEMA.split(";")[:-1]:
                 db.execute(statement)
             db.execute("INSERT INTO ledger VALUES (1, ?, ?, 0)", (str(uuid.uuid4()), LEDGER_FORMAT))
@@ -392,7 +397,7 @@ class SqliteLedger:
         return str(identity)
 
     def _add_manifests(self, db: sqlite3.Connection) -> None:
-        """Take over a ledger of the format before, which stores no manifest beside a row."""
+        """Upgrade a ledger of the previous format, which stores no manifests."""
         db.execute("CREATE TABLE manifests (key TEXT PRIMARY KEY, body TEXT NOT NULL)")
         for key, body, version in db.execute("SELECT key, body, version FROM rows").fetchall():
             text = manifest(self._row(key, body, version))
@@ -410,15 +415,15 @@ class SqliteLedger:
 
     @property
     def identity(self) -> str:
-        """The ledger's identity; asking for it makes the ledger."""
+        """The ledger's identity; reading it creates the ledger."""
         with self._lock:
-            if not self._only_reads:
+            if not self._is_read_only:
                 self._opened()
         return self._identity
 
     @property
     def uri(self) -> str:
-        """Where it is."""
+        """`sqlite:` and the file's path."""
         return f"sqlite:{self._path}"
 
     def read(self, key: str) -> Row | None:
@@ -430,9 +435,9 @@ class SqliteLedger:
         """Return the latest rows of key hashes."""
         if not self.is_made():
             return (None,) * len(keys)
-        asked = "SELECT body, version FROM rows WHERE key = ?"
+        query = "SELECT body, version FROM rows WHERE key = ?"
         with self._reading() as db:
-            found = [db.execute(asked, (key,)).fetchone() for key in keys]
+            found = [db.execute(query, (key,)).fetchone() for key in keys]
         return tuple(self._row(key, *x) if x else None for key, x in zip(keys, found, strict=True))
 
     def rows(self) -> Iterator[Row]:
@@ -461,7 +466,7 @@ class SqliteLedger:
         return written
 
     def write_all(self, rows: tuple[Row, ...]) -> tuple[Row | Stale, ...]:
-        """Replace each row that has its version; the disk is waited for once."""
+        """Replace each row that has its version, in one transaction."""
         with self._transaction() as db:
             return tuple(write_row(db, row) for row in rows)
 
@@ -479,14 +484,14 @@ class SqliteLedger:
             return int(db.execute(counted_up, (count,)).fetchone()[0]) - count + 1
 
     def highest_epoch(self) -> int:
-        """Return the last number given."""
+        """Return the last number drawn."""
         if not self.is_made():
             return 0
         with self._reading() as db:
             return int(db.execute("SELECT epoch FROM ledger").fetchone()[0])
 
     def highest_landed(self, destination: str) -> int:
-        """Return the greatest sequence number that any row of a destination knows."""
+        """Return the greatest sequence number in the rows of a destination."""
         if not self.is_made():
             return 0
         with self._reading() as db:
@@ -498,20 +503,20 @@ class SqliteLedger:
     def take_lease(
         self, key: str, owner: Owner, seconds: float, *, instead_of: Owner | None = None
     ) -> Lease | LeaseHeld:
-        """Give the lease when it is free, expired, or held by `owner` or `instead_of`."""
+        """Take a lease that is free, expired, or held by `owner` or `instead_of`."""
         with self._transaction() as db:
             return take_lease(db, key, owner, seconds, instead_of, self._clock())
 
     def take_leases(
         self, keys: tuple[str, ...], owner: Owner, seconds: float
     ) -> tuple[Lease | LeaseHeld, ...]:
-        """Give each lease that is free, expired, or held by `owner`."""
+        """Take each lease that is free, expired, or held by `owner`."""
         with self._transaction() as db:
             now = self._clock()
             return tuple(take_lease(db, key, owner, seconds, None, now) for key in keys)
 
     def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
-        """Lengthen a lease that its owner still has."""
+        """Extend a lease that its owner still holds."""
         with self._transaction() as db:
             now = self._clock()
             held = held_lease(db, lease.key)
@@ -524,7 +529,7 @@ class SqliteLedger:
         return Lease(lease.key, lease.owner, until)
 
     def release(self, *leases: Lease) -> None:
-        """Give back each lease that is still its owner's."""
+        """Release each lease that its owner still holds."""
         with self._transaction() as db:
             for lease in leases:
                 held = held_lease(db, lease.key)
@@ -532,7 +537,7 @@ class SqliteLedger:
                     db.execute("DELETE FROM leases WHERE key = ?", (lease.key,))
 
     def holder(self, key: str) -> LeaseHeld | None:
-        """Return who has an unexpired lease of a key."""
+        """Return the unexpired lease of a key."""
         if not self.is_made():
             return None
         with self._reading() as db:
@@ -540,7 +545,7 @@ class SqliteLedger:
         return held if held and held.until > self._clock() else None
 
     def note(self, events: tuple[Event, ...]) -> None:
-        """Keep events, and add what they count; after a power cut the last may be gone."""
+        """Store events and add to their counters; a power cut may lose the last of them."""
         with self._transaction(on_disk=False) as db:
             for event in events:
                 db.execute(
@@ -558,7 +563,7 @@ class SqliteLedger:
             )
 
     def events(self, since: int | None, most: int) -> tuple[Event, ...]:
-        """Return the latest events, the last noted first."""
+        """Return the latest events, newest first."""
         if not self.is_made():
             return ()
         with self._reading() as db:
@@ -570,18 +575,18 @@ class SqliteLedger:
         return tuple(Event.from_json(body) for (body,) in found)
 
     def counters(self) -> Mapping[str, int]:
-        """Return what was counted, and how many exports run now."""
+        """Return the counters and the number of running exports."""
         if not self.is_made():
             return counted({}, 0)
         with self._reading() as db:
             totals = dict(db.execute("SELECT name, value FROM counters").fetchall())
-            asked = "SELECT key, host, pid, start FROM leases WHERE until > ?"
-            leases = db.execute(asked, (self._clock(),)).fetchall()
+            query = "SELECT key, host, pid, start FROM leases WHERE until > ?"
+            leases = db.execute(query, (self._clock(),)).fetchall()
         held = {key: Owner(*owner) for key, *owner in leases}
         return counted(totals, running_exports(held, filter(None, self.read_all(tuple(held)))))
 
     def leave(self) -> None:
-        """Do nothing: a file that is locked is waited for in seconds."""
+        """Do nothing: waiting for a lock is bounded."""
 
     def close(self) -> None:
         """Close the file."""
@@ -595,8 +600,8 @@ class SqliteLedger:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Make one transaction that only reads."""
-        if not self._only_reads:
+        """Run one transaction that only reads."""
+        if not self._is_read_only:
             with self._transaction() as db:
                 yield db
             return
@@ -605,12 +610,16 @@ class SqliteLedger:
                 self._check_format(db, _WITHOUT_MANIFESTS)
                 yield db
         except (sqlite3.Error, OSError, ChangingError) as error:
-            raise self._failed("read", error) from error
+            raise self._error("read", error) from error
 
     @contextlib.contextmanager
     def _transaction(self, *, on_disk: bool = True) -> Iterator[sqlite3.Connection]:
-        """Make one transaction; not `on_disk`, it waits for the disk with the next that is."""
-        if self._only_reads:
+        """Run one transaction.
+
+        Unless `on_disk`, it does not wait for the disk; the next transaction that does makes both
+        durable.
+        """
+        if self._is_read_only:
             message = (
                 f"Cannot write the ledger {self._path}: this user may only read it. Run the "
                 "command as a user who may write the file and its directory."
@@ -626,14 +635,14 @@ class SqliteLedger:
                 yield db
                 db.execute("COMMIT")
             except sqlite3.Error as error:
-                raise self._failed("use", error) from error
+                raise self._error("use", error) from error
             finally:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 if not on_disk:
                     db.execute("PRAGMA synchronous = FULL")
 
-    def _failed(self, verb: str, error: Exception) -> LedgerError:
+    def _error(self, verb: str, error: Exception) -> LedgerError:
         code = error.sqlite_errorcode if isinstance(error, sqlite3.OperationalError) else 0
         if code & _PRIMARY in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return LedgerError(

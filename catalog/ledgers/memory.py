@@ -1,4 +1,4 @@
-"""The ledger in memory: the reference that every other implementation must agree with."""
+"""Implements the ledger in memory: the reference for every other implementation."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ __all__ = ["MemoryLedger", "milliseconds", "running_exports"]
 
 
 def milliseconds() -> int:
-    """Return now, in milliseconds since 1970 UTC."""
+    """Return the current time in milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
 
 
 def running_exports(owners: Mapping[str, Owner], rows: Iterable[Row | None]) -> int:
-    """Return how many rows an export works on now.
+    """Return the number of exports that are running.
 
     Args:
-        owners: who has an unexpired lease, by key hash. A lease outlives a process that was killed.
-        rows: those of these keys, None for a key without one.
+        owners: the owners of unexpired leases, by key hash. A lease outlives a killed process.
+        rows: the rows of these keys, None for a key without one.
     """
     exporting = (row for row in rows if row is not None and row.is_exporting)
     return sum(may_be_alive(owners[row.key.hash]) for row in exporting)
 
 
 class MemoryLedger:
-    """A ledger that lives and dies with its process. Safe to use from several threads."""
+    """A ledger that ends with its process. Safe from threads."""
 
     def __init__(
         self, *, clock: Callable[[], int] = milliseconds, most_events: int = MOST_EVENTS
     ) -> None:
-        """Start empty, with an identity of its own.
+        """Start empty, with a new identity.
 
         Args:
             clock: milliseconds since 1970; tests move it.
-            most_events: how many of the latest are kept.
+            most_events: how many of the latest events are kept.
         """
         self._identity = str(uuid.uuid4())
         self._clock = clock
@@ -61,11 +61,11 @@ class MemoryLedger:
 
     @property
     def uri(self) -> str:
-        """Where it is: nowhere that another process could open."""
+        """`memory:`; no other process can open it."""
         return "memory:"
 
     def is_made(self) -> bool:
-        """Whether it is there: it always is."""
+        """Return True: it always exists."""
         return True
 
     def read(self, key: str) -> Row | None:
@@ -104,7 +104,7 @@ class MemoryLedger:
         return written
 
     def _moved_on(self, row: Row) -> Stale | None:
-        """Return what is there instead of the row that a writer has read."""
+        """Return `Stale` if the stored row is not the one that the writer has read."""
         found = self._rows.get(row.key.hash)
         if found is None:
             return Stale(None) if row.version else None
@@ -122,7 +122,7 @@ class MemoryLedger:
             return stale
 
     def highest_landed(self, destination: str) -> int:
-        """Return the greatest sequence number that any row of a destination knows."""
+        """Return the greatest sequence number in the rows of a destination."""
         with self._lock:
             return self._landed.get(destination, 0)
 
@@ -133,21 +133,21 @@ class MemoryLedger:
             return self._epoch - count + 1
 
     def highest_epoch(self) -> int:
-        """Return the last number given."""
+        """Return the last number drawn."""
         with self._lock:
             return self._epoch
 
     def take_lease(
         self, key: str, owner: Owner, seconds: float, *, instead_of: Owner | None = None
     ) -> Lease | LeaseHeld:
-        """Give the lease when it is free, expired, or held by `owner` or `instead_of`."""
+        """Take a lease that is free, expired, or held by `owner` or `instead_of`."""
         with self._lock:
             return self._take(key, owner, seconds, instead_of)
 
     def take_leases(
         self, keys: tuple[str, ...], owner: Owner, seconds: float
     ) -> tuple[Lease | LeaseHeld, ...]:
-        """Give each lease that is free, expired, or held by `owner`."""
+        """Take each lease that is free, expired, or held by `owner`."""
         with self._lock:
             return tuple(self._take(key, owner, seconds, None) for key in keys)
 
@@ -163,7 +163,7 @@ class MemoryLedger:
         return Lease(key, owner, until)
 
     def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
-        """Lengthen a lease that its owner still has."""
+        """Extend a lease that its owner still holds."""
         with self._lock:
             held = self._leases.get(lease.key)
             now = self._clock()
@@ -176,7 +176,7 @@ class MemoryLedger:
             return Lease(lease.key, lease.owner, until)
 
     def release(self, *leases: Lease) -> None:
-        """Give back each lease that is still its owner's."""
+        """Release each lease that its owner still holds."""
         with self._lock:
             for lease in leases:
                 held = self._leases.get(lease.key)
@@ -184,13 +184,13 @@ class MemoryLedger:
                     del self._leases[lease.key]
 
     def holder(self, key: str) -> LeaseHeld | None:
-        """Return who has an unexpired lease of a key."""
+        """Return the unexpired lease of a key."""
         with self._lock:
             held = self._leases.get(key)
             return LeaseHeld(*held) if held and held[2] > self._clock() else None
 
     def note(self, events: tuple[Event, ...]) -> None:
-        """Keep events, and add what they count."""
+        """Store events and add to their counters."""
         with self._lock:
             self._events.extend(events)
             for event in events:
@@ -198,20 +198,20 @@ class MemoryLedger:
                     self._totals[event.counter] += event.parts
 
     def events(self, since: int | None, most: int) -> tuple[Event, ...]:
-        """Return the latest events, the last noted first."""
+        """Return the latest events, newest first."""
         with self._lock:
             kept = [e for e in reversed(self._events) if since is None or e.time >= since]
         return tuple(kept[:most])
 
     def counters(self) -> Mapping[str, int]:
-        """Return what was counted, and how many exports run now."""
+        """Return the counters and the number of running exports."""
         with self._lock:
             now = self._clock()
             held = {k: owner for k, (owner, _, until) in self._leases.items() if until > now}
             return counted(self._totals, running_exports(held, map(self._rows.get, held)))
 
     def leave(self) -> None:
-        """Do nothing: nobody ever waits."""
+        """Do nothing: no operation waits."""
 
     def close(self) -> None:
-        """Do nothing: the rows stay until the object goes."""
+        """Do nothing: the rows live as long as the object."""

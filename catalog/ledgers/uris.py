@@ -1,4 +1,4 @@
-"""Opens a ledger by what stands after --ledger: `sqlite:PATH` or `keeper://HOST[:PORT]/CHROOT`."""
+"""Opens a ledger by the value of --ledger: `sqlite:PATH` or `keeper://HOST[:PORT]/CHROOT`."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tableformat.ledger import Ledger
 __all__ = ["LEDGER_FILE", "ledger_warnings", "open_known_ledger", "open_ledger"]
 
 LEDGER_FILE: Final = "mergeberg-ledger.db"
-"""The default ledger's name, beside a local warehouse."""
+"""The default ledger's file name, in the directory of a local warehouse."""
 
 
 def open_ledger(uri: str | None, *, local_warehouse: Path | None) -> Ledger:
     """Open a ledger.
 
     Args:
-        uri: `sqlite:PATH`, `keeper://...` (keeper/address.py), or None for the default beside a
+        uri: `sqlite:PATH`, `keeper://...` (keeper/address.py), or None for the default file in a
             local warehouse.
-        local_warehouse: the warehouse's directory when it is the built-in local catalog.
+        local_warehouse: the directory of the built-in local catalog's warehouse, else None.
 
     Raises:
-        UsageError: no ledger was named and the warehouse has no place beside it; the path is empty,
-            or the address malformed.
-        UnsupportedError: another kind of ledger, or kazoo is not installed.
+        UsageError: there is neither a URI nor a local warehouse; the path is empty; or the address
+            is malformed.
+        UnsupportedError: the scheme is unknown, or kazoo is not installed.
         RefusedError: the address is not over TLS, and that is not allowed.
-        LedgerError: it cannot be opened.
+        LedgerError: the ledger cannot be opened.
     """
     if uri is None:
         if local_warehouse is None:
@@ -59,16 +59,16 @@ def open_ledger(uri: str | None, *, local_warehouse: Path | None) -> Ledger:
 
 
 def open_known_ledger(uri: str | None, what: str, *, local_warehouse: Path | None) -> Ledger:
-    """Open a ledger that has to be there, for what only looks at what was exported.
+    """Open a ledger that must exist, for commands that only read it.
 
     Args:
         uri: as for `open_ledger`.
-        what: cannot be done when there is none, e.g. "list exports".
+        what: the action as it follows "Cannot " in the message, e.g. "list exports".
         local_warehouse: as for `open_ledger`.
 
     Raises:
-        NotFoundError: there is none.
-        TableFormatError: as of `open_ledger`.
+        NotFoundError: the ledger does not exist.
+        TableFormatError: as for `open_ledger`.
     """
     ledger = open_ledger(uri, local_warehouse=local_warehouse)
     with contextlib.ExitStack() as unless_made:
@@ -85,7 +85,7 @@ def open_known_ledger(uri: str | None, what: str, *, local_warehouse: Path | Non
 
 
 def ledger_warnings(uri: str | None) -> tuple[str, ...]:
-    """Return sentences for the user about how a ledger that `open_ledger` opens is spoken to."""
+    """Return warnings for the user about the connection to a ledger."""
     is_there = uri is not None and is_keeper(uri)
     return parse_keeper(uri, environment=os.environ).warnings if is_there and uri else ()
 

@@ -90,7 +90,7 @@ def test_a_server_that_stands_still_longer_than_a_session_lives_is_waited_for(
         drawing = threads.submit(ledger.next_epoch)
         renewing = threads.submit(ledger.renew, lease, 3600)
         # The client gives the connection up after two thirds of a session.
-        wait_until(lambda: _trouble(ledger) != "", "the silence was noticed")
+        wait_until(lambda: _last_warning(ledger) != "", "the silence was noticed")
         zookeeper_server.resume()
 
         assert drawing.result() > epoch
@@ -100,10 +100,10 @@ def test_a_server_that_stands_still_longer_than_a_session_lives_is_waited_for(
         assert found.owner == ME
 
 
-def _trouble(ledger: KeeperLedger) -> str:
+def _last_warning(ledger: KeeperLedger) -> str:
     connection = ledger._session._connection
     assert connection is not None
-    return connection.trouble
+    return connection.last_warning
 
 
 def sockets() -> int:

@@ -1,13 +1,16 @@
-"""Where a ledger in ZooKeeper or ClickHouse Keeper is, and who logs in there.
+"""Parses the address of a ledger in ZooKeeper or ClickHouse Keeper, with its credentials.
 
     keeper://[USER@]HOST[:2181][,HOST2[:2181]...][/CHROOT][?OPTION=VALUE[&...]]
     keepers://... the same over TLS, port 2281
 
-The options are timeout (seconds for which an operation goes on without an answer), session-timeout
-(seconds after which the leases of a process that is silent are free) and allow-insecure (1). Over
-keeper:// only this machine is spoken to, unless that is allowed: in the address, or by
-MERGEBERG_ALLOW_INSECURE. What stands before the last @ of an address is never shown, nor is the
-value of an option.
+Options:
+
+    timeout          seconds that an operation waits for a response
+    session-timeout  seconds after which the servers free the leases of a silent process
+    allow-insecure   1
+
+Without TLS only this machine is allowed, unless allow-insecure or MERGEBERG_ALLOW_INSECURE is set.
+Messages never show the text before the last @ of a malformed address, nor the value of an option.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ __all__ = [
 ]
 
 PASSWORD: Final = "MERGEBERG_LEDGER_PASSWORD"  # noqa: S105 - the name, no password
-"""The variable of the environment that holds the user's password."""
+"""The environment variable that holds the user's password."""
 _USER: Final = "MERGEBERG_LEDGER_USER"
 CA_FILE: Final = "MERGEBERG_LEDGER_CA_FILE"
 CERTIFICATE: Final = "MERGEBERG_LEDGER_CERTIFICATE"
@@ -47,12 +50,12 @@ _SESSION_TIMEOUT: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class KeeperAddress:
-    """The servers of an ensemble, a path below which the ledger is, and how to speak to them.
+    """The servers of an ensemble, the ledger's path, and the connection's settings.
 
-    `hosts` are `HOST:PORT`, `chroot` is '' or begins with a slash. `ca_file`, `certificate` and
-    `key` are PEM files, for TLS only; without authorities those of the system are trusted.
-    `seconds` is for how long an operation goes on without an answer, `session_seconds` after what
-    time the servers take a silent process for dead.
+    `hosts` are `HOST:PORT`; `chroot` is '' or begins with a slash. `ca_file`, `certificate` and
+    `key` are PEM files, for TLS only; without `ca_file` the system's authorities are trusted.
+    `seconds` bounds the wait for a response. The servers expire the session of a process that is
+    silent for `session_seconds`.
     """
 
     hosts: tuple[str, ...]
@@ -69,7 +72,7 @@ class KeeperAddress:
 
     @property
     def shown(self) -> str:
-        """The address without any secret; `parse_keeper` reads it."""
+        """The address without secrets; `parse_keeper` reads it."""
         who = f"{self.user}@" if self.user else ""
         scheme = "keepers" if self.secure else "keeper"
         options = [
@@ -86,12 +89,12 @@ class KeeperAddress:
 
     @property
     def has_credentials(self) -> bool:
-        """Whether somebody logs in: then nodes are the creator's alone."""
+        """Whether the client authenticates; its nodes then belong to their creator alone."""
         return self.password is not None or self.certificate is not None
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences for the user about what was given."""
+        """Warnings for the user about this address."""
         if self.secure or all(_is_here(host) for host in self.hosts):
             return ()
         warning = (
@@ -102,12 +105,12 @@ class KeeperAddress:
 
 
 def is_keeper(uri: str) -> bool:
-    """Tell whether a ledger's text names one in Keeper."""
+    """Whether a ledger's URI names one in Keeper."""
     return uri.lower().startswith(("keeper:", "keepers:"))
 
 
 def parse_keeper(uri: str, *, environment: Mapping[str, str]) -> KeeperAddress:
-    """Read the address of a ledger in Keeper, and who logs in there.
+    """Parse the address of a ledger in Keeper, with its credentials.
 
     Args:
         uri: the address.
@@ -116,14 +119,14 @@ def parse_keeper(uri: str, *, environment: Mapping[str, str]) -> KeeperAddress:
 
     Raises:
         UsageError: the address or the environment is malformed or contradicts itself.
-        NotFoundError: a file that is named is not there.
-        RefusedError: it is not over TLS, names another machine, and that is not allowed.
+        NotFoundError: a named file does not exist.
+        RefusedError: the address names another machine without TLS, and that is not allowed.
     """
     scheme, colon, rest = uri.partition("://")
     scheme = scheme.lower()
     before, at, after = rest.rpartition("@")
     if not colon or scheme not in _PORTS:
-        # Of a text of another form nobody knows where its secret is.
+        # A secret may be anywhere in a text of unknown form, so the message does not show it.
         message = f"Cannot open the ledger: it is no address of Keeper. {_FORM}."
         raise UsageError(message)
     place, _, options = after.partition("?")
@@ -239,7 +242,7 @@ def _checked(address: KeeperAddress) -> KeeperAddress:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is this machine by its name alone, so that nothing leaves it."""
+    """Whether a host's name alone says that it is this machine, so that no data leaves it."""
     return is_this_machine(host.rpartition(":")[0].strip("[]"))
 
 

@@ -24,19 +24,18 @@ from kazoo.exceptions import NoNodeError
 
 from catalog.ledgers.keeper.paths import BlockName, KeeperPaths
 from catalog.ledgers.keeper.rows import (
-    confirmed,
     damaged,
     member,
     members,
     other_ledger,
     sealed_members,
+    send_confirmed,
 )
 from catalog.ledgers.keeper.session import (
+    AttemptError,
     Change,
     KeeperSession,
     Request,
-    Trouble,
-    changing,
     check,
     children,
     create,
@@ -44,17 +43,18 @@ from catalog.ledgers.keeper.session import (
     first_failure,
     read,
     set_data,
+    transaction,
 )
 from tableformat.errors import LedgerError
 from tableformat.history import Event
 from tableformat.ledger import Lease, LeaseHeld, Owner
 
-__all__ = ["KeeperLeases", "KeeperPast"]
+__all__ = ["KeeperHistory", "KeeperLeases"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
-    """A lease as it is stored; `session` is the one with which it goes."""
+class _LeaseNode:
+    """A lease as stored; it ends with its `session`."""
 
     held: LeaseHeld
     version: int
@@ -62,20 +62,20 @@ class _Node:
 
 
 class KeeperLeases:
-    """Gives leases of one ledger. What it raises is `Trouble`."""
+    """Takes, renews and releases the leases of one ledger. Methods raise `AttemptError`."""
 
     def __init__(
         self, session: KeeperSession, paths: KeeperPaths, clock: Callable[[], int]
     ) -> None:
-        """Keep how to ask, where, and the clock, in milliseconds since 1970."""
+        """Keep the session, the ledger's nodes and a clock in milliseconds since 1970."""
         self._session, self._paths, self._clock = session, paths, clock
         self._lock = threading.Lock()
         self._sessions: dict[tuple[str, Owner], int] = {}
 
-    def taking(
+    def take_attempt(
         self, keys: Sequence[str], owner: Owner, seconds: float, instead_of: Owner | None
     ) -> Callable[[], tuple[Lease | LeaseHeld, ...]]:
-        """Return what takes leases, and may be done again when an answer was lost."""
+        """Return an attempt that takes leases; it may run again after a lost response."""
         taken: dict[str, Lease | LeaseHeld] = {}
 
         def attempt() -> tuple[Lease | LeaseHeld, ...]:
@@ -89,18 +89,18 @@ class KeeperLeases:
                     if held and held.until > now and held.owner not in (owner, instead_of):
                         taken[key] = held
                     else:
-                        free.append((key, self._put(key, wanted, node)))
+                        free.append((key, self._lease_change(key, wanted, node)))
                 number = self._session.number
-                for key in self._made(free):
-                    taken[key] = self._noted(Lease(key, owner, wanted.until), number)
+                for key in self._apply(free):
+                    taken[key] = self._remember(Lease(key, owner, wanted.until), number)
             return tuple(taken[key] for key in keys)
 
         return attempt
 
-    def renewing(self, lease: Lease, seconds: float) -> Callable[[], Lease | LeaseHeld]:
-        """Return what lengthens a lease, and may be done again when an answer was lost.
+    def renew_attempt(self, lease: Lease, seconds: float) -> Callable[[], Lease | LeaseHeld]:
+        """Return an attempt that extends a lease; it may run again after a lost response.
 
-        One that went with its session, because this process stood still, is taken again.
+        If the lease ended with its session because this process was suspended, it is taken again.
         """
 
         def attempt() -> Lease | LeaseHeld:
@@ -108,34 +108,34 @@ class KeeperLeases:
             until = now + int(seconds * 1000)
             while True:
                 (node,) = self._nodes([lease.key])
-                if node is None and not self._is_lost(lease):
+                if node is None and not self._was_lost_with_session(lease):
                     return LeaseHeld(lease.owner, now, now)
                 if node is not None and node.held.owner != lease.owner:
                     return node.held
                 since = node.held.since if node else now
-                put = self._put(lease.key, LeaseHeld(lease.owner, since, until), node)
+                put = self._lease_change(lease.key, LeaseHeld(lease.owner, since, until), node)
                 number = self._session.number
-                if self._made([(lease.key, put)]):
-                    return self._noted(Lease(lease.key, lease.owner, until), number)
+                if self._apply([(lease.key, put)]):
+                    return self._remember(Lease(lease.key, lease.owner, until), number)
 
         return attempt
 
-    def releasing(self, leases: Sequence[Lease]) -> Callable[[], None]:
-        """Return what gives leases back, and may be done again when an answer was lost."""
+    def release_attempt(self, leases: Sequence[Lease]) -> Callable[[], None]:
+        """Return an attempt that releases leases; it may run again after a lost response."""
         left = list(leases)
 
         def attempt() -> None:
             while left:
-                # Of one key somebody else's may be there, too: it is not theirs any more.
+                # `left` may name another owner's lease of the same key, which has lost it.
                 ours: dict[str, tuple[Lease, Request]] = {}
                 nodes = self._nodes([lease.key for lease in left])
                 for lease, node in zip(left, nodes, strict=True):
                     if node is not None and node.held.owner == lease.owner:
-                        gone = changing(delete(self._paths.lease(lease.key), node.version))
+                        gone = transaction(delete(self._paths.lease(lease.key), node.version))
                         ours[lease.key] = lease, gone
                     else:
                         self._forget(lease)
-                made = self._made([(key, gone) for key, (_, gone) in ours.items()])
+                made = self._apply([(key, gone) for key, (_, gone) in ours.items()])
                 for key in made:
                     self._forget(ours[key][0])
                 left[:] = [lease for key, (lease, _) in ours.items() if key not in made]
@@ -143,22 +143,24 @@ class KeeperLeases:
         return attempt
 
     def held(self, keys: Sequence[str]) -> list[LeaseHeld | None]:
-        """Return who has an unexpired lease of some keys."""
+        """Return the unexpired lease of each key, None where there is none."""
         now = self._clock()
         return [node.held if node and node.held.until > now else None for node in self._nodes(keys)]
 
     def keys(self) -> list[str]:
-        """Return the key hashes of all leases, also of those whose time is over."""
-        (names,) = confirmed(self._session, self._paths, children(self._paths.leases))
+        """Return the key hashes of all leases, expired ones included."""
+        (names,) = send_confirmed(self._session, self._paths, children(self._paths.leases))
         return [] if isinstance(names, NoNodeError) else [str(name) for name in names]
 
-    def _nodes(self, keys: Sequence[str]) -> list[_Node | None]:
+    def _nodes(self, keys: Sequence[str]) -> list[_LeaseNode | None]:
         paths = [self._paths.lease(key) for key in keys]
-        answers = confirmed(self._session, self._paths, *(read(path) for path in paths))
-        return [_node(answer, path) for answer, path in zip(answers, paths, strict=True)]
+        responses = send_confirmed(self._session, self._paths, *(read(path) for path in paths))
+        return [
+            _lease_node(response, path) for response, path in zip(responses, paths, strict=True)
+        ]
 
-    def _put(self, key: str, held: LeaseHeld, node: _Node | None) -> Request:
-        """Return what makes a lease this session's, if it still is what was read."""
+    def _lease_change(self, key: str, held: LeaseHeld, node: _LeaseNode | None) -> Request:
+        """Return the request that moves a lease to this session, if its node is still as read."""
         path, owner = self._paths.lease(key), held.owner
         data = sealed_members(
             {
@@ -170,33 +172,33 @@ class KeeperLeases:
             }
         )
         if node is not None and node.session == self._session.number:
-            return changing(set_data(path, data, node.version))
+            return transaction(set_data(path, data, node.version))
         before: tuple[Change, ...] = () if node is None else (delete(path, node.version),)
-        return changing(*before, create(path, data, ephemeral=True))
+        return transaction(*before, create(path, data, ephemeral=True))
 
-    def _made(self, puts: Sequence[tuple[str, Request]]) -> list[str]:
-        """Return the keys of those changes that nothing was in the way of."""
-        answers = self._session.ask(*(request for _, request in puts))
+    def _apply(self, puts: Sequence[tuple[str, Request]]) -> list[str]:
+        """Send changes; return the keys of those that were made."""
+        responses = self._session.send(*(request for _, request in puts))
         made, is_gone = [], False
-        for (key, _), answer in zip(puts, answers, strict=True):
-            failure = first_failure(answer)
+        for (key, _), response in zip(puts, responses, strict=True):
+            failure = first_failure(response)
             if failure is None:
                 made.append(key)
             elif isinstance(failure[1], NoNodeError):
                 is_gone = True
         if is_gone:
-            self._make_folder()
+            self._create_folder()
         return made
 
-    def _make_folder(self) -> None:
-        """Make the parent of the leases again, which somebody may have removed with them."""
+    def _create_folder(self) -> None:
+        """Create the parent node of the leases again after it was removed with them."""
         folder = create(self._paths.leases, b"")
-        (answers,) = self._session.ask(changing(check(self._paths.mark), folder))
-        failure = first_failure(answers)
+        (responses,) = self._session.send(transaction(check(self._paths.mark), folder))
+        failure = first_failure(responses)
         if failure is not None and failure[0] == 0:
             raise other_ledger()
 
-    def _noted(self, lease: Lease, number: int) -> Lease:
+    def _remember(self, lease: Lease, number: int) -> Lease:
         with self._lock:
             self._sessions[lease.key, lease.owner] = number
         return lease
@@ -205,40 +207,40 @@ class KeeperLeases:
         with self._lock:
             self._sessions.pop((lease.key, lease.owner), None)
 
-    def _is_lost(self, lease: Lease) -> bool:
-        """Whether a lease that is not there was this ledger's, in a session that is over."""
+    def _was_lost_with_session(self, lease: Lease) -> bool:
+        """Whether this ledger held a missing lease in a session that has ended."""
         with self._lock:
             session = self._sessions.get((lease.key, lease.owner))
         return session not in (None, self._session.number)
 
 
-def _node(answer: Any, path: str) -> _Node | None:
-    if isinstance(answer, NoNodeError):
+def _lease_node(response: Any, path: str) -> _LeaseNode | None:
+    if isinstance(response, NoNodeError):
         return None
-    stored, description = answer
+    stored, description = response
     found = members(stored, path)
     host, start = (member(found, name, str, path) for name in ("host", "start"))
     pid, since, until = (member(found, name, int, path) for name in ("pid", "since", "until"))
     held = LeaseHeld(Owner(host, pid, start), since, until)
-    return _Node(held, int(description.version), int(description.ephemeralOwner))
+    return _LeaseNode(held, int(description.version), int(description.ephemeralOwner))
 
 
-_BLOCK: Final = 128 * 1024
-"""Characters of a block of events; one that is longer has a block of its own."""
-_MOST_BETWEEN: Final = 64
-"""After so many blocks somebody looks for those that are not kept."""
-_AT_ONCE: Final = 16
+_BLOCK_CHARACTERS: Final = 128 * 1024
+"""Characters of a block of events; a longer event gets its own block."""
+_MOST_BLOCKS_BETWEEN_SWEEPS: Final = 64
+"""A writer looks for surplus blocks after this many blocks."""
+_BLOCKS_IN_FLIGHT: Final = 16
 
 
-class KeeperPast:
-    """Keeps events and counters of one ledger. What it raises is `Trouble`."""
+class KeeperHistory:
+    """Stores the events and counters of one ledger. Methods raise `AttemptError`."""
 
     def __init__(self, session: KeeperSession, paths: KeeperPaths, most_events: int) -> None:
-        """Keep how to ask, where, and how many of the latest events are kept."""
+        """Keep the session, the ledger's nodes and the number of events to keep."""
         self._session, self._paths, self._most = session, paths, most_events
 
-    def noting(self, events: Sequence[Event]) -> Callable[[], None]:
-        """Return what keeps events, and may be done again when an answer was lost."""
+    def note_attempt(self, events: Sequence[Event]) -> Callable[[], None]:
+        """Return an attempt that stores events; it may run again after a lost response."""
         counted = Totals[str]()
         for event in events:
             if event.counter is not None:
@@ -253,53 +255,53 @@ class KeeperPast:
         before: list[int] = []
 
         def attempt() -> None:
-            # Asked for again, some of it may be done.
+            # A repeated attempt may find that some blocks are stored.
             there = {name.block for name in self._names() if name.write == write} if before else ()
             before.append(1)
             if names[-1].block in there:
                 return
             left = [made[n.block] for n in names[:-1] if n.block not in there]
-            self._session.ask(*(changing(one) for one in left))
+            self._session.send(*(transaction(one) for one in left))
             path = self._paths.counters
-            (found,) = confirmed(self._session, self._paths, read(path))
+            (found,) = send_confirmed(self._session, self._paths, read(path))
             totals, version = _totals(found, path)
-            # Not `+`: it drops what counted nothing, of which nobody would ask.
+            # Not `Counter + Counter`: it drops counters that are 0.
             data = sealed_members({"totals": {**totals, **_sum(totals, counted)}})
-            last = self._session.ask(
-                changing(check(self._paths.mark), made[-1], set_data(path, data, version))
+            last = self._session.send(
+                transaction(check(self._paths.mark), made[-1], set_data(path, data, version))
             )[0]
             if first_failure(last) is not None:
-                raise Trouble("others note events all the time", passes=True)
+                raise AttemptError("others note events all the time", retryable=True)
             self._sweep_after(BlockName.parse(str(last[1]).rpartition("/")[2]).number, len(names))
 
         return attempt
 
     def events(self, since: int | None, most: int) -> tuple[Event, ...]:
-        """Return the latest events, the last noted first."""
+        """Return the latest events, newest first."""
         found: list[Event] = []
         left = self._most
         names = self._names()
-        for begin in range(0, len(names), _AT_ONCE):
+        for begin in range(0, len(names), _BLOCKS_IN_FLIGHT):
             if left <= 0 or len(found) >= most:
                 break
-            paths = [self._paths.block(name) for name in names[begin : begin + _AT_ONCE]]
-            answers = confirmed(self._session, self._paths, *map(read, paths))
-            for path, answer in zip(paths, answers, strict=True):
-                if not isinstance(answer, NoNodeError):
-                    kept = list(reversed(_events(answer[0], path)))[: max(left, 0)]
+            paths = [self._paths.block(name) for name in names[begin : begin + _BLOCKS_IN_FLIGHT]]
+            responses = send_confirmed(self._session, self._paths, *map(read, paths))
+            for path, response in zip(paths, responses, strict=True):
+                if not isinstance(response, NoNodeError):
+                    kept = list(reversed(_events(response[0], path)))[: max(left, 0)]
                     left -= len(kept)
                     found += [event for event in kept if since is None or event.time >= since]
         return tuple(found[:most])
 
     def totals(self) -> dict[str, int]:
-        """Return what was counted."""
+        """Return the counters."""
         path = self._paths.counters
-        (found,) = confirmed(self._session, self._paths, read(path))
+        (found,) = send_confirmed(self._session, self._paths, read(path))
         return _totals(found, path)[0]
 
     def _names(self) -> list[BlockName]:
-        """Return the blocks, the last one first."""
-        (names,) = confirmed(self._session, self._paths, children(self._paths.events))
+        """Return the names of the blocks, newest first."""
+        (names,) = send_confirmed(self._session, self._paths, children(self._paths.events))
         if isinstance(names, NoNodeError):
             raise damaged(self._paths.events, "it is not there")
         return sorted(map(self._name, names), key=lambda n: n.number, reverse=True)
@@ -308,33 +310,33 @@ class KeeperPast:
         try:
             return BlockName.parse(text)
         except ValueError as error:
-            raise Trouble(
+            raise AttemptError(
                 f"the node {self._paths.events}/{text} is no block of events", "Remove it"
             ) from error
 
     def _sweep_after(self, number: int, blocks: int) -> None:
-        """Remove blocks of which no event is kept, once in a while."""
-        every = min(_MOST_BETWEEN, self._most)
+        """Remove blocks beyond the limit once every few blocks."""
+        every = min(_MOST_BLOCKS_BETWEEN_SWEEPS, self._most)
         if number // every == (number - blocks) // every:
             return
         try:
             kept, gone = 0, []
             for name in self._names():
                 if kept >= self._most:
-                    gone.append(changing(delete(self._paths.block(name))))
+                    gone.append(transaction(delete(self._paths.block(name))))
                 kept += name.events
-            self._session.ask(*gone)
-        except Trouble:
-            # The events are noted; the next time removes what is left.
+            self._session.send(*gone)
+        except AttemptError:
+            # The events are stored; the next sweep removes the rest.
             return
 
 
 def _blocks(texts: Sequence[str]) -> list[list[str]]:
     blocks: list[list[str]] = []
-    size = _BLOCK
+    size = _BLOCK_CHARACTERS
     for text in texts:
         size += len(text)
-        if size > _BLOCK:
+        if size > _BLOCK_CHARACTERS:
             blocks.append([])
             size = len(text)
         blocks[-1].append(text)
@@ -349,12 +351,12 @@ def _events(stored: bytes, path: str) -> list[Event]:
         raise damaged(path, error.message) from error
 
 
-def _totals(answer: Any, path: str) -> tuple[dict[str, int], int]:
-    """Return the counters, and the version of their node."""
-    if isinstance(answer, NoNodeError):
+def _totals(response: Any, path: str) -> tuple[dict[str, int], int]:
+    """Return the counters and their node's version."""
+    if isinstance(response, NoNodeError):
         raise damaged(path, "it is not there")
-    totals = member(members(answer[0], path), "totals", dict, path)
-    return {str(name): int(count) for name, count in totals.items()}, int(answer[1].version)
+    totals = member(members(response[0], path), "totals", dict, path)
+    return {str(name): int(count) for name, count in totals.items()}, int(response[1].version)
 
 
 def _sum(totals: dict[str, int], counted: Totals[str]) -> dict[str, int]:

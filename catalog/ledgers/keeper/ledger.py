@@ -1,10 +1,13 @@
-"""The ledger in ZooKeeper or ClickHouse Keeper: for any number of hosts.
+"""Implements the ledger in ZooKeeper or ClickHouse Keeper, for any number of hosts.
 
-Layout: docs/spec/keeper-ledger.md. Reading never makes a ledger; the first write, or asking for its
-identity, makes it and the missing nodes above it. Every read comes after a `sync`, and every change
-of a row, an epoch or the counters asks in the same step whether this still is the ledger that was
-opened. An operation ends within the address's time-out, else in a LedgerError; after one of a write
-nobody knows whether it was made, and doing it again is safe.
+- Reading never creates a ledger. The first write, or a request for its identity, creates it with
+  the missing nodes above it.
+- Every read follows a `sync`. Every change of a row, an epoch or the counters checks in the same
+  transaction that the ledger is still the one that was opened.
+- An operation ends within the address's time-out, or with a LedgerError. After an error of a write
+  it is unknown whether the write was made, and writing again is safe.
+
+Layout: docs/spec/keeper-ledger.md.
 """
 
 from __future__ import annotations
@@ -18,20 +21,19 @@ from kazoo.exceptions import NoNodeError
 from kazoo.security import Permissions
 
 from catalog.ledgers.keeper.address import KeeperAddress
-from catalog.ledgers.keeper.leases import KeeperLeases, KeeperPast
+from catalog.ledgers.keeper.leases import KeeperHistory, KeeperLeases
 from catalog.ledgers.keeper.paths import LAYOUT, KeeperPaths, ledger_root
 from catalog.ledgers.keeper.rows import (
     KeeperRows,
-    confirmed,
     damaged,
     member,
     members,
     sealed_members,
+    send_confirmed,
 )
 from catalog.ledgers.keeper.session import (
+    AttemptError,
     KeeperSession,
-    Trouble,
-    changing,
     check,
     children,
     create,
@@ -39,6 +41,7 @@ from catalog.ledgers.keeper.session import (
     read,
     set_data,
     sync,
+    transaction,
 )
 from catalog.ledgers.memory import milliseconds, running_exports
 from catalog.network import some
@@ -52,7 +55,7 @@ _CHANGES: Final = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | 
 
 
 class KeeperLedger:
-    """A ledger in Keeper, made by the first write. Safe from threads, processes and hosts."""
+    """A ledger in Keeper, created by the first write. Safe from threads, processes and hosts."""
 
     def __init__(
         self,
@@ -61,26 +64,26 @@ class KeeperLedger:
         clock: Callable[[], int] = milliseconds,
         most_events: int = MOST_EVENTS,
     ) -> None:
-        """Keep where it is; the first access connects.
+        """Keep the address; the first access connects.
 
         Args:
-            address: of the servers; bounds in time what is done.
+            address: the servers, and the time limit of an operation.
             clock: milliseconds since 1970; tests move it.
-            most_events: how many of the latest are kept.
+            most_events: how many of the latest events are kept.
         """
         self._address, self._clock, self._most_events = address, clock, most_events
         self._session = KeeperSession(address)
         self._lock = threading.Lock()
-        self._opened: _Opened | None = None
+        self._opened: _OpenLedger | None = None
 
     @property
     def identity(self) -> str:
-        """The ledger's identity; asking for it makes the ledger."""
-        return self._session.within("open the identity", self._made).paths.identity
+        """The ledger's identity; reading it creates the ledger."""
+        return self._session.within("open the identity", self._open_or_create).paths.identity
 
     @property
     def uri(self) -> str:
-        """Where it is, without a secret."""
+        """The ledger's address without secrets."""
         return self._address.shown
 
     @property
@@ -89,8 +92,8 @@ class KeeperLedger:
         return self._session.requests
 
     def is_made(self) -> bool:
-        """Whether it is there."""
-        return self._session.within("find the nodes", self._found) is not None
+        """Whether the ledger exists."""
+        return self._session.within("find the nodes", self._open_existing) is not None
 
     def read(self, key: str) -> Row | None:
         """Return the latest row of a key hash."""
@@ -98,19 +101,19 @@ class KeeperLedger:
         return row
 
     def read_all(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
-        """Return the latest rows of key hashes; many requests are under way at a time."""
+        """Return the latest rows of key hashes; many requests are in flight at a time."""
 
         def attempt() -> tuple[Row | None, ...]:
-            found = self._found()
+            found = self._open_existing()
             return tuple(found.rows.read(keys)) if found else (None,) * len(keys)
 
-        return self._session.within(_doing("read", keys), attempt) if keys else ()
+        return self._session.within(_row_action("read", keys), attempt) if keys else ()
 
     def rows(self) -> Iterator[Row]:
         """Return all rows, latest update first."""
 
         def attempt() -> list[Row]:
-            found = self._found()
+            found = self._open_existing()
             rows = found.rows.read(found.rows.keys()) if found else []
             return sorted((r for r in rows if r), key=lambda r: (-r.updated, r.key))
 
@@ -122,56 +125,58 @@ class KeeperLedger:
         return written
 
     def write_all(self, rows: tuple[Row, ...]) -> tuple[Row | Stale, ...]:
-        """Replace each row that has its version; many requests are under way at a time."""
+        """Replace each row that has its version; many requests are in flight at a time."""
         if not rows:
             return ()
-        doing = _doing("write", [row.key.hash for row in rows])
-        made = self._session.within("make the nodes", self._made)
-        return self._session.within(doing, made.rows.writing(rows))
+        action = _row_action("write", [row.key.hash for row in rows])
+        made = self._session.within("make the nodes", self._open_or_create)
+        return self._session.within(action, made.rows.write_attempt(rows))
 
     def remove(self, row: Row) -> Stale | None:
         """Remove the row that has `row.version`, with all its nodes."""
-        doing = _doing("remove", [row.key.hash])
-        found = self._session.within("find the nodes", self._found)
-        return None if found is None else self._session.within(doing, found.rows.removing(row))
+        action = _row_action("remove", [row.key.hash])
+        found = self._session.within("find the nodes", self._open_existing)
+        return (
+            None if found is None else self._session.within(action, found.rows.remove_attempt(row))
+        )
 
     def next_epoch(self, count: int = 1) -> int:
-        """Return the next number of the counter, the first of `count`; one may be left out."""
+        """Return the next number of the counter, the first of `count`; numbers may be skipped."""
 
         def attempt() -> int:
-            paths = self._made().paths
+            paths = self._open_or_create().paths
             last, version = self._epoch(paths)
             data = sealed_members({"epoch": last + count})
-            (answers,) = self._session.ask(
-                changing(check(paths.mark), set_data(paths.epoch, data, version))
+            (responses,) = self._session.send(
+                transaction(check(paths.mark), set_data(paths.epoch, data, version))
             )
-            if first_failure(answers) is not None:
-                raise Trouble("others draw epochs all the time", passes=True)
+            if first_failure(responses) is not None:
+                raise AttemptError("others draw epochs all the time", retryable=True)
             return last + 1
 
         return self._session.within("draw an epoch", attempt)
 
     def highest_epoch(self) -> int:
-        """Return the last number given."""
+        """Return the last number drawn."""
 
         def attempt() -> int:
-            found = self._found()
+            found = self._open_existing()
             return self._epoch(found.paths)[0] if found else 0
 
         return self._session.within("read the epoch", attempt)
 
     def _epoch(self, paths: KeeperPaths) -> tuple[int, int]:
-        (found,) = confirmed(self._session, paths, read(paths.epoch))
+        (found,) = send_confirmed(self._session, paths, read(paths.epoch))
         if isinstance(found, NoNodeError):
             raise damaged(paths.epoch, "it is not there")
         epoch = member(members(found[0], paths.epoch), "epoch", int, paths.epoch)
         return epoch, int(found[1].version)
 
     def highest_landed(self, destination: str) -> int:
-        """Return the greatest sequence number that any row of a destination knows."""
+        """Return the greatest sequence number in the rows of a destination."""
 
         def attempt() -> int:
-            found = self._found()
+            found = self._open_existing()
             return found.rows.highest_landed(destination) if found else 0
 
         return self._session.within("read what has landed", attempt)
@@ -179,95 +184,97 @@ class KeeperLedger:
     def take_lease(
         self, key: str, owner: Owner, seconds: float, *, instead_of: Owner | None = None
     ) -> Lease | LeaseHeld:
-        """Give the lease when it is free, expired, or held by `owner` or `instead_of`."""
+        """Take a lease that is free, expired, or held by `owner` or `instead_of`."""
         return self._take((key,), owner, seconds, instead_of)[0]
 
     def take_leases(
         self, keys: tuple[str, ...], owner: Owner, seconds: float
     ) -> tuple[Lease | LeaseHeld, ...]:
-        """Give each lease that is free, expired, or held by `owner`."""
+        """Take each lease that is free, expired, or held by `owner`."""
         return self._take(keys, owner, seconds, None)
 
     def _take(
         self, keys: tuple[str, ...], owner: Owner, seconds: float, instead_of: Owner | None
     ) -> tuple[Lease | LeaseHeld, ...]:
-        leases = self._session.within("make the nodes", self._made).leases
-        return self._session.within("take leases", leases.taking(keys, owner, seconds, instead_of))
+        leases = self._session.within("make the nodes", self._open_or_create).leases
+        return self._session.within(
+            "take leases", leases.take_attempt(keys, owner, seconds, instead_of)
+        )
 
     def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
-        """Lengthen a lease that its owner still has, or had when this process was taken for dead.
+        """Extend a lease that its owner still holds, or lost because its session expired.
 
-        In the second case it is taken again, unless somebody else has it by now.
+        In the second case the lease is taken again, unless another owner holds it.
         """
-        leases = self._session.within("make the nodes", self._made).leases
-        return self._session.within("renew a lease", leases.renewing(lease, seconds))
+        leases = self._session.within("make the nodes", self._open_or_create).leases
+        return self._session.within("renew a lease", leases.renew_attempt(lease, seconds))
 
     def release(self, *leases: Lease) -> None:
-        """Give back each lease that is still its owner's."""
-        found = self._session.within("find the nodes", self._found)
+        """Release each lease that its owner still holds."""
+        found = self._session.within("find the nodes", self._open_existing)
         if found is not None and leases:
-            self._session.within("release leases", found.leases.releasing(leases))
+            self._session.within("release leases", found.leases.release_attempt(leases))
 
     def holder(self, key: str) -> LeaseHeld | None:
-        """Return who has an unexpired lease of a key."""
+        """Return the unexpired lease of a key."""
 
         def attempt() -> LeaseHeld | None:
-            found = self._found()
+            found = self._open_existing()
             return found.leases.held([key])[0] if found else None
 
         return self._session.within(f"read the lease of {key}", attempt)
 
     def note(self, events: tuple[Event, ...]) -> None:
-        """Keep events, and add what they count."""
+        """Store events and add to their counters."""
         if events:
-            made = self._session.within("make the nodes", self._made)
-            self._session.within("note events", made.past.noting(events))
+            made = self._session.within("make the nodes", self._open_or_create)
+            self._session.within("note events", made.history.note_attempt(events))
 
     def events(self, since: int | None, most: int) -> tuple[Event, ...]:
-        """Return the latest events, the last noted first."""
+        """Return the latest events, newest first."""
 
         def attempt() -> tuple[Event, ...]:
-            found = self._found()
-            return found.past.events(since, most) if found else ()
+            found = self._open_existing()
+            return found.history.events(since, most) if found else ()
 
         return self._session.within("read the events", attempt)
 
     def counters(self) -> Mapping[str, int]:
-        """Return what was counted, and how many exports run now."""
+        """Return the counters and the number of running exports."""
 
         def attempt() -> Mapping[str, int]:
-            found = self._found()
+            found = self._open_existing()
             if found is None:
                 return counted({}, 0)
             keys = found.leases.keys()
             leases = zip(keys, found.leases.held(keys), strict=True)
             held = {key: lease.owner for key, lease in leases if lease is not None}
             running = running_exports(held, found.rows.read(list(held)))
-            return counted(found.past.totals(), running)
+            return counted(found.history.totals(), running)
 
         return self._session.within("read the counters", attempt)
 
     def leave(self) -> None:
-        """Wait from now on for as long as servers that are away are waited for, and once."""
+        """Wait for at most two seconds without a response from now on (`KeeperSession.leave`)."""
         self._session.leave()
 
     def close(self) -> None:
-        """End the session, and with it the leases that were not released."""
+        """End the session, which frees the leases that were not released."""
         self._session.close()
 
-    def _found(self) -> _Opened | None:
-        """Return the ledger, None when there is none."""
+    def _open_existing(self) -> _OpenLedger | None:
+        """Return the ledger, None if it does not exist."""
         with self._lock:
             if self._opened is not None:
                 return self._opened
         root = ledger_root(self._address.chroot)
         identities = f"{root}/{LAYOUT}/identity"
-        _, layouts, names = self._session.ask(sync(root), children(root), children(identities))
+        _, layouts, names = self._session.send(sync(root), children(root), children(identities))
         if isinstance(layouts, NoNodeError):
             return None
         if layouts != [LAYOUT]:
             found = ", ".join(sorted(layouts)) or "none"
-            raise Trouble(
+            raise AttemptError(
                 f"the node {root} has the layout {found}, this release reads {LAYOUT}",
                 "Use the release that wrote it, or name another place for a new ledger",
             )
@@ -275,23 +282,27 @@ class KeeperLedger:
             raise damaged(identities, "it does not have the one node that names the ledger")
         if self._address.has_credentials:
             self._check_rights(root)
-        return self._kept(KeeperPaths(self._address.chroot, names[0]))
+        return self._remember(KeeperPaths(self._address.chroot, names[0]))
 
     def _check_rights(self, root: str) -> None:
-        """Refuse nodes that anybody may change, from somebody who logs in."""
-        (answer,) = self._session.ask(lambda client: client.get_acls_async(root))
-        rights = [] if isinstance(answer, NoNodeError) else answer[0]
+        """Refuse nodes that anybody may change, if the address has credentials.
+
+        Raises:
+            AttemptError: the ledger was created by a client that did not log in.
+        """
+        (response,) = self._session.send(lambda client: client.get_acls_async(root))
+        rights = [] if isinstance(response, NoNodeError) else response[0]
         if any(one.id.scheme == _ANYBODY and one.perms & _CHANGES for one in rights):
-            raise Trouble(
+            raise AttemptError(
                 f"anybody may change the node {root}: the ledger was made by somebody who did not "
                 "log in",
                 "Name another place for a new ledger, or let an administrator give its nodes to "
                 "the user",
             )
 
-    def _made(self) -> _Opened:
-        """Return the ledger, made when there is none."""
-        if (found := self._found()) is not None:
+    def _open_or_create(self) -> _OpenLedger:
+        """Return the ledger, created if it does not exist."""
+        if (found := self._open_existing()) is not None:
             return found
         paths = KeeperPaths(self._address.chroot, str(uuid.uuid4()))
         changes = [
@@ -300,39 +311,39 @@ class KeeperLedger:
             create(paths.epoch, sealed_members({"epoch": 0})),
             create(paths.counters, sealed_members({"totals": {}})),
         ]
-        (answers,) = self._session.ask(changing(*changes))
-        failure = first_failure(answers)
+        (responses,) = self._session.send(transaction(*changes))
+        failure = first_failure(responses)
         if failure is None:
-            return self._kept(paths)
+            return self._remember(paths)
         if isinstance(failure[1], NoNodeError):
-            self._make_above(ledger_root(self._address.chroot))
-        raise Trouble("somebody else makes and removes them all the time", passes=True)
+            self._create_parents(ledger_root(self._address.chroot))
+        raise AttemptError("somebody else makes and removes them all the time", retryable=True)
 
-    def _make_above(self, path: str) -> None:
-        """Make the node above one, and what is missing above that.
+    def _create_parents(self, path: str) -> None:
+        """Create a node's parent, and the missing nodes above it.
 
-        Asked from below: what is there need not let us look at it, or make nodes beside it.
+        It starts below: existing nodes above may forbid this user to look at them or to add nodes.
         """
         above = path.rpartition("/")[0]
-        (answers,) = self._session.ask(changing(create(above, b"")))
-        failure = first_failure(answers)
+        (responses,) = self._session.send(transaction(create(above, b"")))
+        failure = first_failure(responses)
         if failure is not None and isinstance(failure[1], NoNodeError):
-            self._make_above(above)
-            self._session.ask(changing(create(above, b"")))
+            self._create_parents(above)
+            self._session.send(transaction(create(above, b"")))
 
-    def _kept(self, paths: KeeperPaths) -> _Opened:
+    def _remember(self, paths: KeeperPaths) -> _OpenLedger:
         with self._lock:
             if self._opened is None:
-                self._opened = _Opened(self._session, paths, self._clock, self._most_events)
+                self._opened = _OpenLedger(self._session, paths, self._clock, self._most_events)
             return self._opened
 
 
-def _doing(verb: str, keys: Sequence[str]) -> str:
+def _row_action(verb: str, keys: Sequence[str]) -> str:
     return f"{verb} the row{'s' * (len(keys) > 1)} {some(keys)}"
 
 
-class _Opened:
-    """The parts of a ledger that is there."""
+class _OpenLedger:
+    """The parts of a ledger that exists."""
 
     def __init__(
         self,
@@ -344,4 +355,4 @@ class _Opened:
         self.paths = paths
         self.rows = KeeperRows(session, paths)
         self.leases = KeeperLeases(session, paths, clock)
-        self.past = KeeperPast(session, paths, most_events)
+        self.history = KeeperHistory(session, paths, most_events)

@@ -1,4 +1,4 @@
-"""Where a ledger keeps what in Keeper: layout 1 (docs/spec/keeper-ledger.md). Pure."""
+"""Names the nodes of a ledger in Keeper: layout 1 (docs/spec/keeper-ledger.md). Pure."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from tableformat.names import hash_of
 __all__ = ["LAYOUT", "BlockName", "BodyName", "KeeperPaths", "ledger_root"]
 
 LAYOUT: Final = "v1"
-"""The node that every other one of this layout is below."""
+"""The parent of all nodes of this layout."""
 _ROOT: Final = "mergeberg"
 
 
 def ledger_root(chroot: str) -> str:
-    """Return the node that the layouts of a ledger are below."""
+    """Return the parent node of a ledger's layouts."""
     return f"{chroot}/{_ROOT}"
 
 
 @dataclass(frozen=True, slots=True)
 class KeeperPaths:
-    """The nodes of one ledger. Its identity is the name of a node, so that a change can ask for it.
+    """The nodes of one ledger.
 
-    `chroot` is '' or begins with a slash.
+    The identity is the name of a node, so that a transaction can check it. `chroot` is '' or begins
+    with a slash.
     """
 
     chroot: str
@@ -35,17 +36,17 @@ class KeeperPaths:
 
     @property
     def mark(self) -> str:
-        """The node that is there as long as this ledger is this one, and of this layout."""
+        """The node that exists while the ledger has this identity and this layout."""
         return f"{self._top}/identity/{self.identity}"
 
     @property
     def epoch(self) -> str:
-        """The counter of claims."""
+        """The epoch counter."""
         return f"{self._top}/epoch"
 
     @property
     def counters(self) -> str:
-        """What was counted for ever."""
+        """The permanent counters."""
         return f"{self._top}/counters"
 
     @property
@@ -55,7 +56,7 @@ class KeeperPaths:
 
     @property
     def destinations(self) -> str:
-        """The parent of what is known of destinations."""
+        """The parent of the sequence numbers of destinations."""
         return f"{self._top}/landed"
 
     @property
@@ -70,25 +71,25 @@ class KeeperPaths:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """All that is made with the ledger and has nodes below it, parents first."""
+        """All nodes with children that are created with the ledger, parents first."""
         top = self._top
         names = ("identity", "rows", "bodies", "landed", "leases", "events")
         return (ledger_root(self.chroot), top, *(f"{top}/{name}" for name in names))
 
     def row(self, key: str) -> str:
-        """Return the node of a key hash: what moves by compare-and-set."""
+        """Return the row's node of a key hash, which changes by compare-and-set."""
         return f"{self.rows}/{key}"
 
     def manifest(self, key: str, created: int) -> str:
-        """Return the node below a row's that has its manifest, and tells it from one made again."""
+        """Return the manifest's node below a row, which has the row's creation time in its name."""
         return f"{self.row(key)}/manifest-{created}"
 
     def lease(self, key: str) -> str:
-        """Return the node of a key hash's lease."""
+        """Return the lease's node of a key hash."""
         return f"{self.leases}/{key}"
 
     def landed(self, destination: str) -> str:
-        """Return the node with the greatest sequence number that is known of a destination."""
+        """Return the node with the greatest known sequence number of a destination."""
         return f"{self.destinations}/{hash_of(destination)}"
 
     def bodies(self, key: str) -> str:
@@ -100,13 +101,13 @@ class KeeperPaths:
         return f"{self.bodies(key)}/{name}"
 
     def block(self, name: BlockName) -> str:
-        """Return the node of a block of events, to which Keeper adds a number when it is made."""
+        """Return the node of a block of events; Keeper appends a number when it is created."""
         return f"{self.events}/{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class BodyName:
-    """Names a piece of a row: of which version of it, written by whom, the how manieth."""
+    """Names a piece of a row: the row's version, the write's id and the piece's index."""
 
     version: int
     write: str
@@ -117,27 +118,27 @@ class BodyName:
 
     @classmethod
     def parse(cls, text: str) -> BodyName:
-        """Read a name.
+        """Parse a name.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not the name of a piece.
         """
         version, write, piece = text.split("-")
         return cls(int(version), write, int(piece))
 
     def is_left_over(self, version: int, write: str) -> bool:
-        """Whether no row can refer to it any more, once the row has a version of a write.
+        """Whether no row can refer to the piece, given the row's version and its write.
 
-        What a later version will refer to is written before the row moves.
+        Pieces of a later version belong to a write that has yet to change the row.
         """
         return (self.version, self.write) != (version, write) and self.version <= version
 
 
 @dataclass(frozen=True, slots=True)
 class BlockName:
-    """Names a block of events: how many it has, written by whom, the how manieth of that write.
+    """Names a block of events: its number of events, the write's id and the block's index in it.
 
-    `number` orders the blocks of all; Keeper gives it.
+    `number` orders all blocks; Keeper assigns it.
     """
 
     events: int
@@ -151,10 +152,10 @@ class BlockName:
 
     @classmethod
     def parse(cls, text: str) -> BlockName:
-        """Read a name that Keeper has given a number.
+        """Parse a name to which Keeper has appended a number.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not the name of a block.
         """
         events, write, block, number = text.split("-")
         return cls(int(events), write, int(block), int(number))

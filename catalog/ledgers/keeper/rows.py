@@ -1,15 +1,16 @@
 """Stores the rows of a ledger in Keeper, one node each, with compare-and-set on Keeper's version.
 
-- The content of every node is a line with a checksum and the data that it covers.
-- A row node begins with `write`, a fresh id by which a writer whose response was lost finds its
-  own write, and with the number of pieces. A small body follows it. A large body is compressed
-  and cut into piece nodes, which are written before the row and named by the row's next version.
-- The manifest is a node below the row, named by the creation time of the row. Keeper counts
-  versions from 0 again when a row is created again, and a holder of the earlier row must not
-  write over it.
-- The writer that changed the row removes pieces of that version and earlier ones which the row
-  does not refer to. A reader that misses a piece reads the row again. The next writer removes
-  the leftovers of a writer that died.
+- The content of every node is a line with a checksum, and the data that the checksum covers.
+- A row's node begins with `write`, a new id for each write, by which a writer whose response was
+  lost recognises its own write, and with the number of pieces. A small body follows. A large body
+  is compressed and cut into piece nodes, which are written before the row and named by the row's
+  next version.
+- The manifest is a node below the row, named by the row's creation time. Keeper counts versions
+  from 0 again when a row is created again, and a writer that read the earlier row must not write
+  over the new one.
+- The writer that changed a row removes the pieces of that version and earlier ones to which the
+  row does not refer. A reader that misses a piece reads the row again. The next writer removes
+  the leftovers of a writer that ended early.
 
 Layout: docs/spec/keeper-ledger.md.
 """
@@ -29,12 +30,11 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from catalog.ledgers.keeper.paths import BodyName, KeeperPaths
 from catalog.ledgers.keeper.session import (
-    IN_THE_WAY,
+    UNMET_CONDITIONS,
+    AttemptError,
     Change,
     KeeperSession,
     Request,
-    Trouble,
-    changing,
     check,
     children,
     create,
@@ -44,6 +44,7 @@ from catalog.ledgers.keeper.session import (
     set_data,
     stat,
     sync,
+    transaction,
 )
 from tableformat.ledger import Row, Stale
 from tableformat.ledger_text import parse_row, render_row
@@ -53,7 +54,6 @@ __all__ = [
     "KeeperRows",
     "RowDraft",
     "RowHead",
-    "confirmed",
     "damaged",
     "json_members",
     "member",
@@ -62,6 +62,7 @@ __all__ = [
     "row_head",
     "sealed",
     "sealed_members",
+    "send_confirmed",
     "unsealed",
 ]
 
@@ -74,15 +75,15 @@ _MEND: Final = (
 
 
 def sealed(content: bytes) -> bytes:
-    """Return what is stored."""
+    """Return content with its checksum line, as a node stores it."""
     return _BEGIN + hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
 
 def unsealed(stored: bytes, path: str) -> bytes:
-    """Return the content of a node.
+    """Return a node's content without its checksum line.
 
     Raises:
-        Trouble: it is damaged.
+        AttemptError: the checksum does not match.
     """
     head, _, content = stored.partition(b"\n")
     if head != sealed(content).partition(b"\n")[0]:
@@ -91,24 +92,24 @@ def unsealed(stored: bytes, path: str) -> bytes:
 
 
 def sealed_members(members: Mapping[str, Any]) -> bytes:
-    """Return what is stored for a JSON object."""
+    """Return a JSON object as a node stores it."""
     return sealed(json.dumps(members, separators=(",", ":")).encode())
 
 
 def members(stored: bytes, path: str) -> dict[str, Any]:
-    """Return the JSON object of a node.
+    """Return a node's JSON object.
 
     Raises:
-        Trouble: it is damaged, or is none.
+        AttemptError: the checksum does not match, or the content is not a JSON object.
     """
     return json_members(unsealed(stored, path), path)
 
 
 def json_members(content: bytes, path: str) -> dict[str, Any]:
-    """Return the JSON object that the content of a node is, or begins with.
+    """Return the JSON object in a node's content, or in its first line.
 
     Raises:
-        Trouble: it is none.
+        AttemptError: it is not a JSON object.
     """
     try:
         found = json.loads(content)
@@ -123,7 +124,7 @@ def member(found: Mapping[str, Any], name: str, kind: type[T], path: str) -> T:
     """Return a member of a node's JSON object.
 
     Raises:
-        Trouble: it has none of that name and kind.
+        AttemptError: there is no member of that name and type.
     """
     value = found.get(name)
     if not isinstance(value, kind):
@@ -131,24 +132,24 @@ def member(found: Mapping[str, Any], name: str, kind: type[T], path: str) -> T:
     return value
 
 
-def damaged(path: str, why: str) -> Trouble:
-    """Return why nothing can be said of what a node holds."""
-    return Trouble(f"the node {path} is damaged ({why})", _MEND)
+def damaged(path: str, why: str) -> AttemptError:
+    """Return the error for a node whose content cannot be trusted."""
+    return AttemptError(f"the node {path} is damaged ({why})", _MEND)
 
 
 _INLINE: Final = 64 * 1024
-"""Bytes up to which a body stands in its row's node, as a text that people can read."""
+"""Bytes up to which a row's node holds its body, as readable text."""
 MOST_BYTES: Final = 256 * 1024
-"""Bytes of a piece of a larger one, and of a manifest, far below the 1 MB that Keeper takes."""
+"""Bytes of a piece of a larger body, and of a manifest; Keeper's limit is 1 MB."""
 _ROW_FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class RowHead:
-    """What the node of a row says. `pieces` is 0 when the body stands behind it.
+    """The head of a row's node. `pieces` is 0 when the body follows it.
 
-    `version` is what Keeper counts, `written` what it was to be: an administrator who puts a node
-    back moves the one and not the other.
+    `version` is Keeper's count, `written` the version that the writer intended. They differ after
+    an administrator has restored a node.
     """
 
     version: int
@@ -160,7 +161,7 @@ class RowHead:
 
 @dataclass(frozen=True, slots=True)
 class RowDraft:
-    """A row that is to be written, and how."""
+    """A row to be written, encoded."""
 
     row: Row
     body: bytes
@@ -169,7 +170,7 @@ class RowDraft:
 
     @classmethod
     def of(cls, row: Row) -> RowDraft:
-        """Return how a row is written, by a write that is new."""
+        """Encode a row, with a new id for the write."""
         body = render_row(row).encode()
         if len(body) <= _INLINE:
             return cls(row, body, ())
@@ -180,17 +181,17 @@ class RowDraft:
 
     @property
     def key(self) -> str:
-        """The hash of its key."""
+        """The hash of the row's key."""
         return self.row.key.hash
 
     @property
     def version(self) -> int:
-        """What the row will have."""
+        """The version that the row will have."""
         return self.row.version + 1
 
     @property
     def node(self) -> bytes:
-        """What its node says."""
+        """The content of the row's node."""
         head = {
             "format_version": _ROW_FORMAT,
             "version": self.version,
@@ -201,37 +202,40 @@ class RowDraft:
 
     @property
     def landed(self) -> int:
-        """The greatest sequence number that it knows."""
+        """The greatest sequence number in the row."""
         return max((x.sequence_number for x in self.row.landed), default=0)
 
-    def moving(self, paths: KeeperPaths) -> Change:
-        """Return the change that makes the row what this is."""
+    def row_change(self, paths: KeeperPaths) -> Change:
+        """Return the change that writes the row's node."""
         path = paths.row(self.key)
         if self.row.version == 0:
             return create(path, self.node)
-        # Keeper counts from 0. It takes -1 for any version, which no row is written over.
+        # Keeper counts from 0, and -1 would match any version; `version` is at least 1 here.
         return set_data(path, self.node, self.row.version - 1)
 
-    def manifesting(self, paths: KeeperPaths, *, anew: bool) -> Change:
-        """Return the change that writes the manifest, which no other row of the key has.
+    def manifest_change(self, paths: KeeperPaths, *, is_missing: bool) -> Change:
+        """Return the change that writes the manifest.
 
-        `anew`: the row has none yet, as those of earlier releases.
+        The node's name has the row's creation time, so it fails for another row of the key. A
+        manifest `is_missing` in rows of earlier releases.
         """
         path = paths.manifest(self.key, self.row.created)
         text = stored_manifest(self.row, MOST_BYTES).encode()
-        return create(path, text) if anew or self.row.version == 0 else set_data(path, text, -1)
+        return (
+            create(path, text) if is_missing or self.row.version == 0 else set_data(path, text, -1)
+        )
 
 
 def row_head(stored: bytes, description: Any, path: str) -> RowHead:
-    """Read the node of a row, with what Keeper says of the node.
+    """Parse a row's node and its Keeper stat.
 
     Raises:
-        Trouble: it is damaged, or of another release.
+        AttemptError: the node is damaged, or another release wrote it.
     """
     line, _, body = unsealed(stored, path).partition(b"\n")
     head = json_members(line, path)
     if (found := head.get("format_version")) != _ROW_FORMAT:
-        raise Trouble(
+        raise AttemptError(
             f"the node {path} has format {found}, this release reads {_ROW_FORMAT}",
             "Use the release that wrote it",
         )
@@ -240,19 +244,19 @@ def row_head(stored: bytes, description: Any, path: str) -> RowHead:
     return RowHead(description.version + 1, written, write, pieces, body)
 
 
-_WRITES: Final = 2
-"""How many changes of a request write a row; where one fails, the row is another by now."""
+_ROW_CHANGES: Final = 2
+"""Changes of a transaction, after the check of the identity, that fail if the row has changed."""
 
 
 class KeeperRows:
-    """Reads and writes rows of one ledger. What it raises is `Trouble`."""
+    """Reads and writes rows of one ledger. Methods raise `AttemptError`."""
 
     def __init__(self, session: KeeperSession, paths: KeeperPaths) -> None:
-        """Keep how to ask, and where."""
+        """Keep the session and the ledger's nodes."""
         self._session, self._paths = session, paths
 
     def read(self, keys: Sequence[str]) -> list[Row | None]:
-        """Return rows as they are now, None for those that are not there."""
+        """Return current rows, None for those that do not exist."""
         found = self._heads(keys)
         return [
             None if head is None else self._row(key, head)
@@ -261,21 +265,21 @@ class KeeperRows:
 
     def keys(self) -> list[str]:
         """Return the key hashes of all rows."""
-        names = confirmed(self._session, self._paths, children(self._paths.rows))[0]
-        return [str(name) for name in _there(names, self._paths.rows)]
+        names = send_confirmed(self._session, self._paths, children(self._paths.rows))[0]
+        return [str(name) for name in _existing(names, self._paths.rows)]
 
     def highest_landed(self, destination: str) -> int:
-        """Return the greatest sequence number that any row of a destination knows."""
+        """Return the greatest sequence number in the rows of a destination."""
         path = self._paths.landed(destination)
-        (found,) = confirmed(self._session, self._paths, read(path))
+        (found,) = send_confirmed(self._session, self._paths, read(path))
         return _sequence_number(found, path)
 
     def _heads(self, keys: Sequence[str]) -> list[RowHead | None]:
         paths = [self._paths.row(key) for key in keys]
-        answers = confirmed(self._session, self._paths, *(read(path) for path in paths))
+        responses = send_confirmed(self._session, self._paths, *(read(path) for path in paths))
         return [
-            None if isinstance(answer, NoNodeError) else row_head(answer[0], answer[1], path)
-            for answer, path in zip(answers, paths, strict=True)
+            None if isinstance(response, NoNodeError) else row_head(response[0], response[1], path)
+            for response, path in zip(responses, paths, strict=True)
         ]
 
     def _row(self, key: str, head: RowHead) -> Row:
@@ -291,50 +295,54 @@ class KeeperRows:
         return row
 
     def _body(self, key: str, head: RowHead) -> bytes:
-        """Return the body that a row refers to.
+        """Return the body to which a row's head refers.
 
         Raises:
-            Trouble: it is damaged; or the row has moved on meanwhile, which passes.
+            AttemptError: the body is damaged; retryable if the row changed meanwhile.
         """
         names = [BodyName(head.written, head.write, n) for n in range(head.pieces)]
         paths = [self._paths.body(key, name) for name in names]
-        answers = confirmed(self._session, self._paths, *(read(path) for path in paths))
+        responses = send_confirmed(self._session, self._paths, *(read(path) for path in paths))
         gone = [
-            p for p, answer in zip(paths, answers, strict=True) if isinstance(answer, NoNodeError)
+            p
+            for p, response in zip(paths, responses, strict=True)
+            if isinstance(response, NoNodeError)
         ]
         if gone:
             (now,) = self._heads([key])
             if now is None or now.version != head.version:
-                raise Trouble("the row is written again and again while it is read", passes=True)
+                raise AttemptError(
+                    "the row is written again and again while it is read", retryable=True
+                )
             raise damaged(gone[0], "it is not there")
-        pieces = [unsealed(a[0], p) for a, p in zip(answers, paths, strict=True)]
+        pieces = [unsealed(a[0], p) for a, p in zip(responses, paths, strict=True)]
         try:
             return zlib.decompress(b"".join(pieces))
         except zlib.error as error:
             raise damaged(paths[0], str(error)) from error
 
-    def writing(self, rows: Sequence[Row]) -> Callable[[], tuple[Row | Stale, ...]]:
-        """Return what writes rows, and may be done again when an answer was lost."""
+    def write_attempt(self, rows: Sequence[Row]) -> Callable[[], tuple[Row | Stale, ...]]:
+        """Return an attempt that writes rows; it may run again after a lost response."""
         drafts = [RowDraft.of(row) for row in rows]
         done: dict[str, Row | Stale] = {}
-        unsaid: set[str] = set()
+        without_manifest: set[str] = set()
 
         def attempt() -> tuple[Row | Stale, ...]:
             waiting = [draft for draft in drafts if draft.key not in done]
             bodies = self._bodies(waiting)
             self._write_pieces(waiting, bodies)
             while waiting := [draft for draft in waiting if draft.key not in done]:
-                self._move(waiting, done, unsaid)
+                self._write_rows(waiting, done, without_manifest)
             self._sweep([d for d in drafts if d.key in bodies and isinstance(done[d.key], Row)])
             return tuple(done[draft.key] for draft in drafts)
 
         return attempt
 
     def _bodies(self, drafts: Sequence[RowDraft]) -> set[str]:
-        """Return the keys whose bodies have, or had, nodes of their own."""
+        """Return the keys that have, or once had, piece nodes."""
         asked = [stat(self._paths.bodies(draft.key)) for draft in drafts]
-        answers = confirmed(self._session, self._paths, *asked)
-        return {draft.key for draft, found in zip(drafts, answers, strict=True) if found}
+        responses = send_confirmed(self._session, self._paths, *asked)
+        return {draft.key for draft, found in zip(drafts, responses, strict=True) if found}
 
     def _write_pieces(self, drafts: Sequence[RowDraft], bodies: set[str]) -> None:
         large = [draft for draft in drafts if draft.pieces]
@@ -343,18 +351,18 @@ class KeeperRows:
             for number, piece in enumerate(draft.pieces):
                 name = BodyName(draft.version, draft.write, number)
                 wanted.append(create(self._paths.body(draft.key, name), sealed(piece)))
-        for answer in self._session.ask(*(changing(one) for one in wanted)):
-            failure = first_failure(answer)
-            # One that is there already is ours: an answer was lost.
+        for response in self._session.send(*(transaction(one) for one in wanted)):
+            failure = first_failure(response)
+            # An existing piece is ours, because its name has the write's id: a response was lost.
             if failure is not None and not isinstance(failure[1], NodeExistsError):
-                raise Trouble(
+                raise AttemptError(
                     f"the nodes of its large rows cannot be written ({failure[1]!r})",
                     "Somebody has removed some that the ledger needs; rebuild it from the table "
                     "(mergeberg exports rebuild)",
                 )
 
-    def removing(self, row: Row) -> Callable[[], Stale | None]:
-        """Return what removes a row, and may be done again when an answer was lost."""
+    def remove_attempt(self, row: Row) -> Callable[[], Stale | None]:
+        """Return an attempt that removes a row; it may run again after a lost response."""
         key, path = row.key.hash, self._paths.row(row.key.hash)
         manifest = self._paths.manifest(key, row.created)
 
@@ -364,57 +372,57 @@ class KeeperRows:
                 return None
             if head.version != row.version:
                 return Stale(head.version)
-            (found,) = self._session.ask(stat(manifest))
+            (found,) = self._session.send(stat(manifest))
             below = [] if found is None else [delete(manifest)]
-            asked = changing(check(self._paths.mark), *below, delete(path, row.version - 1))
-            (answers,) = self._session.ask(asked)
-            if (failure := first_failure(answers)) is not None:
+            asked = transaction(check(self._paths.mark), *below, delete(path, row.version - 1))
+            (responses,) = self._session.send(asked)
+            if (failure := first_failure(responses)) is not None:
                 if failure[0] == 0:
                     raise other_ledger()
-                raise Trouble("others write the row all the time", passes=True)
+                raise AttemptError("others write the row all the time", retryable=True)
             self._sweep_all(key)
             return None
 
         return attempt
 
     def _sweep_all(self, key: str) -> None:
-        """Remove the pieces of a row that is gone, and what they are below."""
+        """Remove the pieces of a removed row, and their parent."""
         bodies = self._paths.bodies(key)
         try:
-            (names,) = self._session.ask(children(bodies))
-            if isinstance(names, IN_THE_WAY):
+            (names,) = self._session.send(children(bodies))
+            if isinstance(names, UNMET_CONDITIONS):
                 return
             gone = [*(f"{bodies}/{name}" for name in names), bodies]
-            self._session.ask(*(changing(delete(one)) for one in gone))
-        except Trouble:
-            # Whoever makes the row again removes them with its first write.
+            self._session.send(*(transaction(delete(one)) for one in gone))
+        except AttemptError:
+            # The first write of a new row of this key removes them.
             return
 
-    def _move(
-        self, drafts: Sequence[RowDraft], done: dict[str, Row | Stale], unsaid: set[str]
+    def _write_rows(
+        self, drafts: Sequence[RowDraft], done: dict[str, Row | Stale], without_manifest: set[str]
     ) -> None:
-        """Move rows, together with what is known of their destinations, in one turn.
+        """Write rows and the sequence numbers of their destinations, one transaction for each row.
 
-        Rows of which it is `unsaid` when they were made are of an earlier release.
+        Rows `without_manifest` were written by an earlier release.
         """
         destinations = sorted({d.row.key.destination for d in drafts if d.row.landed})
         paths = [self._paths.landed(one) for one in destinations]
-        known = dict(zip(destinations, self._session.ask(*map(read, paths)), strict=True))
+        known = dict(zip(destinations, self._session.send(*map(read, paths)), strict=True))
         raised: dict[str, int] = {}
         sent: list[tuple[RowDraft, Request]] = []
         for draft in drafts:
             writes = (
-                draft.moving(self._paths),
-                draft.manifesting(self._paths, anew=draft.key in unsaid),
+                draft.row_change(self._paths),
+                draft.manifest_change(self._paths, is_missing=draft.key in without_manifest),
             )
             changes = self._with_landed(draft, writes, known, raised)
             if changes is not None:
-                sent.append((draft, changing(check(self._paths.mark), *changes)))
-        answers = self._session.ask(*(request for _, request in sent))
+                sent.append((draft, transaction(check(self._paths.mark), *changes)))
+        responses = self._session.send(*(request for _, request in sent))
         refused: list[RowDraft] = []
-        lacking: set[str] = set()
-        for (draft, _), answer in zip(sent, answers, strict=True):
-            failure = first_failure(answer)
+        missing_folders: set[str] = set()
+        for (draft, _), response in zip(sent, responses, strict=True):
+            failure = first_failure(response)
             if failure is None:
                 done[draft.key] = replace(draft.row, version=draft.version)
                 continue
@@ -422,27 +430,29 @@ class KeeperRows:
             if changed == 0:
                 raise other_ledger()
             if isinstance(why, NoNodeError):
-                lacking.add(self._paths.rows if changed <= _WRITES else self._paths.destinations)
-            if changed <= _WRITES:
+                missing_folders.add(
+                    self._paths.rows if changed <= _ROW_CHANGES else self._paths.destinations
+                )
+            if changed <= _ROW_CHANGES:
                 refused.append(draft)
-        if lacking:
-            self._check_there(sorted(lacking))
+        if missing_folders:
+            self._check_folders(sorted(missing_folders))
         if refused:
-            self._tell_apart(refused, done, unsaid)
+            self._resolve_refused(refused, done, without_manifest)
 
-    def _check_there(self, folders: Sequence[str]) -> None:
-        """Tell a node that is not there from one below which nothing can be made."""
-        answers = confirmed(self._session, self._paths, *map(stat, folders))
-        for folder, found in zip(folders, answers, strict=True):
+    def _check_folders(self, folders: Sequence[str]) -> None:
+        """Raise if a parent node is missing, so that nothing can be created below it."""
+        responses = send_confirmed(self._session, self._paths, *map(stat, folders))
+        for folder, found in zip(folders, responses, strict=True):
             if found is None:
                 raise damaged(folder, "it is not there")
 
-    def _tell_apart(
-        self, refused: Sequence[RowDraft], done: dict[str, Row | Stale], unsaid: set[str]
+    def _resolve_refused(
+        self, refused: Sequence[RowDraft], done: dict[str, Row | Stale], without_manifest: set[str]
     ) -> None:
-        """Tell writes of ours whose answers were lost from those of others.
+        """Separate our own writes whose responses were lost from those of other writers.
 
-        A row of an earlier release has no manifest that says when it was made: its own text does.
+        A row of an earlier release has no manifest node with its creation time; its body has it.
         """
         for draft, head in zip(refused, self._heads([d.key for d in refused]), strict=True):
             if head is not None and head.write == draft.write:
@@ -450,10 +460,10 @@ class KeeperRows:
             elif (
                 head is not None
                 and head.version == draft.row.version
-                and draft.key not in unsaid
+                and draft.key not in without_manifest
                 and self._row(draft.key, head).created == draft.row.created
             ):
-                unsaid.add(draft.key)
+                without_manifest.add(draft.key)
             else:
                 done[draft.key] = Stale(head.version if head else None)
 
@@ -464,10 +474,10 @@ class KeeperRows:
         known: dict[str, Any],
         raised: dict[str, int],
     ) -> tuple[Change, ...] | None:
-        """Return all that changes with a row; None when it waits for another of its destination.
+        """Return all changes for a row; None when it waits for another row of its destination.
 
-        The first of a destination that knows a greater number notes it, and those behind it that
-        know no greater one say that it has to be noted.
+        The first row of a destination with a greater number raises the stored one. Rows after it
+        with no greater number check that this was done.
         """
         destination = draft.row.key.destination
         if not draft.row.landed:
@@ -484,51 +494,51 @@ class KeeperRows:
         return (*writes, create(path, data) if there < 0 else set_data(path, data, there))
 
     def _sweep(self, written: Sequence[RowDraft]) -> None:
-        """Remove the pieces that nothing can refer to any more."""
+        """Remove pieces to which no row can refer any more."""
         if not written:
             return
         try:
-            listed = self._session.ask(*(children(self._paths.bodies(d.key)) for d in written))
+            listed = self._session.send(*(children(self._paths.bodies(d.key)) for d in written))
             gone = [
                 delete(self._paths.body(draft.key, name))
                 for draft, names in zip(written, listed, strict=True)
-                for name in _pieces(_there(names, self._paths.bodies(draft.key)))
+                for name in _pieces(_existing(names, self._paths.bodies(draft.key)))
                 if name.is_left_over(draft.version, draft.write)
             ]
-            self._session.ask(*(changing(one) for one in gone))
-        except Trouble:
-            # The rows are written; the next write of each removes what is left.
+            self._session.send(*(transaction(one) for one in gone))
+        except AttemptError:
+            # The rows are written; the next write of each removes the rest.
             return
 
 
-def confirmed(session: KeeperSession, paths: KeeperPaths, *requests: Request) -> list[Any]:
-    """Return answers that are of this ledger, and of now.
+def send_confirmed(session: KeeperSession, paths: KeeperPaths, *requests: Request) -> list[Any]:
+    """Send requests after a `sync`, and check that the ledger is still the one that was opened.
 
     Raises:
-        Trouble: the ledger is another one, or of another release, by now.
+        AttemptError: the ledger was replaced, or another release has taken it over.
     """
-    _, mark, *answers = session.ask(sync(paths.mark), stat(paths.mark), *requests)
+    _, mark, *responses = session.send(sync(paths.mark), stat(paths.mark), *requests)
     if mark is None:
         raise other_ledger()
-    return answers
+    return responses
 
 
-def other_ledger() -> Trouble:
-    """Return why nothing is asked any more of the ledger that was opened."""
-    return Trouble(
+def other_ledger() -> AttemptError:
+    """Return the error for a ledger that was replaced since it was opened."""
+    return AttemptError(
         "it was removed, or another release has taken it over, since it was opened",
         "Run the command again, which says what is there now",
     )
 
 
-def _there(answer: Any, path: str) -> Any:
-    if isinstance(answer, IN_THE_WAY):
+def _existing(response: Any, path: str) -> Any:
+    if isinstance(response, UNMET_CONDITIONS):
         raise damaged(path, "it is not there")
-    return answer
+    return response
 
 
 def _pieces(names: Sequence[str]) -> list[BodyName]:
-    """Return the names of pieces; what somebody else has put there is left alone."""
+    """Parse the names of pieces; skip foreign nodes."""
     pieces = []
     for name in names:
         with contextlib.suppress(ValueError):
@@ -536,7 +546,7 @@ def _pieces(names: Sequence[str]) -> list[BodyName]:
     return pieces
 
 
-def _sequence_number(answer: Any, path: str) -> int:
-    if isinstance(answer, NoNodeError):
+def _sequence_number(response: Any, path: str) -> int:
+    if isinstance(response, NoNodeError):
         return 0
-    return member(members(answer[0], path), "sequence_number", int, path)
+    return member(members(response[0], path), "sequence_number", int, path)

@@ -1,11 +1,11 @@
 """Sends requests to Keeper, bounded in time, and repeats them until a response arrives.
 
-- The caller passes a request as a function that may run again. After a lost response nobody
-  knows whether the request was applied, so the function reads the state first and continues from
-  there.
-- `Connection` opens and ends one session: TLS, time-outs and the last failure. The library
-  retries for ever by itself and gives its reason only in its log; this module bounds it and
-  keeps the reason for the error.
+- The caller passes a request as a function that may run again. A lost response does not show
+  whether the servers applied the request, so the function reads the state first and continues
+  from there.
+- `Connection` opens and ends one session: TLS, time-outs and the last failure. kazoo retries for
+  ever and writes its reason only to its log; this module bounds it and keeps the reason for the
+  error.
 
 See docs/spec/keeper-ledger.md, "When an answer is lost".
 """
@@ -48,14 +48,13 @@ from catalog.tls import TlsNames, show_certificate, tls_context
 from tableformat.errors import LedgerError
 
 __all__ = [
-    "IN_THE_WAY",
+    "UNMET_CONDITIONS",
+    "AttemptError",
     "Change",
     "Connection",
     "KeeperSession",
+    "NoResponseError",
     "Request",
-    "Silence",
-    "Trouble",
-    "changing",
     "check",
     "children",
     "create",
@@ -65,6 +64,7 @@ __all__ = [
     "set_data",
     "stat",
     "sync",
+    "transaction",
 ]
 
 _SECONDS_TO_CONNECT: Final = 5.0
@@ -73,22 +73,22 @@ _LONGEST_PAUSE: Final = 1.0
 
 
 class Connection:
-    """A session with one server of an ensemble at a time, until it is closed.
+    """One session with an ensemble, through one server at a time, until it is closed.
 
-    `trouble` is what went wrong last, '' when nothing did since it was connected.
+    `last_warning` is the last failure, '' when nothing failed since the connection was made.
     """
 
     def __init__(self, address: KeeperAddress) -> None:
-        """Begin to connect.
+        """Start to connect.
 
         Raises:
             UsageError: a certificate, a key or an authority cannot be used.
         """
         self._sockets = _Sockets(_tls_context(address) if address.secure else None)
-        self._heard = _Heard()
-        # Of its own, so that the library says nothing past us.
+        self._warning = _LastWarning()
+        # A logger outside the hierarchy, so that kazoo's messages reach no other handler.
         logger = logging.Logger("keeper", logging.WARNING)  # noqa: LOG001
-        logger.addHandler(self._heard)
+        logger.addHandler(self._warning)
         login = (
             [("digest", f"{address.user}:{address.password}")]
             if address.password is not None
@@ -106,60 +106,60 @@ class Connection:
             logger=logger,
         )
         self._connected = threading.Event()
-        self.client.add_listener(self._noted)
+        self.client.add_listener(self._note_state)
         self.client.start_async()
 
-    def _noted(self, state: str) -> None:
+    def _note_state(self, state: str) -> None:
         if state == KazooState.CONNECTED:
-            self._heard.last = ""
+            self._warning.text = ""
             self._connected.set()
         else:
             self._connected.clear()
 
     @property
-    def trouble(self) -> str:
-        """What went wrong last."""
-        return self._heard.last
+    def last_warning(self) -> str:
+        """The last failure that kazoo logged."""
+        return self._warning.text
 
     @property
     def session(self) -> int:
-        """The number of the session, which changes when the servers took us for dead."""
+        """The session's number, which changes when the servers expire the session."""
         known = self.client.client_id
         return int(known[0]) if known else 0
 
     def wait(self, seconds: float) -> bool:
-        """Return whether it is connected, as soon as it is."""
+        """Wait until the session is connected; return whether it is."""
         return self._connected.wait(max(seconds, 0.0))
 
     def close(self) -> None:
-        """End the session, of which no thread and no socket is left, also when nobody answers."""
-        cut = threading.Timer(
-            _SECONDS_TO_END if self._connected.is_set() else 0.0, self._sockets.cut
+        """End the session with its threads and sockets, even if no server responds."""
+        abort = threading.Timer(
+            _SECONDS_TO_END if self._connected.is_set() else 0.0, self._sockets.abort
         )
-        cut.start()
+        abort.start()
         try:
             self.client.stop()
         except WriterNotClosedException:
-            # Its thread waits for a name server, and ends when that has answered, or with us.
+            # kazoo's thread waits for a name server; it ends with that response or this process.
             return
         finally:
-            cut.cancel()
-            cut.join()
+            abort.cancel()
+            abort.join()
         self.client.close()
 
 
 class _Sockets(SequentialThreadingHandler):  # type: ignore[misc]
-    """Makes the library's sockets, and can end them."""
+    """Opens kazoo's sockets and can end them."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         super().__init__()
         self._tls = tls
         self._lock = threading.Lock()
         self._open: socket.socket | None = None
-        self._is_cut = False
+        self._is_aborted = False
 
     def create_connection(self, address: tuple[str, int], **settings: Any) -> socket.socket:
-        """Connect, as the library does, but trusting whom the user trusts and nobody else."""
+        """Connect as kazoo does, but trust only the authorities that the address names."""
         made = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         try:
             self._keep(made)
@@ -177,38 +177,38 @@ class _Sockets(SequentialThreadingHandler):  # type: ignore[misc]
         return made
 
     def _keep(self, made: socket.socket) -> None:
-        """Note the socket that is to be ended.
+        """Remember the socket that `abort` ends.
 
         Raises:
-            ConnectionAbortedError: no other connection may be made.
+            ConnectionAbortedError: `abort` was called, so no connection may be made.
         """
         with self._lock:
-            if self._is_cut:
+            if self._is_aborted:
                 raise ConnectionAbortedError("the ledger is being closed")
             self._open = made
 
-    def cut(self) -> None:
-        """End the connection, whatever it waits for, and make no other one."""
+    def abort(self) -> None:
+        """End the connection, even if it waits, and refuse further ones."""
         with self._lock:
-            self._is_cut = True
+            self._is_aborted = True
             if self._open is not None and self._open.fileno() >= 0:
                 try:
                     socket.socket.shutdown(self._open, socket.SHUT_RDWR)
                 except OSError:
-                    # It was never connected, or the other side was first.
+                    # It was never connected, or the server closed it first.
                     return
 
 
-class _Heard(logging.Handler):
-    """Keeps the last warning of the library."""
+class _LastWarning(logging.Handler):
+    """Keeps kazoo's last warning."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.last = ""
+        self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a warning."""
-        self.last = record.getMessage()
+        self.text = record.getMessage()
 
 
 def _tls_context(address: KeeperAddress) -> ssl.SSLContext:
@@ -225,49 +225,57 @@ Request = Callable[[KazooClient], Any]
 Change = Callable[[TransactionRequest], Any]
 """Adds a change to those that are made together or not at all."""
 
-IN_THE_WAY: Final = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
-"""What Keeper answers when a node is not as the request has it: an answer, no failure."""
-_NO_ANSWER: Final = (
+UNMET_CONDITIONS: Final = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
+"""Keeper's results when a node is not as the request requires: a result, not a failure."""
+_NO_RESPONSE: Final = (
     *(ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionExpiredError),
     *(SessionMovedError, KazooTimeoutError),
 )
-_FOLLOW: Final = (RolledBackError, RuntimeInconsistency)
-_AT_ONCE: Final = 64
-"""How many requests wait for their answers at a time."""
-_SECONDS_WHILE_AWAY: Final = 2.0
-"""For how long servers are waited for that were waited for in vain, or by who is leaving."""
-_LOOK_SECONDS: Final = 0.25
-"""How often who waits looks whether it has to leave."""
+_ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
+_IN_FLIGHT: Final = 64
+"""How many requests wait for their responses at a time."""
+_SECONDS_WHILE_UNREACHABLE: Final = 2.0
+"""Time limit once the servers did not respond within the full time-out, or after `leave`."""
+_POLL_SECONDS: Final = 0.25
+"""How often a waiting thread checks whether it has to give up."""
 
-_CHECK_THEM: Final = (
+_CHECK_SERVERS: Final = (
     "Check that its servers run and can be reached from here, and run the command again: it is safe"
 )
 
 
-class Trouble(Exception):  # noqa: N818 - never leaves the ledger
-    """Why an attempt came to nothing; with `passes` another one may not.
+class AttemptError(Exception):
+    """A failed attempt, with the reason and the advice for the user.
 
-    `to_do` is what the user does about it.
+    It never leaves the ledger: `KeeperSession.within` turns it into a LedgerError. If it is
+    `retryable`, another attempt may succeed.
     """
 
     def __init__(
-        self, why: str, to_do: str = "Run the command again: it is safe", *, passes: bool = False
+        self,
+        reason: str,
+        advice: str = "Run the command again: it is safe",
+        *,
+        retryable: bool = False,
     ) -> None:
-        """Keep it."""
-        super().__init__(why)
-        self.why, self.to_do, self.passes = why, to_do, passes
+        """Keep the reason, the advice and whether a retry may succeed."""
+        super().__init__(reason)
+        self.reason, self.advice, self.retryable = reason, advice, retryable
 
 
-class Silence(Trouble):
-    """No answer came, which passes when the servers are back."""
+class NoResponseError(AttemptError):
+    """No response arrived; a retry succeeds when the servers are back."""
 
-    def __init__(self, why: str) -> None:
-        """Keep why, as far as it is known."""
-        super().__init__(why, _CHECK_THEM, passes=True)
+    def __init__(self, reason: str) -> None:
+        """Keep the reason, as far as it is known."""
+        super().__init__(reason, _CHECK_SERVERS, retryable=True)
 
 
 class KeeperSession:
-    """Asks the servers of an address; connects when it is asked first. Safe from threads."""
+    """Sends requests to the servers of an address. Safe from threads.
+
+    The first request connects.
+    """
 
     def __init__(self, address: KeeperAddress) -> None:
         """Keep the address."""
@@ -275,138 +283,146 @@ class KeeperSession:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._deadline = threading.local()
-        self._is_away = False
+        self._is_unreachable = False
         self._leaving_until = math.inf
         self.requests = 0
-        """How many were sent."""
+        """How many requests were sent."""
 
     @property
     def number(self) -> int:
-        """The number of the session with the servers, 0 before there is one."""
+        """The session's number, 0 before there is one."""
         with self._lock:
             return self._connection.session if self._connection is not None else 0
 
     @property
     def shown(self) -> str:
-        """Where the ledger is, without a secret."""
+        """The ledger's address without secrets."""
         return self._address.shown
 
-    def within(self, doing: str, attempt: Callable[[], T]) -> T:
-        """Return what an attempt returns, the last one of as many as the time allows.
+    def within(self, action: str, attempt: Callable[[], T]) -> T:
+        """Run an attempt, and repeat it while it fails in a way that may pass and time is left.
 
-        An attempt is begun within the time-out, and goes on while answers come within it: there may
-        be many of them. When the last of them came less than a time-out ago, one more is begun.
-        Once a time-out has ended without an answer, what is done next waits for two seconds only,
-        until there is one: a command does many things, and would wait for each.
+        An attempt starts within the address's time-out. Each response extends the deadline by one
+        time-out, so an attempt of many requests may take longer. If the last response arrived less
+        than a time-out before the attempt failed, one more attempt starts.
+
+        Once a time-out has passed without a response, later operations wait for only two seconds,
+        until a response arrives: a command runs many operations, and each would wait in full.
 
         Args:
-            doing: what is done, as it stands behind "Cannot ".
-            attempt: asks; run again after a trouble that passes.
+            action: the action as it follows "Cannot " in the message.
+            attempt: sends requests; runs again after a retryable failure.
 
         Raises:
-            LedgerError: it came to nothing.
+            LedgerError: no attempt succeeded.
             UsageError: a certificate, a key or an authority cannot be used.
         """
         begun = time.monotonic()
-        self._deadline.at = deadline = begun + self._patience
+        self._deadline.at = deadline = begun + self._time_limit
         is_last = False
         while True:
             try:
                 return attempt()
-            except Trouble as trouble:
+            except AttemptError as failure:
                 now = time.monotonic()
-                if trouble.passes and self._left() > 0 and not is_last:
+                if failure.retryable and self._seconds_left() > 0 and not is_last:
                     is_last = now >= deadline
                     continue
-                self._is_away = isinstance(trouble, Silence)
-                raise self._failed(doing, trouble, now - begun) from trouble
+                self._is_unreachable = isinstance(failure, NoResponseError)
+                raise self._error(action, failure, now - begun) from failure
 
     @property
-    def _patience(self) -> float:
+    def _time_limit(self) -> float:
         seconds = self._address.seconds
-        return min(seconds, _SECONDS_WHILE_AWAY) if self._is_away else seconds
+        return min(seconds, _SECONDS_WHILE_UNREACHABLE) if self._is_unreachable else seconds
 
-    def _failed(self, doing: str, trouble: Trouble, seconds: float) -> LedgerError:
-        """Return the error that tells a trouble, which has lasted for some seconds."""
-        why = self._masked(trouble.why.rstrip("."))
-        if trouble.passes:
-            why = f"{why}, for {_whole(seconds):g} s"
-        return LedgerError(f"Cannot {doing} of the ledger {self.shown}: {why}. {trouble.to_do}.")
+    def _error(self, action: str, failure: AttemptError, seconds: float) -> LedgerError:
+        """Return the error for a failure that lasted this many seconds."""
+        reason = self._masked(failure.reason.rstrip("."))
+        if failure.retryable:
+            reason = f"{reason}, for {_rounded_down(seconds):g} s"
+        return LedgerError(
+            f"Cannot {action} of the ledger {self.shown}: {reason}. {failure.advice}."
+        )
 
     def _masked(self, text: str) -> str:
         password = self._address.password
         return text.replace(password, "***") if password else text
 
-    def ask(self, *requests: Request) -> list[Any]:
-        """Return the answers of requests, which the servers carry out in this order.
+    def send(self, *requests: Request) -> list[Any]:
+        """Send requests, which the servers execute in this order; return their responses.
 
-        An answer that something is in the way (`IN_THE_WAY`) is returned, not raised.
+        An unmet condition (`UNMET_CONDITIONS`) is returned, not raised.
 
         Raises:
-            Trouble: an answer did not come; or Keeper refused.
+            AttemptError: a response did not arrive, or Keeper refused a request.
         """
-        answers: list[Any] = []
+        responses: list[Any] = []
         sessions: set[int] = set()
-        for some in _at_most(requests):
+        for batch in _batches(requests):
             connection = self._connected()
             sessions.add(connection.session)
-            self.requests += len(some)
-            futures = [request(connection.client) for request in some]
-            answers.extend(self._answer(connection, future) for future in futures)
+            self.requests += len(batch)
+            futures = [request(connection.client) for request in batch]
+            responses.extend(self._response(connection, future) for future in futures)
             sessions.add(connection.session)
         if len(sessions) > 1:
-            # Another session may be with a server that has not seen what this one has.
-            raise Trouble("the session ended while it was asked", passes=True)
-        return answers
+            # The new session's server may lag behind the state that the old one has read.
+            raise AttemptError("the session ended while it was asked", retryable=True)
+        return responses
 
     def _connected(self) -> Connection:
         with self._lock:
             if self._connection is None:
                 self._connection = Connection(self._address)
             connection = self._connection
-        while not connection.wait(min(self._left(), _LOOK_SECONDS)):
-            if self._left() <= 0:
-                raise Silence(connection.trouble or "nobody answers")
+        while not connection.wait(min(self._seconds_left(), _POLL_SECONDS)):
+            if self._seconds_left() <= 0:
+                raise NoResponseError(connection.last_warning or "nobody answers")
         return connection
 
     def leave(self) -> None:
-        """Let whoever asks, now or later, wait for two seconds without an answer, all together."""
-        self._leaving_until = min(self._leaving_until, time.monotonic() + _SECONDS_WHILE_AWAY)
+        """Limit all waiting, now and later and in total, to two seconds without a response."""
+        self._leaving_until = min(
+            self._leaving_until, time.monotonic() + _SECONDS_WHILE_UNREACHABLE
+        )
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         return float(min(self._deadline.at, self._leaving_until) - time.monotonic())
 
-    def _get(self, future: Any) -> Any:
-        """Return the answer of a request, when it comes in time."""
-        while not future.ready() and (left := self._left()) > 0:
-            future.wait(min(left, _LOOK_SECONDS))
+    def _wait_for(self, future: Any) -> Any:
+        """Return the response of a request if it arrives in time."""
+        while not future.ready() and (left := self._seconds_left()) > 0:
+            future.wait(min(left, _POLL_SECONDS))
         return future.get(block=False)
 
-    def _answer(self, connection: Connection, future: Any) -> Any:
+    def _response(self, connection: Connection, future: Any) -> Any:
         try:
-            answer = self._get(future)
-        except IN_THE_WAY as error:
+            response = self._wait_for(future)
+        except UNMET_CONDITIONS as error:
             return error
         except ConnectionClosedError as error:
-            self._drop(connection)
-            raise Silence(connection.trouble or "the connection ended") from error
-        except _NO_ANSWER as error:
-            why = connection.trouble or f"the answer did not come ({type(error).__name__})"
-            raise Silence(why) from error
+            self._discard(connection)
+            raise NoResponseError(connection.last_warning or "the connection ended") from error
+        except _NO_RESPONSE as error:
+            reason = connection.last_warning or f"the answer did not come ({type(error).__name__})"
+            raise NoResponseError(reason) from error
         except KazooException as error:
             raise _refused(error) from error
-        self._is_away = False
+        self._is_unreachable = False
         now = time.monotonic()
         self._deadline.at = now + self._address.seconds
         if now < self._leaving_until < math.inf:
-            self._leaving_until = now + _SECONDS_WHILE_AWAY
-        for one in answer if isinstance(answer, list) else ():
-            if isinstance(one, KazooException) and not isinstance(one, (*IN_THE_WAY, *_FOLLOW)):
+            self._leaving_until = now + _SECONDS_WHILE_UNREACHABLE
+        for one in response if isinstance(response, list) else ():
+            if isinstance(one, KazooException) and not isinstance(
+                one, (*UNMET_CONDITIONS, *_ROLLED_BACK)
+            ):
                 raise _refused(one)
-        return answer
+        return response
 
-    def _drop(self, connection: Connection) -> None:
-        """Let go of a connection that the library has given up."""
+    def _discard(self, connection: Connection) -> None:
+        """Close a connection that kazoo has given up."""
         with self._lock:
             if self._connection is connection:
                 self._connection = None
@@ -420,75 +436,81 @@ class KeeperSession:
             connection.close()
 
 
-def _refused(error: KazooException) -> Trouble:
+def _refused(error: KazooException) -> AttemptError:
     name = type(error).__name__
     if isinstance(error, NoAuthError):
-        return Trouble(
+        return AttemptError(
             "whoever made its nodes, or those above them, lets nobody else use them",
             "Set MERGEBERG_LEDGER_USER and MERGEBERG_LEDGER_PASSWORD, or the client certificate, "
             "as they were then",
         )
     if name in ("InvalidACLError", "AuthFailedError"):
-        return Trouble(
+        return AttemptError(
             f"the servers do not know who logs in ({name})",
             "Correct MERGEBERG_LEDGER_USER and MERGEBERG_LEDGER_PASSWORD; where the servers do not "
             "go by client certificates, set these beside one",
         )
-    return Trouble(f"Keeper answered {name}{f' ({error})' if str(error) else ''}", _CHECK_THEM)
+    return AttemptError(
+        f"Keeper answered {name}{f' ({error})' if str(error) else ''}", _CHECK_SERVERS
+    )
 
 
-def _whole(seconds: float) -> float:
-    """Return full seconds, below one full tenths."""
+def _rounded_down(seconds: float) -> float:
+    """Round down to whole seconds; below one second, to tenths."""
     return math.floor(seconds) if seconds >= 1 else math.floor(seconds * 10) / 10
 
 
-def _at_most(requests: Sequence[Request]) -> Iterator[Sequence[Request]]:
-    for begin in range(0, len(requests), _AT_ONCE):
-        yield requests[begin : begin + _AT_ONCE]
+def _batches(requests: Sequence[Request]) -> Iterator[Sequence[Request]]:
+    for begin in range(0, len(requests), _IN_FLIGHT):
+        yield requests[begin : begin + _IN_FLIGHT]
 
 
-def first_failure(answers: Sequence[Any]) -> tuple[int, KazooException] | None:
-    """Return which of several changes was in the way of all, and why; None when they were made."""
-    for index, answer in enumerate(answers):
-        if isinstance(answer, IN_THE_WAY):
-            return index, answer
+def first_failure(responses: Sequence[Any]) -> tuple[int, KazooException] | None:
+    """Return the index and the reason of the change that failed; None if all were made."""
+    for index, response in enumerate(responses):
+        if isinstance(response, UNMET_CONDITIONS):
+            return index, response
     return None
 
 
 def sync(path: str) -> Request:
-    """See what every server has seen before what is asked next is answered."""
+    """Make later reads see everything that was committed before."""
     return lambda client: client.sync_async(path)
 
 
 def read(path: str) -> Request:
-    """Return content and description of a node."""
+    """Return a node's content and its stat."""
     return lambda client: client.get_async(path)
 
 
 def stat(path: str) -> Request:
-    """Return the description of a node, None when there is none."""
+    """Return a node's stat, None if there is no such node."""
     return lambda client: client.exists_async(path)
 
 
 def children(path: str) -> Request:
-    """Return the names of the nodes below one."""
+    """Return the names of a node's children."""
     return lambda client: client.get_children_async(path)
 
 
-def changing(*changes: Change) -> Request:
-    """Make changes together or not at all; return one answer for each."""
+def transaction(*changes: Change) -> Request:
+    """Make all changes or none; return one response for each."""
 
     def sent(client: KazooClient) -> Any:
-        transaction = client.transaction()
+        pending = client.transaction()
         for change in changes:
-            change(transaction)
-        return transaction.commit_async()
+            change(pending)
+        return pending.commit_async()
 
     return sent
 
 
 def create(path: str, data: bytes, *, ephemeral: bool = False, numbered: bool = False) -> Change:
-    """Make a node; an ephemeral one goes with the session, a numbered one gets a number behind."""
+    """Create a node.
+
+    An `ephemeral` one ends with the session; Keeper appends a number to the name of a `numbered`
+    one.
+    """
     return lambda made: made.create(path, data, ephemeral=ephemeral, sequence=numbered)
 
 
@@ -498,10 +520,10 @@ def set_data(path: str, data: bytes, version: int) -> Change:
 
 
 def delete(path: str, version: int = -1) -> Change:
-    """Remove a node that has this version; -1 is any."""
+    """Remove a node that has this version; -1 means any version."""
     return lambda made: made.delete(path, version)
 
 
 def check(path: str) -> Change:
-    """Make the other changes only if a node is there."""
+    """Make the other changes only if a node exists."""
     return lambda made: made.check(path, -1)

@@ -286,7 +286,7 @@ echo 'map auto_home on /System/Volumes/Data/home (autofs, automounted, nobrowse)
 """
     )
     program.chmod(0o700)
-    monkeypatch.setattr(file_systems, "_MOUNT", program)
+    monkeypatch.setattr(file_systems, "_MOUNT_PROGRAM", program)
     shared, beside = tmp_path / "a share" / "ledger.db", tmp_path / "b" / "ledger.db"
     none = tmp_path / "no-mounts"
 
@@ -297,7 +297,7 @@ echo 'map auto_home on /System/Volumes/Data/home (autofs, automounted, nobrowse)
 def test_where_nothing_tells_the_mounts_the_ledger_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_systems, "_MOUNT", tmp_path / "no-program")
+    monkeypatch.setattr(file_systems, "_MOUNT_PROGRAM", tmp_path / "no-program")
 
     with contextlib.closing(SqliteLedger(tmp_path / "l.db", mounts=tmp_path / "none")) as ledger:
         assert ledger.identity

@@ -69,13 +69,13 @@ def test_a_lease_that_went_with_its_session_and_its_folder_is_taken_again(
     with opened(address) as ledger, peeking(address) as client, closing(session):
         paths = paths_of(address, ledger.identity)
         leases = KeeperLeases(session, paths, milliseconds)
-        (lease,) = session.within("take", leases.taking([KEY], ME, 60, None))
+        (lease,) = session.within("take", leases.take_attempt([KEY], ME, 60, None))
         assert isinstance(lease, Lease)
         # As after a time in which this process stood still.
         leases._sessions[KEY, ME] = 1
         client.delete(paths.leases, recursive=True)
 
-        assert isinstance(session.within("renew", leases.renewing(lease, 60)), Lease)
+        assert isinstance(session.within("renew", leases.renew_attempt(lease, 60)), Lease)
 
 
 def test_a_folder_of_rows_that_is_gone_is_an_error_that_names_it(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from catalog.ledgers.keeper.address import KeeperAddress
 from catalog.ledgers.keeper.paths import KeeperPaths
 from catalog.ledgers.keeper.rows import KeeperRows, sealed
-from catalog.ledgers.keeper.session import KeeperSession, Trouble
+from catalog.ledgers.keeper.session import AttemptError, KeeperSession
 from tableformat.errors import LedgerError
 from tableformat.history import MOST_EVENTS, Counter, Event, EventKind
 from tableformat.ledger import Row, Stale, State
@@ -255,15 +255,15 @@ def test_a_piece_that_a_writer_has_removed_is_no_damage(zookeeper_server: ZooKee
         row = written(writer.write(LARGE))
         rows = KeeperRows(session, paths_of(address, writer.identity))
 
-        def late() -> Trouble:
+        def late() -> AttemptError:
             (head,) = rows._heads([KEY])
             assert head is not None
             written(writer.write(row))
-            with pytest.raises(Trouble, match="written again and again") as caught:
+            with pytest.raises(AttemptError, match="written again and again") as caught:
                 rows._body(KEY, head)
             return caught.value
 
-        assert session.within("read", late).passes
+        assert session.within("read", late).retryable
 
 
 def test_every_damaged_node_is_an_error_that_names_it(zookeeper_server: ZooKeeper) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from catalog.ledgers.keeper.session import KeeperSession, Silence, Trouble, stat
+from catalog.ledgers.keeper.session import AttemptError, KeeperSession, NoResponseError, stat
 from tableformat.errors import LedgerError
 from tests.keeper_ledgers import address_of
 from tests.services.zookeeper import ZooKeeper
@@ -24,17 +24,17 @@ def session(zookeeper_server: ZooKeeper) -> Iterator[KeeperSession]:
     with closing(KeeperSession(address)) as made:
         # The first connection may take longer than that.
         made._deadline.at = time.monotonic() + 60
-        made.ask(stat("/"))
+        made.send(stat("/"))
         yield made
 
 
 def asking(session: KeeperSession, seconds: float) -> int:
     """Ask for some seconds, and get answers; return how many."""
     end = time.monotonic() + seconds
-    answers = 0
+    responses = 0
     while time.monotonic() < end:
-        answers += len(session.ask(stat("/")))
-    return answers
+        responses += len(session.send(stat("/")))
+    return responses
 
 
 def counting(attempt: Callable[[int], int]) -> tuple[list[int], Callable[[], int]]:
@@ -52,10 +52,10 @@ def test_a_loss_at_the_end_of_a_long_attempt_is_tried_again(session: KeeperSessi
     """Harm prevented: a write of thousands of rows fails by one lost packet."""
 
     def attempt(number: int) -> int:
-        answers = asking(session, PATIENCE * 2)
+        responses = asking(session, PATIENCE * 2)
         if number == 1:
-            raise Silence("lost")
-        return answers
+            raise NoResponseError("lost")
+        return responses
 
     made, counted = counting(attempt)
 
@@ -68,7 +68,7 @@ def test_attempts_that_are_answered_and_come_to_nothing_end(session: KeeperSessi
 
     def attempt(_: int) -> int:
         asking(session, PATIENCE * 2)
-        raise Trouble("others draw epochs all the time", passes=True)
+        raise AttemptError("others draw epochs all the time", retryable=True)
 
     made, counted = counting(attempt)
 
@@ -81,14 +81,14 @@ def test_others_in_the_way_are_no_servers_that_are_away(session: KeeperSession) 
     """Harm prevented: after contention the next requests give up after two seconds, unasked."""
 
     def in_the_way() -> int:
-        session.ask(stat("/"))
-        raise Trouble("others draw epochs all the time", passes=True)
+        session.send(stat("/"))
+        raise AttemptError("others draw epochs all the time", retryable=True)
 
     with pytest.raises(LedgerError) as raised:
         session.within("draw an epoch", in_the_way)
 
     assert "servers" not in str(raised.value)
-    assert not session._is_away
+    assert not session._is_unreachable
 
 
 def test_servers_that_do_not_answer_are_away_until_they_do(
@@ -97,11 +97,11 @@ def test_servers_that_do_not_answer_are_away_until_they_do(
     zookeeper_server.pause()
     try:
         with pytest.raises(LedgerError, match=r"for 0\.\d s. Check that its servers run"):
-            session.within("look", lambda: session.ask(stat("/")))
-        assert session._is_away
+            session.within("look", lambda: session.send(stat("/")))
+        assert session._is_unreachable
     finally:
         zookeeper_server.resume()
 
     session._deadline.at = time.monotonic() + 60
-    session.ask(stat("/"))
-    assert not session._is_away
+    session.send(stat("/"))
+    assert not session._is_unreachable

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers import embedded as read_only
+from catalog.ledgers import embedded as file_ledger
 from catalog.ledgers.embedded import SqliteLedger
 from tableformat.errors import LedgerError
 from tableformat.history import Event, EventKind
@@ -104,7 +104,7 @@ def test_a_file_that_somebody_writes_meanwhile_is_read_again(
 ) -> None:
     """Harm prevented: pages of two states of the file are read as one."""
     filled(path).close()
-    copied, copies = read_only._copied, list[int]()
+    copied, copies = file_ledger._copy_in_memory, list[int]()
 
     def once(at: Path) -> object:
         copy = copied(at)
@@ -114,13 +114,13 @@ def test_a_file_that_somebody_writes_meanwhile_is_read_again(
         return copy
 
     with reader(path) as ledger:
-        monkeypatch.setattr(read_only, "_copied", once)
+        monkeypatch.setattr(file_ledger, "_copy_in_memory", once)
         assert ledger.highest_epoch() == 2
     assert len(copies) == 2
 
 
 def _as_owner(path: Path) -> None:
-    """Count up as the user who may."""
+    """Draw an epoch as the user who may write the file."""
     user, group = os.geteuid(), os.getegid()
     if not os.getuid():
         os.seteuid(0)
