@@ -14,7 +14,7 @@ from catalog.storages.opening import Storages
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import DestinationError
 from tableformat.iceberg.arrow_schema import FIELD_ID_KEY
-from tableformat.iceberg.file_partition import FilePartition, divided_columns, file_partition
+from tableformat.iceberg.file_partition import FilePartition, file_partition, partition_columns
 
 __all__ = ["FilePartitions", "OwnPartitions"]
 
@@ -44,7 +44,7 @@ class FilePartitions:
             RefusedError: its rows lie in several partitions (code 36).
             DestinationError: it cannot be read.
         """
-        columns = divided_columns(self.source, self.destination)
+        columns = partition_columns(self.source, self.destination)
         if not columns.fields:
             return FilePartition((), "")
         with ScratchDirectory("divide") as scratch:

@@ -30,9 +30,9 @@ from tableformat.file_names import data_file_name
 from tableformat.iceberg.arrow_schema import file_schema
 from tableformat.iceberg.copied_files import (
     Rewritten,
-    different_columns,
-    receipts_of_rewritten,
-    with_other_ids,
+    column_differences,
+    receipts_for_other_table,
+    with_ids_of,
 )
 from tableformat.iceberg.file_partition import FilePartition
 from tableformat.iceberg.snapshot import table_of
@@ -84,7 +84,7 @@ class RewrittenCopies:
         hashes = hashes_of(storages, location, (file.path for file in files))
         refuse_other_bytes(files, hashes, read)
         values = {path: one.values for path, one in lie.items()} if lie is not None else None
-        receipts = receipts_of_rewritten(self.source, row, made, self.destination, values)
+        receipts = receipts_for_other_table(self.source, row, made, self.destination, values)
         store_receipts(row, receipts, self.destination.location, self.storages)
         source = TableFiles(location, storages)
         carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))
@@ -129,7 +129,7 @@ class RewrittenCopies:
                     (ids[i], down, first)
                     for i, down, first in declared_order(parquet, file.path, ids)
                 ],
-                convert=lambda table: with_other_ids(table, there, here),
+                convert=lambda table: with_ids_of(table, there, here),
             )
         if written.rows != file.rows:
             message = f"{written.rows:,} rows were written of {file.rows:,} that it had"
@@ -156,7 +156,7 @@ def copies_between(
         partitions: says where they lie there, when it is divided otherwise.
     """
     between = (source, source_storages, destination, storages, checks, partitions)
-    if different_columns(source, destination, divides=partitions is None):
+    if column_differences(source, destination, divides=partitions is None):
         return RewrittenCopies(*between)
     return CopiedFiles(*between)
 

@@ -45,7 +45,7 @@ from spark_ext.sql.statements import ClearColumn, ClearIndex, Deduplicate, Delet
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import RefusedError, SourceError, StoppedError
-from tableformat.iceberg.bloom_filters import columns_told_apart
+from tableformat.iceberg.bloom_filters import single_value_columns
 from tableformat.iceberg.copied_files import Rewritten
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.row_change_limits import refuse_change, refuse_merged_columns
@@ -563,13 +563,13 @@ def _of_index(index: SkipIndex, indices: tuple[SkipIndex, ...]) -> tuple[frozens
     A filter that another index has, too, stays with that one.
     """
     what = f"index {index.name} is {index.type_text} of {index.expression}"
-    told = columns_told_apart(index)
+    told = single_value_columns(index)
     if not told:
         return told, (
             f"{what}, which data files have no filters of: they hold the bloom filters of columns"
         )
     others = frozenset[str]().union(
-        *(columns_told_apart(other) for other in indices if other.name != index.name)
+        *(single_value_columns(other) for other in indices if other.name != index.name)
     )
     if not told - others:
         return frozenset(), f"{what}, and its filters are those of another index, too"

@@ -48,7 +48,7 @@ from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
 from tableformat.export.commit import Ports
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import JobPorts, Observer, ObserverAround, Silent
-from tableformat.iceberg.copied_files import other_form
+from tableformat.iceberg.copied_files import form_differences
 from tableformat.iceberg.properties import RememberedSource, remembered_source
 from tableformat.ledger import Ledger
 from tableformat.mergetree.compatibility import differences
@@ -292,7 +292,7 @@ def refuse_unlike(
     if of.conversions != to.conversions:
         message = f"{what}: their columns were exported with other conversions."
         raise RefusedError(message, code=BAD_ARGUMENTS)
-    if odd := other_form(state, there, divides=divides):
+    if odd := form_differences(state, there, divides=divides):
         message = (
             f"{what}: files of one cannot be written as those of the other, because {odd}. Change "
             "the lake table with ALTER TABLE, or export the partition from ClickHouse instead."

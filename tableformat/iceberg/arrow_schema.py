@@ -68,11 +68,11 @@ _PRIMITIVE: Final[dict[type[IcebergType], Any]] = {
 
 
 def file_schema(schema: Schema, *, escape: bool = True) -> pa.Schema:
-    """Return the Arrow schema that the data files of a table with `schema` are written with.
+    """Return the Arrow schema of the data files of a table with `schema`.
 
     Args:
         schema: of the table.
-        escape: whether names are written as Iceberg escapes them, else as they are.
+        escape: whether to escape names as Iceberg does.
 
     Raises:
         UnsupportedError: a column has a type that no ClickHouse column is mapped to.
@@ -81,19 +81,19 @@ def file_schema(schema: Schema, *, escape: bool = True) -> pa.Schema:
 
 
 def to_file(data: pa.Table, schema: Schema, *, escape: bool = True) -> pa.Table:
-    """Return `data`, as selected from ClickHouse, in the form of `file_schema(schema)`.
+    """Convert `data`, as selected from ClickHouse, to the form of `file_schema(schema)`.
 
-    Columns and members of structs are matched by name. Optional ones that ClickHouse does not have
-    are NULL. Nothing is copied where the types agree already.
+    Columns and struct members are matched by name. Optional ones that ClickHouse does not have are
+    NULL. Data whose types agree is not copied.
 
     Args:
-        data: rows, with names as the table has them.
+        data: rows, with the table's names.
         schema: of the table.
         escape: as in `file_schema`.
 
     Raises:
         pa.ArrowInvalid: a value does not fit; the message names the column.
-        InternalError: names or nullability do not agree: the SELECT list is not that of the schema.
+        InternalError: names or nullability differ: the SELECT list does not belong to the schema.
     """
     fields = [_field(f, escape=False) for f in schema.fields]
     _check_members("the SELECT list", data.schema, fields)
@@ -113,9 +113,9 @@ def to_file(data: pa.Table, schema: Schema, *, escape: bool = True) -> pa.Table:
 
 
 def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
-    """Return rows of a data file in the form that `to_file` takes: columns by the table's names.
+    """Convert rows of a data file to the form that `to_file` takes: columns by the table's names.
 
-    Columns are found by field id; those that the table got later are NULL.
+    Columns are matched by field id; columns that were added to the table later are NULL.
 
     Raises:
         UnsupportedError: another engine wrote a column in a form that cannot be kept.
@@ -127,7 +127,7 @@ def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
         if field.metadata and FIELD_ID_KEY in field.metadata
     }
     if not there and len(data.schema):
-        # By id none of its columns would be there: every value would become NULL.
+        # No column would match by id, and every value would become NULL.
         raise _other_form(data.schema.names[0], "no field ids", "known by its id")
     columns = []
     for of in schema.fields:
@@ -140,7 +140,7 @@ def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
                 raise _other_form(of.name, column.type, written.type)
             column = column.cast(written.type, safe=True)
         elif _ids(column.type) != _ids(written.type):
-            # A member that was dropped, and one of its name that the table got later.
+            # A member was dropped, and another one of its name was added later.
             raise _other_form(of.name, "members of other field ids", written.type)
         if column.null_count and not written.nullable:
             raise _other_form(of.name, "NULLs", "a required column")
@@ -150,7 +150,7 @@ def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
 
 
 def _ids(of: pa.DataType) -> list[bytes | None]:
-    """Return the field ids of all that is in a type, None for one without."""
+    """Return the field ids of everything nested in a type, None for a field without one."""
     inner = [of.field(i) for i in range(of.num_fields)]
     if pa.types.is_map(of):
         inner = [of.key_field, of.item_field]
@@ -201,7 +201,7 @@ def _type(of: IcebergType, *, name: str, escape: bool) -> pa.DataType:
 
 
 def _check_members(where: str, given: Iterable[pa.Field], wanted: Iterable[pa.Field]) -> None:
-    """Check that casting `given` to `wanted` by name can neither lose a value nor invent one."""
+    """Check that casting `given` to `wanted` by name neither loses nor invents a value."""
     have = {f.name: f for f in given}
     want = {f.name: f for f in wanted}
     for name in have.keys() - want.keys():
@@ -235,7 +235,7 @@ def _mismatch(where: str, why: str) -> InternalError:
 
 @dataclass(frozen=True, slots=True)
 class _Labelled:
-    """Arrow data under another schema of the same layout, by the Arrow C interface: no copy."""
+    """Arrow data under another schema of the same layout, without a copy (Arrow C interface)."""
 
     batch: pa.RecordBatch
     schema: pa.Schema
@@ -247,7 +247,7 @@ class _Labelled:
 
 
 def relabelled(plain: pa.Table, labels: pa.Schema) -> pa.Table:
-    """Return `plain` under `labels`: names, nullability and metadata may differ, the layout not."""
+    """Return `plain` with other names, nullability and metadata; the layout must be the same."""
     if plain.schema.equals(labels, check_metadata=True):
         return plain
     batches = [pa.record_batch(_Labelled(batch, labels)) for batch in plain.to_batches()]

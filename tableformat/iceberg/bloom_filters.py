@@ -1,8 +1,9 @@
-"""Which columns have bloom filters in the data files of a lake table, by its properties.
+"""Chooses the columns that have bloom filters in the data files of a lake table.
 
-Iceberg's property `write.parquet.bloom-filter-enabled.column.<name>` says it to every engine. A new
-table gets it for the columns of the source's skip indices that tell single values apart. Readers
-compare hashes of what files hold: floating point numbers, of which 0 and -0 are equal, have none.
+Iceberg's property `write.parquet.bloom-filter-enabled.column.<name>` names them for every engine. A
+new table gets it for the columns of the source's skip indices on single values. Readers compare
+hashes of stored values, so floating point columns get no filter: 0 and -0 are equal, but their
+hashes differ.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tableformat.mergetree.expression import Call, ColumnName
 from tableformat.mergetree.expression_text import parse_expression
 from tableformat.mergetree.table import SkipIndex
 
-__all__ = ["FILTER_PROPERTY", "columns_told_apart", "filter_properties", "filters_of"]
+__all__ = ["FILTER_PROPERTY", "filter_properties", "filters_of", "single_value_columns"]
 
 FILTER_PROPERTY: Final = "write.parquet.bloom-filter-enabled.column."
 _KINDS: Final = frozenset({"bloom_filter", "set", "tokenbf_v1", "ngrambf_v1"})
@@ -46,10 +47,10 @@ _TYPES: Final = (
 )
 
 
-def columns_told_apart(index: SkipIndex) -> frozenset[str]:
-    """Return the columns whose single values an index tells apart; none of other kinds.
+def single_value_columns(index: SkipIndex) -> frozenset[str]:
+    """Return the columns whose single values an index finds; none for other index types.
 
-    What an expression makes of a column, `lower(s)`, is no value of it.
+    An expression of a column, `lower(s)`, is not its value.
     """
     if index.type_text.partition("(")[0].strip() not in _KINDS:
         return frozenset()
@@ -61,13 +62,13 @@ def columns_told_apart(index: SkipIndex) -> frozenset[str]:
 
 
 def filter_properties(indices: Iterable[SkipIndex], schema: Schema) -> dict[str, str]:
-    """Return the properties of a new table whose source has skip indices."""
-    told = frozenset[str]().union(*(columns_told_apart(one) for one in indices))
-    return {f"{FILTER_PROPERTY}{name}": "true" for name in _filterable(schema) if name in told}
+    """Return the bloom filter properties of a new table for the source's skip indices."""
+    indexed = frozenset[str]().union(*(single_value_columns(one) for one in indices))
+    return {f"{FILTER_PROPERTY}{name}": "true" for name in _filterable(schema) if name in indexed}
 
 
 def filters_of(properties: Mapping[str, str], schema: Schema) -> tuple[str, ...]:
-    """Return the columns of files that have bloom filters, by what a table's properties say."""
+    """Return the columns that a table's properties select for bloom filters."""
     wanted = {
         key.removeprefix(FILTER_PROPERTY)
         for key, value in properties.items()

@@ -1,12 +1,12 @@
 """Makes receipts for data files made from existing files: copies, and rewritten files.
 
 * A copy has the same bytes, so its statistics and partition values stay valid. Both tables need
-  the same columns under the same field ids and the same partition spec (`different_columns`).
+  the same columns under the same field ids and the same partition spec (`column_differences`).
 * A rewritten file of the same table stays in its partition and gets its own statistics.
 * Iceberg finds columns by field id, and the ids depend on the order in which the columns were
   added. So a file for a table with other field ids is rewritten with the ids of the destination.
   Names match the columns. Names and types must be equal at every level; no value is converted
-  (`other_form`, `with_other_ids`).
+  (`form_differences`, `with_ids_of`).
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from tableformat.receipt import ColumnStatistics, Receipt
 __all__ = [
     "Copy",
     "Rewritten",
+    "column_differences",
     "copied_receipts",
-    "different_columns",
-    "other_form",
-    "receipts_of_rewritten",
+    "form_differences",
+    "receipts_for_other_table",
     "rewritten_receipts",
-    "with_other_ids",
+    "with_ids_of",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of a file: where it is, what makes its name unique, and the SHA-256 of its bytes."""
+    """A copy of a file: its path, the attempt in its name, and the SHA-256 of its bytes."""
 
     path: str
     attempt: str
@@ -54,12 +54,12 @@ class Copy:
 
 
 Partitions = Mapping[str, tuple[str | None, ...]]
-"""The values that files have of the fields of another partition spec, by path, as in `Receipt`."""
+"""Partition values of files under another spec, by path, as in `Receipt`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What was written in the place of a file: where, what makes its name unique, what it is."""
+    """A file that was written in place of another: its path, attempt and contents."""
 
     path: str
     attempt: str
@@ -71,23 +71,23 @@ class Rewritten:
     seconds: float
 
 
-def different_columns(
+def column_differences(
     source: LakeTableState, destination: LakeTableState, *, divides: bool = True
 ) -> str:
-    """Say which columns or partition fields two tables have otherwise, '' for none.
+    """Describe the columns or partition fields that differ between two tables, '' for none.
 
-    Files of one table are read as those of the other only where all field ids and types, and all
-    partition fields, are the same; these not where nothing that `divides` them counts.
+    A table can read files of another only if all field ids, types and partition fields are equal.
+    Partition fields do not matter without `divides`.
     """
     there, here = table_of(source), table_of(destination)
     columns = _columns(there.schema()), _columns(here.schema())
-    odd = [
+    differences = [
         name
         for name in {**columns[0], **columns[1]}
         if columns[0].get(name) != columns[1].get(name)
     ]
-    if odd:
-        return f"columns {', '.join(odd)} have another field id or type"
+    if differences:
+        return f"columns {', '.join(differences)} have another field id or type"
     if divides and _fields(there) != _fields(here):
         return "their partition specs are made of other fields"
     return ""
@@ -100,14 +100,14 @@ def copied_receipts(
     layout: LakeTableState,
     partitions: Partitions | None = None,
 ) -> tuple[Receipt, ...]:
-    """Return the receipts of copies, in the order in which they are given.
+    """Return the receipts of copies, in the order of `copies`.
 
     Args:
-        state: of the table that has the files, by whose paths `copies` are.
-        row: of the key that they become files of.
-        copies: of each file.
-        layout: the state of the table that gets them.
-        partitions: where that is divided otherwise, where each of them lies.
+        state: of the table that has the original files.
+        row: of the key that the copies belong to.
+        copies: each copy, by the path of its original.
+        layout: the state of the destination table.
+        partitions: each copy's partition, if the destination has another spec.
 
     Raises:
         InternalError: a file is not in the snapshot.
@@ -131,14 +131,15 @@ def rewritten_receipts(
     sets: frozenset[str] = frozenset(),
     partitions: Partitions | None = None,
 ) -> tuple[Receipt, ...]:
-    """Return the receipts of files that were written anew, in the order in which they are given.
+    """Return the receipts of files that were rewritten in their table, in the order of `made`.
 
     Args:
         state: of the table.
-        row: of the key that they are files of.
-        made: each with the path of a file in whose place it comes, and whose partition it has.
-        sets: columns that may have other values than before.
-        partitions: where rows of files of an earlier partition spec lie by the table's own.
+        row: of the key that the files belong to.
+        made: each rewritten file, after the path of the file that it replaces, whose partition it
+            keeps.
+        sets: columns whose values may have changed.
+        partitions: for files of an earlier partition spec, their partition in the current one.
 
     Raises:
         InternalError: a file is not in the snapshot.
@@ -146,7 +147,7 @@ def rewritten_receipts(
     table = table_of(state)
     ids = fields_within(table.schema(), sets)
     entries = _entries(table, state.main, frozenset(path for path, _ in made))
-    # A file may be sorted by an order that is no longer the table's.
+    # A file may have a sort order that is no longer the table's.
     ordered = {
         number: not any(f.source_id in ids for f in order.fields)
         for number, order in table.sort_orders().items()
@@ -166,7 +167,7 @@ def _rewritten(
     ordered: Mapping[int, bool],
     partition: tuple[str | None, ...] | None,
 ) -> Receipt:
-    """Return the receipt of a file in the place of another; its `partition` too, for None."""
+    """Return the receipt of a replaced file; a `partition` of None keeps that of the original."""
     copy, of = Copy(new.path, new.attempt, new.sha256, new.seconds), file.sort_order_id
     return replace(
         _receipt(file, table, row, number, copy, table.spec().spec_id, partition),
@@ -180,7 +181,7 @@ def _rewritten(
 
 
 def _entries(table: Table, at: int | None, wanted: Collection[str]) -> Mapping[str, DataFile]:
-    """Return what manifests say of files, by path.
+    """Return the manifest entries of files, by path.
 
     Raises:
         InternalError: a file is not in the snapshot.
@@ -254,7 +255,7 @@ def _files(table: Table, at: int | None) -> Iterator[DataFile]:
 
 
 def _columns(schema: Schema) -> dict[str, tuple[int, str]]:
-    """Return the id and the type of each leaf and nested column, by its whole name."""
+    """Return the id and type of each leaf and nested column, by full name."""
     return {
         name: (field_id, str(schema.find_type(field_id)))
         for field_id in schema.field_ids
@@ -266,34 +267,36 @@ def _fields(table: Table) -> list[tuple[int, str, str]]:
     return [(f.source_id, str(f.transform), f.name) for f in table.spec().fields]
 
 
-def other_form(source: LakeTableState, destination: LakeTableState, *, divides: bool = True) -> str:
-    """Say why files of one table cannot be written as those of another, '' when they can.
+def form_differences(
+    source: LakeTableState, destination: LakeTableState, *, divides: bool = True
+) -> str:
+    """Describe why files of one table cannot be rewritten for another, '' if they can.
 
-    `divides`: their partition fields are the same, too.
+    `divides`: the partition fields must be equal, too.
     """
     there, here = table_of(source), table_of(destination)
     one, other = _forms(there.schema()), _forms(here.schema())
-    told = [
+    differences = [
         f"column {name} is {form} there and {other[name]} here"
         if name in other
         else f"column {name} is only there"
         for name, form in one.items()
         if other.get(name) != form
     ]
-    told += [f"column {name} is only here" for name in other if name not in one]
-    if told:
-        return "; ".join(told)
+    differences += [f"column {name} is only here" for name in other if name not in one]
+    if differences:
+        return "; ".join(differences)
     if divides and _fields_of_table(there) != _fields_of_table(here):
         return "their partition specs are made of other fields"
     return ""
 
 
-def with_other_ids(rows: pa.Table, source: Schema, destination: Schema) -> pa.Table:
-    """Return rows of a file of one table as rows of a file of another.
+def with_ids_of(rows: pa.Table, source: Schema, destination: Schema) -> pa.Table:
+    """Convert rows of a file of one table to rows of a file of another.
 
     Raises:
-        UnsupportedError: another engine wrote a column in a form that cannot be kept, or it has
-            NULLs, and is required in the other table.
+        UnsupportedError: another engine wrote a column in a form that cannot be kept, or a column
+            has NULLs and is required in the other table.
         pa.ArrowInvalid: a value does not fit its column's type.
     """
     held = columns_of_file(rows, source)
@@ -310,21 +313,21 @@ def with_other_ids(rows: pa.Table, source: Schema, destination: Schema) -> pa.Ta
     return to_file(held, destination)
 
 
-def receipts_of_rewritten(
+def receipts_for_other_table(
     source: LakeTableState,
     row: Row,
     made: Mapping[str, Rewritten],
     destination: LakeTableState,
     partitions: Partitions | None = None,
 ) -> tuple[Receipt, ...]:
-    """Return the receipts of files that were written anew for another table, in their order.
+    """Return the receipts of files that were rewritten for another table, in the order of `made`.
 
     Args:
-        source: of the table that has the files, by whose paths `made` are.
-        row: of the key that they become files of.
-        made: what was written of each file.
-        destination: the table that gets them.
-        partitions: where that is divided otherwise, where each of them lies.
+        source: of the table that has the original files.
+        row: of the key that the new files belong to.
+        made: each rewritten file, by the path of its original.
+        destination: of the table that gets the files.
+        partitions: each file's partition, if the destination has another spec.
 
     Raises:
         InternalError: a file is not in the snapshot.
@@ -354,7 +357,7 @@ def receipts_of_rewritten(
 
 
 def _forms(schema: Schema) -> dict[str, str]:
-    """Return the columns by name, each with its type without field ids."""
+    """Return each column's type without field ids, by name."""
     return {field.name: _form(field.field_type) for field in schema.fields}
 
 

@@ -62,16 +62,16 @@ __all__ = [
     "divided_by",
     "evolve",
     "existing_refusal",
-    "stands_in_the_way",
+    "name_conflict",
     "written_schema",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The whole new schema, and what is new in it, each as `name (type)`, nested names dotted.
+    """The complete evolved schema, and its new fields, each as `name (type)`, nested names dotted.
 
-    `changed` are the columns that are new or hold something new.
+    `changed` are the columns that are new or have new members.
     """
 
     schema: Schema
@@ -82,30 +82,30 @@ class Evolution:
 def evolve(
     schema: Schema, spec: PartitionSpec, mapped: MappedColumns, last_column_id: int
 ) -> Evolution | None:
-    """Return the schema with every field of ours that can be added, None when there is none.
+    """Return the schema with every field that can be added, None if there is none.
 
     Args:
         schema: the table's current schema.
-        spec: its default partition spec, whose field names no column may take.
+        spec: its default partition spec, whose field names no column may have.
         mapped: the columns to export.
-        last_column_id: the highest id that the table has ever given.
+        last_column_id: the highest id that the table has ever assigned.
     """
-    growth = _Growth(schema, spec, itertools.count(last_column_id + 1))
-    fields = growth.fields((), schema.fields, mapped.schema.fields)
-    if not growth.added:
+    evolution = _SchemaEvolution(schema, spec, itertools.count(last_column_id + 1))
+    fields = evolution.fields((), schema.fields, mapped.schema.fields)
+    if not evolution.added:
         return None
-    grown = Schema(*fields, identifier_field_ids=schema.identifier_field_ids)
-    added = tuple(f"{'.'.join(path)} ({of})" for path, of in growth.added)
-    return Evolution(grown, added, frozenset(path[0] for path, _ in growth.added))
+    evolved = Schema(*fields, identifier_field_ids=schema.identifier_field_ids)
+    added = tuple(f"{'.'.join(path)} ({of})" for path, of in evolution.added)
+    return Evolution(evolved, added, frozenset(path[0] for path, _ in evolution.added))
 
 
-def stands_in_the_way(
+def name_conflict(
     path: tuple[str, ...], new: NestedField, schema: Schema, spec: PartitionSpec
 ) -> str:
-    """Return what has the name of a field that is to be added, '' when it is free.
+    """Return the existing name that conflicts with a new field, '' if there is none.
 
-    Taken is also what differs only in case, which Spark cannot tell apart, and what a dotted name
-    and a member of a struct would share (docs/reference/types.md, Names).
+    Names that differ only in case conflict, because Spark cannot distinguish them. So do a dotted
+    name and a struct's member with the same full name (docs/reference/types.md, Names).
     """
     taken = {name.lower(): name for name in schema.column_names}
     if len(path) == 1:
@@ -115,7 +115,7 @@ def stands_in_the_way(
 
 
 @dataclass(frozen=True, slots=True)
-class _Growth:
+class _SchemaEvolution:
     schema: Schema
     spec: PartitionSpec
     ids: Iterator[int]
@@ -129,29 +129,30 @@ class _Growth:
     ) -> tuple[NestedField, ...]:
         by_name = {f.name: f for f in ours}
         kept = [
-            self._grown((*path, f.name), f, by_name[f.name]) if f.name in by_name else f
+            self._evolved_field((*path, f.name), f, by_name[f.name]) if f.name in by_name else f
             for f in theirs
         ]
         known = {f.name for f in theirs}
         new = [
             self._new((*path, f.name), f)
             for f in ours
-            if f.name not in known
-            and not stands_in_the_way((*path, f.name), f, self.schema, self.spec)
+            if f.name not in known and not name_conflict((*path, f.name), f, self.schema, self.spec)
         ]
         return (*kept, *new)
 
     def _new(self, path: tuple[str, ...], ours: NestedField) -> NestedField:
         self.added.append((path, ours.field_type))
         number = next(self.ids)
-        of = self._fresh(ours.field_type)
+        of = self._with_new_ids(ours.field_type)
         return NestedField(number, ours.name, of, required=False, doc=ours.doc)
 
-    def _grown(self, path: tuple[str, ...], theirs: NestedField, ours: NestedField) -> NestedField:
-        of = self._grown_type(path, theirs.field_type, ours.field_type)
+    def _evolved_field(
+        self, path: tuple[str, ...], theirs: NestedField, ours: NestedField
+    ) -> NestedField:
+        of = self._evolved_type(path, theirs.field_type, ours.field_type)
         return theirs if of is theirs.field_type else theirs.model_copy(update={"field_type": of})
 
-    def _grown_type(
+    def _evolved_type(
         self, path: tuple[str, ...], theirs: IcebergType, ours: IcebergType
     ) -> IcebergType:
         match theirs, ours:
@@ -159,14 +160,14 @@ class _Growth:
                 fields = self.fields(path, theirs.fields, ours.fields)
                 return theirs if fields == theirs.fields else StructType(*fields)
             case ListType(), ListType():
-                element = self._grown(
+                element = self._evolved_field(
                     (*path, "element"), theirs.element_field, ours.element_field
                 ).field_type
                 if element is theirs.element_type:
                     return theirs
                 return ListType(theirs.element_id, element, theirs.element_required)
             case MapType(), MapType():
-                value = self._grown(
+                value = self._evolved_field(
                     (*path, "value"), theirs.value_field, ours.value_field
                 ).field_type
                 if value is theirs.value_type:
@@ -177,27 +178,29 @@ class _Growth:
             case _:
                 return theirs
 
-    def _fresh(self, of: IcebergType) -> IcebergType:
-        """Return a type with ids of its own; what is required inside a new value stays required."""
+    def _with_new_ids(self, of: IcebergType) -> IcebergType:
+        """Return a type with new ids; required members inside a new value stay required."""
         match of:
             case StructType():
                 numbered = [(next(self.ids), f) for f in of.fields]
                 return StructType(
                     *(
-                        NestedField(i, f.name, self._fresh(f.field_type), required=f.required)
+                        NestedField(
+                            i, f.name, self._with_new_ids(f.field_type), required=f.required
+                        )
                         for i, f in numbered
                     )
                 )
             case ListType():
                 number = next(self.ids)
-                return ListType(number, self._fresh(of.element_type), of.element_required)
+                return ListType(number, self._with_new_ids(of.element_type), of.element_required)
             case MapType():
                 key, value = next(self.ids), next(self.ids)
                 return MapType(
                     key,
-                    self._fresh(of.key_type),
+                    self._with_new_ids(of.key_type),
                     value,
-                    self._fresh(of.value_type),
+                    self._with_new_ids(of.value_type),
                     of.value_required,
                 )
             case _:
@@ -237,9 +240,9 @@ _OTHER_VERSIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ExistingTable:
-    """What an existing table is: `name` as in SQL, its current schema and its default spec.
+    """An existing table: its `name` in SQL, current schema and default spec.
 
-    `key` is the partition key that it remembers, None where it remembers none.
+    `key` is the partition key that its properties store, None if they store none.
     """
 
     name: str
@@ -252,13 +255,13 @@ class ExistingTable:
 def check_existing(
     existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec, *, strict: bool = False
 ) -> tuple[str, ...]:
-    """Return every difference that forbids the export, one sentence each; empty when it may go on.
+    """Return every difference that forbids the export, one sentence each.
 
     Args:
         existing: the table.
         mapped: the columns to export.
         derived: the spec to export with.
-        strict: whether another order, and columns that only the table has, forbid it, too.
+        strict: also forbid another order of columns, and columns that only the table has.
     """
     return tuple(text for _, text in _differences(existing, mapped, derived, strict=strict))
 
@@ -271,13 +274,13 @@ def existing_refusal(
     *,
     strict: bool = False,
 ) -> RefusedError | None:
-    """Return the refusal to export to an existing table, or None when it fits.
+    """Return the refusal to export to an existing table, None if it fits.
 
     Its code is ClickHouse's for the first difference: 48 for the format, 122 for the structure, 36
     for the partition key.
 
     Args:
-        what: what cannot be done, without the leading "Cannot".
+        what: the action as it follows "Cannot " in the message.
         existing: the table.
         mapped: the columns to export.
         derived: the spec to export with.
@@ -290,18 +293,17 @@ def existing_refusal(
 
 
 def written_schema(schema: Schema, mapped: MappedColumns) -> Schema:
-    """Return the part of a table's schema that files of an export hold, in the table's order.
+    """Return the part of a table's schema that an export's files have, in the table's order.
 
-    Fields that only the table has are not in the files: readers find no field of their id there,
-    and answer NULL.
+    Readers find no field for columns that only the table has, and return NULL.
     """
     return Schema(*_written(mapped.schema.fields, schema.fields))
 
 
 def divided_by(spec: PartitionSpec) -> tuple[PartitionField, ...]:
-    """Return the fields of a spec that divide anything.
+    """Return the fields of a spec except `void`.
 
-    A field that was taken out of the spec of a version 1 table stays there as `void`.
+    Removing a field from a version 1 table's spec leaves a `void` field.
     """
     return tuple(f for f in spec.fields if not isinstance(f.transform, VoidTransform))
 
@@ -324,23 +326,23 @@ def _differences(
         yield INCOMPATIBLE_COLUMNS, f"Tables have different structure: column {text}"
     if strict:
         ours, theirs = mapped.schema.as_struct(), existing.schema.as_struct()
-        for text in _arranged_otherwise((), ours, theirs):
+        for text in _strict_differences((), ours, theirs):
             yield INCOMPATIBLE_COLUMNS, f"Tables have different structure: {text}{_STRICT}"
     for f in existing.spec.fields:
         if f.source_id not in existing.schema.field_ids:
-            yield NOT_IMPLEMENTED, _without_column(f)
+            yield NOT_IMPLEMENTED, _dropped_column(f)
     spec = PartitionSpec(*divided_by(existing.spec))
     if different_key := spec_matches(derived, spec, existing.schema):
         yield BAD_ARGUMENTS, different_key
-    elif other := _other_key(existing, derived):
+    elif other := _key_difference(existing, derived):
         yield BAD_ARGUMENTS, other
 
 
-def _other_key(existing: ExistingTable, derived: DerivedSpec) -> str:
-    """Return '' unless the spec is that of another expression, and the user has not named it.
+def _key_difference(existing: ExistingTable, derived: DerivedSpec) -> str:
+    """Return a sentence if the spec comes from another key and the user did not name it, else ''.
 
-    Partitions are named by the key that the table remembers, so that one name would mean rows of
-    two partitions.
+    Partitions are named by the key that the table stores, so with another key one name would mean
+    rows of two partitions.
     """
     if derived.chosen or existing.key is None:
         return ""
@@ -353,24 +355,24 @@ def _other_key(existing: ExistingTable, derived: DerivedSpec) -> str:
     )
 
 
-def _arranged_otherwise(
+def _strict_differences(
     path: tuple[str, ...], ours: IcebergType, theirs: IcebergType
 ) -> Iterator[str]:
-    """Say what else differs where two types have to be the same, physically.
+    """Yield the further differences of two types that `--strict` refuses.
 
-    Members that the table lacks or needs are differences to everybody, and are not said again.
+    Members that the table lacks or requires are differences anyway and not repeated here.
     """
     match ours, theirs:
         case StructType(), StructType():
             pass
         case ListType(), ListType():
-            yield from _arranged_otherwise(
+            yield from _strict_differences(
                 (*path, "element"), ours.element_type, theirs.element_type
             )
             return
         case MapType(), MapType():
-            yield from _arranged_otherwise((*path, "key"), ours.key_type, theirs.key_type)
-            yield from _arranged_otherwise((*path, "value"), ours.value_type, theirs.value_type)
+            yield from _strict_differences((*path, "key"), ours.key_type, theirs.key_type)
+            yield from _strict_differences((*path, "value"), ours.value_type, theirs.value_type)
             return
         case _:
             return
@@ -388,13 +390,13 @@ def _arranged_otherwise(
     by_name = {f.name: f for f in theirs.fields}
     for f in ours.fields:
         if f.name in by_name:
-            yield from _arranged_otherwise(
+            yield from _strict_differences(
                 (*path, f.name), f.field_type, by_name[f.name].field_type
             )
 
 
-def _without_column(of: PartitionField) -> str:
-    # Its type is not known, and the library writes a manifest that it cannot read back.
+def _dropped_column(of: PartitionField) -> str:
+    # Without the column's type PyIceberg writes a manifest that it cannot read back.
     return (
         "Destination storage Iceberg does not support MergeTree parts or uses unsupported "
         f"partitioning: the column of its partition field {of.name} was dropped, and no manifest "
@@ -403,18 +405,18 @@ def _without_column(of: PartitionField) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a field stands: its names from the column down; `fixed` inside the key of a map."""
+class _FieldPath:
+    """The names of a field from its column down."""
 
     path: tuple[str, ...]
-    fixed: bool = False
+    in_map_key: bool = False
 
-    def within(self, name: str, *, fixed: bool = False) -> _Place:
-        return _Place((*self.path, name), self.fixed or fixed)
+    def within(self, name: str, *, in_map_key: bool = False) -> _FieldPath:
+        return _FieldPath((*self.path, name), self.in_map_key or in_map_key)
 
     @property
     def sql(self) -> str:
-        """The field as ALTER COLUMN takes it."""
+        """The field in the syntax of ALTER COLUMN."""
         return ".".join(n if n.isidentifier() else quote_identifier(n) for n in self.path)
 
     def __str__(self) -> str:
@@ -431,14 +433,14 @@ class _Comparison:
     def differences(self) -> Iterator[str]:
         theirs = {f.name: f for f in self._existing.schema.fields}
         for column, ours in zip(self._mapped.columns, self._mapped.schema.fields, strict=True):
-            place = _Place((ours.name,))
+            place = _FieldPath((ours.name,))
             if ours.name not in theirs:
                 yield self._missing(place, ours)
                 continue
             found = tuple(self._field(place, ours, theirs[ours.name]))
             way = self._conversion(column, theirs[ours.name]) if found else ""
             for text in found:
-                # A sentence that has its own way out says it after a semicolon.
+                # After a semicolon a sentence already offers a remedy.
                 other = "" if ";" in text else "; no conversion makes them equal"
                 yield (
                     f"{text}; --convert {option_name(column.name)}={way} makes them equal"
@@ -448,25 +450,25 @@ class _Comparison:
         known = {f.name for f in self._mapped.schema.fields}
         for f in self._existing.schema.fields:
             if f.name not in known and f.required:
-                yield self._unknown(_Place((f.name,)))
+                yield self._unknown(_FieldPath((f.name,)))
 
     def _conversion(self, column: MappedColumn, theirs: NestedField) -> str:
-        """Return the conversion that leaves no difference in a column, '' when there is none."""
+        """Return a conversion that removes all differences of a column, '' if there is none."""
         offered = conversions_in(column.source.type).values()
         ways = dict.fromkeys(way for words in offered for way in words)
         if isinstance(theirs.field_type, DecimalType):
-            # Offered as any decimal; this one is meant.
+            # The offer is generic (any decimal); try the table's own type.
             ways[str(theirs.field_type).replace(" ", "")] = None
         for way in ways:
             mapping = TypeMapping(way)
             of, required = mapping.map(column.source.type)
             ours = NestedField(1, column.name, of, required=required)
             fits = mapping.converted and not mapping.refused and way != column.conversion
-            if fits and not any(self._field(_Place((column.name,)), ours, theirs)):
+            if fits and not any(self._field(_FieldPath((column.name,)), ours, theirs)):
                 return way
         return ""
 
-    def _field(self, place: _Place, ours: NestedField, theirs: NestedField) -> Iterator[str]:
+    def _field(self, place: _FieldPath, ours: NestedField, theirs: NestedField) -> Iterator[str]:
         if theirs.required and not ours.required:
             yield (
                 f"{place} may be NULL in the source and is required in the destination; "
@@ -474,7 +476,7 @@ class _Comparison:
             )
         yield from self._type(place, ours.field_type, theirs.field_type)
 
-    def _type(self, place: _Place, ours: IcebergType, theirs: IcebergType) -> Iterator[str]:
+    def _type(self, place: _FieldPath, ours: IcebergType, theirs: IcebergType) -> Iterator[str]:
         match ours, theirs:
             case StructType(), StructType():
                 yield from self._members(place, ours, theirs)
@@ -482,7 +484,7 @@ class _Comparison:
                 element = place.within("element")
                 yield from self._field(element, ours.element_field, theirs.element_field)
             case MapType(), MapType():
-                key = place.within("key", fixed=True)
+                key = place.within("key", in_map_key=True)
                 yield from self._field(key, ours.key_field, theirs.key_field)
                 value = place.within("value")
                 yield from self._field(value, ours.value_field, theirs.value_field)
@@ -490,11 +492,11 @@ class _Comparison:
                 return
             case _:
                 text = f"{place} is {ours} for ClickHouse and {theirs} in the destination"
-                if _promoted(theirs, ours) and not place.fixed:
+                if _promoted(theirs, ours) and not place.in_map_key:
                     text += f"; widen it there: {self._alter(place)} TYPE {_spark_type(ours)}"
                 yield text
 
-    def _members(self, place: _Place, ours: StructType, theirs: StructType) -> Iterator[str]:
+    def _members(self, place: _FieldPath, ours: StructType, theirs: StructType) -> Iterator[str]:
         have = {f.name: f for f in theirs.fields}
         for f in ours.fields:
             if f.name in have:
@@ -506,27 +508,27 @@ class _Comparison:
             if f.name not in known and f.required:
                 yield self._unknown(place.within(f.name))
 
-    def _missing(self, place: _Place, ours: NestedField) -> str:
+    def _missing(self, place: _FieldPath, ours: NestedField) -> str:
         text = f"{place} ({ours.field_type}) is missing in the destination"
-        if place.fixed:
+        if place.in_map_key:
             return f"{text}, and the key of a map keeps its members; choose another destination"
-        other = stands_in_the_way(place.path, ours, self._existing.schema, self._existing.spec)
+        other = name_conflict(place.path, ours, self._existing.schema, self._existing.spec)
         if other:
             return f"{text}, and cannot be added beside {other}; rename one of them"
         return f"{text}; --evolve-schema adds it"
 
-    def _unknown(self, place: _Place) -> str:
+    def _unknown(self, place: _FieldPath) -> str:
         return (
             f"{place} is required in the destination, and the source has no such column; "
             f"{self._allow_null(place)}"
         )
 
-    def _allow_null(self, place: _Place) -> str:
-        if place.fixed:
+    def _allow_null(self, place: _FieldPath) -> str:
+        if place.in_map_key:
             return "choose another destination"
         return f"allow NULL there: {self._alter(place)} DROP NOT NULL"
 
-    def _alter(self, place: _Place) -> str:
+    def _alter(self, place: _FieldPath) -> str:
         return f"ALTER TABLE {self._existing.name} ALTER COLUMN {place.sql}"
 
 
@@ -585,19 +587,19 @@ def conversions_in_force(
     given: Mapping[str, str],
     remembered: RememberedSource | None,
 ) -> Mapping[str, str]:
-    """Return the conversions to map with, by column.
+    """Return the conversions to export with, by column.
 
-    A remembered conversion of a column whose type it does not fit any more is left out; what the
-    column is now is compared with the table like everything else.
+    A stored conversion is dropped if the column's type has changed and it no longer applies; the
+    column is then compared with the table like every other.
 
     Args:
-        what: what cannot be done, without the leading "Cannot", when it is refused.
+        what: the action as it follows "Cannot " in the message.
         table: the source.
-        given: what the user said.
-        remembered: what the destination remembers, None for a new table or a stranger's.
+        given: the user's conversions.
+        remembered: the source that the destination stores, None for a new or foreign table.
 
     Raises:
-        RefusedError: the user said something else than the table was made with (code 36).
+        RefusedError: the user's conversions differ from those of the table (code 36).
     """
     if remembered is None:
         return given
@@ -628,7 +630,7 @@ def _applies(column: Column, conversion: str) -> bool:
 
 
 def _same(column: Column, one: str, other: str) -> bool:
-    """Whether `one` makes the values that `other` made: a default may be said by name."""
+    """Whether two conversions make the same values; one may name the default of the other."""
     if one == other or (one, other) == ("truncate", ""):
         return True
     mappings = [TypeMapping(way) for way in (one, other)]

@@ -1,4 +1,4 @@
-"""Snapshots that are expired by one request, and which of a table's snapshots a ledger made."""
+"""Builds the request that expires snapshots, and finds the snapshots that a ledger has made."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["expiry_request", "made_by"]
 
 _LEDGER: Final = "mergeberg.ledger"
 _EMPTY: Final = ("mergeberg.first", "mergeberg.fence", "mergeberg.rebuilt")
-"""What summaries of commits without files have, which do not name the ledger."""
+"""Summary keys of commits without files, whose summaries do not name the ledger."""
 
 
 def expiry_request(
@@ -29,7 +29,7 @@ def expiry_request(
 ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
     """Return the updates and requirements of an expiry: one request, all or nothing.
 
-    Main must be as in `state`, so that nobody has moved it to one of them.
+    It requires main as in `state`, so that main cannot have moved to an expired snapshot.
     """
     main = AssertRefSnapshotId.model_validate(
         {"type": "assert-ref-snapshot-id", "ref": MAIN_BRANCH, "snapshot-id": state.main}
@@ -44,7 +44,7 @@ def expiry_request(
 
 
 def made_by(state: LakeTableState, ledger: str) -> frozenset[int]:
-    """Return the snapshots whose summaries say that a commit of a ledger made them."""
+    """Return the snapshots whose summaries name a ledger, or a commit without files."""
     return frozenset(
         one.snapshot_id
         for one in table_of(state).metadata.snapshots

@@ -34,9 +34,9 @@ __all__ = [
     "FilePartition",
     "OnePartition",
     "SeveralPartitionsError",
-    "divided_columns",
     "file_partition",
     "internal_values",
+    "partition_columns",
 ]
 
 # File systems take 255 bytes per name.
@@ -44,22 +44,22 @@ _LONGEST_NAME: Final = 200
 
 
 class SeveralPartitionsError(ValueError):
-    """The rows lie in several Iceberg partitions, or in none that Iceberg can name."""
+    """The rows belong to several Iceberg partitions, or to none that Iceberg can name."""
 
 
 def internal_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return Iceberg's own values: days and microseconds since 1970 as integers, a UUID's bytes."""
+    """Return Iceberg's internal values: days and microseconds since 1970, a UUID's bytes."""
     if pa.types.is_date32(column.type):
         return column.cast(pa.int32())
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.int64())
-    # Arrow finds no least and no distinct values of an extension type.
+    # Arrow has no min_max and no unique for extension types.
     return column.cast(pa.binary(16)) if column.type == pa.uuid() else column
 
 
 @dataclass(slots=True)
 class OnePartition:
-    """Collects the values that the fields of a spec have, batch after batch."""
+    """Collects the values of a spec's fields, batch by batch."""
 
     spec: PartitionSpec
     schema: Schema
@@ -67,10 +67,10 @@ class OnePartition:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """The columns of the table that the spec is made of, by their numbers.
+        """The indexes of the table's columns that the spec uses.
 
         Raises:
-            UnsupportedError: a field is made of what is inside of a column.
+            UnsupportedError: a field uses a nested column.
         """
         ids = [one.field_id for one in self.schema.fields]
         if odd := next((f.name for f in self.spec.fields if f.source_id not in ids), None):
@@ -82,10 +82,10 @@ class OnePartition:
         return tuple(sorted({ids.index(one.source_id) for one in self.spec.fields}))
 
     def add(self, table: pa.Table) -> None:
-        """Look at rows in the form of the table's data files; only these columns need be there.
+        """Add rows in the form of the table's data files; only the columns of `columns` are needed.
 
         Raises:
-            SeveralPartitionsError: they lie in several partitions, or in none.
+            SeveralPartitionsError: the rows belong to several partitions, or to none.
         """
         for one in self.spec.fields:
             of = self.schema.find_field(one.source_id)
@@ -103,17 +103,19 @@ class OnePartition:
         """Return the values as receipts carry them.
 
         Raises:
-            UnsupportedError: a date lies outside the years 1 to 9999.
+            UnsupportedError: a date is outside the years 1 to 9999.
         """
         types = [f.field_type for f in self.spec.partition_type(self.schema).fields]
-        return tuple(to_text(value, of) for value, of in zip(self._only(), types, strict=True))
+        return tuple(
+            to_text(value, of) for value, of in zip(self._single_values(), types, strict=True)
+        )
 
     def directory(self) -> str:
-        """Return the directory of the partition below the data location, '' for none.
+        """Return the partition's directory below the data location, '' for none.
 
-        It is for people: Iceberg reads the values from its metadata.
+        The directory is only for people: Iceberg reads the values from its metadata.
         """
-        pairs = zip(self.spec.fields, self._only(), strict=True)
+        pairs = zip(self.spec.fields, self._single_values(), strict=True)
         try:
             shown = [None if value is None else self._shown(one, value) for one, value in pairs]
         except OverflowError:
@@ -127,7 +129,7 @@ class OnePartition:
         of = self.schema.find_field(one.source_id).field_type
         return str(one.transform.to_human_string(of, value))
 
-    def _only(self) -> list[Value | None]:
+    def _single_values(self) -> list[Value | None]:
         return [next(iter(self._seen[one.field_id])) for one in self.spec.fields]
 
     def _values(self, one: PartitionField, column: pa.ChunkedArray, of: Any) -> set[Value | None]:
@@ -147,17 +149,17 @@ class OnePartition:
 
 @dataclass(frozen=True, slots=True)
 class FilePartition:
-    """Where a file lies: its partition values, as in `Receipt`, and the directory for people."""
+    """The partition of a file: its values, as in `Receipt`, and its directory."""
 
     values: tuple[str | None, ...]
     directory: str
 
 
-def divided_columns(source: LakeTableState, destination: LakeTableState) -> Schema:
-    """Return the columns of `source` by which `destination` is divided: names tell which they are.
+def partition_columns(source: LakeTableState, destination: LakeTableState) -> Schema:
+    """Return the columns of `source` that `destination` is partitioned by, matched by name.
 
     Raises:
-        RefusedError: one is within another column.
+        RefusedError: one of them is nested.
     """
     there, here = table_of(source), table_of(destination)
     return Schema(*dict.fromkeys(_column(f, here, there.schema()) for f in here.spec().fields))
@@ -171,31 +173,31 @@ def file_partition(
     *,
     way: str = "INSERT SELECT brings them",
 ) -> FilePartition:
-    """Return in which one partition all rows of a file lie.
+    """Return the one partition that all rows of a file belong to.
 
     Args:
         path: of the file.
-        batches: its rows, with the columns at least.
-        columns: as `divided_columns` returned them.
+        batches: its rows, with at least these columns.
+        columns: as `partition_columns` returned them.
         destination: the table that gets the file.
-        way: what is to be done where they lie in several.
+        way: the advice for the user if there are several.
 
     Raises:
-        RefusedError: they lie in several, or the file has no rows (code 36).
-        UnsupportedError: a value has no text, or another engine wrote a column in an odd form.
+        RefusedError: the rows belong to several partitions, or the file has no rows (code 36).
+        UnsupportedError: a value has no text, or another engine wrote a column in another form.
     """
     table = table_of(destination)
     fields = [_Values(f, _column(f, table, columns), table) for f in table.spec().fields]
     for batch in batches:
         held = columns_of_file(pa.Table.from_batches([batch]), columns)
         for field in fields:
-            field.see(held.column(field.of.name))
+            field.add(held.column(field.of.name))
     for field in fields:
         if len(field.found) != 1:
-            told = ", ".join(sorted(map(field.shown, field.found)))
+            listed = ", ".join(sorted(map(field.shown, field.found)))
             message = (
                 f"Cannot put {path} into one partition of {'.'.join(table.name())}: its rows have "
-                f"these values of {field.name}: {told or 'none'}. {way}."
+                f"these values of {field.name}: {listed or 'none'}. {way}."
             )
             raise RefusedError(message, code=BAD_ARGUMENTS)
     values = [(field, next(iter(field.found))) for field in fields]
@@ -207,18 +209,18 @@ def file_partition(
 
 
 class _Values:
-    """The values of one partition field that rows have."""
+    """The values of one partition field in a file's rows."""
 
     def __init__(self, field: PartitionField, of: NestedField, table: Table) -> None:
-        """Start with none."""
+        """Start empty."""
         self.of, self.name, self.found = of, field.name, set[Value | None]()
         self._field, self._type = field, of.field_type
         self._transform = field.transform.transform(of.field_type)
         types = table.spec().partition_type(table.schema()).fields
         self.result: IcebergType = next(t.field_type for t in types if t.field_id == field.field_id)
 
-    def see(self, column: pa.ChunkedArray) -> None:
-        """Look at rows."""
+    def add(self, column: pa.ChunkedArray) -> None:
+        """Add rows."""
         if isinstance(self._field.transform, VoidTransform):
             self.found.add(None)
             return
@@ -226,21 +228,21 @@ class _Values:
             self.found.add(None)
         known = internal_values(column.drop_null())
         if self._field.transform.preserves_order:
-            # Where the first and the last have one value, all between them have it.
+            # If the least and the greatest value have the same result, so has every other.
             ends = pc.min_max(known)
             known = pa.chunked_array([pa.array([ends["min"], ends["max"]], known.type)])
         self.found |= {self._transform(v) for v in known.unique().to_pylist() if v is not None}
 
     def shown(self, value: Value | None) -> str:
-        """Return a value as people read it."""
+        """Return a value as text for people."""
         return str(self._field.transform.to_human_string(self._type, value))
 
 
 def _column(field: PartitionField, table: Table, columns: Schema) -> NestedField:
-    """Return the column of a partition field of a table, found by name in other columns.
+    """Return the column of a partition field, matched by name in another schema.
 
     Raises:
-        RefusedError: it is within another column.
+        RefusedError: the column is nested.
     """
     name = table.schema().find_column_name(field.source_id) or ""
     found = next((one for one in columns.fields if one.name == name), None)

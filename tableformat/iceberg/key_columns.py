@@ -1,11 +1,11 @@
-"""What a column keeps of its values in the lake: whether they stay apart, and in their order.
+"""Decides whether a column's values stay distinct and keep their order in the lake.
 
-A column may stand as another kind of value (`column_types.py`): an Enum as its label, an IPv6 as
-text. One partition per value needs values that stay apart (`identifies`), a sort order needs values
-that compare alike on both sides (`keeps_order`). Both look at the ClickHouse
-type together with the Iceberg type, so a conversion is judged by what it makes.
+The lake may hold another kind of value (`column_types.py`): an Enum as its label, an IPv6 as text.
+A partition for each value needs distinct values (`identifies`). A sort order needs values that
+compare alike on both sides (`keeps_order`). Both use the ClickHouse type and the Iceberg type, so
+they judge the result of a conversion.
 
-    ClickHouse                        Iceberg                       apart  in order
+    ClickHouse                        Iceberg                    distinct  in order
     Int*, UInt*                       int, long, decimal            yes    yes
     Int*, UInt* (128 bits and more)   string, fixed                 yes    no
     Bool                              boolean                       yes    yes
@@ -23,8 +23,8 @@ type together with the Iceberg type, so a conversion is judged by what it makes.
     Float32, Float64, BFloat16        float, double                 no     no: NaN, -NaN, -0
     conversions that may change a value                             no     no
 
-Iceberg's order of -0 and of -NaN differs from ClickHouse's, and only a scan of every exported part
-could tell that it holds neither; readers gain little from a sort order, so floats have none.
+Floats have no sort order: Iceberg's order of -0 and -NaN differs from ClickHouse's. Only a scan of
+every exported part could exclude both, and readers gain little from a sort order.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ INTEGERS: Final = UNSIGNED | {"Int8", "Int16", "Int32", "Int64", "Int128", "Int2
 
 
 def plain_type(of: DataType) -> DataType:
-    """Return the type of a single value: without Nullable, LowCardinality and the like."""
+    """Return the type of a single value, without wrappers such as Nullable and LowCardinality."""
     match of:
         case Nullable(inner) | LowCardinality(inner) | SimpleAggregateFunction(_, inner):
             return plain_type(inner)
@@ -75,7 +75,7 @@ def plain_type(of: DataType) -> DataType:
 
 
 def identifies(column: MappedColumn) -> bool:
-    """Whether two different values of the column are always two in the lake."""
+    """Whether different values of the column are always different in the lake."""
     if keeps_order(column):
         return True
     match plain_type(column.source.type), column.type:
@@ -90,14 +90,14 @@ def identifies(column: MappedColumn) -> bool:
 
 
 def keeps_order(column: MappedColumn) -> bool:
-    """Whether two values of the column always compare in the lake as they do in ClickHouse."""
+    """Whether any two values of the column compare in the lake as in ClickHouse."""
     match plain_type(column.source.type), column.type:
         case Simple(name), IntegerType() | LongType() | DecimalType(scale=0):
             return name in INTEGERS or name in ("Time", "IPv4") or name.startswith("Interval")
         case Simple("Bool"), BooleanType():
             return True
         case Simple("String"), StringType() | BinaryType():
-            # Any other conversion may have mended bytes that are not UTF-8.
+            # Any other conversion may have replaced bytes that are not UTF-8.
             return column.conversion in ("", "string", "binary")
         case FixedString(), FixedType() | StringType():
             return True

@@ -12,12 +12,12 @@ and for Date32 on every single day (`tests/properties/partition_sweep.py` repeat
 
 Iceberg transforms use UTC. An expression in another zone has no transform: a month of Tokyo
 begins nine hours before an Iceberg month. An explicit 'UTC' (`toYYYYMM(ts, 'UTC')`) makes it a
-UTC expression; functions of the instant alone depend on no zone. `icebergYear` and its relatives
-come in releases after 26.9 and are recognised by name.
+UTC expression; functions of the instant alone do not depend on the zone. `icebergYear` and its
+relatives come in releases after 26.9 and are recognised by name.
 
 `calendar_part`: `toMonth(ts)` alone has no transform. With the year it has: `(toYear(ts),
-toMonth(ts))` is month(ts), and `(toDate(ts), toHour(ts))` is hour(ts). A part of a field that
-already divides finer adds nothing. `spell` gives one name to all spellings of a function
+toMonth(ts))` is month(ts), and `(toDate(ts), toHour(ts))` is hour(ts). A part that is coarser than
+an existing field adds nothing. `canonical_function` gives one name to all spellings of a function
 (`dateTrunc('month', ts)`, `CAST(ts AS Date)`, `YEAR(ts)`).
 
 Source: docs/reference/partition-keys.md.
@@ -43,19 +43,19 @@ __all__ = [
     "MATRIX",
     "PARTS",
     "CalendarPart",
+    "CanonicalFunction",
     "DerivedField",
     "Instant",
-    "Spelled",
     "calendar_part",
+    "canonical_function",
     "divided",
     "follows_utc",
     "function_name",
     "instant",
-    "spell",
     "time_field",
 ]
 
-# Aliases that ClickHouse takes in any case; the names themselves it takes only as they are.
+# Aliases, which are case-insensitive in ClickHouse; the functions' own names are not.
 _ALIASES: Final = {
     "year": "toYear",
     "month": "toMonth",
@@ -82,8 +82,8 @@ _ALIASES: Final = {
 }
 _INTERVALS: Final = {f"toInterval{unit}": unit.lower() for unit in ("Year", "Month", "Day", "Hour")}
 _UNITS: Final = tuple(_INTERVALS.values())
-# What conversions of a format divide by; they have a fixed width, so any order tells them apart.
-# Not %j: the last two days of 2299 have the same one as Date32.
+# The unit of a set of format specifiers, which have a fixed width: any order is one to one.
+# Not %j: of a Date32 the last two days of 2299 have the same one.
 _FORMATS: Final = {
     "year": ({"%Y"},),
     "month": ({"%Y", "%m"},),
@@ -95,8 +95,8 @@ _BY_SIZE: Final = ["%F", "%Y", "%m", "%d", "%H"]
 
 
 @dataclass(frozen=True, slots=True)
-class Spelled:
-    """A function of one value: its one name, what it is taken of, the explicit zone ('' for none).
+class CanonicalFunction:
+    """A function of one value: its name in `MATRIX`, its argument, and the explicit zone or ''.
 
     `ordered` is False for a text that does not sort as its dates do (`%d.%m.%Y`).
     """
@@ -108,20 +108,20 @@ class Spelled:
 
 
 def function_name(call: Call) -> str:
-    """Return the function's own name for an alias of it."""
+    """Return the function's own name if the call uses an alias."""
     return _ALIASES.get(call.function.lower(), call.function)
 
 
-def spell(expression: Expression) -> Spelled | None:
-    """Return the function of one value that an expression is; None: it is none that is known."""
+def canonical_function(expression: Expression) -> CanonicalFunction | None:
+    """Return the known function of one value that an expression calls, else None."""
     if not isinstance(expression, Call):
         return None
     name = function_name(expression)
     match name, expression.arguments:
         case "CAST", (operand, Literal("Date" | "Nullable(Date)")):
-            return Spelled("toDate", operand)
+            return CanonicalFunction("toDate", operand)
         case "CAST", (operand, Literal("Date32" | "Nullable(Date32)")):
-            return Spelled("toDate32", operand)
+            return CanonicalFunction("toDate32", operand)
         case "dateTrunc", (Literal(str(unit)), operand, *rest) if unit.lower() in _UNITS:
             return _zoned(f"dateTrunc({unit.lower()})", operand, rest)
         case "toStartOfInterval", (operand, Call(interval, (Literal(1),)), *rest) if (
@@ -131,24 +131,24 @@ def spell(expression: Expression) -> Spelled | None:
         case "formatDateTime", (operand, Literal(str(form)), *rest):
             return _formatted(form, operand, rest)
         case "intDiv", (Call("toUnixTimestamp", (operand,)), Literal(3600 | 86400 as seconds)):
-            return Spelled(f"intDiv(toUnixTimestamp, {seconds})", operand)
+            return CanonicalFunction(f"intDiv(toUnixTimestamp, {seconds})", operand)
         case _, (operand, *rest):
             return _zoned(name, operand, rest)
         case _:
             return None
 
 
-def _zoned(row: str, operand: Expression, rest: list[Expression]) -> Spelled | None:
+def _zoned(row: str, operand: Expression, rest: list[Expression]) -> CanonicalFunction | None:
     match rest:
         case []:
-            return Spelled(row, operand)
+            return CanonicalFunction(row, operand)
         case [Literal(str(zone))] if zone:
-            return Spelled(row, operand, zone)
+            return CanonicalFunction(row, operand, zone)
         case _:
             return None
 
 
-def _formatted(form: str, operand: Expression, rest: list[Expression]) -> Spelled | None:
+def _formatted(form: str, operand: Expression, rest: list[Expression]) -> CanonicalFunction | None:
     found = _CONVERSION.findall(form)
     for unit, ways in _FORMATS.items():
         if set(found) in ways and len(set(found)) == len(found):
@@ -156,13 +156,13 @@ def _formatted(form: str, operand: Expression, rest: list[Expression]) -> Spelle
             if spelled is None:
                 return None
             in_order = found == sorted(found, key=_BY_SIZE.index)
-            return Spelled(spelled.row, operand, spelled.zone, in_order)
+            return CanonicalFunction(spelled.row, operand, spelled.zone, in_order)
     return None
 
 
 INEXACT: Final = "has no Iceberg transform that is exact on all data"
 _KINDS: Final = ("Date", "Date32", "DateTime", "DateTime64")
-# By function: of a Date, a Date32, a DateTime and a DateTime64 in UTC.
+# By function, for a Date, a Date32, a DateTime and a DateTime64 in UTC.
 MATRIX: Final[Mapping[str, str]] = {
     "toYear": "=year =year =year =year",
     "toRelativeYearNum": "=year =year =year =year",
@@ -203,8 +203,8 @@ MATRIX: Final[Mapping[str, str]] = {
     "toYYYYMMDDhhmmss": "=day =day =identity -",
     "toString": "=day *day =identity *identity",
 }
-# Functions of the instant, whatever zone the column has. toDaysSinceYearZero of a DateTime64
-# follows the zone.
+# Functions of the instant, which do not depend on the column's zone. toDaysSinceYearZero of a
+# DateTime64 depends on it.
 _ZONE_FREE: Final = {
     "toUnixTimestamp": ("DateTime",),
     "intDiv(toUnixTimestamp, 3600)": ("DateTime", "DateTime64"),
@@ -238,10 +238,10 @@ _UTC: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DerivedField:
-    """What one key expression is in Iceberg.
+    """The Iceberg field of one key expression.
 
-    `exact`: one to one on all data, `~` of the matrix otherwise. `ordered`: rows sorted by the
-    expression are for certain sorted by the field.
+    `exact`: one to one on all data, else `~` in the matrix. `ordered`: rows sorted by the
+    expression are also sorted by the field.
     """
 
     field: SpecField
@@ -251,10 +251,10 @@ class DerivedField:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """What a time function of a key is applied to: a column, under functions that keep its days.
+    """The argument of a key's time function: a column, under functions that keep its days.
 
-    `zone` is that of the column, or an explicit one; `assumed` says that it is the server's, which
-    may have been another when a part was written.
+    `zone` is the column's or an explicit one. It is `assumed` when it is the server's, which may
+    have been another one when a part was written.
     """
 
     column: str
@@ -266,7 +266,7 @@ class Instant:
 
 
 def follows_utc(of: Instant, row: str = "") -> bool:
-    """Whether a function of it follows UTC; dates follow no zone."""
+    """Whether a function of the instant uses UTC; dates have no zone."""
     return (
         not of.kind.startswith("DateTime") or of.zone in _UTC or of.kind in _ZONE_FREE.get(row, ())
     )
@@ -275,8 +275,8 @@ def follows_utc(of: Instant, row: str = "") -> bool:
 def time_field(
     expression: Expression, columns: MappedColumns, server_zone: str
 ) -> DerivedField | str | None:
-    """Return the time field that a key expression is, or why it is none; None: it is no such."""
-    spelled = spell(expression)
+    """Return the time field of a key expression, or why it has none; None if it is not a time."""
+    spelled = canonical_function(expression)
     if spelled is None or spelled.row not in MATRIX:
         seen = instant(expression, columns, server_zone)
         if isinstance(seen, Instant) and not isinstance(expression, ColumnName):
@@ -284,15 +284,15 @@ def time_field(
         return None
     seen = instant(spelled.operand, columns, server_zone)
     if not isinstance(seen, Instant):
-        # Some of the functions also take numbers and texts.
+        # Some of the functions take numbers and texts, too.
         return seen
     if spelled.zone:
         seen = replace(seen, zone=spelled.zone, assumed=False)
-    return _related(spelled, seen, columns)
+    return _matrix_field(spelled, seen, columns)
 
 
 def instant(expression: Expression, columns: MappedColumns, server_zone: str) -> Instant | str:
-    """Return the time that an expression is, or why it is none that the lake knows."""
+    """Return the instant of an expression, or why the lake table does not hold it."""
     match expression:
         case ColumnName(name):
             column = columns.find(name)
@@ -331,8 +331,8 @@ def _of_column(column: MappedColumn, server_zone: str) -> Instant | str:
 
 
 def _as_date(expression: Expression, columns: MappedColumns, server_zone: str) -> Instant | str:
-    """Read toDate(x) and toDate32(x): days as dates, of which other functions may be taken."""
-    spelled = spell(expression)
+    """Return the instant of toDate(x) and toDate32(x), which other functions may take."""
+    spelled = canonical_function(expression)
     if spelled is None or spelled.row not in ("toDate", "toDate32"):
         return INEXACT
     seen = instant(spelled.operand, columns, server_zone)
@@ -353,7 +353,9 @@ def _as_date(expression: Expression, columns: MappedColumns, server_zone: str) -
     )
 
 
-def _related(spelled: Spelled, seen: Instant, columns: MappedColumns) -> DerivedField | str:
+def _matrix_field(
+    spelled: CanonicalFunction, seen: Instant, columns: MappedColumns
+) -> DerivedField | str:
     relation = MATRIX[spelled.row].split()[_KINDS.index(seen.kind)]
     if relation == "-":
         column = columns.find(seen.column)
@@ -374,7 +376,7 @@ def _related(spelled: Spelled, seen: Instant, columns: MappedColumns) -> Derived
 
 
 def _identity(seen: Instant, columns: MappedColumns) -> DerivedField | str:
-    """Return the field of an expression that is the instant itself, in another zone or as a day."""
+    """Return the identity field of an expression that is the instant, also in another zone."""
     column = columns.find(seen.column)
     if column is None or not identifies(column):
         return INEXACT
@@ -386,10 +388,10 @@ def _other_zone(seen: Instant, transform: str) -> str:
     return f"follows the time zone {seen.zone}, and Iceberg's {transform} follows UTC"
 
 
-# By function: what must be divided already, and what is divided then.
+# By function: the field that the key must have already, and the field that both make.
 PARTS: Final = {
     "toMonth": ("year", "month"),
-    # Not beside the year alone: the last two days of 2299 have the same one as Date32.
+    # Not with the year alone: of a Date32 the last two days of 2299 have the same one.
     "toDayOfYear": ("day", "day"),
     "toDayOfMonth": ("month", "day"),
     "toHour": ("day", "hour"),
@@ -407,9 +409,9 @@ PARTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CalendarPart:
-    """One part: of a column; `needs` must be divided already, `gives` is divided then.
+    """A part of a date: with a field `needs` of the column it makes the field `gives`.
 
-    `assumed` says that the zone is the server's.
+    `assumed`: the zone is the server's.
     """
 
     column: str
@@ -421,8 +423,8 @@ class CalendarPart:
 def calendar_part(
     expression: Expression, columns: MappedColumns, server_zone: str
 ) -> CalendarPart | None:
-    """Return the part of a date in UTC that an expression is, or None."""
-    spelled = spell(expression)
+    """Return the part of a date in UTC that an expression computes, or None."""
+    spelled = canonical_function(expression)
     if spelled is None or spelled.row not in PARTS:
         return None
     seen = instant(spelled.operand, columns, server_zone)
@@ -438,12 +440,12 @@ def calendar_part(
 def divided(
     column: str, transform: str, parts: Iterable[CalendarPart]
 ) -> tuple[str, tuple[CalendarPart, ...]]:
-    """Return by what a column is divided under these parts, too, and the parts that it explains.
+    """Return the finest transform of a column under calendar parts, and the parts that it covers.
 
     Args:
         column: the column.
         transform: the finest time transform of it that the key has without its parts.
-        parts: of this and of other columns, in any order.
+        parts: of this and other columns, in any order.
     """
     level = TIME_TRANSFORMS.index(transform)
     left = [part for part in parts if part.column == column]

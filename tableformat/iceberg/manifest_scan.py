@@ -44,10 +44,10 @@ _BITS: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file of a branch. `key` is the hash of the export that wrote it, '' for others'.
+    """A data file of a branch. `key` is the hash of the export that wrote it, '' for other writers.
 
-    `partition` is that of the spec it was written with, as people read it: `ts_month=2024-01`, ''
-    without partition fields. `rows` are those in the file, rows that deletes take away included.
+    `partition` is in the spec that the file was written with, as text: `ts_month=2024-01`, ''
+    without partition fields. `rows` counts all rows in the file, deleted ones included.
     """
 
     path: str
@@ -60,7 +60,7 @@ class LiveFile:
 
 
 def lake_part_name(partition_id: PartitionId, path: str) -> PartName:
-    """Return the name of the part that a data file is.
+    """Return the part name of a data file.
 
     Args:
         partition_id: of its rows.
@@ -72,10 +72,10 @@ def lake_part_name(partition_id: PartitionId, path: str) -> PartName:
 
 
 def live_files(table: Table, branch: str = MAIN_BRANCH) -> tuple[LiveFile, ...]:
-    """Return the data files of a branch, in the order of their paths; none without the branch.
+    """Return the data files of a branch, sorted by path; none if the branch does not exist.
 
     Args:
-        table: as it was loaded; nothing is changed.
+        table: a loaded table; it is not changed.
         branch: its name.
 
     Raises:
@@ -119,7 +119,7 @@ def _value(file: DataFile, spec: PartitionSpec, schema: Schema, at: int) -> str 
     value, field = file.partition[at], spec.fields[at]
     if value is None:
         return None
-    # A column may be dropped when only specs of the past divide by it.
+    # A column may be dropped once only older specs use it.
     if schema.find_column_name(field.source_id) is None:
         return str(value)
     return field.transform.to_human_string(schema.find_type(field.source_id), value)
@@ -128,13 +128,16 @@ def _value(file: DataFile, spec: PartitionSpec, schema: Schema, at: int) -> str 
 F = TypeVar("F")
 K = TypeVar("K")
 T = TypeVar("T")
-_SNAPSHOTS_HELD: Final = 4
-"""A group of partitions is decided on one snapshot, and the next group on the one after it."""
+_SNAPSHOTS_CACHED: Final = 4
+"""Each group of partitions is decided on one snapshot, and the next group on a later one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """A data file that a manifest adds or keeps; `key` is the hash in its name, '' for others'."""
+    """A data file that a manifest adds or keeps.
+
+    `key` is the hash in its name, '' for other writers.
+    """
 
     path: str
     rows: int
@@ -147,10 +150,10 @@ class _Live:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """What files of one spec have in a partition: values by their places.
+class _PartitionMatch:
+    """The values, by index, that files of one spec have in a partition.
 
-    `whole`: a file that has them holds no row of another partition.
+    `whole`: a file with these values has no row of another partition.
     """
 
     values: tuple[tuple[int, object], ...]
@@ -158,36 +161,36 @@ class _Place:
 
 
 class MainFiles:
-    """The data files of snapshots, each manifest read once: manifests never change.
+    """The data files of snapshots. Each manifest is read once: manifests never change.
 
-    One object serves one table for as long as a process works on it. It is asked for thousands of
-    keys one after the other, so that the files of the latest snapshots are kept sorted.
+    One object serves one table while a process works on it. It serves thousands of keys in a row,
+    so the files of the latest snapshots stay grouped in memory.
     """
 
     def __init__(self) -> None:
-        """Start without having read anything."""
+        """Start empty."""
         self._read: dict[str, tuple[_Live, ...]] = {}
         self._by_key: dict[int, Mapping[str, tuple[FileInMain, ...]]] = {}
         self._by_spec: dict[int, _BySpec] = {}
 
     def of_key(self, state: LakeTableState, key: str, at: int | None) -> tuple[FileInMain, ...]:
-        """Return the files of a snapshot whose name carries a key hash, and which carry deletes.
+        """Return a snapshot's files whose names have a key hash, each with whether it has deletes.
 
         Raises:
-            UnsupportedError: the snapshot has files that delete by equality.
+            UnsupportedError: the snapshot has equality deletes.
         """
         if at is None:
             return ()
-        by_key = _latest(self._by_key, at, lambda: _sorted(self._named(state, at), _begins))
+        by_key = _cached(self._by_key, at, lambda: _grouped(self._named(state, at), _name_prefix))
         return tuple(f for f in by_key.get(key, ()) if is_of_key(f.path, key))
 
     def on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
-        """Return all files of a branch, and which carry deletes; none when there is no branch.
+        """Return all files of a branch, each with whether it has deletes; none without the branch.
 
-        Those of main are of the snapshot that `state` has for it.
+        The files of main are those of the snapshot in `state`.
 
         Raises:
-            UnsupportedError: the branch has files that delete by equality.
+            UnsupportedError: the branch has equality deletes.
         """
         table = table_of(state)
         if branch == MAIN_BRANCH:
@@ -195,15 +198,16 @@ class MainFiles:
         else:
             found = branch_head(table, branch)
             head = found.snapshot_id if found is not None else None
-        return tuple(self._in(table, head)) if head is not None else ()
+        return tuple(self._snapshot_files(table, head)) if head is not None else ()
 
     def _named(self, state: LakeTableState, at: int) -> Iterable[FileInMain]:
         return (
-            FileInMain(f.path, f.rows, f.deletes, f.bytes) for f in self._in(table_of(state), at)
+            FileInMain(f.path, f.rows, f.deletes, f.bytes)
+            for f in self._snapshot_files(table_of(state), at)
         )
 
-    def _in(self, table: Table, at: int) -> Iterable[BranchFile]:
-        """Return the files of a snapshot, and which carry deletes."""
+    def _snapshot_files(self, table: Table, at: int) -> Iterable[BranchFile]:
+        """Return the files of a snapshot, each with whether it has deletes."""
         snapshot = table.metadata.snapshot_by_id(at)
         manifests = snapshot.manifests(table.io) if snapshot else []
         deletes = [m for m in manifests if m.content == ManifestContent.DELETES]
@@ -226,24 +230,24 @@ class MainFiles:
     def in_partition(
         self, state: LakeTableState, partition: tuple[str | None, ...]
     ) -> tuple[PartitionFile, ...]:
-        """Return the files of main that may hold rows of a partition of today's spec."""
+        """Return the files of main that may have rows of a partition of the current spec."""
         if state.main is None:
             return ()
         table = table_of(state)
-        places = _places(table, partition)
-        by_spec = _latest(self._by_spec, state.main, lambda: self._by_place(state))
+        matches = _partition_matches(table, partition)
+        by_spec = _cached(self._by_spec, state.main, lambda: self._by_place(state))
         return tuple(
-            PartitionFile(f.path, f.rows, f.snapshot_id, f.key, places[spec_id].whole, f.bytes)
+            PartitionFile(f.path, f.rows, f.snapshot_id, f.key, matches[spec_id].whole, f.bytes)
             for spec_id, of_spec in by_spec.items()
-            for f in _there(places[spec_id], of_spec)
+            for f in _matching(matches[spec_id], of_spec)
         )
 
     def _by_place(self, state: LakeTableState) -> _BySpec:
-        """Return the files of main by spec, and by the values of all its fields."""
+        """Return the files of main by spec and partition values."""
         table = table_of(state)
         live = (f for m in _data_manifests(state) for f in self._live(table, m))
-        by_spec = _sorted(live, lambda f: f.spec_id)
-        return {i: _sorted(files, lambda f: f.partition) for i, files in by_spec.items()}
+        by_spec = _grouped(live, lambda f: f.spec_id)
+        return {i: _grouped(files, lambda f: f.partition) for i, files in by_spec.items()}
 
     def paths(self, state: LakeTableState) -> tuple[str, ...]:
         """Return the paths of all data files of main."""
@@ -277,35 +281,35 @@ def _values(partition: Record) -> tuple[object, ...]:
 _BySpec = Mapping[int, Mapping[tuple[object, ...], tuple[_Live, ...]]]
 
 
-def _latest(held: dict[int, T], snapshot_id: int, read: Callable[[], T]) -> T:
-    """Return what is held of a snapshot, or read it and let go of the one held longest."""
-    if snapshot_id not in held:
+def _cached(cache: dict[int, T], snapshot_id: int, read: Callable[[], T]) -> T:
+    """Return the cached value of a snapshot, or read it and drop the oldest entry."""
+    if snapshot_id not in cache:
         found = read()
-        while len(held) >= _SNAPSHOTS_HELD:
-            del held[next(iter(held))]
-        held[snapshot_id] = found
-    return held[snapshot_id]
+        while len(cache) >= _SNAPSHOTS_CACHED:
+            del cache[next(iter(cache))]
+        cache[snapshot_id] = found
+    return cache[snapshot_id]
 
 
-def _sorted(files: Iterable[F], by: Callable[[F], K]) -> Mapping[K, tuple[F, ...]]:
+def _grouped(files: Iterable[F], by: Callable[[F], K]) -> Mapping[K, tuple[F, ...]]:
     found: defaultdict[K, list[F]] = defaultdict(list)
     for file in files:
         found[by(file)].append(file)
     return {key: tuple(of_key) for key, of_key in found.items()}
 
 
-def _begins(file: FileInMain) -> str:
-    """Return what a file's name begins with: its key, when it is of one."""
+def _name_prefix(file: FileInMain) -> str:
+    """Return the start of a file's name: the key hash, if an export wrote the file."""
     return file.path.rsplit("/", 1)[-1].partition("-")[0]
 
 
-def _there(
-    place: _Place, of_spec: Mapping[tuple[object, ...], tuple[_Live, ...]]
+def _matching(
+    place: _PartitionMatch, of_spec: Mapping[tuple[object, ...], tuple[_Live, ...]]
 ) -> Iterable[_Live]:
-    """Return the files of one spec that lie in a place: all its values are met."""
+    """Return the files of one spec that have all values of a match."""
     values = tuple(value for _, value in place.values)
     if all(len(at) == len(values) for at in itertools.islice(of_spec, 1)):
-        # Every field of the spec has a value, so that nothing has to be searched.
+        # Every field of the spec has a value: a look-up suffices.
         return of_spec.get(values, ())
     return (
         f
@@ -322,11 +326,13 @@ def _data_manifests(state: LakeTableState) -> tuple[ManifestFile, ...]:
     return tuple(m for m in manifests if m.content == ManifestContent.DATA)
 
 
-def _places(table: Table, partition: tuple[str | None, ...]) -> dict[int, _Place]:
-    """Return, by spec, where files of a partition of today's spec lie.
+def _partition_matches(
+    table: Table, partition: tuple[str | None, ...]
+) -> dict[int, _PartitionMatch]:
+    """Return, by spec, the values of files in a partition of the current spec.
 
-    Specs are compared by what their fields are made of; fields that only one of them has tell
-    nothing, and neither do those that divide nothing.
+    Fields are matched by source column and transform. Fields of only one of the two specs, and void
+    fields, are ignored.
     """
     spec = table.spec()
     types = spec.partition_type(table.schema()).fields
@@ -339,12 +345,12 @@ def _places(table: Table, partition: tuple[str | None, ...]) -> dict[int, _Place
     for spec_id, one in table.specs().items():
         made_of = [(f.source_id, str(f.transform)) for f in one.fields]
         values = tuple((at, wanted[m]) for at, m in enumerate(made_of) if m in wanted)
-        found[spec_id] = _Place(values, whole=wanted.keys() <= set(made_of))
+        found[spec_id] = _PartitionMatch(values, whole=wanted.keys() <= set(made_of))
     return found
 
 
 def _refuse_equality(table: Table, manifests: Iterable[ManifestFile]) -> None:
-    """Refuse files that delete by equality: PyIceberg cannot say which data files they apply to.
+    """Refuse equality deletes: PyIceberg cannot match them with data files.
 
     Raises:
         UnsupportedError: there is one.
@@ -375,13 +381,13 @@ def _with_deletes(table: Table, at: int) -> tuple[BranchFile, ...]:
 
 
 class References:
-    """The files of exports by manifest; each manifest and list is read once: they never change.
+    """The files of exports by manifest. Each manifest and list is read once: they never change.
 
-    One object serves one table for as long as a process works on it.
+    One object serves one table while a process works on it.
     """
 
     def __init__(self) -> None:
-        """Start without having read anything."""
+        """Start empty."""
         self._manifests: dict[str, tuple[str, ...]] = {}
         self._lists: dict[str, tuple[str, ...]] = {}
         self._at = ""
@@ -391,15 +397,12 @@ class References:
         self, state: LakeTableState, key: str, transaction_ids: Collection[str]
     ) -> frozenset[str]:
         """Return the paths of files of these exports of a key that any snapshot refers to."""
-        self._know(state)
+        self._refresh(state)
         return frozenset().union(*(self._by_export.get((key, t), ()) for t in transaction_ids))
 
     def metadata_files(self, state: LakeTableState) -> frozenset[str]:
-        """Return all metadata files that `state` knows, and what its snapshots refer to, but data.
-
-        Its versions, manifest lists, manifests and statistics.
-        """
-        self._know(state)
+        """Return the versions, manifest lists, manifests and statistics that `state` refers to."""
+        self._refresh(state)
         table = table_of(state).metadata
         lists = [s.manifest_list for s in table.snapshots]
         manifests = (m for one in lists for m in self._lists[one])
@@ -407,7 +410,7 @@ class References:
         statistics = (s.statistics_path for s in (*table.statistics, *table.partition_statistics))
         return frozenset((state.metadata_location, *versions, *lists, *manifests, *statistics))
 
-    def _know(self, state: LakeTableState) -> None:
+    def _refresh(self, state: LakeTableState) -> None:
         if self._at != state.metadata_location:
             self._load(table_of(state))
             self._at = state.metadata_location
@@ -421,7 +424,7 @@ class References:
                 self._by_export.setdefault(export, set()).add(path)
 
     def _list(self, table: Table, snapshot: Snapshot) -> tuple[str, ...]:
-        """Return the manifests of a snapshot, all of them read."""
+        """Return the manifests of a snapshot, and read them."""
         found = self._lists.get(snapshot.manifest_list)
         if found is None:
             manifests = snapshot.manifests(table.io)

@@ -76,14 +76,14 @@ _LONGEST_NAME: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """The one value of a field in a partition; None is NULL."""
+    """The single value of a field in a partition; None is NULL."""
 
     value: Value | None
 
 
 @dataclass(frozen=True, slots=True)
 class Disproved:
-    """The partition has several values of a field, or one that Iceberg cannot hold."""
+    """The partition has several values of a field, or one that Iceberg cannot represent."""
 
     why: str
 
@@ -97,7 +97,7 @@ def probe(field: SpecField, columns: MappedColumns, *, value: str | None = None)
         value: the SQL of a column's value in the source, None for the column itself.
 
     Raises:
-        InternalError: the column is not there or not of a fitting type.
+        InternalError: the column is missing, or its type does not fit.
     """
     column = _column(field, columns)
     sql = qualified(column.name) if value is None else value
@@ -118,7 +118,7 @@ def prove(
     Args:
         field: of the spec.
         columns: the mapped columns.
-        probed: what the field's probe found.
+        probed: the result of the field's probe.
         partition_id: of the partition, for the message.
         key: the partition key, for the message.
     """
@@ -157,7 +157,7 @@ def partition_values(
 
     Raises:
         RefusedError: a field has no single value in the partition; all are listed (code 36).
-        InternalError: the probes are not those of the spec.
+        InternalError: the probes do not belong to the spec.
     """
     if len(probed) != len(spec.fields):
         message = (
@@ -180,7 +180,7 @@ def value_texts(
     """Return partition values as receipts carry them.
 
     Raises:
-        UnsupportedError: a date lies outside the years 1 to 9999.
+        UnsupportedError: a date is outside the years 1 to 9999.
     """
     return tuple(
         to_text(v, _result_type(f, _column(f, columns)))
@@ -189,10 +189,10 @@ def value_texts(
 
 
 def directory(spec: DerivedSpec, columns: MappedColumns, values: tuple[Value | None, ...]) -> str:
-    """Return the directory of a partition below the data location, `ts_month=2024-01/region=eu`.
+    """Return a partition's directory below the data location, `ts_month=2024-01/region=eu`.
 
-    The directory is for people: Iceberg reads the values from its metadata. A value too long for a
-    file name is cut, with a digest that keeps its directory apart.
+    The directory is only for people: Iceberg reads the values from its metadata. A value that is
+    too long for a file name is cut and gets a digest, so that directories stay distinct.
     """
     shown = [
         None if v is None else short_name(_human(v, f, _column(f, columns)))
@@ -241,7 +241,7 @@ def _transform_sql(field: SpecField, column: MappedColumn, wire: str) -> str:
 
 
 def _in_calendar(sql: str, column: MappedColumn, wire: str) -> str:
-    """Return the value of a time, and `_NO_YEAR` for one that ClickHouse's calendar clamps."""
+    """Return the value of a time, or `_NO_YEAR` for a time that ClickHouse's calendar clamps."""
     match plain_type(column.source.type):
         case Simple("Date") | DateTime():
             return sql
@@ -249,7 +249,7 @@ def _in_calendar(sql: str, column: MappedColumn, wire: str) -> str:
             count, (first, last) = f"toInt32({wire})", _DAYS
         case _:
             count, (first, last) = f"toUnixTimestamp64Micro({wire})", _MICROSECONDS
-    # A condition that is NULL takes the other branch, which is NULL then.
+    # A NULL condition selects the other branch, which is NULL, too.
     return f"if({count} < {first} OR {count} > {last}, toInt64({_NO_YEAR}), toInt64({sql}))"
 
 
@@ -263,7 +263,7 @@ def _truncate_sql(field: SpecField, column: MappedColumn, wire: str) -> str:
         case DecimalType(precision=precision) if precision <= _LONGEST_TRUNCATED:
             return f"icebergTruncate({width}, {wire})"
         case DecimalType():
-            # The number without its point, in 128 bits: see `_value`.
+            # The unscaled number in 128 bits; `_value` applies the scale.
             value = f"reinterpretAsInt128({wire})"
             return f"{value} - positiveModulo({value}, {width})"
         case _:
@@ -284,7 +284,7 @@ def _text_sql(of: IcebergType) -> str:
 
 
 def _value(text: str | None, field: SpecField, column: MappedColumn) -> Value | None:
-    """Return the internal value of a probe's text, None also for one that Iceberg cannot hold."""
+    """Parse a probe's text; return None for NULL and for a value that Iceberg cannot represent."""
     of = _result_type(field, column)
     if text is None:
         return None
@@ -317,10 +317,10 @@ def _value(text: str | None, field: SpecField, column: MappedColumn) -> Value | 
 
 
 def _whole(value: int, field: SpecField, *, bits: int) -> Value | None:
-    """Return a whole number that its type holds, None for one that it does not.
+    """Return an integer if its type can hold it, else None.
 
-    The truncation of a number next to the least one lies below it; ClickHouse wraps it around, to a
-    number that is no multiple of the width.
+    The truncation of a number near the minimum is below the minimum. ClickHouse wraps it around to
+    a number that is no multiple of the width.
     """
     held = -(2 ** (bits - 1)) <= value < 2 ** (bits - 1)
     wrapped = field.transform == "truncate" and value % (field.argument or 1) != 0
@@ -347,7 +347,7 @@ def _shown(text: str | None, value: Value | None, field: SpecField, column: Mapp
 
 
 def _human(value: Any, field: SpecField, column: MappedColumn) -> str:
-    """Return a value as people read it; hours beyond the calendar of Python stay numbers."""
+    """Return a value as text for people; hours beyond Python's calendar stay numbers."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -364,7 +364,7 @@ def _human(value: Any, field: SpecField, column: MappedColumn) -> str:
 
 
 def short_name(text: str) -> str:
-    """Return a value that a directory is named by: cut where it is too long, with a digest."""
+    """Return a value as part of a directory's name; a long one is cut and gets a digest."""
     if len(escape(text).encode()) <= _LONGEST_NAME:
         return text
     kept = text
@@ -374,7 +374,7 @@ def short_name(text: str) -> str:
 
 
 def why_not_one_to_one(table: MergeTreeTable, columns: MappedColumns, spec: DerivedSpec) -> str:
-    """Return why several partitions of a table may lie in one lake partition, '' when none do.
+    """Return why several partitions of a table may be in one lake partition, '' if none can.
 
     Args:
         table: the source.
@@ -382,7 +382,7 @@ def why_not_one_to_one(table: MergeTreeTable, columns: MappedColumns, spec: Deri
         spec: of the lake table.
 
     Raises:
-        UsageError: the key's text cannot be read.
+        UsageError: the key cannot be parsed.
     """
     key = table.engine.partition_by
     if not parse_partition_key(key):

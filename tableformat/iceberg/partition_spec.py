@@ -1,23 +1,22 @@
-"""A ClickHouse partition key becomes an Iceberg partition spec, here and nowhere else.
+"""Derives the Iceberg partition spec from a ClickHouse partition key.
 
-A key is a tuple of expressions (none for `tuple()`: unpartitioned), each becomes one field of the
-spec, or the key is refused with all reasons at once. An expression is read as
+A key is a tuple of expressions (none for `tuple()`: unpartitioned). Each expression becomes one
+field of the spec, or the key is refused with all reasons at once:
 
-    the column itself                  identity               `key_columns.py`
-    a function of a time               year, month, day, hour `key_functions.py`
-    a part of a date beside another    the finer field        `key_functions.py`
-    a width of a number or a text      truncate               `partition_widths.py`
-    icebergBucket                      bucket                 `partition_widths.py`
-    a function of columns that are in the key themselves      nothing: it divides nothing more
+    the column itself                       identity                `key_columns.py`
+    a function of a time                    year, month, day, hour  `key_functions.py`
+    a part of a date with a coarser field   the finer field         `key_functions.py`
+    a width of a number or a text           truncate                `partition_widths.py`
+    icebergBucket                           bucket                  `partition_widths.py`
+    a function of columns that are themselves in the key            no field
 
-The Iceberg type decides together with the source type, because a conversion changes what a
-transform is taken of. Of several time fields of a column only the finest divides anything. `void`
-is never made.
+The rules use the Iceberg type and the source type, because a conversion changes the transform's
+input. Of several time fields of a column only the finest is kept. `void` is never created.
 
-A DateTime without a zone takes the server's, which may differ from the one in force when a part was
-written, and some functions wrap. So no expression is trusted alone: every
-exported partition is proved to lie in one Iceberg partition (`partition_proof.py`), and what is
-exact from 1970 to 2105 only says so to the user.
+A DateTime without a zone uses the server's, which may have changed since a part was written, and
+some functions wrap. So an expression alone is no proof: for each exported partition
+`partition_proof.py` proves that it belongs to one Iceberg partition. For an expression that is
+exact only from 1970 to 2105 the user gets a note.
 """
 
 from __future__ import annotations
@@ -69,9 +68,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DerivedSpec:
-    """A table's spec: its fields, the key it stands for, and what the user must be told about it.
+    """The fields of a spec, the key that they come from, and notes for the user.
 
-    `chosen` says that the user named the spec; then nothing is known but what the data proves.
+    `chosen`: the user named the spec, so only the proof on the data says anything about it.
     """
 
     fields: tuple[SpecField, ...]
@@ -85,12 +84,12 @@ class DerivedSpec:
 
 
 def derive_spec(table: MergeTreeTable, columns: MappedColumns) -> DerivedSpec:
-    """Derive the spec that a table's partition key stands for.
+    """Derive the spec of a table's partition key.
 
     Raises:
-        RefusedError: an expression has no exact transform; all are listed, with the spec that the
+        RefusedError: an expression has no exact transform; all are listed, with a spec that the
             user could choose instead (code 36).
-        UsageError: the key's text cannot be read.
+        UsageError: the key cannot be parsed.
     """
     key = table.engine.partition_by
     read = [
@@ -127,14 +126,14 @@ def derive_spec(table: MergeTreeTable, columns: MappedColumns) -> DerivedSpec:
 
 
 def chosen_spec(table: MergeTreeTable, fields: tuple[SpecField, ...]) -> DerivedSpec:
-    """Return the spec that the user chose (`parse_spec`) in place of the derived one."""
+    """Return the spec that the user chose (`parse_spec`) instead of the derived one."""
     return DerivedSpec(fields, table.engine.partition_by, chosen=True)
 
 
 def derive_field(
     expression: Expression, columns: MappedColumns, server_zone: str
 ) -> DerivedField | str:
-    """Return the field that one key expression is, or why it is none ("has no ...")."""
+    """Return the field of one key expression, or why it has none ("has no ...")."""
     if isinstance(expression, ColumnName):
         return _column(expression.name, columns)
     for read in (truncate_field(expression, columns), bucket_field(expression, columns)):
@@ -145,15 +144,15 @@ def derive_field(
         return timed
     column = kept_column(expression, columns)
     if column is not None and identifies(column):
-        # The cast compares as the lake does only where it is the value itself.
+        # Not `ordered`: the cast value may sort otherwise than the lake's value.
         return DerivedField(SpecField(column.name, "identity"), exact=True, ordered=False)
     return timed or INEXACT
 
 
 def spec_matches(derived: DerivedSpec, spec: PartitionSpec, schema: Schema) -> str:
-    """Return '' when an existing table is partitioned as derived, else both specs in words.
+    """Return '' if an existing table has the derived spec, else a sentence with both specs.
 
-    Compared are columns and transforms in their order; the names of partition fields are free.
+    It compares columns and transforms in order; names of partition fields do not count.
     """
     theirs = tuple(
         (schema.find_column_name(f.source_id) or f"field {f.source_id}", str(f.transform))
@@ -170,7 +169,7 @@ def spec_matches(derived: DerivedSpec, spec: PartitionSpec, schema: Schema) -> s
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """One expression of a key and what became of it; None: it divides nothing more."""
+    """One expression of a key with its field or the reason against it; None: it needs no field."""
 
     expression: Expression
     derived: DerivedField | str | None
@@ -188,7 +187,7 @@ def _column(name: str, columns: MappedColumns) -> DerivedField | str:
 
 
 def _explained(members: list[_Member], columns: MappedColumns, server_zone: str) -> list[_Member]:
-    """Read what has no transform of its own beside the other members of the key."""
+    """Resolve expressions without their own transform by the other members of the key."""
     whole = {
         m.derived.field.column
         for m in members
@@ -233,7 +232,7 @@ def _note(member: _Member) -> str:
 
 
 def _finest(fields: list[SpecField]) -> tuple[SpecField, ...]:
-    """Of a column's time fields only the finest divides anything; equal fields are one."""
+    """Keep only the finest time field of each column, and equal fields once."""
     kept: dict[tuple[str, str], SpecField] = {}
     for f in fields:
         key = (f.column, "time" if f.transform in TIME_TRANSFORMS else str(f.iceberg))

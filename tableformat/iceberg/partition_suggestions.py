@@ -1,7 +1,8 @@
-"""What a user could choose when a key has no exact spec: fields that the data may prove.
+"""Suggests a partition spec for a key without an exact one: fields that the data may prove.
 
-A suggestion holds several of the key's partitions in one Iceberg partition, or as many: then every
-exported partition lies in one (`partition_proof.py` shows it). What cuts across is never suggested.
+A suggested field holds one or several whole partitions of the key, so that each exported partition
+belongs to one Iceberg partition (`partition_proof.py` proves it). A field that would split a
+partition of the key is never suggested.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from typing import Final
 
 from pyiceberg.types import UUIDType
 
-from tableformat.iceberg.key_functions import Instant, Spelled, follows_utc, instant, spell
+from tableformat.iceberg.key_functions import (
+    CanonicalFunction,
+    Instant,
+    canonical_function,
+    follows_utc,
+    instant,
+)
 from tableformat.iceberg.partition_widths import width
 from tableformat.iceberg.schema import MappedColumns
 from tableformat.iceberg.spec_fields import SpecField, why_not
@@ -20,8 +27,8 @@ from tableformat.mergetree.expression import Call, ColumnName, Expression, Liter
 __all__ = ["suggestions"]
 
 _BUCKETS: Final = 16
-# Whatever the zone, when its offset is of whole hours: the data tells.
-_INSIDE_HOURS: Final = frozenset(
+# In any zone whose offset is whole hours; the proof on the data decides.
+_WITHIN_HOURS: Final = frozenset(
     {
         "toStartOfHour",
         "toStartOfMinute",
@@ -41,8 +48,8 @@ _INSIDE_HOURS: Final = frozenset(
     }
 )
 # In UTC only.
-_INSIDE_YEARS: Final = frozenset({"toStartOfQuarter", "toRelativeQuarterNum"})
-# Units of intervals: how many make a field, and which; the second says whether in UTC only.
+_WITHIN_YEARS: Final = frozenset({"toStartOfQuarter", "toRelativeQuarterNum"})
+# By interval unit: how many make a field, the field, and whether that holds in UTC only.
 _INTERVALS: Final = {
     "toIntervalSecond": (3600, "hour", False),
     "toIntervalMinute": (60, "hour", False),
@@ -95,18 +102,18 @@ def _suggested(
             return _timed(operand, field, columns) if allowed else None
     if (found := width(expression)) is not None:
         return SpecField(found.column, "truncate", found.number)
-    return _of_function(spell(expression), columns, server_zone)
+    return _of_function(canonical_function(expression), columns, server_zone)
 
 
 def _of_function(
-    spelled: Spelled | None, columns: MappedColumns, server_zone: str
+    spelled: CanonicalFunction | None, columns: MappedColumns, server_zone: str
 ) -> SpecField | None:
     if spelled is None:
         return None
-    if spelled.row in _INSIDE_HOURS:
+    if spelled.row in _WITHIN_HOURS:
         return _timed(spelled.operand, "hour", columns)
     zone: list[Expression] = [Literal(spelled.zone)] if spelled.zone else []
-    if spelled.row in _INSIDE_YEARS and _in_utc(spelled.operand, zone, columns, server_zone):
+    if spelled.row in _WITHIN_YEARS and _in_utc(spelled.operand, zone, columns, server_zone):
         return _timed(spelled.operand, "year", columns)
     return None
 

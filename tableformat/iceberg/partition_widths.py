@@ -1,6 +1,6 @@
-"""Which bucket or truncate a key expression over numbers, texts and ids is.
+"""Maps key expressions over numbers, texts and ids to the Iceberg transforms bucket and truncate.
 
-The other half of the matrix, by expression, source type and what the lake keeps:
+By expression, source type and the lake's type:
 
     intDiv(x, N), x DIV N, intDiv(x, N) * N   unsigned integers        truncate[N]
     x - x % N                                 unsigned integers        truncate[N]
@@ -8,13 +8,13 @@ The other half of the matrix, by expression, source type and what the lake keeps
     bitShiftRight(x, k)                       all integers             truncate[2^k]
     icebergTruncate(N, d)                     Decimal, 18 digits       truncate[N]
     icebergTruncate(N, s), substringUTF8(s, 1, N), leftUTF8(s, N)      truncate[N] of a string
-    substring(s, 1, N), left(s, N)            String kept as binary    truncate[N]
-    icebergBucket(N, x)                       where both sides hash the same bytes: bucket[N]
+    substring(s, 1, N), left(s, N)            String as binary         truncate[N]
+    icebergBucket(N, x)                       if both sides hash the same bytes: bucket[N]
 
-`intDiv` and `%` of signed numbers round towards zero and Iceberg's truncate down, so -1 and 1 would
-share a partition. Bytes are no characters: `substring` may cut one. A UInt64 is hashed as a long,
-which it is in the lake only by `--convert x=long`. `murmurHash3_32(x) % N` is a bucket only by
-accident (for some N and types) and is not recognised.
+`intDiv` and `%` round signed numbers towards zero and Iceberg's truncate rounds down, so -1 and 1
+would share a partition. `substring` counts bytes and may cut a character. A UInt64 is hashed as a
+long, which the lake has only by `--convert x=long`. `murmurHash3_32(x) % N` equals a bucket only
+by accident (for some N and types) and is not recognised.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tableformat.names import option_name
 
 __all__ = ["Width", "bucket_field", "kept_column", "truncate_field", "width"]
 
-# Beyond, ClickHouse's icebergTruncate takes no decimals.
+# ClickHouse's icebergTruncate takes no longer decimals.
 _LONGEST_DECIMAL: Final = 18
 _BITS: Final = 64
 _SIGNED: Final = "rounds negative numbers towards zero, and Iceberg's truncate rounds them down"
@@ -59,10 +59,10 @@ _OF_NUMBERS: Final = ("zero", "down", "shift", "iceberg")
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """A truncation as it is spelled: of a column, to `number`.
+    """A truncation of a column to `number`.
 
-    `rounds` is how: `down`, `zero` (towards it), `shift`, `iceberg`, `characters` or `bytes`.
-    `wraps`: the result is a signed number of 64 bits, so the ends of the range come out of order.
+    `rounds` is `down`, `zero` (towards it), `shift`, `iceberg`, `characters` or `bytes`.
+    `wraps`: the result is a signed number of 64 bits, so the ends of the range are out of order.
     """
 
     column: str
@@ -72,7 +72,7 @@ class Width:
 
 
 def width(expression: Expression) -> Width | None:
-    """Return the truncation that an expression is, or None."""
+    """Return the truncation that an expression computes, or None."""
     found = _width(expression)
     if found is None or isinstance(found.number, bool):
         return None
@@ -80,7 +80,10 @@ def width(expression: Expression) -> Width | None:
 
 
 def truncate_field(expression: Expression, columns: MappedColumns) -> DerivedField | str | None:
-    """Return the truncate that an expression is, or why it is none; None: it is no truncation."""
+    """Return the truncate field of an expression, or why it has none.
+
+    None: the expression is no truncation.
+    """
     found = width(expression)
     if found is None:
         return None
@@ -97,7 +100,10 @@ def truncate_field(expression: Expression, columns: MappedColumns) -> DerivedFie
 
 
 def bucket_field(expression: Expression, columns: MappedColumns) -> DerivedField | str | None:
-    """Return the bucket that an expression is, or why it is none; None: it is no bucket."""
+    """Return the bucket field of an expression, or why it has none.
+
+    None: the expression is no bucket.
+    """
     match expression:
         case Call("icebergBucket", (Literal(int(n)), operand)) if 0 < n <= GREATEST_ARGUMENT:
             pass
@@ -118,7 +124,7 @@ def bucket_field(expression: Expression, columns: MappedColumns) -> DerivedField
 
 
 def kept_column(expression: Expression, columns: MappedColumns) -> MappedColumn | None:
-    """Return the column whose value an expression is: itself, or cast to what the lake keeps."""
+    """Return the column whose lake value an expression computes, by itself or by a cast."""
     match expression:
         case ColumnName(name):
             return columns.find(name)
@@ -146,7 +152,7 @@ def kept_column(expression: Expression, columns: MappedColumns) -> MappedColumn 
 
 
 def _wire(column: MappedColumn) -> DataType | None:
-    """Return the type that a CAST to the lake's value gives; None: a CAST does not give it."""
+    """Return the type to which a CAST yields the lake's value; None if no CAST does."""
     found = find_value(plain_type(column.source.type), parse_conversion(column.conversion))
     return plain_type(found.type) if isinstance(found, WireValue) and not found.sql else None
 
@@ -216,7 +222,7 @@ def _why_not_number(found: Width, name: str) -> str:
 
 
 def _hashed_alike(of: DataType, column: MappedColumn) -> bool:
-    """Whether ClickHouse hashes a value of this type as Iceberg hashes the column's."""
+    """Whether ClickHouse hashes a value of this type as Iceberg hashes the column's value."""
     match of, column.type:
         case Simple(name), IntegerType() | LongType():
             return name in INTEGERS and int(name.lstrip("UInt")) <= _BITS

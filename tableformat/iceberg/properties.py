@@ -1,9 +1,8 @@
-"""What a lake table remembers of the ClickHouse table it came from, and how we set up new ones.
+"""Defines the properties of lake tables: their settings, and the ClickHouse source they come from.
 
-The properties are documented in docs/spec/table-properties.md. With them partition expressions and
-same-structure checks work on the lake table alone, without a server: `remembered_source` gives the
-MergeTree table back. Properties of the export protocol (marks, ledger identity) are not here but in
-`snapshot.py`.
+docs/spec/table-properties.md documents the properties. With them partition expressions and
+same-structure checks need no server: `remembered_source` rebuilds the MergeTree table from them.
+Properties of the export protocol (marks, ledger identity) are in `snapshot.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 MAPPING_VERSION: Final = 1
-"""The version of the type mapping: raised when a ClickHouse type begins to map to another one."""
+"""The version of the type mapping; it rises when a ClickHouse type maps to another Iceberg type."""
 
 _PREFIX: Final = "mergeberg.source."
 _VERSION: Final = f"{_PREFIX}mapping-version"
@@ -46,14 +45,14 @@ _RENEWED: Final = tuple(
         *("indices", "projections"),
     )
 )
-"""What ALTER TABLE changes of a table beside its columns, and nothing of its rows with it."""
+"""Properties that ALTER TABLE can change, apart from columns, without a change of rows."""
 _WIDE: Final = 200
-# Every commit writes all properties again, and a thousand columns are 60 kB of text.
+# Every commit rewrites all properties, and a thousand columns are 60 kB of text.
 _LONGEST_TEXT: Final = 4000
 _PACKED: Final = "deflate:"
-# A few bytes may stand for any number of them.
+# Limits decompression: a few bytes can expand to any size.
 _LONGEST_UNPACKED: Final = 1 << 26
-# The definition of an own disk may hold credentials.
+# The definition of a custom disk may hold credentials.
 _NOT_REMEMBERED: Final = frozenset({"disk"})
 
 TABLE_SETTINGS: Final[Mapping[str, str]] = {
@@ -65,12 +64,12 @@ TABLE_SETTINGS: Final[Mapping[str, str]] = {
     "write.metadata.previous-versions-max": "20",
     "commit.manifest-merge.enabled": "true",
 }
-"""Settings of the tables that we create. `commit.retry.*` is left to the engines that use it."""
+"""Settings of new tables. `commit.retry.*` is left to the engines that use it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RememberedSource:
-    """The ClickHouse table that a lake table was made from, without the definition of its own disk.
+    """The ClickHouse table that a lake table was created from, without custom disk definitions.
 
     `conversions` are those in force, by column.
     """
@@ -81,7 +80,7 @@ class RememberedSource:
 
 
 def table_properties(table: MergeTreeTable, columns: MappedColumns) -> dict[str, str]:
-    """Return all properties of a new lake table: its settings, and what it remembers."""
+    """Return all properties of a new lake table: its settings and its source."""
     # Statistics of every column cost about 20 bytes per column and file in the manifests.
     metrics = "counts" if len(columns.columns) > _WIDE else "truncate(16)"
     engine = table.engine
@@ -118,10 +117,10 @@ def table_properties(table: MergeTreeTable, columns: MappedColumns) -> dict[str,
 
 
 def remembered_source(properties: Mapping[str, str]) -> RememberedSource | None:
-    """Return what a lake table remembers, or None when it was not made by mergeberg.
+    """Return the source that a lake table stores, None if mergeberg did not create the table.
 
     Raises:
-        DestinationError: it was written by a newer release, or is damaged.
+        DestinationError: a newer release wrote the properties, or they are damaged.
     """
     version = properties.get(_VERSION)
     if version is None:
@@ -153,18 +152,18 @@ def renewed_properties(
     lake_columns: Collection[str],
     changed: frozenset[str],
 ) -> dict[str, str]:
-    """Return the properties that say something else now; none of a table that remembers nothing.
+    """Return the properties that changed; none for a table without a stored source.
 
-    The source that a table remembers is described as it is now; a column that it does not have any
-    more stays as long as the lake table has it. Of another source, which is exported to the table
-    too, only the columns are noted that are new, or hold something new.
+    The properties describe the stored source as it is now. A column that the source has dropped
+    stays while the lake table has it. Of another source that is exported to the same table, only
+    new columns and columns with a new meaning are added.
 
     Args:
         properties: the lake table's.
         table: the source.
         columns: the columns to export.
         lake_columns: names of the columns that the lake table has, or gets.
-        changed: names of those whose place in the lake table changes.
+        changed: names of the columns whose field in the lake table changes.
 
     Raises:
         DestinationError: as `remembered_source`.
@@ -185,10 +184,10 @@ def renewed_properties(
 
 
 def parts_apart(properties: Mapping[str, str]) -> int:
-    """Return up to how many parts of a source's partition an export keeps in files of their own.
+    """Return the number of parts up to which an export writes each part to its own files.
 
-    Parts that share a file are merged in the order of its key, and no statement finds the rows of
-    one of them again.
+    Parts that share a file are merged in the order of the key, so no statement can find the rows of
+    one part afterwards.
     """
     text = properties.get(_PARTS_APART, "0")
     return int(text) if text.isdecimal() else 0
@@ -245,12 +244,12 @@ def _from_json(raw: Mapping[str, str]) -> Column:
 
 
 def _packed(value: object) -> str:
-    """Return JSON, compressed when it is long."""
+    """Return JSON, compressed if it is long."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     try:
         utf8 = text.encode()
     except UnicodeEncodeError:
-        # Bytes that are not UTF-8, as Python carries them: JSON has escapes for them.
+        # Surrogate escapes of bytes that are not UTF-8; JSON can escape them in ASCII.
         text = json.dumps(value, separators=(",", ":"))
         utf8 = text.encode()
     if len(text) <= _LONGEST_TEXT:
@@ -270,7 +269,7 @@ def _unpacked(text: str) -> Any:
 
 
 def _utf8(text: str) -> str:
-    """Return a text that metadata can hold: bytes that are not UTF-8 are shown in hex.
+    """Replace bytes that are not UTF-8 by their hex form.
 
     Names, types and keys have none (`map_columns` refuses them); a query or a TTL may.
     """

@@ -2,8 +2,8 @@
 
 `file_columns` handles the files of the table. It finds columns by field id, never by name, and
 never infers them. A file keeps the names it was written with, which Iceberg escapes for Avro. A
-column that the table got later reads as NULL. Every column may be NULL, even a required one: a
-wrong NULL must be visible, not a default value.
+column that was added to the table later reads as NULL. Every column may be NULL, even a required
+one: a wrong NULL must be visible, not a default value.
 
 `foreign_columns` handles a Parquet file of another program. A column matches the table's column
 of the same name. The field id decides only if the table has no column of that name (the column
@@ -74,8 +74,8 @@ _READ_AS: Final[dict[type[IcebergType], DataType]] = {
 class FileColumn:
     """One column of a data file.
 
-    `written` is its name in the file, None when it is not there; `type` as what it is read, members
-    of tuples under their names in the file (those that are not there under a name of no member).
+    `written` is its name in the file, None if the file lacks it. `type` is the type to read it as;
+    members of tuples have their names in the file, and missing ones a name that no member has.
     """
 
     name: str
@@ -86,7 +86,7 @@ class FileColumn:
 def file_columns(
     wanted: Sequence[DigestColumn], schema: Schema, written: pa.Schema
 ) -> tuple[FileColumn, ...]:
-    """Return as what the wanted columns of a file are read, in their order.
+    """Return how to read the wanted columns of a file, in their order.
 
     Args:
         wanted: the exported columns, with their wire types.
@@ -95,7 +95,7 @@ def file_columns(
 
     Raises:
         DestinationError: the file has no field ids.
-        InternalError: a column's Iceberg type is not what its wire type is exported to.
+        InternalError: a column's Iceberg type does not belong to its wire type.
     """
     there = _by_id(written)
     if not there and len(written):
@@ -114,14 +114,14 @@ def file_columns(
 
 
 def _read_type(wire: DataType, of: IcebergType, written: pa.DataType | None) -> DataType:
-    """Return as what a value is read, members in the order of the wire type."""
+    """Return the type to read a value as, with members in the order of the wire type."""
     match wire, of:
         case Nullable(inner), _:
             return _read_type(inner, of, written)
         case Array(inner), ListType():
             return Array(_read_type(inner, of.element_type, _element_type(written)))
         case Map(key, value), MapType():
-            # As an array of pairs, because a map's key may not be NULL in ClickHouse.
+            # As an array of pairs: a map's key cannot be NULL in ClickHouse.
             keys, items = _entry_types(written)
             pair = (
                 ("key", _read_type(key, of.key_type, keys)),
@@ -155,7 +155,7 @@ def _member(
 
 
 def _by_id(fields: Any) -> dict[int, pa.Field]:
-    """Return the fields of a schema or struct by their id."""
+    """Return the fields of a schema or struct by id."""
     found = {}
     for field in fields:
         text = (field.metadata or {}).get(FIELD_ID_KEY)
@@ -179,7 +179,7 @@ def _entry_types(of: pa.DataType | None) -> tuple[pa.DataType | None, pa.DataTyp
 _NARROW: Final = (pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32())
 _WIDENED: Final[dict[pa.DataType, tuple[pa.DataType, ...]]] = {
     pa.int32(): _NARROW,
-    # A UInt64 may be kept as a long, and a value beyond it is refused (docs/reference/types.md).
+    # A UInt64 may become a long; the safe cast refuses larger values (docs/reference/types.md).
     pa.int64(): (*_NARROW, pa.uint32(), pa.uint64()),
     pa.float64(): (pa.float32(),),
     pa.string(): (pa.large_string(), pa.string_view()),
@@ -191,10 +191,10 @@ _UNITS: Final = ("s", "ms", "us")
 
 @dataclass(frozen=True, slots=True)
 class ForeignColumns:
-    """Where each column of a table is in a file, and the type that it is brought to.
+    """The position of each column of a table in a file, and the type that it is cast to.
 
-    `checked` are the places of columns of which a value may not fit, or be NULL where the table
-    requires one: all others fit by their types.
+    `checked` are the positions of columns whose values may not fit, or may be NULL although the
+    table requires a value; all others fit by their types.
     """
 
     schema: Schema
@@ -203,21 +203,21 @@ class ForeignColumns:
     checked: frozenset[int]
 
     def taken(self, batch: pa.Table) -> pa.Table:
-        """Return rows of the file, all its columns, in the form of the table's data files.
+        """Convert rows of the file, with all its columns, to the form of the table's data files.
 
         Raises:
-            pa.ArrowInvalid: a value does not fit, or is NULL where the table requires one; the
+            pa.ArrowInvalid: a value does not fit, or is NULL although the table requires one; the
                 message names the column.
         """
         columns = range(len(self.places))
         return self._labelled([self._column(batch.column(self.places[i]), i) for i in columns])
 
     def some(self, batch: pa.Table, of: tuple[int, ...]) -> pa.Table:
-        """Return some columns, by their places in the file, of rows that have only those.
+        """Convert some columns of the file, in rows that have only those.
 
         Args:
             batch: the rows, with these columns in this order.
-            of: their places, each that of a column of the table.
+            of: the columns' positions in the file, each that of a column of the table.
 
         Raises:
             pa.ArrowInvalid: as `taken`.
@@ -234,7 +234,7 @@ class ForeignColumns:
         except pa.ArrowInvalid as error:
             message = f"column {name}: {error}"
             raise pa.ArrowInvalid(message) from error
-        if any(_lacks(chunk, wanted) for chunk in found.chunks):
+        if any(_has_forbidden_null(chunk, wanted) for chunk in found.chunks):
             message = f"column {name}: it has NULLs, and the table requires a value"
             raise pa.ArrowInvalid(message)
         return found
@@ -248,7 +248,7 @@ class ForeignColumns:
 
 
 def foreign_columns(written: pa.Schema, schema: Schema) -> ForeignColumns | tuple[str, ...]:
-    """Return where the columns of a table are in a file, or all differences.
+    """Match the columns of a table with those of a file, or return all differences.
 
     Args:
         written: of the file, as Arrow reads it.
@@ -261,28 +261,28 @@ def foreign_columns(written: pa.Schema, schema: Schema) -> ForeignColumns | tupl
     by_name = {name: i for i, name in enumerate(written.names)}
     shown = [field.name for field in schema.fields]
     known = {*shown, *(field.name for field in wanted)}
-    odd: list[str] = []
+    differences: list[str] = []
     places: list[int] = []
     types: list[pa.DataType] = []
     checked = set()
     for name, field in zip(shown, wanted, strict=True):
-        place = _place(name, field, written, by_name, known, odd)
+        place = _place(name, field, written, by_name, known, differences)
         if place is None:
             continue
         have = written.field(place)
         places.append(place)
-        types.append(_target(have.type, field, name, odd))
+        types.append(_target(have.type, field, name, differences))
         if have.type != field.type or (have.nullable and not field.nullable):
             checked.add(place)
-    odd.extend(
+    differences.extend(
         f"it has a column {name}, and the table none"
         for name, place in by_name.items()
         if place not in places and name not in known
     )
     if len(by_name) < len(written.names):
-        odd.append("it has several columns of one name")
-    if odd:
-        return tuple(dict.fromkeys(odd))
+        differences.append("it has several columns of one name")
+    if differences:
+        return tuple(dict.fromkeys(differences))
     return ForeignColumns(schema, tuple(places), tuple(types), frozenset(checked))
 
 
@@ -292,18 +292,18 @@ def _place(
     written: pa.Schema,
     by_name: dict[str, int],
     known: set[str],
-    odd: list[str],
+    differences: list[str],
 ) -> int | None:
-    """Return where a column of the table is in the file, None where that cannot be told."""
+    """Return the position of a table's column in the file, None if it is missing or ambiguous."""
     number = _id(field)
     named = by_name.get(name, by_name.get(field.name))
     of_id = next((i for i, one in enumerate(written) if _id(one) == number), None)
     if named is None and of_id is not None and written.field(of_id).name not in known:
         return of_id
     if named is None:
-        odd.append(f"it has no column {name}")
+        differences.append(f"it has no column {name}")
     elif of_id is not None and of_id != named:
-        odd.append(
+        differences.append(
             f"its column {name} has the field id {_id(written.field(named))}, and the table's has "
             f"{number}, which is that of {written.field(of_id).name} there"
         )
@@ -316,10 +316,10 @@ def _id(field: pa.Field) -> int | None:
     return int(text) if text is not None else None
 
 
-def _target(have: pa.DataType, wanted: pa.Field, where: str, odd: list[str]) -> pa.DataType:
-    """Return the type that a column is cast to: its own names, and the table's leaves.
+def _target(have: pa.DataType, wanted: pa.Field, where: str, differences: list[str]) -> pa.DataType:
+    """Return the type that a column is cast to: the file's names with the table's leaf types.
 
-    What cannot be cast is told in `odd`.
+    Types that cannot be cast are added to `differences`.
     """
     want = wanted.type
     if pa.types.is_struct(want) and pa.types.is_struct(have):
@@ -328,20 +328,22 @@ def _target(have: pa.DataType, wanted: pa.Field, where: str, odd: list[str]) -> 
         ):
             return pa.struct(
                 [
-                    h.with_type(_target(h.type, w, f"{where}.{w.name}", odd))
+                    h.with_type(_target(h.type, w, f"{where}.{w.name}", differences))
                     for h, w in zip(have.fields, want.fields, strict=True)
                 ]
             )
     elif pa.types.is_map(want) and pa.types.is_map(have):
-        key = _target(have.key_type, want.key_field, f"{where}.key", odd)
-        value = _target(have.item_type, want.item_field, f"{where}.value", odd)
+        key = _target(have.key_type, want.key_field, f"{where}.key", differences)
+        value = _target(have.item_type, want.item_field, f"{where}.value", differences)
         return pa.map_(have.key_field.with_type(key), have.item_field.with_type(value))
     elif pa.types.is_list(want) and _is_list(have):
         of = have.value_field
-        return pa.list_(of.with_type(_target(of.type, want.value_field, f"{where}.element", odd)))
+        return pa.list_(
+            of.with_type(_target(of.type, want.value_field, f"{where}.element", differences))
+        )
     elif _is_exact(have, want):
         return want
-    odd.append(f"its column {where} is {have}, and the table's is {want}")
+    differences.append(f"its column {where} is {have}, and the table's is {want}")
     return have
 
 
@@ -350,12 +352,12 @@ def _is_list(of: pa.DataType) -> bool:
 
 
 def _is_same(one: pa.Field, other: pa.Field) -> bool:
-    """Whether members of two structs are the same: by name, and not against their ids."""
+    """Whether two struct members match: equal names, and ids that do not contradict."""
     return one.name == other.name and _id(one) in (None, _id(other))
 
 
 def _is_exact(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether every value of a type is exactly that value of another, or seen not to be one."""
+    """Whether each value of a type has an exact equivalent in another, or fails a safe cast."""
     if pa.types.is_dictionary(have):
         return _is_exact(have.value_type, want)
     if pa.types.is_timestamp(have) and pa.types.is_timestamp(want):
@@ -367,15 +369,15 @@ def _is_exact(have: pa.DataType, want: pa.DataType) -> bool:
     return bool(have == want or have in _WIDENED.get(want, ()))
 
 
-def _lacks(array: pa.Array, wanted: pa.Field) -> bool:
-    """Whether something is NULL that the table requires, at any depth."""
+def _has_forbidden_null(array: pa.Array, wanted: pa.Field) -> bool:
+    """Whether a required value is NULL, at any depth."""
     if array.null_count and not wanted.nullable:
         return True
-    return any(_lacks(inner, field) for inner, field in _inner(array, wanted.type))
+    return any(_has_forbidden_null(inner, field) for inner, field in _inner(array, wanted.type))
 
 
 def _inner(array: pa.Array, of: pa.DataType) -> Iterator[tuple[pa.Array, pa.Field]]:
-    """Yield what is inside of the values that are there."""
+    """Yield the nested arrays of the non-NULL values."""
     if not pa.types.is_nested(of):
         return
     there = array.drop_null()

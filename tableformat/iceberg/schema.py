@@ -1,7 +1,7 @@
-"""A MergeTree table's columns become an Iceberg schema (docs/reference/types.md).
+"""Maps a MergeTree table's columns to an Iceberg schema (docs/reference/types.md).
 
-Owns which columns are exported, under which names, with which type, and every refusal, all at once.
-The type of a single value is `column_types.py`; how it is selected is `mergetree/wire_types.py`.
+It decides which columns are exported, with which names and types, and collects all refusals. The
+type of a single value is in `column_types.py`; its SELECT expression in `mergetree/wire_types.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tableformat.names import SOURCE_ALIAS, option_name
 __all__ = ["MappedColumn", "MappedColumns", "map_columns"]
 
 _NO_CONVERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
-# Iceberg's metadata columns, for which readers answer with the file or position, and our own alias.
+# Iceberg's metadata columns, which readers resolve to the file or position, and our own alias.
 _RESERVED: Final = frozenset(
     (
         "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id",
@@ -37,10 +37,10 @@ _RESERVED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class MappedColumn:
-    """One exported column. `doc` keeps the comment and what the Iceberg type does not say.
+    """One exported column. `doc` has the comment, and facts that the Iceberg type does not show.
 
-    `conversion` is what the user chose, '' for the default; nested ids in `type` are those of the
-    unassigned schema: a created table has its own.
+    `conversion` is the user's choice, '' for the default. Nested ids in `type` are those of the
+    unassigned schema; a created table has its own.
     """
 
     source: Column
@@ -52,13 +52,13 @@ class MappedColumn:
 
     @property
     def name(self) -> str:
-        """The name, the same on both sides."""
+        """The column's name, equal on both sides."""
         return self.source.name
 
 
 @dataclass(frozen=True, slots=True)
 class MappedColumns:
-    """The exported columns in declared order, and the schema to create a table with."""
+    """The exported columns in declared order, and the schema of a new table."""
 
     columns: tuple[MappedColumn, ...]
     schema: Schema
@@ -83,10 +83,9 @@ def map_columns(
 
     Args:
         table: as the source describes it.
-        conversions: column name to how it is converted (`--convert`); it applies to every value of
-            the fitting type inside the column, also in arrays, tuples and maps.
-        strict: refuse columns whose values would change kind (class B) without having been asked to
-            by a conversion.
+        conversions: `--convert` by column name; a conversion applies to every value of a fitting
+            type inside the column, also in arrays, tuples and maps.
+        strict: refuse columns whose values would change kind (class B) without a conversion.
 
     Raises:
         RefusedError: one or more columns cannot be exported; every reason is listed (code 48).
@@ -160,7 +159,7 @@ def _wrong_conversion(column: Column, conversion: str) -> str:
 
 
 def _text_refusals(table: MergeTreeTable) -> Iterator[str]:
-    """Yield which definitions are bytes that are not UTF-8, in which lake tables keep them."""
+    """Yield a reason for each definition that is not UTF-8; lake tables cannot store it."""
     keys = (table.engine.partition_by, table.engine.order_by, table.engine.primary_key)
     texts = {"the table's keys": "".join(keys)}
     for column in table.columns:
@@ -178,7 +177,7 @@ def _text_refusals(table: MergeTreeTable) -> Iterator[str]:
 
 
 def _name_refusals(fields: list[NestedField]) -> Iterator[str]:
-    """Yield why names cannot be together in one table (docs/reference/types.md, Names)."""
+    """Yield why names cannot be in one table (docs/reference/types.md, Names)."""
     for column in fields:
         if column.name in _RESERVED:
             yield (
@@ -212,7 +211,7 @@ def _name_refusals(fields: list[NestedField]) -> Iterator[str]:
 
 
 def _written_clashes(fields: tuple[NestedField, ...] | list[NestedField]) -> Iterator[str]:
-    """Yield names that are one name inside a Parquet file, where Iceberg escapes them."""
+    """Yield names that Iceberg's escaping makes equal inside a Parquet file."""
     written: dict[str, str] = {}
     for f in fields:
         other = written.setdefault(make_compatible_name(f.name), f.name)

@@ -84,16 +84,16 @@ __all__ = [
 
 
 def data_file(receipt: Receipt, schema: Schema, spec: PartitionSpec) -> DataFile:
-    """Return the manifest entry of the file that a receipt speaks of.
+    """Return the manifest entry of a receipt's file.
 
     Args:
         receipt: of a finished file.
-        schema: of the table; gives the types of the partition values.
-        spec: the partition spec that the receipt's values belong to.
+        schema: of the table, for the types of the partition values.
+        spec: the partition spec of the receipt's values.
 
     Raises:
         InternalError: the receipt was written for another spec.
-        UsageError: a partition value is not of its field's type.
+        UsageError: a partition value does not fit its field's type.
     """
     if receipt.spec_id != spec.spec_id or len(receipt.partition) != len(spec.fields):
         message = (
@@ -111,7 +111,7 @@ def data_file(receipt: Receipt, schema: Schema, spec: PartitionSpec) -> DataFile
         content=DataFileContent.DATA,
         file_path=receipt.file_path,
         file_format=FileFormat.PARQUET,
-        # The internal values, not dates and times: a manifest is written from exactly these.
+        # Internal values, not dates and times: PyIceberg writes them as they are.
         partition=Record(*values),
         record_count=receipt.rows,
         file_size_in_bytes=receipt.file_bytes,
@@ -141,11 +141,11 @@ def _bounds(receipt: Receipt, bound: Callable[[ColumnStatistics], str | None]) -
 
 
 NEVER: Final = 2**63 - 1
-"""Milliseconds: the age of a reference that no expiry reaches."""
+"""An age in milliseconds that no expiry of references reaches."""
 
 
 def branch_head(table: Table, branch: str) -> Snapshot | None:
-    """Return the snapshot of a branch; None where there is none, also where a tag has its name."""
+    """Return a branch's snapshot; None if there is no branch, or a tag has its name."""
     found = table.metadata.refs.get(branch)
     if found is None or found.snapshot_ref_type is not SnapshotRefType.BRANCH:
         return None
@@ -153,10 +153,10 @@ def branch_head(table: Table, branch: str) -> Snapshot | None:
 
 
 def refuse_tag(table: Table, branch: str) -> None:
-    """Refuse a tag where a branch has to be.
+    """Refuse a tag with the name of a branch that is needed.
 
     Raises:
-        RefusedError: somebody made one.
+        RefusedError: there is such a tag.
     """
     found = table.metadata.refs.get(branch)
     if found is not None and found.snapshot_ref_type is SnapshotRefType.TAG:
@@ -172,9 +172,8 @@ def tag_request(
 ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
     """Return the updates and requirements of a change of tags: one request, all or nothing.
 
-    Main must be as in `state` for what is added, a tag that is added must not be there, and one
-    that goes or gets another snapshot must be as it was: so of two changes of a tag one alone
-    applies.
+    To add tags, main must be as in `state` and the tags must not exist. A tag that is removed or
+    moved must be unchanged. So only one of two changes of a tag applies.
     """
     updates: list[TableUpdate] = []
     required: list[TableRequirement] = [AssertTableUUID(uuid=UUID(state.layout.table_uuid))]
@@ -182,7 +181,7 @@ def tag_request(
         updates.append(_tag(name, state.main))
         required.append(_is_at(name, None))
     for one in change.pruned:
-        staged, _ = cast("_Asked", one.staged.handle)
+        staged, _ = cast("_Request", one.staged.handle)
         updates.extend(update for update in staged if isinstance(update, AddSnapshotUpdate))
         updates.append(_tag(one.name, one.staged.snapshot_id))
         required.append(_is_at(one.name, one.before))
@@ -223,30 +222,30 @@ def _tag(name: str, snapshot_id: int | None) -> TableUpdate:
     )
 
 
-_Asked = tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]
+_Request = tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]
 
 
 def location_provider(location: str, properties: Mapping[str, str]) -> LocationProvider:
-    """Return what names new files of a table by Iceberg's own properties.
+    """Return the provider of file locations by Iceberg's own properties.
 
-    PyIceberg would load any class that one of the table's properties names.
+    PyIceberg would load any class that the table's properties name.
     """
     named = TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL
     return load_location_provider(location, {n: v for n, v in properties.items() if n != named})
 
 
 class _PlacedTable(Table):
-    """A table that names new files itself, and loads no class for it."""
+    """A table whose location provider is ours, so that PyIceberg loads no class."""
 
     def location_provider(self) -> LocationProvider:
         return location_provider(self.metadata.location, self.metadata.properties)
 
 
 class _MemoisedTransaction(Transaction):
-    """A transaction that derives its metadata once per set of updates.
+    """A transaction that computes its metadata once for each set of updates.
 
-    The base class copies the whole metadata about fifteen times per commit, a second at 1,000
-    snapshots.
+    The base class copies the whole metadata about fifteen times per commit, which takes a second at
+    1,000 snapshots.
     """
 
     _derived: tuple[tuple[int, tuple[TableUpdate, ...]], TableMetadata] | None = None
@@ -269,7 +268,7 @@ class _MemoisedTransaction(Transaction):
 
 
 def state_of(table: Table) -> LakeTableState:
-    """Return what a turn of the commit loop decides on, all from this one metadata object."""
+    """Return the state that one attempt of the commit loop uses, from a single metadata object."""
     meta = table.metadata
     main = meta.refs.get(MAIN_BRANCH)
     return LakeTableState(
@@ -319,9 +318,9 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
         return _staged(transaction, state, commit, _Change(DETACHED_BRANCH, number, (), lost))
     if commit.detaches or commit.fetches:
         refuse_tag(table, DETACHED_BRANCH)
-    gone = tuple(_entries(table, MAIN_BRANCH, leaves))
+    removed = tuple(_entries(table, MAIN_BRANCH, leaves))
     returning = tuple(path for key in commit.keys for path in key.returns)
-    back = tuple(_entries(table, DETACHED_BRANCH, returning))
+    returned = tuple(_entries(table, DETACHED_BRANCH, returning))
     new = (
         data_file(receipt, table.schema(), table.spec())
         for key in commit.keys
@@ -329,41 +328,41 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
     )
     if commit.fetches:
         fetched = _Change(DETACHED_BRANCH, number, tuple(new), ())
-        return _kept_for_ever(_staged(transaction, state, commit, fetched))
-    change = _Change(MAIN_BRANCH, number, (*new, *back), gone)
+        return _without_ref_expiry(_staged(transaction, state, commit, fetched))
+    change = _Change(MAIN_BRANCH, number, (*new, *returned), removed)
     staged = _staged(transaction, state, commit, change)
-    kept = _not_on(table, DETACHED_BRANCH, gone) if commit.detaches else ()
-    if not back and not kept:
+    kept = _missing_from(table, DETACHED_BRANCH, removed) if commit.detaches else ()
+    if not returned and not kept:
         return staged
-    aside = _Change(DETACHED_BRANCH, number + 1, kept, back)
-    # The second of two snapshots in one request follows the first.
-    transaction._updates, _ = _asked(staged)  # noqa: SLF001
-    return _joined(staged, _staged(transaction, state, commit, aside))
+    detached = _Change(DETACHED_BRANCH, number + 1, kept, returned)
+    # The second snapshot of the request builds on the metadata with the first one.
+    transaction._updates, _ = _request_of(staged)  # noqa: SLF001
+    return _joined(staged, _staged(transaction, state, commit, detached))
 
 
 def stage_pruned(
     state: LakeTableState, at: int, leaves: tuple[str, ...], ledger: str, number: int
 ) -> Staged:
-    """Write the manifests of a snapshot that has what another one has, without some of its files.
+    """Write the manifests of a snapshot with another snapshot's files, except some of them.
 
-    It is for a tag (`tags.tag_request`); no branch gets it.
+    It is for a tag (`tag_request`); no branch points to it.
 
     Args:
         state: of the table.
         at: the other snapshot.
-        leaves: the paths of the files that it does not have.
+        leaves: the paths of the files that it omits.
         ledger: the identity of the ledger.
         number: of the attempt, from the ledger's counter.
     """
-    table = _headed(table_of(state), at)
+    table = _with_main_at(table_of(state), at)
     commit = Commit(keys=(), layout=state.layout, ledger=ledger, number=number)
-    gone = tuple(_entries(table, MAIN_BRANCH, leaves))
-    change = _Change(MAIN_BRANCH, state.last_sequence_number + 1, (), gone)
+    removed = tuple(_entries(table, MAIN_BRANCH, leaves))
+    change = _Change(MAIN_BRANCH, state.last_sequence_number + 1, (), removed)
     return _staged(_MemoisedTransaction(table), state, commit, change)
 
 
-def _headed(table: Table, at: int) -> Table:
-    """Return a table as if main were at a snapshot."""
+def _with_main_at(table: Table, at: int) -> Table:
+    """Return a table as if main pointed to a snapshot."""
     head = SnapshotRef.model_validate({"snapshot-id": at, "type": SnapshotRefType.BRANCH})
     refs = {MAIN_BRANCH: head}
     metadata = table.metadata.model_copy(update={"refs": refs, "current_snapshot_id": at})
@@ -372,7 +371,7 @@ def _headed(table: Table, at: int) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a snapshot changes on a branch; `sequence_number` is the snapshot's."""
+    """A snapshot's change of a branch; `sequence_number` is the snapshot's."""
 
     branch: str
     sequence_number: int
@@ -391,11 +390,11 @@ def _staged(
     producer.commit_uuid = attempt_uuid(
         state.layout.table_uuid, commit.ledger, commit.number, change.sequence_number
     )
-    for gone in change.removed:
-        producer.delete_data_file(gone)
+    for removed in change.removed:
+        producer.delete_data_file(removed)
     for file in change.added:
         producer.append_data_file(file)
-    # The public commit() would send, retry and clean up by itself; only the staging is wanted.
+    # The public commit() would send, retry and clean up; only the staging is needed.
     updates, requirements = producer._commit()  # noqa: SLF001
     added = [u.snapshot for u in updates if isinstance(u, AddSnapshotUpdate)]
     if len(added) != 1:
@@ -415,21 +414,21 @@ def _staged(
     )
 
 
-def _asked(staged: Staged) -> _Asked:
-    return cast("_Asked", staged.handle)
+def _request_of(staged: Staged) -> _Request:
+    return cast("_Request", staged.handle)
 
 
-def _joined(staged: Staged, aside: Staged) -> Staged:
-    """Return the attempt that makes both snapshots, or none."""
-    updates, requirements = _asked(staged)
-    more, required = _asked(_kept_for_ever(aside))
+def _joined(staged: Staged, detached: Staged) -> Staged:
+    """Return one attempt that makes both snapshots or none."""
+    updates, requirements = _request_of(staged)
+    more, required = _request_of(_without_ref_expiry(detached))
     handle = ((*updates, *more), (*requirements, *required))
-    return replace(staged, files=(*staged.files, *aside.files), handle=handle)
+    return replace(staged, files=(*staged.files, *detached.files), handle=handle)
 
 
-def _kept_for_ever(staged: Staged) -> Staged:
-    """Return an attempt whose branch has an age that no expiry of references reaches."""
-    updates, requirements = _asked(staged)
+def _without_ref_expiry(staged: Staged) -> Staged:
+    """Return an attempt whose branch never expires."""
+    updates, requirements = _request_of(staged)
     lasting = tuple(
         one.model_copy(update={"max_ref_age_ms": NEVER})
         if isinstance(one, SetSnapshotRefUpdate)
@@ -443,7 +442,7 @@ def _entries(table: Table, branch: str, paths: tuple[str, ...]) -> Iterator[Data
     """Yield the data files of a branch at these paths, each once.
 
     Raises:
-        InternalError: one of them is not there.
+        InternalError: the branch does not have one of them.
     """
     left = set(paths)
     for file in _files(table, branch) if left else ():
@@ -458,14 +457,17 @@ def _entries(table: Table, branch: str, paths: tuple[str, ...]) -> Iterator[Data
         raise InternalError(message)
 
 
-def _not_on(table: Table, branch: str, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
-    """Return the files that a branch does not have: main may have been moved back to them."""
+def _missing_from(table: Table, branch: str, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
+    """Return the files that a branch does not have.
+
+    After a rollback main may have files that are on the branch, too.
+    """
     there = {file.file_path for file in _files(table, branch)} if files else set()
     return tuple(file for file in files if file.file_path not in there)
 
 
 def _files(table: Table, branch: str) -> Iterator[DataFile]:
-    """Yield the data files of a branch, which need not exist."""
+    """Yield the data files of a branch, none if it does not exist."""
     snapshot = branch_head(table, branch)
     for manifest in snapshot.manifests(table.io) if snapshot else ():
         if manifest.content == ManifestContent.DATA:
@@ -476,8 +478,8 @@ def _files(table: Table, branch: str) -> Iterator[DataFile]:
 def is_in_use(state: LakeTableState, staged: Staged) -> bool:
     """Whether any snapshot in the metadata refers to a file of an attempt (protocol step 10).
 
-    The absence of the attempt's snapshot would not be enough: expiry keeps its manifests in its
-    children.
+    The absence of the attempt's snapshot is not enough: after its expiry its children still refer
+    to its manifests.
     """
     table = table_of(state)
     wanted = set(staged.files)
@@ -490,7 +492,7 @@ def is_in_use(state: LakeTableState, staged: Staged) -> bool:
 
 
 def table_of(state: LakeTableState) -> Table:
-    """Return PyIceberg's own object for the metadata that `state` shows."""
+    """Return the PyIceberg table behind `state`."""
     return cast("Table", state.handle)
 
 
@@ -499,11 +501,11 @@ def request(
 ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
     """Return the updates and requirements of an attempt: one request, all or nothing.
 
-    Requires the table's uuid, schema, spec, sort order and main as in `state` (main by PyIceberg's
-    own requirement, checked here to be there); sets the marks, the ledger's identity and the
-    highest number of its counter.
+    It requires the table's uuid, schema, spec, sort order and main as in `state`. PyIceberg adds
+    the requirement on main, and this function checks that it did. It sets the marks, the ledger's
+    identity and the highest number of the ledger's counter.
     """
-    updates, requirements = _asked(staged)
+    updates, requirements = _request_of(staged)
     if not any(r.type == "assert-ref-snapshot-id" for r in requirements):
         message = (
             "PyIceberg staged a snapshot without asserting main; this is a bug, please report it."
@@ -536,16 +538,16 @@ def request(
 def schema_request(
     state: LakeTableState, change: SchemaChange
 ) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
-    """Return the updates and requirements of a change of the schema: one request, all or nothing.
+    """Return the updates and requirements of a schema change: one request, all or nothing.
 
-    The ids of new fields follow the last one of `state`, so it must still be the last.
+    The ids of new fields follow the last one of `state`, so it must still be the last one assigned.
     """
     metadata = table_of(state).metadata
     number = max(schema.schema_id for schema in metadata.schemas) + 1
     schema = Schema.model_validate_json(change.schema_json).model_copy(update={"schema_id": number})
     updates: list[TableUpdate] = []
     if change.added:
-        # Without an id the current one is the one added last.
+        # Without an id it selects the schema that was added last.
         updates += [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate()]
     if change.properties:
         updates.append(SetPropertiesUpdate(updates=dict(change.properties)))

@@ -1,22 +1,22 @@
-"""A ClickHouse sorting key becomes an Iceberg sort order: its longest true prefix.
+"""Derives the Iceberg sort order from a ClickHouse sorting key: its longest prefix that holds.
 
 docs/reference/partition-keys.md (Sorting keys) has the facts.
 
-A declared order is a promise that readers use to skip rows, so
-only fields whose order is equal on both sides are declared; the first other one ends the prefix:
+Readers skip rows by a declared order, so a field is declared only if its order is equal on both
+sides. The first other field ends the prefix:
 
-    a column that compares alike on both sides   identity, see `key_columns.keeps_order`; UUID, an
-                                                 Enum as its label and numbers as text do not, nor
-                                                 do Float (-NaN, -0)
-    -x                                           x the other way round, where it cannot wrap
-    toYYYYMM, icebergTruncate, intDiv ...        the field of the partition matrix, where that is
-                                                 exact and its values come in the same order
-    toHour beside toDate                         the finer field, as in a partition key
+    a column that compares alike on both sides   identity (`key_columns.keeps_order`); not UUID,
+                                                 Enum as its label, numbers as text, or floats
+                                                 (-NaN, -0)
+    -x                                           x in the other direction, where it cannot wrap
+    toYYYYMM, icebergTruncate, intDiv ...        the field of the partition matrix, if it is exact
+                                                 and has the same order
+    toHour after toDate                          the finer field, as in a partition key
     everything else                              ends the prefix
 
-NULL stands last ascending and first descending, and the order says so. What follows the server's
-zone (a function of a DateTime without a zone) ends the prefix: parts written under another zone are
-sorted by that one.
+NULLs are last in ascending and first in descending order, and the sort order declares that. A
+function of a DateTime without a zone depends on the server's zone and ends the prefix: older parts
+may be sorted by another zone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NEGATED_UNSIGNED: Final = frozenset({"UInt8", "UInt16", "UInt32"})
 
 @dataclass(frozen=True, slots=True)
 class SortedField:
-    """One field of the order: a column under a transform, its direction, and where NULLs stand."""
+    """One field of the order: a column under a transform, its direction and the place of NULLs."""
 
     field: SpecField
     descending: bool
@@ -55,12 +55,12 @@ class SortedField:
 
 
 def sort_prefix(table: MergeTreeTable, columns: MappedColumns) -> tuple[SortedField, ...]:
-    """Return the longest prefix of the sorting key that is also true in Iceberg; it may be empty.
+    """Return the longest prefix of the sorting key that also holds in Iceberg; it may be empty.
 
     A table without ORDER BY is sorted by its primary key.
 
     Raises:
-        UsageError: the key's text cannot be read.
+        UsageError: the key cannot be parsed.
     """
     prefix: list[SortedField] = []
     for key in parse_sorting_key(table.engine.order_by or table.engine.primary_key):
@@ -72,7 +72,7 @@ def sort_prefix(table: MergeTreeTable, columns: MappedColumns) -> tuple[SortedFi
 
 
 def sort_order(prefix: tuple[SortedField, ...], schema: Schema) -> SortOrder:
-    """Return the PyIceberg sort order over a schema's columns, to create a table with.
+    """Return the PyIceberg sort order for a new table with this schema.
 
     Raises:
         InternalError: the schema lacks a column.
@@ -91,9 +91,10 @@ def sort_order(prefix: tuple[SortedField, ...], schema: Schema) -> SortOrder:
 
 
 def same_order(prefix: tuple[SortedField, ...], order: SortOrder, schema: Schema) -> bool:
-    """Whether rows in the source's order are sorted as an existing table's sort order says.
+    """Whether rows in the source's order satisfy an existing table's sort order.
 
-    True when the table's order is a prefix of ours. A table without an order promises nothing.
+    True if the table's order is a prefix of `prefix`. A table without an order declares nothing:
+    False.
     """
     if not order.fields or len(order.fields) > len(prefix):
         return False
@@ -106,7 +107,7 @@ def file_order(
 ) -> tuple[tuple[int, bool, bool], ...]:
     """Return the order of a file's rows by column: (field id, descending, nulls first).
 
-    Parquet knows columns only, so the first field under a transform ends it.
+    Parquet's order has no transforms, so the first field under a transform ends it.
 
     Raises:
         InternalError: the schema lacks a column.
@@ -122,8 +123,8 @@ def file_order(
 def _fields(
     key: SortKey, before: list[SortedField], columns: MappedColumns, server_zone: str
 ) -> tuple[SortedField, ...] | None:
-    """Return what one element of the key adds to the order (perhaps nothing); None: it ends it."""
-    # NULLs stay where ClickHouse puts them by the direction of the key, also under a negation.
+    """Return the fields of one key element (perhaps none); None: it ends the prefix."""
+    # ClickHouse places NULLs by the direction of the key, also under a negation.
     match key.expression:
         case ColumnName(name):
             column = columns.find(name)
@@ -141,13 +142,13 @@ def _fields(
                 if not (derived.exact and derived.ordered):
                     return None
                 return (SortedField(derived.field, key.descending, key.descending),)
-            return _parted(key, before, columns, server_zone)
+            return _calendar_part_field(key, before, columns, server_zone)
 
 
-def _parted(
+def _calendar_part_field(
     key: SortKey, before: list[SortedField], columns: MappedColumns, server_zone: str
 ) -> tuple[SortedField, ...] | None:
-    """Read a part of a date: among rows of one year, the order of toMonth is that of the months."""
+    """Return the field of a calendar part: among rows of one year, toMonth sorts as month does."""
     part = calendar_part(key.expression, columns, server_zone)
     if part is None or part.assumed:
         return None

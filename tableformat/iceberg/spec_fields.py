@@ -1,7 +1,7 @@
-"""The fields of a partition spec as values, and their text: `month(ts), bucket(16, id), region`.
+"""Defines the fields of a partition spec, and their text: `month(ts), bucket(16, id), region`.
 
-The text is what `--partition-spec` takes and what messages show; `unpartitioned` is the empty spec.
-Where a ClickHouse partition key becomes such fields is `partition_spec.py`.
+`--partition-spec` takes the text, and messages show it; `unpartitioned` is the empty spec.
+`partition_spec.py` derives the fields from a ClickHouse partition key.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ __all__ = [
 
 UNPARTITIONED: Final = "unpartitioned"
 TIME_TRANSFORMS: Final = ("year", "month", "day", "hour")
-"""From coarse to fine: each divides what the one before it holds together."""
+"""From coarse to fine."""
 _WORDS: Final = {f"{t}s": t for t in TIME_TRANSFORMS} | {t: t for t in TIME_TRANSFORMS}
 _SUFFIX: Final = {"bucket": "bucket", "truncate": "trunc", **{t: t for t in TIME_TRANSFORMS}}
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _FIRST_FIELD_ID: Final = 1000
 GREATEST_ARGUMENT: Final = 2**31 - 1
-"""The most buckets, or the greatest width, that Iceberg takes."""
+"""Iceberg's limit for the number of buckets and for a width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class SpecField:
     """One field: `transform` (identity, year, month, day, hour, bucket, truncate) of a column.
 
     `argument` is the number of buckets or the width. `name` is the field's name in the table, ''
-    until `name_fields` has given it one; it is no part of what the field means.
+    until `name_fields` assigns it; it does not belong to the field's meaning.
     """
 
     column: str
@@ -75,14 +75,14 @@ class SpecField:
 
     @property
     def meaning(self) -> tuple[str, str]:
-        """What makes two fields the same in two tables: column name and transform."""
+        """Column name and transform, which identify a field across tables."""
         return (self.column, str(self.iceberg))
 
     def __str__(self) -> str:
         """Return the text form."""
         column = self.column if _PLAIN.match(self.column) else quote_identifier(self.column)
         if self.transform == "identity":
-            # A column that is called like the empty spec must not read as the empty spec.
+            # A column named `unpartitioned` must not read as the empty spec.
             return quote_identifier(self.column) if self.column == UNPARTITIONED else column
         return f"{self.transform}({'' if self.argument is None else f'{self.argument}, '}{column})"
 
@@ -93,15 +93,15 @@ def render_spec(fields: tuple[SpecField, ...]) -> str:
 
 
 def parse_spec(text: str, columns: MappedColumns) -> tuple[SpecField, ...]:
-    """Read a user's partition spec, e.g. `month(ts), bucket(16, id), region`.
+    """Parse a user's partition spec, e.g. `month(ts), bucket(16, id), region`.
 
-    Transforms are Iceberg's; Spark's plurals (`months(ts)`) and either order of the arguments of
-    bucket and truncate are understood. The empty spec is `unpartitioned`.
+    Transforms are Iceberg's. Spark's plurals (`months(ts)`) and both argument orders of bucket and
+    truncate are accepted. The empty spec is `unpartitioned`.
 
     Raises:
         UsageError: the text is not of that form.
-        RefusedError: a column or its type does not go with its transform, or a field stands twice;
-            all reasons are listed (code 36).
+        RefusedError: a column or its type does not fit its transform, or a field is repeated; all
+            reasons are listed (code 36).
     """
     if text.strip().lower() == UNPARTITIONED:
         return ()
@@ -126,7 +126,7 @@ def parse_spec(text: str, columns: MappedColumns) -> tuple[SpecField, ...]:
 
 
 def why_not(field: SpecField, columns: MappedColumns) -> str:
-    """Return why a field cannot be made of these columns, or ''."""
+    """Return why a field cannot use these columns, or ''."""
     column = columns.find(field.column)
     if column is None:
         known = ", ".join(c.name for c in columns.columns)
@@ -135,10 +135,10 @@ def why_not(field: SpecField, columns: MappedColumns) -> str:
 
 
 def unwritable(fields: tuple[SpecField, ...], columns: MappedColumns) -> tuple[str, ...]:
-    """Return why manifests of a spec cannot be written, one sentence for each field in the way.
+    """Return why PyIceberg cannot write manifests of a spec, one sentence for each field.
 
     PyIceberg defines the Avro type of a decimal or fixed for every partition field that has it.
-    Avro forbids a second definition of a name, and DuckDB ends its process when it meets one.
+    Avro forbids a second definition of a name, and DuckDB terminates when it reads one.
     """
     seen: dict[str, SpecField] = {}
     reasons = []
@@ -158,7 +158,7 @@ def unwritable(fields: tuple[SpecField, ...], columns: MappedColumns) -> tuple[s
 
 
 def name_fields(fields: tuple[SpecField, ...], columns: MappedColumns) -> tuple[SpecField, ...]:
-    """Give every field Iceberg's usual name (`ts_month`), with a number where it is taken.
+    """Give each field Iceberg's default name (`ts_month`), with a number if it is taken.
 
     Iceberg refuses a partition field with the name of another column of the table.
     """
@@ -178,7 +178,7 @@ def name_fields(fields: tuple[SpecField, ...], columns: MappedColumns) -> tuple[
 
 
 def partition_spec(fields: tuple[SpecField, ...], schema: Schema) -> PartitionSpec:
-    """Return the PyIceberg spec over a schema's columns, to create a table with.
+    """Return the PyIceberg spec for a new table with this schema.
 
     Raises:
         InternalError: the schema lacks a column.
@@ -213,7 +213,7 @@ def _why_not_type(field: SpecField, of: IcebergType) -> str:
 
 
 def _redundant(one: SpecField, other: SpecField) -> bool:
-    """Whether Iceberg takes two fields for the same division of one column."""
+    """Whether Iceberg treats two fields of one column as duplicates."""
     if one.column != other.column:
         return False
     both_time = one.transform in TIME_TRANSFORMS and other.transform in TIME_TRANSFORMS

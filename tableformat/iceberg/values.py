@@ -1,8 +1,8 @@
-"""Single Iceberg values as text and as bytes (Iceberg spec, appendix D).
+"""Converts single Iceberg values to text and to bytes (Iceberg spec, appendix D).
 
-A value here is Iceberg's internal one: days and microseconds since 1970 as integers, `Decimal`,
-`str`, `bytes`, `bool`. The text is the JSON single-value form without JSON's quotes; receipts carry
-it. Bounds of columns are the binary single-value form, in hex.
+A value has Iceberg's internal form: days and microseconds since 1970 as integers, `Decimal`, `str`,
+`bytes`, `bool`. The text is the JSON single-value form without JSON's quotes; receipts carry it.
+Bounds of columns are the binary single-value form, in hex.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ Value = bool | int | str | bytes | Decimal
 _EPOCH_DAY: Final = date(1970, 1, 1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-# Python's own context has 28 digits; a decimal(38, s) must pass unrounded.
+# Python's default context rounds to 28 digits; decimal(38, s) needs more.
 _WIDE: Final = Context(prec=60)
 
 
 def to_text(value: Value | None, of: IcebergType) -> str | None:
-    """Return the text of a value; None stands for NULL in both forms.
+    """Return the text of a value; None is NULL in both forms.
 
     Raises:
-        UnsupportedError: the type has no such text, or a date lies outside the years 1 to 9999.
+        UnsupportedError: the type has no text form, or a date is outside the years 1 to 9999.
     """
     match of, value:
         case _, None:
@@ -73,11 +73,11 @@ def to_text(value: Value | None, of: IcebergType) -> str | None:
 
 
 def from_text(text: str | None, of: IcebergType) -> Value | None:
-    """Return the value of a text that `to_text` wrote.
+    """Parse a text that `to_text` wrote.
 
     Raises:
-        UsageError: the text is not of that type.
-        UnsupportedError: the type has no such text.
+        UsageError: the text does not fit the type.
+        UnsupportedError: the type has no text form.
     """
     if text is None:
         return None
@@ -109,21 +109,21 @@ def from_text(text: str | None, of: IcebergType) -> Value | None:
 
 
 def decimal_of(text: str, scale: int) -> Decimal:
-    """Return a decimal with exactly `scale` digits after the point, however many are written.
+    """Parse a decimal and give it exactly `scale` digits after the point.
 
     Raises:
-        InvalidOperation: it is no number, or holds more digits than any Iceberg decimal.
+        InvalidOperation: it is not a number, or has more digits than any Iceberg decimal.
     """
     return Decimal(text).quantize(Decimal((0, (1,), -scale)), context=_WIDE)
 
 
 def to_hex(value: Value, of: PrimitiveType) -> str:
-    """Return the binary single-value form in hex: a bound as receipts carry it."""
+    """Return the binary single-value form in hex, as receipts carry bounds."""
     return to_bytes(of, value).hex()
 
 
 def from_hex(text: str, of: PrimitiveType) -> Any:
-    """Return the value of a bound in hex.
+    """Parse a bound in hex.
 
     Raises:
         ValueError: the text is not hex.

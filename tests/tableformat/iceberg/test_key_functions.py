@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.iceberg.key_functions import MATRIX, DerivedField, spell, time_field
+from tableformat.iceberg.key_functions import MATRIX, DerivedField, canonical_function, time_field
 from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.mergetree.expression_text import parse_expression
 from tableformat.mergetree.types import DataType, DateTime, DateTime64, Nullable, Simple
@@ -62,7 +62,7 @@ def test_every_row_says_what_it_is_of_each_kind_of_time(row: str) -> None:
     ],
 )
 def test_other_spellings_are_the_same_row_or_none_of_the_matrix(text: str, row: str | None) -> None:
-    spelled = spell(parse_expression(text))
+    spelled = canonical_function(parse_expression(text))
 
     found = spelled.row if spelled is not None and spelled.row in MATRIX else None
     assert found == row
