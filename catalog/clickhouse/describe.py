@@ -57,7 +57,7 @@ from tableformat.mergetree.table import (
     Column,
     Engine,
     KeeperNode,
-    KeeperSilent,
+    KeeperUnavailable,
     MergeTreeTable,
     Part,
     PartitionSummary,
@@ -97,7 +97,9 @@ MAIN_KEEPER: Final = "default"
 """What servers call the ensemble that is not an auxiliary one."""
 
 
-def node_of(connection: Connection, path: str, keeper: str) -> KeeperNode | KeeperSilent | None:
+def node_of(
+    connection: Connection, path: str, keeper: str
+) -> KeeperNode | KeeperUnavailable | None:
     """Return the node of a table; None where no Keeper can be asked at all.
 
     Args:
@@ -121,10 +123,10 @@ def node_of(connection: Connection, path: str, keeper: str) -> KeeperNode | Keep
         if of_keeper and error.code == UNKNOWN_IDENTIFIER:
             return None
         if error.code == KEEPER_EXCEPTION:
-            return KeeperSilent(error.reason)
+            return KeeperUnavailable(error.reason)
         raise
     if not found:
-        return KeeperSilent(f"it has no node {path}/replicas")
+        return KeeperUnavailable(f"it has no node {path}/replicas")
     ((czxid, created),) = found
     return KeeperNode(whole(czxid), whole(created) * 1000)
 

@@ -94,7 +94,7 @@ def read_command(reader: StatementReader) -> Command:
     verb = reader.peek()
     read = _COMMANDS.get(verb.text.upper()) if verb.is_word(*_COMMANDS) else None
     if read is None:
-        raise reader.complaint(f"a command about partitions ({', '.join(_COMMANDS)})")
+        raise reader.syntax_error(f"a command about partitions ({', '.join(_COMMANDS)})")
     reader.take()
     return read(reader)
 
@@ -158,7 +158,7 @@ def read_assignments(reader: StatementReader) -> tuple[tuple[str, Expression], .
 def _assignment(reader: StatementReader) -> tuple[str, Expression]:
     column = reader.identifier("the name of a column")
     if not reader.peek().is_symbol("=", "=="):
-        raise reader.complaint("'='")
+        raise reader.syntax_error("'='")
     reader.take()
     return column, ExpressionParser(reader).one()
 
@@ -168,7 +168,7 @@ def _target(reader: StatementReader, *, every: bool = False) -> Target:
         return read_part_literal(reader)
     if reader.accept_word("PARTITION"):
         return read_partition(reader, every=every)
-    raise reader.complaint(_TARGET)
+    raise reader.syntax_error(_TARGET)
 
 
 def _only_partition(reader: StatementReader, *, every: bool = False) -> PartitionLiteral:
@@ -224,9 +224,9 @@ def _move(reader: StatementReader) -> MoveToTable | MoveToDisk | MoveToVolume:
         advice = "Name a table, a disk or a volume."
         raise _without_meaning(reader, reader.peek(), "is no place of a lake table", advice)
     if isinstance(of, PartName):
-        raise reader.complaint("DISK or VOLUME")
+        raise reader.syntax_error("DISK or VOLUME")
     if not reader.peek().is_word("TABLE"):
-        raise reader.complaint("TABLE, DISK or VOLUME")
+        raise reader.syntax_error("TABLE, DISK or VOLUME")
     return MoveToTable(of, _to_table(reader))
 
 
@@ -255,7 +255,7 @@ def _fetch(reader: StatementReader) -> Fetch:
 def _clear(reader: StatementReader) -> ClearColumn | ClearIndex:
     is_column = reader.accept_word("COLUMN")
     if not (is_column or reader.accept_word("INDEX")):
-        raise reader.complaint("COLUMN or INDEX")
+        raise reader.syntax_error("COLUMN or INDEX")
     if_exists = reader.accept_words("IF", "EXISTS")
     name = reader.name("the name of a column" if is_column else "the name of an index")
     partition = read_in_partition(reader)
@@ -345,7 +345,7 @@ def read_end(reader: StatementReader, *wanted: str) -> None:
     if ended:
         why = "begins a second statement"
         raise reader.wrong(token, shown(token), why, "Give one statement at a time.")
-    raise reader.complaint(f"{', '.join(wanted)} or the end" if wanted else "the end")
+    raise reader.syntax_error(f"{', '.join(wanted)} or the end" if wanted else "the end")
 
 
 def read_settings(reader: StatementReader) -> tuple[Setting, ...]:
@@ -382,13 +382,13 @@ def _value(reader: StatementReader) -> SettingValue:
     token = reader.peek(int(signed))
     is_number = token.kind is TokenKind.NUMBER or token.is_word(*_VALUES)
     if not is_number and (signed or token.kind is not TokenKind.STRING):
-        raise reader.complaint(_VALUE)
+        raise reader.syntax_error(_VALUE)
     after = reader.peek(1 + int(signed))
     if after.kind is TokenKind.SYMBOL and not after.is_symbol(",", ";"):
-        raise reader.complaint("',', FORMAT or the end", token=after)
+        raise reader.syntax_error("',', FORMAT or the end", token=after)
     read = ExpressionParser(reader).one()
     if not isinstance(read, Literal):
-        raise reader.complaint(_VALUE, token=token)
+        raise reader.syntax_error(_VALUE, token=token)
     return read.value
 
 
@@ -414,7 +414,7 @@ def _level(reader: StatementReader) -> int:
     sign = -1 if reader.accept("-") else 1
     token = reader.expect_kind(TokenKind.NUMBER, "a level, a whole number,")
     if not (token.text.isdecimal() and len(token.text) <= _LONGEST_LEVEL):
-        raise reader.complaint("a level, a whole number,", token=token)
+        raise reader.syntax_error("a level, a whole number,", token=token)
     return sign * int(token.text)
 
 
@@ -443,7 +443,7 @@ def what_is_wrong(text: str) -> UsageError | None:
         first = reader.peek()
         if not first.is_word(*_VERBS):
             is_near = difflib.get_close_matches(first.text.upper(), _VERBS, n=1, cutoff=0.7)
-            return reader.complaint(", ".join(_VERBS)) if is_near else None
+            return reader.syntax_error(", ".join(_VERBS)) if is_near else None
         _read(reader)
     except UsageError as error:
         return error

@@ -66,7 +66,7 @@ class StatementReader(TokenReader):
             UsageError: it is something else.
         """
         if not self.peek().is_word(word):
-            raise self.complaint(word)
+            raise self.syntax_error(word)
         return self.take()
 
     def identifier(self, wanted: str) -> str:
@@ -78,7 +78,7 @@ class StatementReader(TokenReader):
         token = self.peek()
         stop = name_stop(self.text, token)
         if stop is None:
-            raise self.complaint(wanted)
+            raise self.syntax_error(wanted)
         self.skip_to(stop)
         if token.kind is not TokenKind.QUOTED:
             return self.text[token.start : stop]
@@ -128,7 +128,7 @@ class StatementReader(TokenReader):
             return self.filled("the name of a cluster")
         return self.identifier("the name of a cluster")
 
-    def complaint(self, wanted: str, *, token: Token | None = None) -> UsageError:
+    def syntax_error(self, wanted: str, *, token: Token | None = None) -> UsageError:
         """Return the error about a token (default: the next one) where `wanted` was due."""
         found = token or self.peek()
         expected = f"{wanted[:1].upper()}{wanted[1:]} is expected."

@@ -20,7 +20,7 @@ from tableformat.mergetree.conversions import (
     DEFAULT,
     TWICE,
     Conversion,
-    Fate,
+    Handling,
     Limit,
     WireValue,
     parse_conversion,
@@ -99,7 +99,7 @@ def _broken(sql: str, of: DataType, conversion: Conversion, *, depth: int) -> _B
     if isinstance(found, WireValue):
         return {found.limit: found.bad.replace("{}", sql)} if found.limit else {}
     match of:
-        case _ if found is Fate.REFUSED:
+        case _ if found is Handling.REFUSED:
             return {}
         case LowCardinality(inner) | SimpleAggregateFunction(_, inner):
             return _broken(sql, inner, conversion, depth=depth)

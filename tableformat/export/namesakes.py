@@ -35,7 +35,7 @@ from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Status
 from tableformat.export.ports import JobPorts
 from tableformat.ledger import Claim, Row, Stale, State
-from tableformat.mergetree.table import KeeperNode, KeeperSilent, MergeTreeTable, known_by_name
+from tableformat.mergetree.table import KeeperNode, KeeperUnavailable, MergeTreeTable, known_by_name
 from tableformat.names import TableName
 
 __all__ = [
@@ -277,7 +277,7 @@ def other_table(row: Row | None, table: MergeTreeTable) -> str:
         return ""
     then, now = row.keeper_node, table.keeper_node
     path = row.key.source.removeprefix("keeper:")
-    if isinstance(now, KeeperSilent):
+    if isinstance(now, KeeperUnavailable):
         return (
             f"Keeper does not say whether {path} is still the table that was exported "
             f"({now.reason.rstrip('. ')}). Run again when it answers."

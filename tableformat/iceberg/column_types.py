@@ -1,8 +1,8 @@
-"""The type of one ClickHouse column becomes one Iceberg type, and what there is to say about it.
+"""Maps the type of one ClickHouse column to an Iceberg type, with notes and refusals.
 
-What a single value becomes is the table of `mergetree/wire_values.py`: its wire type decides the
-Iceberg type here. `schema.py` applies this to the columns of a table. A type that is not listed is
-refused, never guessed.
+`mergetree/wire_values.py` maps a single value to its wire type, which decides the Iceberg type
+here. `schema.py` applies this to the columns of a table. A type that is not listed is refused,
+never guessed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tableformat.mergetree.conversions import (
     DEFAULT,
     Conversion,
     Faithfulness,
-    Fate,
+    Handling,
     WireValue,
     parse_conversion,
 )
@@ -86,7 +86,7 @@ _LEAVE: Final = "drop the column or keep the value in a column of another type"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a type has no mapping, and what to do; `{column}` in the way round is to be filled in."""
+    """Why a type has no mapping, and a way round with the placeholder `{column}`."""
 
     why: str
     way_round: str
@@ -94,11 +94,11 @@ class Refusal:
 
 @dataclass(slots=True)
 class TypeMapping:
-    """Maps the type of one column and gathers on the way what there is to say about it.
+    """Maps the type of one column and collects notes and refusals.
 
-    `notes` say what changed kind or cannot be seen in the Iceberg type, `refused` what has no
-    mapping, `converted` whether `conversion` applied anywhere, `changed` whether a value changes
-    kind without having been asked to. Field ids are taken from `ids`.
+    `notes` name changes of kind and facts that the Iceberg type does not show. `refused` lists
+    types without a mapping. `converted`: `conversion` applied to some value. `changed`: a value
+    changes kind without a conversion by the user. Field ids are taken from `ids`.
     """
 
     conversion: str = ""
@@ -111,17 +111,17 @@ class TypeMapping:
     changed: bool = False
 
     def map(self, of: DataType) -> tuple[IcebergType, bool]:
-        """Return the Iceberg type and whether a value is required; see `refused` afterwards."""
+        """Return the Iceberg type and whether a value is required; check `refused` afterwards."""
         return self._map(of, parse_conversion(self.conversion))
 
     def _map(self, of: DataType, conversion: Conversion) -> tuple[IcebergType, bool]:
-        asked = takes(of, conversion)
-        self.converted = self.converted or asked
+        chosen = takes(of, conversion)
+        self.converted = self.converted or chosen
         found = find_value(of, conversion)
-        if found is Fate.REFUSED:
+        if found is Handling.REFUSED:
             return self._refuse(of), True
         if isinstance(found, WireValue):
-            return self._value(of, found, asked=asked)
+            return self._value(of, found, chosen=chosen)
         match of:
             case Nullable(inner):
                 mapped, _ = self._map(inner, conversion)
@@ -134,7 +134,7 @@ class TypeMapping:
                 self.notes.append(f"{function}, of rows that may not be merged yet")
                 return self._map(inner, conversion)
             case AggregateFunction(_, value) if value is not None:
-                self._is(_B, asked=asked)
+                self._record(_B, chosen=chosen)
                 self.notes.append(f"value of {render_type(of)}")
                 return self._map(value, DEFAULT)
             case Array(inner):
@@ -144,7 +144,7 @@ class TypeMapping:
                 struct = self._struct(elements, conversion)
                 return ListType(next(self.ids), struct, element_required=True), True
             case Map(key, value):
-                self._is(_C)
+                self._record(_C)
                 key_type, _ = self._map(key, conversion)
                 value_type, required = self._map(value, conversion)
                 ids = next(self.ids), next(self.ids)
@@ -153,10 +153,10 @@ class TypeMapping:
             case Tuple(elements):
                 return self._struct(elements, conversion), True
             case _:
-                return self._alternatives(of, conversion, asked=asked), False
+                return self._alternatives(of, conversion, chosen=chosen), False
 
-    def _value(self, of: DataType, value: WireValue, *, asked: bool) -> tuple[IcebergType, bool]:
-        self._is(value.faithfulness, asked=asked)
+    def _value(self, of: DataType, value: WireValue, *, chosen: bool) -> tuple[IcebergType, bool]:
+        self._record(value.faithfulness, chosen=chosen)
         if value.note:
             self._note(value.note)
         if isinstance(of, DateTime | DateTime64):
@@ -195,16 +195,16 @@ class TypeMapping:
         self, elements: tuple[tuple[str | None, DataType], ...], conversion: Conversion
     ) -> IcebergType:
         if any(name is None for name, _ in elements):
-            self._is(_B)
+            self._record(_B)
             self._note("unnamed Tuple")
         return self._fields(
             (element_name(name, position), *self._map(inner, conversion))
             for position, (name, inner) in enumerate(elements)
         )
 
-    def _alternatives(self, of: DataType, conversion: Conversion, *, asked: bool) -> IcebergType:
-        """Return the struct of a Variant: the type that is meant, and each alternative."""
-        self._is(_B, asked=asked)
+    def _alternatives(self, of: DataType, conversion: Conversion, *, chosen: bool) -> IcebergType:
+        """Return the struct of a Variant: the name of the active type, and each alternative."""
+        self._record(_B, chosen=chosen)
         members = alternatives_of(of)
         self._note(f"{'Geometry' if isinstance(of, Simple) else 'Variant'} as a struct")
         for member, inner in members:
@@ -247,15 +247,15 @@ class TypeMapping:
         if note not in self.notes:
             self.notes.append(note)
 
-    def _is(self, faithfulness: Faithfulness, *, asked: bool = False) -> None:
-        # B is kept over C: `strict` must see that the kind changed, the checks look at the types.
+    def _record(self, faithfulness: Faithfulness, *, chosen: bool = False) -> None:
+        # B outranks C: `strict` must see a change of kind; the checks use the types themselves.
         order = (_A, _C, _B)
         self.faithfulness = max(self.faithfulness, faithfulness, key=order.index)
-        self.changed = self.changed or (faithfulness is _B and not asked)
+        self.changed = self.changed or (faithfulness is _B and not chosen)
 
 
 def conversions_in(of: DataType) -> dict[str, tuple[str, ...]]:
-    """Return what `--convert` may say for a column, by each type in it that takes any."""
+    """Return the possible values of `--convert` for a column, by each inner type that has any."""
     found: dict[str, tuple[str, ...]] = {}
     waiting = [of]
     while waiting:

@@ -1,7 +1,7 @@
-"""Which statements that change rows would not have ClickHouse's meaning on a lake table.
+"""Refuses statements that change rows but cannot keep ClickHouse's meaning on a lake table.
 
-What the files of a table no longer tell apart, a condition cannot ask for; and a row may not get
-values by which it belongs to another partition of the lake table than its file does.
+A condition cannot use differences between values that the files lost. A row must not get values of
+another lake partition, because its file belongs to one partition.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from tableformat.clickhouse_codes import CANNOT_UPDATE_COLUMN, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.iceberg.properties import RememberedSource
-from tableformat.mergetree.final_merge import RowMerge, columns_of_merge, telling_columns
+from tableformat.mergetree.final_merge import RowMerge, columns_of_merge, deciding_columns
 from tableformat.mergetree.row_change import RowChange, columns_read
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import DataType, DateTime64, Nullable, Tuple, contains
@@ -31,18 +31,18 @@ def refuse_change(
     source: RememberedSource,
     table: Table,
 ) -> None:
-    """Refuse a statement that cannot have its meaning here.
+    """Refuse a statement that cannot keep its meaning on the lake table.
 
     Args:
         change: the statement.
-        columns: that it needs.
-        sets: those of them that may have other values afterwards.
-        source: what the lake table remembers.
+        columns: the columns that it needs.
+        sets: those of them that may change.
+        source: the ClickHouse table, as the lake table stores it.
         table: the lake table.
 
     Raises:
-        UnsupportedError: it needs what the lake table does not have.
-        RefusedError: it sets what a partition field is made of (code 420).
+        UnsupportedError: it needs something that the lake table does not have.
+        RefusedError: it sets a column of a partition field (code 420).
     """
     _refuse_names(change, source.table.columns)
     _refuse_missing(change.command, tuple(c for c in columns if c.stored), table.schema())
@@ -53,39 +53,41 @@ def refuse_change(
 def refuse_merged_columns(
     merge: RowMerge, computed: tuple[Column, ...], source: RememberedSource, table: Table
 ) -> None:
-    """Refuse a merge by columns that the lake table does not have as they were.
+    """Refuse a merge if the lake table does not have its columns as ClickHouse has them.
 
     Args:
-        merge: what becomes of rows.
-        computed: the columns of which a merge computes values.
-        source: what the lake table remembers.
+        merge: how rows are merged.
+        computed: the columns whose values a merge computes.
+        source: the ClickHouse table, as the lake table stores it.
         table: the lake table.
 
     Raises:
-        UnsupportedError: one is not there, two values of it are one in the files, or the lake table
-            has others, too, of which nobody says what a merge makes.
-        RefusedError: it computes what a partition field is made of (code 420).
+        UnsupportedError: a column is missing, the files lost differences between its values, or the
+            lake table has more columns, for which a merge is not defined.
+        RefusedError: the merge computes a column of a partition field (code 420).
     """
     given = columns_of_merge(merge, source.table)
     _refuse_missing(merge.command, given, table.schema())
     if not merge.leaves_all:
-        # Of all others it counts that they are the same, as the lake has them.
-        told = (*telling_columns(merge, source.table), *computed)
-        _refuse_what_files_lost(merge.command, frozenset(c.name for c in told), told, source)
+        # The other columns only have to be equal, and the lake's values are compared.
+        compared = (*deciding_columns(merge, source.table), *computed)
+        _refuse_what_files_lost(
+            merge.command, frozenset(c.name for c in compared), compared, source
+        )
     if computed:
         _refuse_more(merge.command, given, table.schema())
         _refuse_other_partitions(merge.command, tuple(c.name for c in computed), table)
 
 
 def fields_within(schema: Schema, names: tuple[str, ...] | frozenset[str]) -> frozenset[int]:
-    """Return the field ids of columns and of all that is in them."""
+    """Return the field ids of columns and of everything nested in them."""
     return frozenset(index_by_id(Schema(*(schema.find_field(name) for name in names))))
 
 
 def _refuse_names(change: RowChange, columns: tuple[Column, ...]) -> None:
-    """Refuse names that are of no column, and would be taken for something else."""
+    """Refuse names that are no column of the table but would resolve to something else."""
     names = {c.name for c in columns}
-    # `_part` and its like would be those of the table that runs it.
+    # Virtual columns such as `_part` would be those of the table that executes the statement.
     if virtual := sorted(n for n in change.reads - names if n.startswith("_")):
         message = (
             f"Cannot run {change.command}: {virtual[0]} is no column of the table, and parts of a "
@@ -125,9 +127,9 @@ def _refuse_more(what: str, columns: tuple[Column, ...], schema: Schema) -> None
 def _refuse_what_files_lost(
     what: str, read: frozenset[str], columns: tuple[Column, ...], source: RememberedSource
 ) -> None:
-    """Refuse columns of which two values of ClickHouse are one value in a file.
+    """Refuse columns for which two values of ClickHouse are one value in a file.
 
-    All of them where it is about NULLs, those whose values are `read` where it is about digits.
+    NULLs matter in all columns; cut digits only in columns whose values are `read`.
     """
     for column in columns:
         if not column.stored:
@@ -136,7 +138,7 @@ def _refuse_what_files_lost(
             raise _lost(what, column, "a NULL and a tuple of NULLs are one in its files")
         cut = source.conversions.get(column.name, "") in ("", "truncate")
         if cut and column.name in read and contains(column.type, _is_finer):
-            # An export may cut although the first one did not: `existing_table.py`.
+            # A later export may cut digits although the first did not (`existing_table.py`).
             raise _lost(what, column, "its files hold microseconds, and may have been cut off")
 
 
@@ -157,7 +159,7 @@ def _is_finer(of: DataType) -> bool:
 
 
 def _refuse_other_partitions(what: str, sets: tuple[str, ...], table: Table) -> None:
-    """Refuse values by which rows would go to other partitions of the lake table."""
+    """Refuse values that would move rows to another partition of the lake table."""
     ids = fields_within(table.schema(), sets)
     made_of = [f.name for f in table.spec().fields if f.source_id in ids]
     if made_of:

@@ -39,21 +39,21 @@ _DATES: Final = (Simple("Date"), Simple("Date32"))
 
 
 def division_of(table: MergeTreeTable) -> str:
-    """Return how a table is divided, '' for not at all.
+    """Return a table's partitioning as text, '' if it has none.
 
-    Tables of different texts may still have the same partitions; those of one text do.
+    Tables with equal texts have equal partitions; tables with different texts may have, too.
     """
     key = table.engine.partition_by
     columns = ", ".join(f"{quote_identifier(c.name)} {c.type_text}" for c in key_columns(table))
     text = f"{key} of {columns}" if columns else key
-    # A zone counts wherever a time may lack its own.
+    # The server's zone matters if a DateTime may lack its own.
     return f"{text} in {table.server_zone or 'UTC'}" if _TIME in text.lower() else text
 
 
 def key_columns(table: MergeTreeTable) -> tuple[Column, ...]:
     """Return the columns that the partition key reads, without defaults.
 
-    A name in the key may be that of a member of a column.
+    A name in the key may be a member of a column.
     """
     used = frozenset[str]().union(
         *(columns_of(e) for e in parse_partition_key(table.engine.partition_by))
@@ -68,8 +68,8 @@ def key_columns(table: MergeTreeTable) -> tuple[Column, ...]:
 def time_column(table: MergeTreeTable) -> Column | NoTimes:
     """Return the column whose least and greatest values are the times of a partition.
 
-    It is the one Date or Date32 that the partition key reads, else its one DateTime or DateTime64,
-    as in ClickHouse's own system.parts.
+    It is the only Date or Date32 that the partition key reads, else its only DateTime or
+    DateTime64, as in ClickHouse's system.parts.
     """
     columns = key_columns(table)
     dates = [c for c in columns if _plain(c.type) in _DATES]
@@ -89,7 +89,7 @@ def time_column(table: MergeTreeTable) -> Column | NoTimes:
 
 
 def _plain(of: DataType) -> DataType:
-    """Return a type without what wraps it."""
+    """Return a type without Nullable and LowCardinality."""
     while isinstance(of, Nullable | LowCardinality):
         of = of.of
     return of
@@ -104,7 +104,7 @@ _ENFORCE: Final = "enforce_index_structure_match_on_partition_manipulation"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One of them, in ClickHouse's words, and its code."""
+    """A difference in ClickHouse's words, and its code."""
 
     text: str
     code: int
@@ -117,15 +117,17 @@ def differences(
     moves: bool = False,
     divides: bool = True,
 ) -> tuple[Difference, ...]:
-    """Return what keeps partitions of `source` from `destination`; nothing when they can be put.
+    """Return the differences that forbid partitions of `source` in `destination`.
 
-    Stored columns are the same by name and type, in any order; an Enum of the destination may have
-    labels that the source's lacks, as long as none has another number. Partition key, order and
-    primary key are the same. The destination has every skip index and projection of the source,
-    and where its setting `enforce_index_structure_match_on_partition_manipulation` is 1, no other.
-    Storage policies are compared by name (P-21, P-28, P-33). With `moves` both engines are
-    replicated or neither is, too. Where the rows themselves are to tell in which partition they
-    lie, what `divides` the tables is not compared: the partition keys may differ.
+    * Stored columns must be equal by name and type, in any order. An Enum of the destination may
+      have more labels, if none of them changes a number.
+    * Partition key, sorting key and primary key must be equal.
+    * The destination must have every skip index and projection of the source, and no others if its
+      setting `enforce_index_structure_match_on_partition_manipulation` is 1.
+    * Storage policies are compared by name (P-21, P-28, P-33).
+
+    With `moves` both engines must be replicated, or neither. Without `divides` the partition keys
+    may differ, because the rows themselves decide their partition.
     """
     return tuple(
         Difference(f"Tables have different {what}: {text}", code)
@@ -144,19 +146,19 @@ def _of_columns(
 ) -> Iterator[tuple[str, str, int]]:
     there = {c.name: c for c in source.stored_columns}
     here = {c.name: c for c in destination.stored_columns}
-    told = [
+    reasons = [
         f"{c.name} is {one.type_text} there and {c.type_text} here{_WIDEN * _takes(one, c)}"
         for c in destination.stored_columns
         if (one := there.get(c.name)) is not None and not _takes(c, one)
     ]
-    told += [f"{name} is only there" for name in there if name not in here]
-    told += [f"{name} is only here" for name in here if name not in there]
-    if told:
-        yield "structure", "; ".join(f"column {text}" for text in told), INCOMPATIBLE_COLUMNS
+    reasons += [f"{name} is only there" for name in there if name not in here]
+    reasons += [f"{name} is only here" for name in here if name not in there]
+    if reasons:
+        yield "structure", "; ".join(f"column {text}" for text in reasons), INCOMPATIBLE_COLUMNS
 
 
 def _takes(here: Column, there: Column) -> bool:
-    """Whether a column has every value of another one, each with the same meaning."""
+    """Whether a column can hold every value of another one with the same meaning."""
     if here.type_text == there.type_text:
         return True
     (known, of), (given, other) = _labels(here.type), _labels(there.type)
@@ -164,16 +166,16 @@ def _takes(here: Column, there: Column) -> bool:
 
 
 def _labels(of: DataType) -> tuple[list[tuple[tuple[str, int], ...]], DataType]:
-    """Return the labels of the Enums in a type, in its order, and the type without them."""
+    """Return the labels of the Enums in a type, in order, and the type without them."""
     found = []
 
-    def noted(inner: DataType) -> DataType:
+    def collect(inner: DataType) -> DataType:
         if not isinstance(inner, Enum):
             return inner
         found.append(inner.labels)
         return _ANY_ENUM
 
-    return found, rebuild(of, noted)
+    return found, rebuild(of, collect)
 
 
 def _of_keys(source: MergeTreeTable, destination: MergeTreeTable) -> Iterator[tuple[str, str, int]]:
@@ -201,7 +203,7 @@ def _of_indices(
         ("secondary indices", source.indices, destination.indices),
         ("projections", source.projections, destination.projections),
     ):
-        text = _lacking(tuple(there), tuple(here), exactly=exactly)
+        text = _missing_definitions(tuple(there), tuple(here), exactly=exactly)
         if text:
             yield what, text, BAD_ARGUMENTS
 
@@ -218,15 +220,17 @@ def _of_places(
 def _of_engines(
     source: MergeTreeTable, destination: MergeTreeTable
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield what ClickHouse looks at first: what else an engine does to rows is no condition."""
+    """Yield the difference that ClickHouse reports first: replicated engines or not."""
     there, here = source.engine, destination.engine
     if there.replicated != here.replicated:
         yield "engine family", f"{there.name} there, {here.name} here", NOT_IMPLEMENTED
 
 
-def _lacking(there: tuple[_Named, ...], here: tuple[_Named, ...], *, exactly: bool) -> str:
-    """Say what the destination lacks, or has besides; '' for nothing."""
+def _missing_definitions(
+    there: tuple[_Named, ...], here: tuple[_Named, ...], *, exactly: bool
+) -> str:
+    """Describe the definitions that the destination lacks, or has in addition; '' for none."""
     missing = [one.name for one in there if one not in here]
-    besides = [one.name for one in here if one not in there and one.name not in missing]
-    told = [f"{name} is only there, or another one here" for name in missing]
-    return "; ".join(told + [f"{name} is only here" for name in besides if exactly])
+    extra = [one.name for one in here if one not in there and one.name not in missing]
+    reasons = [f"{name} is only there, or another one here" for name in missing]
+    return "; ".join(reasons + [f"{name} is only here" for name in extra if exactly])

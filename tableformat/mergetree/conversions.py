@@ -40,9 +40,9 @@ __all__ = [
     "YEARS",
     "Conversion",
     "Faithfulness",
-    "Fate",
+    "Handling",
     "Limit",
-    "Ways",
+    "TypeConversions",
     "WireValue",
     "beyond_microseconds",
     "beyond_years",
@@ -54,17 +54,19 @@ __all__ = [
 
 _MICROSECONDS: Final = 6
 _GREATEST_LONG: Final = 2**63 - 1
-# ClickHouse writes instants outside the years 0 to 9999 as the nearest one inside.
+# ClickHouse clamps the text of instants to the years 0 to 9999.
 _FIRST_SECOND: Final = -62_167_219_200
 _LAST_SECOND: Final = 253_402_300_799
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a value may be that Iceberg cannot hold, and what the user can do; `{column}` is filled.
+    """A property of values that Iceberg cannot represent, and the remedy.
 
-    `always` asks beforehand, because no error comes when the file is written; the others only
-    explain one.
+    `{column}` in the remedy is to be filled in.
+
+    `always`: the check runs before the export, because writing the file raises no error. The other
+    limits only explain an error.
     """
 
     what: str
@@ -89,7 +91,7 @@ DIGITS: Final = Limit(
 TOO_LONG: Final = Limit(
     "of more than 38 digits, the most that a decimal holds",
     "leave the conversion of {column} out: it is text by default",
-    # toDecimal128 takes the greatest half of UInt256 for negative numbers, without an error.
+    # toDecimal128 reads the greater half of UInt256 as negative numbers, without an error.
     always=True,
 )
 TOO_FINE: Final = Limit(
@@ -120,32 +122,32 @@ TWICE: Final = Limit(
 
 
 def longer_than(digits: int) -> str:
-    """Return SQL that is true for a whole number of more than `digits` digits."""
+    """Return SQL that is true for an integer of more than `digits` digits."""
     return f"length(replaceOne(toString({{}}), '-', '')) > {digits}"
 
 
 def more_digits_than(precision: int, scale: int) -> str:
     """Return SQL that is true for a Decimal of that scale with more digits than the precision.
 
-    Compared as text: a literal of that size has no type of its own in every server version.
+    It compares text: a literal of that size has no type in some server versions.
     """
     whole = _side_of_point(1)
     return f"length({whole}) > {precision - scale}" if precision > scale else f"{whole} != '0'"
 
 
 def finer_than(precision: int, scale: int) -> str:
-    """Return SQL that is true for a Decimal that `Decimal(precision, scale)` does not hold."""
+    """Return SQL that is true for a Decimal that `Decimal(precision, scale)` cannot represent."""
     return f"({more_digits_than(precision, scale)} OR length({_side_of_point(2)}) > {scale})"
 
 
 def beyond_microseconds(precision: int) -> str:
-    """Return SQL that is true for a coarse DateTime64 that 64 bits of microseconds cannot count."""
+    """Return SQL that is true for a coarse DateTime64 outside 64 bits of microseconds."""
     greatest = _GREATEST_LONG // 10 ** (_MICROSECONDS - precision)
     return _outside(-greatest, greatest)
 
 
 def beyond_years(precision: int) -> str:
-    """Return SQL that is true for a DateTime64 outside the years that have four digits."""
+    """Return SQL that is true for a DateTime64 outside the years of four digits."""
     ticks = 10**precision
     first, last = _FIRST_SECOND * ticks, (_LAST_SECOND + 1) * ticks - 1
     return _outside(max(first, -_GREATEST_LONG - 1), min(last, _GREATEST_LONG))
@@ -165,7 +167,7 @@ _DECIMAL: Final = re.compile(r"decimal\(\s*(?P<precision>\d{1,3})\s*,\s*(?P<scal
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A conversion: its word, and for `decimal(P,S)` the digits. The word '' is the default."""
+    """A conversion: its word, and the digits of `decimal(P,S)`. The word '' is the default."""
 
     word: str
     digits: tuple[int, int] | None = None
@@ -179,7 +181,7 @@ DEFAULT: Final = Conversion("")
 
 
 def parse_conversion(text: str) -> Conversion:
-    """Read a conversion. Any word is one: a word that nobody knows is one that no type takes."""
+    """Parse a conversion. An unknown word is a conversion that no type takes."""
     found = _DECIMAL.fullmatch(text.strip())
     if found is None:
         return Conversion(text.strip())
@@ -187,18 +189,18 @@ def parse_conversion(text: str) -> Conversion:
 
 
 class Faithfulness(StrEnum):
-    """How a value stands in Iceberg. A column is B if anything inside is B, else C, else A."""
+    """How Iceberg represents a value. A column is B if anything inside is B, else C, else A."""
 
     LOSSLESS = "A"
     OTHER_KIND = "B"
     CHECKED = "C"
 
 
-class Fate(Enum):
-    """What becomes of a type that is not one value."""
+class Handling(Enum):
+    """How to export a type that is not a single value."""
 
-    APART = auto()
-    """It is taken apart: an array into elements, a Variant into its alternatives."""
+    BY_ELEMENT = auto()
+    """Its elements are exported: those of an array, the alternatives of a Variant."""
     REFUSED = auto()
 
 
@@ -206,9 +208,9 @@ class Fate(Enum):
 class WireValue:
     """The values of one type as they leave ClickHouse.
 
-    `sql` gives one, `{}` stands for the value in ClickHouse, which is never NULL; '' is a CAST to
-    `type`. `is_text` says whether bytes on the wire are text. `limit` is what the data must keep
-    and ClickHouse does not, `bad` the SQL that is true where it is broken.
+    `sql` computes one from `{}`, a ClickHouse value that is never NULL; '' is a CAST to `type`.
+    `is_text`: bytes on the wire are text. `limit` is a restriction of Iceberg that ClickHouse does
+    not have, and `bad` the SQL that is true for a value outside it.
     """
 
     type: DataType
@@ -221,16 +223,16 @@ class WireValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
-    """The default of a type, and its conversions by word; `decimal` makes those of given digits."""
+class TypeConversions:
+    """The default of a type, and its conversions by word; `decimal` serves those with digits."""
 
-    default: WireValue | Fate
-    words: Mapping[str, WireValue | Fate] = field(default_factory=dict)
+    default: WireValue | Handling
+    words: Mapping[str, WireValue | Handling] = field(default_factory=dict)
     decimal: Callable[[int, int], WireValue | None] = lambda _precision, _scale: None
     decimal_text: str = ""
 
-    def chosen(self, conversion: Conversion) -> WireValue | Fate | None:
-        """Return what a conversion makes of the type, None when the type does not take it."""
+    def chosen(self, conversion: Conversion) -> WireValue | Handling | None:
+        """Return the result of a conversion, None if the type does not take it."""
         if conversion.digits is not None:
             return self.decimal(*conversion.digits)
         return self.words.get(conversion.word)

@@ -1,10 +1,10 @@
-"""The SQL of a digest (docs/spec/digest.md): one aggregating pass, in memory that does not grow.
+"""Builds the SQL of a digest (docs/spec/digest.md): one aggregating pass in constant memory.
 
-Owns which bytes of a value are hashed, and the reading of the answer. The same functions serve both
-sides, so that a value has one hash whether it comes from a part (as its wire type) or from a file
-(as what a Parquet column is read as, in which everything may be NULL). What is read from files
-cannot tell a NULL array from an empty one, nor a NULL tuple from one of NULLs; both have one hash,
-and the NULLs are counted.
+It defines which bytes of a value are hashed, and parses the result. Both sides use the same
+functions, so a value has the same hash in a part (as its wire type) and in a file (as the type
+that a Parquet column is read as, where everything is Nullable). A file does not distinguish a NULL
+array from an empty one, nor a NULL tuple from a tuple of NULLs; both have the same hash, and NULLs
+are counted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TALLIES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class DigestColumn:
-    """A column to digest: `sql` gives its value, which has the ClickHouse type `type`.
+    """A column to digest: `sql` computes its value of the ClickHouse type `type`.
 
     `canonical` is the text of its canonical type, the same on both sides.
     """
@@ -66,9 +66,9 @@ class DigestColumn:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a second reader counts too: values that are not NULL inside a column, and their sum.
+    """The number of non-NULL values inside a column, and their sum, for a second reader.
 
-    The sum is modulo 2 ** 64, of what `docs/spec/digest.md` says for each type.
+    The sum is modulo 2 ** 64; `docs/spec/digest.md` defines it for each type.
     """
 
     values: int
@@ -78,11 +78,11 @@ class Tally:
 def source_columns(
     columns: Sequence[Column], conversions: Mapping[str, str]
 ) -> tuple[DigestColumn, ...]:
-    """Return the exported columns of a MergeTree table as they are digested, ordered by name.
+    """Return the digest columns of a MergeTree table's exported columns, sorted by name.
 
     Args:
         columns: stored columns that `iceberg.schema.map_columns` has accepted.
-        conversions: column name to what the user chose (`--convert`).
+        conversions: `--convert` by column name.
 
     Raises:
         InternalError: a column's type has no mapping.
@@ -92,7 +92,7 @@ def source_columns(
         conversion = conversions.get(column.name, "")
         wire = wire_type(column.type, conversion=conversion)
         sql = wire_expression(qualified(column.name), column.type, conversion=conversion)
-        # The expression may still give an encoding of the wire type, such as LowCardinality.
+        # The expression may yield an encoding of the wire type, such as LowCardinality.
         cast = f"CAST({sql} AS {render_type(wire)})"
         found.append(DigestColumn(column.name, cast, wire, render_type(digest_type(wire))))
     return in_order(found)
@@ -104,7 +104,7 @@ def in_order(columns: Sequence[DigestColumn]) -> tuple[DigestColumn, ...]:
 
 
 def digest_type(of: DataType) -> DataType:
-    """Return the canonical type of a wire type: widths and nullability do not tell values apart.
+    """Return the canonical type of a wire type, which ignores width and nullability.
 
     Raises:
         InternalError: it is no wire type.
@@ -141,13 +141,13 @@ def digest_type(of: DataType) -> DataType:
 
 
 def digest_sql(columns: Sequence[DigestColumn], table: str, *, group: str, tallies: bool) -> str:
-    """Return the query of a digest, one row for each value of `group`, which comes first.
+    """Return the query of a digest, one row for each value of `group`, which is the first column.
 
     Args:
         columns: at least one, in order.
         table: the text after FROM, WHERE included.
-        group: SQL by which rows are grouped.
-        tallies: ask for what a second reader counts, too.
+        group: the SQL to group rows by.
+        tallies: whether to add the tallies of a second reader.
     """
     values = ", ".join(f"{c.sql} AS {_name('v', i)}" for i, c in enumerate(columns))
     hashes = ", ".join(
@@ -166,7 +166,7 @@ def digest_sql(columns: Sequence[DigestColumn], table: str, *, group: str, talli
 
 
 def rows_sql(columns: Sequence[DigestColumn], table: str, *, group: str) -> str:
-    """Return the query of the rows and their checksum alone, one row for each value of `group`."""
+    """Return the query of the row count and the checksum, one row for each value of `group`."""
     values = ", ".join(f"{c.sql} AS {_name('v', i)}" for i, c in enumerate(columns))
     row = f"sipHash64({', '.join(_hash(_name('v', i), c.type) for i, c in enumerate(columns))})"
     return (
@@ -179,7 +179,7 @@ def rows_sql(columns: Sequence[DigestColumn], table: str, *, group: str) -> str:
 def read_digest(
     columns: Sequence[DigestColumn], row: Sequence[object], *, tallies: bool
 ) -> tuple[Digest, tuple[Tally, ...]]:
-    """Read one row of the answer to `digest_sql`, without its group.
+    """Parse one row of the result of `digest_sql`, without its group.
 
     Raises:
         InternalError: a figure has another form.
@@ -198,12 +198,12 @@ def read_digest(
 
 
 def empty_digest(columns: Sequence[DigestColumn]) -> Digest:
-    """Return the digest of no rows."""
+    """Return the digest of zero rows."""
     return Digest(0, 0, tuple(ColumnDigest(c.name, c.canonical, 0, None, None, 0) for c in columns))
 
 
 def _figures(number: int, of: DataType, *, tallies: bool) -> list[str]:
-    """Return the aggregates of one column, in the order in which `read_digest` reads them."""
+    """Return the aggregates of one column, in the order in which `read_digest` parses them."""
     value, hashed = _name("v", number), _name("h", number)
     plain = of.of if isinstance(of, Nullable) else of
     bounds = (_bound_sql(choose, value, plain) for choose in ("min", "max"))
@@ -214,12 +214,12 @@ def _figures(number: int, of: DataType, *, tallies: bool) -> list[str]:
 
 
 def _bound_sql(choose: str, value: str, of: DataType) -> str:
-    """Return the least (`min`) or greatest (`max`) as integer or hex; NULL where there is none."""
+    """Return the least (`min`) or greatest (`max`) value as integer or hex; NULL for none."""
     match of:
         case Array() | Map() | Tuple():
             return "NULL"
         case Simple(name) if name in _FLOATS:
-            # A NaN has no place in an order; adding zero makes minus zero zero.
+            # NaN has no order; adding zero turns -0 into 0.
             bound = f"{choose}OrNullIf({value} + 0., NOT isNaN({value}))"
             return f"reinterpretAsUInt64(toFloat64({bound}))"
         case Simple("String") | FixedString():
@@ -232,12 +232,12 @@ def _bound_sql(choose: str, value: str, of: DataType) -> str:
         case DateTime64():
             return f"toUnixTimestamp64Micro({choose}OrNull({value}))"
         case _:
-            # UInt64 stays itself: in Int64 the greatest ones would be negative.
+            # Int128: in Int64 the greatest values of UInt64 would be negative.
             return f"toInt128({choose}OrNull({value}))"
 
 
 def _hash(value: str, of: DataType, depth: int = 0) -> str:
-    """Return SQL of the hash of a value: 64 bits, 0 for a NULL that is no array, tuple or map."""
+    """Return the SQL of a value's 64-bit hash; 0 for a NULL that is no array, tuple or map."""
     match of:
         case Nullable(Tuple() as inner):
             inside = _hash(f"assumeNotNull({value})", inner, depth)
@@ -269,7 +269,7 @@ def _hash(value: str, of: DataType, depth: int = 0) -> str:
 
 
 def _hash_of_null(of: DataType) -> str:
-    """Return the hash of what a file shows for a NULL: tuples of NULLs, empty arrays and maps."""
+    """Return the hash of NULL as a file shows it: a tuple of NULLs, an empty array or map."""
     match of:
         case Tuple(elements):
             return f"sipHash64({', '.join(_hash_of_null(inner) for _, inner in elements)})"
@@ -282,7 +282,7 @@ def _hash_of_null(of: DataType) -> str:
 
 
 def _nulls(value: str, of: DataType, depth: int = 0) -> str:
-    """Return SQL of the number of NULLs in a value, itself included."""
+    """Return the SQL of the number of NULLs in a value, itself included."""
     match of:
         case Nullable(Tuple() as inner):
             inside = _nulls(f"assumeNotNull({value})", inner, depth)
@@ -294,7 +294,7 @@ def _nulls(value: str, of: DataType, depth: int = 0) -> str:
 
 
 def _values(value: str, of: DataType, depth: int = 0) -> str:
-    """Return SQL of the number of values in a value: those that are not NULL and not composed."""
+    """Return the SQL of the number of primitive, non-NULL values in a value."""
     match of:
         case Nullable(inner):
             inside = _values(f"assumeNotNull({value})", inner, depth)
@@ -304,7 +304,7 @@ def _values(value: str, of: DataType, depth: int = 0) -> str:
 
 
 def _total(value: str, of: DataType, depth: int = 0) -> str:
-    """Return SQL of the sum over the values in a value, modulo 2 ** 64."""
+    """Return the SQL of the sum over the values in a value, modulo 2 ** 64."""
     match of:
         case Nullable(inner):
             inside = _total(f"assumeNotNull({value})", inner, depth)
@@ -323,7 +323,7 @@ def _total(value: str, of: DataType, depth: int = 0) -> str:
 def _inside(
     measure: Callable[[str, DataType, int], str], plain: str, value: str, of: DataType, depth: int
 ) -> str:
-    """Return SQL of a measure summed over what is inside a value; `plain` where nothing is."""
+    """Return the SQL of a measure summed over nested values; `plain` for a primitive value."""
     match of:
         case Array(inner):
             x, _ = _element(depth)
@@ -342,7 +342,7 @@ def _inside(
 
 
 def _integer(value: str, of: DataType) -> str:
-    """Return the integer that stands for a value of a type that is neither float nor bytes."""
+    """Return the integer of a value whose type is neither float nor bytes."""
     match of:
         case DateTime64():
             return f"toUnixTimestamp64Micro({value})"
@@ -362,7 +362,7 @@ def _entries(value: str, of: Map) -> str:
 
 
 def _element(depth: int) -> tuple[str, str]:
-    """Return the names of an element and its position inside a lambda."""
+    """Return the names of an element and its index inside a lambda."""
     return f"mergeberg_x{depth}", f"mergeberg_n{depth}"
 
 

@@ -1,10 +1,10 @@
-"""The text form of engines: system.tables.engine_full as `Engine`, and a staging table's engine.
+"""Parses system.tables.engine_full to `Engine`, and renders the engine of a staging table.
 
 engine_full is `Name(arguments)`, then PARTITION BY, PRIMARY KEY, ORDER BY, SAMPLE BY, TTL and
-SETTINGS, in this order. Names of columns stand in it without quotes even when they are words like
-TTL, so a clause begins only outside brackets and only where an expression has ended. A table of the
-old syntax has no clauses: `(date, [sampling,] key, granularity, ...)` after the arguments of a
-replica, partitioned by toYYYYMM(date).
+SETTINGS, in this order. Column names have no quotes in it even if they are words like TTL, so a
+clause begins only outside brackets and after the end of an expression. A table of the old syntax
+has no clauses: `(date, [sampling,] key, granularity, ...)` follow the arguments of a replica, and
+it is partitioned by toYYYYMM(date).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader
 from tableformat.mergetree.table import Engine
-from tableformat.mergetree.table_settings import staged
+from tableformat.mergetree.table_settings import staging_settings
 
 __all__ = ["old_staging_engine", "parse_engine", "staging_engine"]
 
-# In the order in which ClickHouse writes them.
+# In ClickHouse's order.
 _CLAUSES: Final = (
     ("PARTITION", "BY"),
     ("PRIMARY", "KEY"),
@@ -29,7 +29,7 @@ _CLAUSES: Final = (
     ("TTL",),
     ("SETTINGS",),
 )
-# Words after which an operand comes, so that the next word is a column and no clause.
+# An operand follows these words, so the next word is a column and no clause.
 _INFIX: Final = frozenset(
     ("AND", "OR", "IN", "LIKE", "ILIKE", "IS", "NOT", "BETWEEN", "DIV", "MOD", "WHERE", "SET", "BY")
 )
@@ -39,10 +39,10 @@ _REPLICA_ARGUMENTS: Final = 2
 
 
 def parse_engine(engine_full: str) -> Engine:
-    """Read the engine of a table.
+    """Parse the engine of a table.
 
     Args:
-        engine_full: as in system.tables, without the escapes of the format that carried it.
+        engine_full: as in system.tables, without the escapes of the output format.
 
     Raises:
         UsageError: a quote or bracket is open, or the settings are not pairs.
@@ -60,7 +60,7 @@ def parse_engine(engine_full: str) -> Engine:
     settings: tuple[tuple[str, str], ...] = ()
     last = -1
     if reader.peek().kind is not TokenKind.END and _clause(reader, last) is None:
-        raise reader.complaint("a clause such as ORDER BY")
+        raise reader.syntax_error("a clause such as ORDER BY")
     while (found := _clause(reader, last)) is not None:
         last = found
         key = " ".join(_CLAUSES[found])
@@ -92,7 +92,7 @@ def parse_engine(engine_full: str) -> Engine:
 
 
 def _of_old_syntax(name: str, arguments: str) -> Engine | None:
-    """Return the engine of a table of the old syntax; None when the arguments are not of one."""
+    """Return the engine of a table of the old syntax; None for other arguments."""
     given = _split(arguments)
     if name.startswith("Replicated"):
         given = given[_REPLICA_ARGUMENTS:]
@@ -130,7 +130,7 @@ def _split(arguments: str) -> list[str]:
 
 
 def _clause(reader: TokenReader, last: int) -> int | None:
-    """Return the index of the clause that begins here, one of those behind the `last` one."""
+    """Return the index of the clause that begins here, if it is after the `last` one."""
     for index, words in enumerate(_CLAUSES[last + 1 :], last + 1):
         tokens = (reader.peek(i) for i in range(len(words)))
         # The keywords are always in capitals; a column `ttl` is not one.
@@ -142,7 +142,7 @@ def _clause(reader: TokenReader, last: int) -> int | None:
 
 
 def _body(reader: TokenReader, last: int) -> str:
-    """Return the text of a clause, up to where the next one begins."""
+    """Return the text of a clause, up to the next one."""
     start = stop = reader.peek().start
     ended = False
     while reader.peek().kind is not TokenKind.END and not (
@@ -154,12 +154,12 @@ def _body(reader: TokenReader, last: int) -> str:
         ended = _ends_operand(token, after_operand=ended)
         stop = token.stop
     if stop == start:
-        raise reader.complaint("an expression")
+        raise reader.syntax_error("an expression")
     return reader.text[start:stop]
 
 
 def _ends_operand(token: Token, *, after_operand: bool) -> bool:
-    """Tell whether an expression may end with this token."""
+    """Whether an expression may end with this token."""
     if token.kind is TokenKind.SYMBOL:
         return token.text in (")", "]", "}")
     if token.kind is TokenKind.WORD:
@@ -168,7 +168,7 @@ def _ends_operand(token: Token, *, after_operand: bool) -> bool:
 
 
 def _settings(reader: TokenReader) -> tuple[tuple[str, str], ...]:
-    """Read `name = value, …` to the end; a value is kept as its SQL text."""
+    """Parse `name = value, …` to the end; each value is its SQL text."""
     found: list[tuple[str, str]] = []
     while True:
         name = reader.expect_kind(TokenKind.WORD, "the name of a setting").text
@@ -178,7 +178,7 @@ def _settings(reader: TokenReader) -> tuple[tuple[str, str], ...]:
             token = reader.take()
             stop = (reader.skip_group() if token.is_symbol("(", "[", "{") else token).stop
         if stop == start:
-            raise reader.complaint(f"the value of {name}")
+            raise reader.syntax_error(f"the value of {name}")
         found.append((name, reader.text[start:stop]))
         if not reader.accept(","):
             return tuple(found)
@@ -187,17 +187,16 @@ def _settings(reader: TokenReader) -> tuple[tuple[str, str], ...]:
 def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) -> str:
     """Return the ENGINE clause of a staging table into which parts of a table can be cloned.
 
-    It is a plain MergeTree with the same keys: no replication, nothing that collapses rows, no TTL.
-    Of the source's settings it has those that `table_settings.py` says.
+    It is a plain MergeTree with the same keys: no replication, no collapsing of rows, no TTL.
+    `table_settings.py` selects the source's settings.
 
     Args:
         engine: the source's.
-        extra_settings: names and values (SQL text) that replace the source's own: what keeps the
-            staging table from merging.
+        extra_settings: names and values (SQL text) that replace the source's, to stop merges.
 
     Raises:
-        UnsupportedError: the table was made with the old syntax, or its disk is defined by secrets
-            that ClickHouse does not show.
+        UnsupportedError: the table has the old syntax, or its disk definition has secrets that
+            ClickHouse does not show.
     """
     if engine.old_arguments or not engine.order_by:
         message = (
@@ -207,7 +206,7 @@ def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) 
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     replaced = {name for name, _ in extra_settings}
-    kept = [pair for pair in staged(engine.settings) if pair[0] not in replaced]
+    kept = [pair for pair in staging_settings(engine.settings) if pair[0] not in replaced]
     for name, value in kept:
         if _HIDDEN in value:
             message = (
@@ -229,7 +228,7 @@ def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) 
 def old_staging_engine(engine: Engine, allowed: tuple[tuple[str, str], ...]) -> str:
     """Return the ENGINE clause of a staging table for a table of the old syntax.
 
-    Such a table has no settings of its own, so nothing in the clause keeps it from merging.
+    Such a table has no settings, so the clause cannot stop merges.
 
     Args:
         engine: the source's, with `old_arguments`.

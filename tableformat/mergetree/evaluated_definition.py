@@ -1,9 +1,9 @@
-"""The definition of a table as a ClickHouse of our own gets it: read, checked, written out again.
+"""Checks the stored definition of a table and renders it as SQL for our own ClickHouse.
 
-What a lake table remembers of its source are properties, which anybody may write who may alter the
-lake table. None of their text becomes SQL as it stands: each is read by our own parsers, may call
-no function but those of `row_functions.py`, and what is run is written from what was read. Only
-what a statement needs is looked at, so that an expression that nothing asks for is in nobody's way.
+The properties of a lake table can be changed by any user who may alter it, so their text never
+becomes SQL directly. Our parsers read each definition, `row_functions.py` limits the functions,
+and the SQL is rendered from the parsed tree. Only the definitions that a statement needs are
+checked, so an unused expression never causes an error.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["evaluated_columns", "evaluated_engine", "evaluated_key", "evaluated_
 
 _KINDS: Final = frozenset(("", "DEFAULT", "MATERIALIZED", "ALIAS", "EPHEMERAL"))
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*\Z")
-# What ClickHouse's parser of types reads as ours does; comments and other quotes are not among it.
-_OF_TYPES: Final = frozenset("(),=.+-")
+# Symbols that ClickHouse's type parser reads as ours does, unlike comments and other quotes.
+_TYPE_SYMBOLS: Final = frozenset("(),=.+-")
 _ADVICE: Final = (
     "Run it in ClickHouse, and export the partition again; or correct what the lake table remembers"
     " in its properties mergeberg.source.*."
@@ -38,16 +38,16 @@ _ADVICE: Final = (
 
 
 def evaluated_columns(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return columns with types and defaults that may be made SQL.
+    """Return columns whose types and defaults are safe as SQL.
 
     Raises:
-        RefusedError: a default calls what reads more than its row, or cannot be read.
+        RefusedError: a default calls a function that reads more than its row, or cannot be parsed.
     """
     return tuple(map(_column, columns))
 
 
 def evaluated_key(text: str, what: str = "partition key") -> str:
-    """Return the text of PARTITION BY as it may be made SQL, '' for none.
+    """Return PARTITION BY as safe SQL, '' for none.
 
     Raises:
         RefusedError: as `evaluated_columns`.
@@ -56,7 +56,7 @@ def evaluated_key(text: str, what: str = "partition key") -> str:
 
 
 def evaluated_engine(engine: Engine) -> Engine:
-    """Return the keys and arguments of an engine as they may be made SQL; no other clause.
+    """Return an engine with keys and arguments that are safe as SQL, without its other clauses.
 
     Raises:
         RefusedError: as `evaluated_columns`.
@@ -76,7 +76,7 @@ def evaluated_engine(engine: Engine) -> Engine:
 
 
 def evaluated_zone(zone: str) -> str:
-    """Return the name of a time zone, which is no path.
+    """Check that a time zone is a name and not a path.
 
     Raises:
         RefusedError: it may be the name of a file.
@@ -104,7 +104,7 @@ def _column(column: Column) -> Column:
 
 
 def _type(column: Column) -> str:
-    """Return the text of a column's type, in which nothing but a type can stand."""
+    """Return the text of a column's type, checked token by token."""
     text, at = render_type(column.type), 0
     for token in scan(text):
         if not _is_plain(token) or text[at : token.start].strip(" "):
@@ -116,7 +116,7 @@ def _type(column: Column) -> str:
 
 
 def _is_plain(token: Token) -> bool:
-    """Whether ClickHouse's lexer makes the same of a token: comments and rare quotes it may not."""
+    """Whether ClickHouse's lexer reads a token as ours does; not comments or rare quotes."""
     match token.kind:
         case TokenKind.WORD | TokenKind.NUMBER | TokenKind.END:
             return True
@@ -125,16 +125,16 @@ def _is_plain(token: Token) -> bool:
         case TokenKind.QUOTED:
             return token.text.startswith(("`", '"'))
         case TokenKind.SYMBOL:
-            return token.text in _OF_TYPES
+            return token.text in _TYPE_SYMBOLS
         case _:
             return False
 
 
 def _has_odd_zone(of: DataType) -> bool:
-    """Look at the zone of a type of times.
+    """Check the time zone of a type.
 
     Raises:
-        RefusedError: it is no name of one.
+        RefusedError: it is no name of a zone.
     """
     if isinstance(of, DateTime | DateTime64):
         evaluated_zone(of.zone or "")
@@ -142,35 +142,35 @@ def _has_odd_zone(of: DataType) -> bool:
 
 
 def _sorting_key(text: str, what: str) -> str:
-    """Return the text of ORDER BY or PRIMARY KEY as it may be made SQL, '' for none."""
+    """Return ORDER BY or PRIMARY KEY as safe SQL, '' for none."""
     if not text.strip():
         return ""
     try:
         keys = parse_sorting_key(text)
     except UsageError as error:
-        raise _unread(error) from error
+        raise _unreadable(error) from error
     for key in keys:
         refuse_outside(f"compute the {what}, {text}", key.expression, _ADVICE)
     elements = ", ".join(
         f"{render_expression(key.expression)}{' DESC' if key.descending else ''}" for key in keys
     )
-    # One key that is a tuple would be taken apart in brackets alone.
+    # In plain brackets a single key that is a tuple would become several keys.
     return f"({elements})" if any(key.descending for key in keys) else f"tuple({elements})"
 
 
 def _read(text: str, what: str) -> Expression:
-    """Read an expression that may be evaluated.
+    """Parse an expression, and check that it may be evaluated.
 
     Raises:
-        RefusedError: it calls what reads more than its row, or cannot be read.
+        RefusedError: it calls a function that reads more than its row, or cannot be parsed.
     """
     try:
         found = parse_expression(text, what=what)
     except UsageError as error:
-        raise _unread(error) from error
+        raise _unreadable(error) from error
     refuse_outside(f"compute the {what}, {text}", found, _ADVICE)
     return found
 
 
-def _unread(error: UsageError) -> RefusedError:
+def _unreadable(error: UsageError) -> RefusedError:
     return RefusedError(f"{error.message} {_ADVICE}", code=error.code)

@@ -1,8 +1,8 @@
-"""ClickHouse key expressions as values. `expression_text` reads and writes their text form.
+"""Defines ClickHouse key expressions as values; `expression_text` parses and renders them.
 
-Covers what stands in PARTITION BY and ORDER BY: columns, literals, function calls, tuples,
-operators (read as the functions they stand for: `a % 3` is `modulo(a, 3)`, `a - 1` is `minus(a,
-1)`), and lambdas, which ClickHouse has as a call, too: `x -> a` is `lambda(tuple(x), a)`.
+They cover PARTITION BY and ORDER BY: columns, literals, function calls, tuples, operators (as their
+functions: `a % 3` is `modulo(a, 3)`, `a - 1` is `minus(a, 1)`), and lambdas, which are calls in
+ClickHouse, too: `x -> a` is `lambda(tuple(x), a)`.
 """
 
 from __future__ import annotations

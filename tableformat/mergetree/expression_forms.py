@@ -1,6 +1,6 @@
-"""The parts of ClickHouse's expressions that have words or a form of their own.
+"""Parses the expressions with their own syntax: lambdas, CASE, CAST and INTERVAL.
 
-Lambdas, CASE, CAST and INTERVAL, for `expression_parser`, which reads the expressions in them.
+`expression_parser` calls it, and parses the expressions inside them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AMOUNT: Final = re.compile(r"(-?[0-9]{1,18}) ([A-Za-z]+)\Z")
 
 
 def lambda_arguments(reader: TokenReader) -> tuple[ColumnName, ...] | None:
-    """Read `x ->` or `(x, y) ->`; None, and nothing is read, where no lambda begins.
+    """Parse `x ->` or `(x, y) ->`; return None and take no token if no lambda follows.
 
     Raises:
         UsageError: a name has a dot.
@@ -49,24 +49,24 @@ def lambda_arguments(reader: TokenReader) -> tuple[ColumnName, ...] | None:
         return None
     for token in names:
         if "." in token.value:
-            raise reader.complaint("a name without a dot", token=token)
+            raise reader.syntax_error("a name without a dot", token=token)
     for _ in range(offset + 1):
         reader.take()
     return tuple(ColumnName(token.value) for token in names)
 
 
 def read_interval(reader: TokenReader, value: Callable[[], Expression]) -> Expression | None:
-    """Read `INTERVAL 1 DAY` or `INTERVAL '1 day'`; None: it is a column of that name.
+    """Parse `INTERVAL 1 DAY` or `INTERVAL '1 day'`; None if it is a column of that name.
 
     Raises:
-        UsageError: the amount or its unit is none.
+        UsageError: the amount or its unit is malformed.
     """
     negative = reader.peek(1).is_symbol("-")
     amount, unit = reader.peek(1 + negative), reader.peek(2 + negative)
     if amount.kind is TokenKind.STRING and unit.text.upper() not in _UNITS and not negative:
         found = _AMOUNT.match(amount.value)
         if found is None or found[2].upper() not in _UNITS:
-            raise reader.complaint("an amount and a unit, as in '1 day'", token=amount)
+            raise reader.syntax_error("an amount and a unit, as in '1 day'", token=amount)
         reader.take()
         reader.take()
         return Call(_UNITS[found[2].upper()], (Literal(int(found[1])),))
@@ -79,7 +79,7 @@ def read_interval(reader: TokenReader, value: Callable[[], Expression]) -> Expre
 
 
 def is_case(reader: TokenReader) -> bool:
-    """Tell whether CASE, which comes next, has a WHEN; else it is a name."""
+    """Whether the next CASE has a WHEN; otherwise it is a name."""
     depth, offset = 0, 1
     first = reader.peek(offset)
     if first.kind is TokenKind.SYMBOL and not first.is_symbol("("):
@@ -95,7 +95,7 @@ def is_case(reader: TokenReader) -> bool:
 
 
 def read_case(reader: TokenReader, one: Callable[[], Expression]) -> Expression:
-    """Read `CASE [of] WHEN a THEN b … [ELSE c] END`; without ELSE the value is NULL.
+    """Parse `CASE [of] WHEN a THEN b … [ELSE c] END`; without ELSE the value is NULL.
 
     Raises:
         UsageError: a word is missing.
@@ -106,11 +106,11 @@ def read_case(reader: TokenReader, one: Callable[[], Expression]) -> Expression:
     while reader.accept_word("WHEN"):
         arms.append(one())
         if not reader.accept_word("THEN"):
-            raise reader.complaint("THEN")
+            raise reader.syntax_error("THEN")
         arms.append(one())
     other = one() if reader.accept_word("ELSE") else Literal(None)
     if not arms or not reader.accept_word("END"):
-        raise reader.complaint("WHEN, ELSE or END")
+        raise reader.syntax_error("WHEN, ELSE or END")
     return Call("caseWithExpression" if of else "multiIf", (*of, *arms, other))
 
 
@@ -119,7 +119,7 @@ def read_cast(
     one: Callable[[], Expression],
     arguments_to: Callable[[str], tuple[Expression, ...]],
 ) -> Expression:
-    """Read `CAST(x AS T)` or `CAST(x, 'T')`; both are the latter to ClickHouse.
+    """Parse `CAST(x AS T)` or `CAST(x, 'T')`, which are equal in ClickHouse.
 
     Raises:
         UsageError: it is malformed.

@@ -1,11 +1,10 @@
-"""Reads ClickHouse expressions, building the tree that ClickHouse's own parser builds.
+"""Parses ClickHouse expressions to the tree that ClickHouse's own parser builds.
 
 The precedences are ClickHouse's, lowest first: lambdas, `? :`, OR, AND, NOT, IS, BETWEEN,
-comparisons with IN and LIKE, `||`, `+ -`, `* / % DIV MOD`, signs, then `::`, `[...]` and
-`.1`. Operators become the functions they stand for, `? :` is `if`, CASE is `multiIf` or
-`caseWithExpression`, a lambda `lambda(tuple(x), body)`. Subqueries, aliases and parametric
-functions are not read.
-`expression_text` holds the entry points and the way back to text.
+comparisons with IN and LIKE, `||`, `+ -`, `* / % DIV MOD`, signs, then `::`, `[...]` and `.1`.
+Operators become their functions, `? :` becomes `if`, CASE becomes `multiIf` or
+`caseWithExpression`, a lambda becomes `lambda(tuple(x), body)`. Subqueries, aliases and parametric
+functions are refused. `expression_text` has the entry points and the rendering to text.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _WORDS: Final = {
     "IS": ("is", _IS),
 }
 _NEGATED: Final = {"IN": "notIn", "LIKE": "notLike", "ILIKE": "notILike"}
-# Chains of these are one call with many arguments, unless brackets stand between.
+# A chain of one of these is one call with many arguments, unless it has brackets.
 _CHAINS: Final = {"or": _OR, "and": _AND, "concat": _CONCAT}
 _VALUES: Final[dict[str, float | bool | None]] = {
     "NULL": None,
@@ -71,12 +70,12 @@ _VALUES: Final[dict[str, float | bool | None]] = {
 _INFINITE: Final = float("inf")
 _NAMED_NUMBERS: Final = ("INF", "INFINITY", "NAN")
 _TYPED_STRINGS: Final = {"DATE": "toDate", "TIMESTAMP": "toDateTime"}
-# Python refuses to read or write more; no number of ClickHouse is as long.
+# Python limits longer numbers; no number of ClickHouse is as long.
 _MOST_DIGITS: Final = 1000
 
 
 class ExpressionParser:
-    """Reads the expressions of one text from a reader over it."""
+    """Parses the expressions of one text from a token reader."""
 
     def __init__(self, reader: TokenReader) -> None:
         self.reader = reader
@@ -93,7 +92,7 @@ class ExpressionParser:
         return cls(TokenReader(text, what, unexpected=UnsupportedError, advice=advice))
 
     def one(self) -> Expression:
-        """Read one expression that stands next in a longer text, and take its tokens.
+        """Parse one expression at the reader's position in a longer text.
 
         Raises:
             UsageError: as `whole`.
@@ -102,18 +101,18 @@ class ExpressionParser:
         return self._binary(_ANY)
 
     def whole(self) -> Expression:
-        """Read the whole text as one expression.
+        """Parse the whole text as one expression.
 
         Raises:
             UsageError: a quote is open, or the text ends too early.
-            UnsupportedError: it holds something that is not read here.
+            UnsupportedError: the text has a construct that is not supported here.
         """
         found = self._binary(_ANY)
         self.reader.expect_end()
         return found
 
     def sort_keys(self) -> tuple[SortKey, ...]:
-        """Read the whole text as the elements of ORDER BY, in or without brackets.
+        """Parse the whole text as the elements of ORDER BY, with or without brackets.
 
         Raises:
             UsageError: as `whole`.
@@ -121,15 +120,15 @@ class ExpressionParser:
         """
         reader = self.reader
         named = reader.peek().is_word("TUPLE")
-        if not self._wrapped(int(named)):
-            return self._flattened(self._sort_list(wrapped=False), named=False)
+        if not self._is_in_brackets(int(named)):
+            return self._without_brackets(self._sort_list(wrapped=False), named=False)
         if named:
             reader.take()
         reader.take()
-        return self._flattened(self._sort_list(wrapped=True), named=named)
+        return self._without_brackets(self._sort_list(wrapped=True), named=named)
 
-    def _wrapped(self, opening: int) -> bool:
-        """Tell whether the bracket at this offset holds all the rest of the text."""
+    def _is_in_brackets(self, opening: int) -> bool:
+        """Whether the bracket at this offset encloses the rest of the text."""
         depth, offset = 0, opening
         while (token := self.reader.peek(offset)).kind is not TokenKind.END:
             depth += token.is_symbol("(", "[") - token.is_symbol(")", "]")
@@ -155,8 +154,8 @@ class ExpressionParser:
         return keys
 
     @staticmethod
-    def _flattened(keys: list[SortKey], *, named: bool) -> tuple[SortKey, ...]:
-        """Take the brackets off `((a, b))`; `tuple((a, b))` stays one element that is a tuple."""
+    def _without_brackets(keys: list[SortKey], *, named: bool) -> tuple[SortKey, ...]:
+        """Remove the brackets of `((a, b))`; `tuple((a, b))` stays one element that is a tuple."""
         match keys:
             case [SortKey(Call("tuple", elements), descending=False)] if not named:
                 return tuple(SortKey(element) for element in elements)
@@ -164,34 +163,34 @@ class ExpressionParser:
                 return tuple(keys)
 
     def _binary(self, lowest: int) -> Expression:
-        """Read operands joined by operators that bind at least as `lowest`."""
+        """Parse operands joined by operators of at least the precedence `lowest`."""
         reader = self.reader
         levels = 1
-        reader.go_deeper()
+        reader.enter_level()
         names = lambda_arguments(self.reader) if lowest == _ANY else None
         if names is not None:
             body = self._binary(_CHOICE)
-            reader.come_back(levels)
+            reader.leave_level(levels)
             return Call("lambda", (Call("tuple", names), body))
         left = self._unary()
         while (operator := self._operator()) is not None and operator[1] >= lowest:
-            left = self._joined(left, *operator)
-            # Each operator of a row puts what stands before it one level deeper in the tree.
+            left = self._operator_call(left, *operator)
+            # Each operator of a chain puts its left operand one level deeper in the tree.
             levels += 1
-            reader.go_deeper()
+            reader.enter_level()
         if lowest <= _CHOICE and reader.accept("?"):
-            left = self._chosen(left)
-        reader.come_back(levels)
+            left = self._conditional(left)
+        reader.leave_level(levels)
         return left
 
-    def _chosen(self, condition: Expression) -> Expression:
-        """Read what stands behind `?`; as in ClickHouse, another `?` needs brackets there."""
+    def _conditional(self, condition: Expression) -> Expression:
+        """Parse the branches after `?`; as in ClickHouse, a nested `?` needs brackets."""
         chosen = self._binary(_OR)
         self.reader.expect(":")
         return Call("if", (condition, chosen, self._binary(_AND)))
 
     def _operator(self) -> tuple[str, int] | None:
-        """Return the function and the precedence of the operator that comes next, if one does."""
+        """Return the function and the precedence of the next token, None if it is no operator."""
         token = self.reader.peek()
         if token.kind is TokenKind.SYMBOL:
             return _SYMBOLS.get(token.text)
@@ -199,7 +198,7 @@ class ExpressionParser:
             return None
         word = token.text.upper()
         if word == "IN" and self.reader.peek(1).is_word("PARTITION"):
-            # UPDATE a = b IN PARTITION 1: as in ClickHouse, a column of that name needs quotes.
+            # UPDATE a = b IN PARTITION 1: as in ClickHouse, a column named PARTITION needs quotes.
             return None
         if word == "NOT":
             word = self.reader.peek(1).text.upper()
@@ -208,12 +207,12 @@ class ExpressionParser:
             return ("notBetween", _BETWEEN) if word == "BETWEEN" else None
         return _WORDS.get(word)
 
-    def _joined(self, left: Expression, function: str, precedence: int) -> Expression:
+    def _operator_call(self, left: Expression, function: str, precedence: int) -> Expression:
         reader = self.reader
         if reader.take().is_word("NOT"):
             reader.take()
         if function == "is":
-            return self._tested(left)
+            return self._is_test(left)
         if function in ("between", "notBetween"):
             return self._between(left, negated=function == "notBetween")
         operands = [left, self._binary(precedence + 1)]
@@ -223,8 +222,8 @@ class ExpressionParser:
                 operands.append(self._binary(precedence + 1))
         return Call(function, tuple(operands))
 
-    def _tested(self, left: Expression) -> Expression:
-        """Read what stands behind IS; UNKNOWN is NULL, and TRUE and FALSE are compared with."""
+    def _is_test(self, left: Expression) -> Expression:
+        """Parse the text after IS; UNKNOWN is NULL, TRUE and FALSE become comparisons."""
         reader = self.reader
         negated = reader.accept_word("NOT")
         if reader.accept_word("NULL", "UNKNOWN"):
@@ -234,16 +233,16 @@ class ExpressionParser:
             distinct, other = negated, Literal(reader.take().is_word("TRUE"))
         elif reader.accept_word("DISTINCT"):
             if not reader.accept_word("FROM"):
-                raise reader.complaint("FROM")
+                raise reader.syntax_error("FROM")
             distinct, other = not negated, self._binary(_IS + 1)
         else:
-            raise reader.complaint("NULL, UNKNOWN, TRUE, FALSE or DISTINCT FROM")
+            raise reader.syntax_error("NULL, UNKNOWN, TRUE, FALSE or DISTINCT FROM")
         return Call("isDistinctFrom" if distinct else "isNotDistinctFrom", (left, other))
 
     def _between(self, left: Expression, *, negated: bool) -> Expression:
         low = self._binary(_BETWEEN + 1)
         if not self.reader.accept_word("AND"):
-            raise self.reader.complaint("AND")
+            raise self.reader.syntax_error("AND")
         high = self._binary(_BETWEEN + 1)
         if negated:
             return Call("or", (Call("less", (left, low)), Call("greater", (left, high))))
@@ -272,7 +271,7 @@ class ExpressionParser:
         levels = 0
         while reader.peek().is_symbol("[", "::", "."):
             levels += 1
-            reader.go_deeper()
+            reader.enter_level()
             if reader.accept("["):
                 left = Call("arrayElement", (left, self._binary(_ANY)))
                 reader.expect("]")
@@ -281,7 +280,7 @@ class ExpressionParser:
             else:
                 reader.take()
                 left = Call("tupleElement", (left, self._element()))
-        reader.come_back(levels)
+        reader.leave_level(levels)
         return left
 
     def _element(self) -> Literal:
@@ -290,7 +289,7 @@ class ExpressionParser:
             return Literal(int(self._number_text()))
         if token.kind in (TokenKind.WORD, TokenKind.QUOTED):
             return Literal(self.reader.take().value)
-        raise self.reader.complaint("the number or name of a tuple's element")
+        raise self.reader.syntax_error("the number or name of a tuple's element")
 
     def _primary(self) -> Expression:
         reader, token = self.reader, self.reader.peek()
@@ -306,31 +305,33 @@ class ExpressionParser:
             case _ if self._is_signed():
                 return self._number()
             case _ if reader.accept("("):
-                return self._bracketed()
+                return self._brackets()
             case _ if reader.accept("["):
                 return Call("array", self._arguments("]"))
             case _:
-                raise reader.complaint("a column, a constant or a function")
+                raise reader.syntax_error("a column, a constant or a function")
 
     def _number(self) -> Literal:
         negative = self.reader.take().is_symbol("-") if self._is_signed() else False
         token = self.reader.peek()
         self._number_text()
         if self.reader.peek().is_symbol("::"):
-            # ClickHouse casts the text, so that a decimal keeps every digit.
+            # ClickHouse casts the number's text, so a decimal keeps every digit.
             return Literal(("-" if negative else "") + token.text)
         value = _number_value(token)
         if token.kind is TokenKind.NUMBER and value == _INFINITE:
-            raise self.reader.complaint("a number within the range of Float64", token=token)
+            raise self.reader.syntax_error("a number within the range of Float64", token=token)
         return Literal(-value if negative else value)
 
     def _number_text(self) -> str:
         token = self.reader.take()
         if len(token.text) > _MOST_DIGITS:
-            raise self.reader.complaint(f"a number of at most {_MOST_DIGITS} digits", token=token)
+            raise self.reader.syntax_error(
+                f"a number of at most {_MOST_DIGITS} digits", token=token
+            )
         return token.text
 
-    def _bracketed(self) -> Expression:
+    def _brackets(self) -> Expression:
         if self.reader.accept(")"):
             return Call("tuple", ())
         first = self._binary(_ANY)
@@ -342,7 +343,7 @@ class ExpressionParser:
         return Call("tuple", (first, *self._arguments(")")))
 
     def _arguments(self, closing: str) -> tuple[Expression, ...]:
-        """Read expressions up to the bracket that closes, and take it."""
+        """Parse expressions up to the closing bracket, and take the bracket."""
         if self.reader.accept(closing):
             return ()
         found = [self._binary(_ANY)]
@@ -368,13 +369,13 @@ class ExpressionParser:
         return self._named()
 
     def _named(self) -> Expression:
-        """Read a column or a call. Dots join names, but not a name and an element's number."""
+        """Parse a column or a call. Dots join names, but not a name and an element's number."""
         reader = self.reader
         name = reader.take().value
         if reader.accept("("):
             call = Call(name, self._arguments(")"))
             if reader.peek().is_symbol("("):
-                raise reader.complaint("an operator or the end")
+                raise reader.syntax_error("an operator or the end")
             return call
         while reader.peek().is_symbol(".") and reader.peek(1).kind in (
             TokenKind.WORD,

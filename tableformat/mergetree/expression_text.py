@@ -1,8 +1,8 @@
-"""The text form of key expressions: ClickHouse SQL to `Expression`, and back.
+"""Converts key expressions between ClickHouse SQL and `Expression`.
 
-`parse_expression(render_expression(e))` is `e`. Texts are those of system.tables.engine_full and of
-users; the rendered text is what ClickHouse reads as the same tree. A dotted name stays one column
-name: a member of Nested, or a subcolumn of a tuple, which only the table can tell apart.
+`parse_expression(render_expression(e))` is `e`. The texts come from system.tables.engine_full and
+from users; ClickHouse parses rendered text to the same tree. A dotted name is one column name: a
+member of Nested, or a subcolumn of a tuple, which only the table can distinguish.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BINARY: Final = {
 _CHAINS: Final = {"and": " AND ", "or": " OR "}
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*\Z")
 _PLAIN_FUNCTION: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-# Names that mean something else, or may, where an expression begins or goes on.
+# Words that have, or may have, another meaning inside an expression.
 _RESERVED: Final = frozenset(
     (
         *("ALL", "AND", "AS", "ASC", "BETWEEN", "CASE", "CAST", "DATE", "DESC", "DISTINCT", "DIV"),
@@ -52,24 +52,24 @@ _RESERVED: Final = frozenset(
 
 
 def parse_expression(text: str, *, what: str = "expression") -> Expression:
-    """Read one expression.
+    """Parse one expression.
 
     Args:
         text: ClickHouse SQL.
-        what: what the text is, for messages.
+        what: the name of the text in messages.
 
     Raises:
         UsageError: a quote is open, or the text ends too early.
-        UnsupportedError: a subquery, alias, parametric function or another token that is not read
-            here; the message names it and its position.
+        UnsupportedError: the text has a subquery, an alias, a parametric function or another token
+            that is not supported; the message names it and its position.
     """
     return ExpressionParser.of(text, what).whole()
 
 
 def parse_sorting_key(text: str) -> tuple[SortKey, ...]:
-    """Read the text of ORDER BY or PRIMARY KEY: `a`, `(a, b)`, `tuple(a, b DESC)`.
+    """Parse the text of ORDER BY or PRIMARY KEY: `a`, `(a, b)`, `tuple(a, b DESC)`.
 
-    No keys come from `tuple()` and from an empty text.
+    `tuple()` and an empty text have no keys.
 
     Raises:
         UsageError: as `parse_expression`.
@@ -79,7 +79,7 @@ def parse_sorting_key(text: str) -> tuple[SortKey, ...]:
 
 
 def parse_partition_key(text: str) -> tuple[Expression, ...]:
-    """Read the text of PARTITION BY: the members of a tuple, or the one expression; none for ''.
+    """Parse the text of PARTITION BY: the members of a tuple, or one expression; none for ''.
 
     Raises:
         UsageError: as `parse_expression`.
@@ -94,21 +94,21 @@ def parse_partition_key(text: str) -> tuple[Expression, ...]:
 
 
 def render_expression(expression: Expression) -> str:
-    """Return the expression as ClickHouse SQL, with brackets wherever operators meet."""
+    """Return the expression as ClickHouse SQL, with brackets around nested operators."""
     return _render(expression, _column)
 
 
 def qualify(expression: Expression, prefix: str = SOURCE_ALIAS) -> str:
     """Return the expression as ClickHouse SQL with every column as `prefix`.`column`.
 
-    In a query whose SELECT list gives new values the names of columns, a bare name would mean the
-    new value; the qualified one is always the table's.
+    If a SELECT list gives new values the names of columns, a bare name means the new value; the
+    qualified name always means the table's column.
     """
     return _render(expression, lambda name: f"{quote_identifier(prefix)}.{quote_identifier(name)}")
 
 
 def columns_of(expression: Expression) -> frozenset[str]:
-    """Return the names of all columns that the expression reads; a lambda's arguments are none."""
+    """Return the columns that an expression reads, without the arguments of lambdas."""
     match expression:
         case ColumnName(name):
             return frozenset((name,))
@@ -123,7 +123,7 @@ def columns_of(expression: Expression) -> frozenset[str]:
 
 
 def _bound(names: tuple[Expression, ...]) -> frozenset[str] | None:
-    """Return the names of a lambda's arguments; None where these are no arguments of one."""
+    """Return the names of a lambda's arguments, None if these are none."""
     found = [one.name for one in names if isinstance(one, ColumnName) and "." not in one.name]
     return frozenset(found) if len(found) == len(names) else None
 
@@ -161,7 +161,7 @@ def _literal(literal: Literal) -> str:
 def _operator(
     function: str, arguments: tuple[Expression, ...], column: Callable[[str], str]
 ) -> str | None:
-    """Return the call with an operator or brackets, as ClickHouse shows it; None: it has none."""
+    """Return the call with an operator or brackets, as ClickHouse shows it, or None."""
 
     def operand(of: Expression) -> str:
         text = _render(of, column)
@@ -189,12 +189,12 @@ def _operator(
 
 
 def _within(bound: frozenset[str], column: Callable[[str], str]) -> Callable[[str], str]:
-    """Return how columns are written in a lambda, whose arguments have no table in front."""
+    """Return how to render columns in a lambda, whose arguments are never qualified."""
     return lambda name: _column(name) if name.partition(".")[0] in bound else column(name)
 
 
 def has_operator(call: Call) -> bool:
-    """Whether the call is written with an operator, as `a + b`, `NOT a` or `x -> a`."""
+    """Whether the call is rendered with an operator, as `a + b`, `NOT a` or `x -> a`."""
     match call.function, len(call.arguments):
         case "lambda", 2:
             of = call.arguments[0]

@@ -4,13 +4,13 @@ A data file does not record the order in which rows were inserted. So mergeberg 
 a partition only if every order gives the same result.
 
 * `RowMerge` (Replacing, Collapsing and VersionedCollapsingMergeTree, and DEDUPLICATE) keeps some
-  rows unchanged. The query of `unclear_rows` returns a row if the result depends on the order.
+  rows unchanged. The query of `ambiguous_rows` returns a row if the result depends on the order.
 * `MergedColumn` (Summing, Aggregating and CoalescingMergeTree): the engine computes a value from
   the rows of a sorting key, or takes one of them. `merged_columns` says where the result depends
   on the order. It never does if all values of a key are equal, or if ClickHouse uses a function
   that ignores the order (see ClickHouse's `SummingSortedAlgorithm` and
   `AggregatingSortedAlgorithm`).
-* `Question` is the SQL check of these columns on the data (`unclear_values`).
+* `OrderCheck` is the SQL check of these columns on the data (`ambiguous_values`).
 
 Two rows have the same key if ClickHouse's merge compares them as equal. Two values are equal if
 their RowBinary bytes are equal, so 0 and -0 differ.
@@ -61,19 +61,19 @@ __all__ = [
     "AGGREGATING",
     "COALESCING",
     "SUMMING",
-    "Hangs",
     "MergedColumn",
-    "Question",
+    "OrderCheck",
+    "OrderDependence",
     "RowMerge",
+    "ambiguous_rows",
+    "ambiguous_values",
     "columns_of_merge",
+    "deciding_columns",
+    "deduplication_advice",
     "merged_columns",
-    "questions",
+    "order_checks",
     "refuse_merge",
     "row_hash",
-    "telling_columns",
-    "unclear_rows",
-    "unclear_values",
-    "way_round",
 ]
 
 SUMMING: Final = "SummingMergeTree"
@@ -85,55 +85,56 @@ _SCALARS: Final = ("Bool", "String", "Date", "Date32", "Time", "UUID", "IPv4", "
 _SUMS: Final = ("sum", "sumWithOverflow")
 _BOUNDS: Final = ("min", "max")
 _BITS: Final = ("groupBitAnd", "groupBitOr", "groupBitXor")
-_SOME: Final = ("any", "anyLast", "any_last", "first_value", "last_value")
-_OF_MAPS: Final = ("sumMap", "minMap", "maxMap")
-_OF_KEY: Final = ("ID", "Key", "Type")
+_ANY_VALUE: Final = ("any", "anyLast", "any_last", "first_value", "last_value")
+_MAP_SUMS: Final = ("sumMap", "minMap", "maxMap")
+_KEY_SUFFIXES: Final = ("ID", "Key", "Type")
 _AGGREGATED: Final = (AggregateFunction, SimpleAggregateFunction)
 _STATE: Final = re.compile(r"(?P<function>\w+)(?:, (?P<of>.+))?\Z", re.DOTALL)
 
 
-class Hangs(Words):
-    """Where it hangs on the order of rows what a merge leaves in a column."""
+class OrderDependence(Words):
+    """Why the merged value of a column may depend on the order of rows."""
 
     ON_VALUES = "one of their values is kept, and they are different"
-    ON_SOME_VALUES = "one of their values that are not NULL is kept, and they are different"
+    ON_NON_NULL_VALUES = "one of their values that are not NULL is kept, and they are different"
     ON_ADDITION = "floating point numbers are added, and another order gives another sum"
     ON_BOUNDS = "of 0 and -0, and of what is no number, the first is kept"
-    ON_WHAT_IS_LOST = "ClickHouse adds Bool as numbers, and the lake only holds true and false"
+    ON_LOST_NUMBERS = "ClickHouse adds Bool as numbers, and the lake only holds true and false"
     NEVER = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MergedColumn:
-    """A stored column of a table whose engine computes values, and where that hangs on the order.
+    """A stored column of a table whose engine computes values.
 
-    `computed`: a merge may leave a value that no row had, or that of another row than the one of
-    which the other columns are.
+    `dependence` says why the result may depend on the order of rows. `computed`: a merge may
+    produce a value that no row had, or that comes from another row than the values of the other
+    columns.
     """
 
     column: Column
-    hangs: Hangs
+    dependence: OrderDependence
     computed: bool
 
     @property
     def digits(self) -> int:
-        """How many binary digits its numbers have, where they are floating point numbers."""
+        """How many binary digits its floating point numbers have; 0 for other types."""
         of = self.column.type
         plain = _plain(of.of if isinstance(of, SimpleAggregateFunction) else of)
         return _FLOATS.get(plain.name, 0) if isinstance(plain, Simple) else 0
 
 
 def merged_columns(table: MergeTreeTable) -> tuple[MergedColumn, ...]:
-    """Return what the engine of a table makes of its stored columns, () where it computes none.
+    """Return how a table's engine merges its stored columns, () if it computes none.
 
     Raises:
-        UsageError: the text of a key cannot be read.
+        UsageError: a key cannot be parsed.
     """
     engine = table.engine
     if engine.family not in (SUMMING, AGGREGATING, COALESCING):
         return ()
     keys = _names_of_keys(engine)
-    named = frozenset(_named(parse_expression(f"tuple({engine.arguments})")))
+    named = frozenset(_named_columns(parse_expression(f"tuple({engine.arguments})")))
     maps = _maps(table.stored_columns, keys) if engine.family == SUMMING else {}
     return tuple(
         maps.get(column.name) or _merged(column, engine.family, keys, named)
@@ -144,91 +145,99 @@ def merged_columns(table: MergeTreeTable) -> tuple[MergedColumn, ...]:
 def _merged(
     column: Column, family: str, keys: frozenset[str], named: frozenset[str]
 ) -> MergedColumn:
-    """Return what is made of a column that is not of a map.
+    """Return how a column that is not part of a map is merged.
 
-    AggregatingMergeTree also computes what a key only reads: then all values are to be one.
+    AggregatingMergeTree also computes columns that a key only reads; their values must be equal.
     """
     if any(f"{name}.".startswith(f"{column.name}.") for name in keys):
         kept = family != AGGREGATING or not isinstance(column.type, _AGGREGATED)
-        return MergedColumn(column, Hangs.ON_VALUES, computed=not kept)
+        return MergedColumn(column, OrderDependence.ON_VALUES, computed=not kept)
     if family != AGGREGATING and named and column.name not in named:
-        return MergedColumn(column, Hangs.ON_VALUES, computed=False)
+        return MergedColumn(column, OrderDependence.ON_VALUES, computed=False)
     match column.type:
         case SimpleAggregateFunction(function, of):
-            return MergedColumn(column, _of_function(function, of), computed=True)
+            return MergedColumn(column, _dependence_of_function(function, of), computed=True)
         case AggregateFunction(arguments):
-            return MergedColumn(column, _of_state(arguments), computed=True)
+            return MergedColumn(column, _dependence_of_state(arguments), computed=True)
         case of if family == SUMMING and _is_summed(of):
-            return MergedColumn(column, _of_sum(of), computed=True)
+            return MergedColumn(column, _dependence_of_sum(of), computed=True)
         case of if family == COALESCING:
-            return MergedColumn(column, _of_some(of), computed=True)
+            return MergedColumn(column, _dependence_of_any_value(of), computed=True)
         case _:
-            return MergedColumn(column, Hangs.ON_VALUES, computed=False)
+            return MergedColumn(column, OrderDependence.ON_VALUES, computed=False)
 
 
 def _maps(columns: tuple[Column, ...], keys: frozenset[str]) -> dict[str, MergedColumn]:
-    """Return what SummingMergeTree sums by a key: Nested structures whose names end in Map."""
+    """Return the columns that SummingMergeTree sums by key: Nested structures named ...Map."""
     found: dict[str, list[Column]] = {}
     for column in columns:
         structure, dot, _ = column.name.partition(".")
         if dot and structure.endswith("Map") and isinstance(column.type, Array):
             found.setdefault(structure, []).append(column)
-    made: dict[str, MergedColumn] = {}
+    merged: dict[str, MergedColumn] = {}
     for structure, members in found.items():
         if any(name == structure or name.startswith(f"{structure}.") for name in keys):
             continue
-        of_key, *of_value = members
+        key, *values = members
         exact = (
-            bool(of_value)
-            and _is_map_key(_element(of_key))
-            and all(m.name.count(".") == 1 and _is_exact(_element(m)) for m in of_value)
-            # A key of several columns: what comes to zero is dropped on the way.
-            and not any(m.name.endswith(_OF_KEY) for m in of_value)
+            bool(values)
+            and _is_map_key(_element(key))
+            and all(m.name.count(".") == 1 and _is_exact(_element(m)) for m in values)
+            # With a key of several columns, intermediate sums of zero are dropped.
+            and not any(m.name.endswith(_KEY_SUFFIXES) for m in values)
         )
-        hangs = Hangs.NEVER if exact else Hangs.ON_VALUES
-        made |= {m.name: MergedColumn(m, hangs, computed=True) for m in members}
-    return made
+        dependence = OrderDependence.NEVER if exact else OrderDependence.ON_VALUES
+        merged |= {m.name: MergedColumn(m, dependence, computed=True) for m in members}
+    return merged
 
 
-def _of_function(function: str, of: DataType) -> Hangs:
-    """Return where SimpleAggregateFunction hangs on the order."""
+def _dependence_of_function(function: str, of: DataType) -> OrderDependence:
+    """Return the order dependence of a SimpleAggregateFunction."""
     plain = _plain(of)
     if function in _SUMS and _is_summed(plain):
-        return _of_sum(plain)
+        return _dependence_of_sum(plain)
     if function in _BOUNDS and _is_float(plain):
-        return Hangs.ON_BOUNDS
+        return OrderDependence.ON_BOUNDS
     if function in _BOUNDS and (_is_exact(plain) or _is_scalar(plain)):
-        return Hangs.NEVER
+        return OrderDependence.NEVER
     if function in _BITS and _is_exact(plain):
-        return Hangs.NEVER
-    if function in _OF_MAPS and _is_exact_map(of):
-        return Hangs.NEVER
-    return _of_some(of) if function in _SOME else Hangs.ON_VALUES
+        return OrderDependence.NEVER
+    if function in _MAP_SUMS and _is_exact_map(of):
+        return OrderDependence.NEVER
+    return _dependence_of_any_value(of) if function in _ANY_VALUE else OrderDependence.ON_VALUES
 
 
-def _of_some(of: DataType) -> Hangs:
-    """Return where the first or the last value does; NULL is none."""
+def _dependence_of_any_value(of: DataType) -> OrderDependence:
+    """Return the order dependence of the first or last value; NULL is not a value."""
     inner = of.of if isinstance(of, LowCardinality) else of
-    return Hangs.ON_SOME_VALUES if isinstance(inner, Nullable) else Hangs.ON_VALUES
+    return (
+        OrderDependence.ON_NON_NULL_VALUES
+        if isinstance(inner, Nullable)
+        else OrderDependence.ON_VALUES
+    )
 
 
-def _of_state(arguments: str) -> Hangs:
-    """Return where a state of an aggregate function does: equal ones are merged in any order."""
+def _dependence_of_state(arguments: str) -> OrderDependence:
+    """Return the order dependence of an aggregate function's state; equal states have none."""
     found = _STATE.match(arguments)
     if found is None:
-        return Hangs.ON_VALUES
+        return OrderDependence.ON_VALUES
     function, of = found["function"], found["of"]
     if function == "count":
-        return Hangs.NEVER
+        return OrderDependence.NEVER
     exact = of is not None and _is_exact(_plain(parse_type(of)))
-    return Hangs.NEVER if exact and function in (*_SUMS, *_BOUNDS, *_BITS) else Hangs.ON_VALUES
+    return (
+        OrderDependence.NEVER
+        if exact and function in (*_SUMS, *_BOUNDS, *_BITS)
+        else OrderDependence.ON_VALUES
+    )
 
 
-def _of_sum(of: DataType) -> Hangs:
+def _dependence_of_sum(of: DataType) -> OrderDependence:
     plain = _plain(of)
     if plain == Simple("Bool"):
-        return Hangs.ON_WHAT_IS_LOST
-    return Hangs.ON_ADDITION if _is_float(plain) else Hangs.NEVER
+        return OrderDependence.ON_LOST_NUMBERS
+    return OrderDependence.ON_ADDITION if _is_float(plain) else OrderDependence.NEVER
 
 
 def _is_exact_map(of: DataType) -> bool:
@@ -246,13 +255,13 @@ def _is_map_key(of: DataType) -> bool:
 
 
 def _is_summed(of: DataType) -> bool:
-    """Whether SummingMergeTree adds values of a type, not only where it is told to."""
+    """Whether SummingMergeTree sums a type by default."""
     plain = _plain(of)
     return _is_exact(plain) or _is_float(plain) or plain == Simple("Bool")
 
 
 def _is_exact(of: DataType) -> bool:
-    """Whether sums of a type are the same in any order; those that are too large begin anew."""
+    """Whether sums of a type do not depend on the order; overflow wraps around."""
     return isinstance(of, Decimal) or _is_integer(of)
 
 
@@ -285,102 +294,104 @@ def _names_of_keys(engine: Engine) -> frozenset[str]:
     return frozenset[str]().union(*(columns_of(one) for one in every))
 
 
-def _named(given: Expression) -> Iterator[str]:
-    """Yield the columns that an engine names: `(a, b)`, or `a`."""
+def _named_columns(given: Expression) -> Iterator[str]:
+    """Yield the columns in an engine's argument: `(a, b)`, or `a`."""
     if isinstance(given, Call):
         for one in given.arguments:
-            yield from _named(one)
+            yield from _named_columns(one)
     else:
         yield from columns_of(given)
 
 
 _ROW: Final = "mergeberg_value_"
-# Numbers that are multiples of 2 ** -n are looked for, by n.
+# The check tries multiples of 2 ** -n, for these n.
 _FRACTIONS: Final = (0, 4, 10, 20)
 _MINUS_ZERO: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """Whether it hangs on the order what is left of columns that hang on the same."""
+class OrderCheck:
+    """Checks whether merged values depend on the order of rows, for columns of one dependence."""
 
     columns: tuple[MergedColumn, ...]
-    hangs: Hangs
+    dependence: OrderDependence
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns."""
+        """The names of the columns."""
         return tuple(one.column.name for one in self.columns)
 
     @property
-    def apart(self) -> tuple[Question, ...]:
-        """The same of each column."""
-        return tuple(Question((one,), self.hangs) for one in self.columns)
+    def by_column(self) -> tuple[OrderCheck, ...]:
+        """The same check for each column alone."""
+        return tuple(OrderCheck((one,), self.dependence) for one in self.columns)
 
     @property
-    def of_row(self) -> str:
-        """What is asked of a row."""
+    def row_sql(self) -> str:
+        """The SQL that is evaluated for each row."""
         same = row_hash(self.names)
         value = qualified(self.names[0])
-        match self.hangs:
-            case Hangs.ON_SOME_VALUES:
+        match self.dependence:
+            case OrderDependence.ON_NON_NULL_VALUES:
                 return f"if(isNull({value}), NULL, {same})"
-            case Hangs.ON_ADDITION | Hangs.ON_BOUNDS:
+            case OrderDependence.ON_ADDITION | OrderDependence.ON_BOUNDS:
                 return f"tuple({same}, toFloat64(ifNull({value}, 0)), isNotNull({value}))"
             case _:
                 return same
 
-    def of_key(self, row: str) -> str:
-        """Return what is true where it hangs on the order of the rows of a key.
+    def key_sql(self, row: str) -> str:
+        """Return the SQL that is true for a key whose merged value depends on the order of rows.
 
         Args:
-            row: the name of what `of_row` gives.
+            row: the name of the result of `row_sql`.
         """
         one, number = f"tupleElement({row}, 1)", f"tupleElement({row}, 2)"
-        match self.hangs:
-            case Hangs.NEVER:
+        match self.dependence:
+            case OrderDependence.NEVER:
                 return "0"
-            case Hangs.ON_WHAT_IS_LOST:
+            case OrderDependence.ON_LOST_NUMBERS:
                 return "1"
-            case Hangs.ON_VALUES:
+            case OrderDependence.ON_VALUES:
                 return f"min({row}) != max({row})"
-            case Hangs.ON_SOME_VALUES:
+            case OrderDependence.ON_NON_NULL_VALUES:
                 return f"ifNull(min({row}) != max({row}), 0)"
-            case Hangs.ON_BOUNDS:
+            case OrderDependence.ON_BOUNDS:
                 odd = f"isNaN({number}) OR reinterpretAsUInt64({number}) = {_MINUS_ZERO}"
                 return f"min({one}) != max({one}) AND countIf({odd}) > 0"
-            case Hangs.ON_ADDITION:
+            case OrderDependence.ON_ADDITION:
                 two = f"countIf(tupleElement({row}, 3)) <= 2"
                 exact = " OR ".join((two, *_exact(number, self.columns[0].digits)))
                 no_number = f"countIf(isNaN({number})) > 0"
                 return f"min({one}) != max({one}) AND ({no_number} OR NOT ({exact}))"
 
 
-def questions(columns: Sequence[MergedColumn]) -> tuple[Question, ...]:
-    """Return what is to be asked of columns: of most of them together, so that rows stay small."""
-    same = tuple(one for one in columns if one.hangs is Hangs.ON_VALUES)
+def order_checks(columns: Sequence[MergedColumn]) -> tuple[OrderCheck, ...]:
+    """Return the checks of columns; most columns share one check, which keeps its rows small."""
+    same = tuple(one for one in columns if one.dependence is OrderDependence.ON_VALUES)
     others = (
-        Question((one,), one.hangs)
+        OrderCheck((one,), one.dependence)
         for one in columns
-        if one.hangs not in (Hangs.ON_VALUES, Hangs.NEVER)
+        if one.dependence not in (OrderDependence.ON_VALUES, OrderDependence.NEVER)
     )
-    return (*((Question(same, Hangs.ON_VALUES),) if same else ()), *others)
+    return (*((OrderCheck(same, OrderDependence.ON_VALUES),) if same else ()), *others)
 
 
-def unclear_values(asked: Sequence[Question], engine: Engine, table: str) -> str:
-    """Return a query with one row: for each question whether it does, of any key.
+def ambiguous_values(checks: Sequence[OrderCheck], engine: Engine, table: str) -> str:
+    """Return a query with one row: for each check whether it is true for any key.
 
     Args:
-        asked: at least one.
+        checks: at least one.
         engine: of the table.
-        table: the rows, as they stand after FROM.
+        table: the rows, as the text after FROM.
     """
     sorting = parse_sorting_key(engine.order_by or engine.primary_key)
-    # Qualified, so that no name of ours takes the place of a column's.
+    # Qualified, so that our aliases do not hide columns.
     key = ", ".join(qualify(one.expression) for one in sorting) or "tuple()"
-    of_rows = ", ".join(f"{one.of_row} AS {_ROW}{i}" for i, one in enumerate(asked))
-    of_keys = ", ".join(f"{one.of_key(f'{_ROW}{i}')} AS {_ROW}{i}_" for i, one in enumerate(asked))
-    every = ", ".join(f"max({_ROW}{i}_)" for i in range(len(asked)))
+    of_rows = ", ".join(f"{one.row_sql} AS {_ROW}{i}" for i, one in enumerate(checks))
+    of_keys = ", ".join(
+        f"{one.key_sql(f'{_ROW}{i}')} AS {_ROW}{i}_" for i, one in enumerate(checks)
+    )
+    every = ", ".join(f"max({_ROW}{i}_)" for i in range(len(checks)))
     return (
         f"SELECT {every} FROM (SELECT {of_keys} FROM"
         f" (SELECT dense_rank() OVER (ORDER BY {key}) AS {_KEY}, {of_rows}"
@@ -389,13 +400,13 @@ def unclear_values(asked: Sequence[Question], engine: Engine, table: str) -> str
 
 
 def row_hash(names: Sequence[str]) -> str:
-    """Return SQL of a hash of what columns hold, byte by byte."""
+    """Return the SQL of a hash of the bytes of columns."""
     values = ", ".join(qualified(name) for name in names)
     return f"sipHash128(formatRow('RowBinary', {values}))"
 
 
 def _exact(number: str, digits: int) -> Iterator[str]:
-    """Yield conditions under which no addition rounds, in whatever order.
+    """Yield conditions under which no addition rounds, in any order.
 
     All numbers are multiples of 2 ** -n, and no sum has more digits than the type.
     """
@@ -413,7 +424,7 @@ _COLLAPSING: Final = "CollapsingMergeTree"
 _VERSIONED: Final = "VersionedCollapsingMergeTree"
 _COMPUTE: Final = (SUMMING, AGGREGATING, COALESCING)
 _MERGED: Final = (_PLAIN, _REPLACING, _COLLAPSING, _VERSIONED, *_COMPUTE)
-_OF_TUPLES: Final = "allow_tuple_element_aggregation"
+_TUPLE_AGGREGATION: Final = "allow_tuple_element_aggregation"
 _KEY: Final = "mergeberg_key"
 _VERSION: Final = "mergeberg_version"
 _SIGN: Final = "mergeberg_sign"
@@ -423,10 +434,10 @@ _SAME: Final = "mergeberg_same"
 
 @dataclass(frozen=True, slots=True)
 class RowMerge:
-    """OPTIMIZE as it stands behind the name of the table, without PARTITION.
+    """The clauses of OPTIMIZE after the table's name, without PARTITION.
 
-    `merges`: rows of one sorting key are merged as the engine does it (FINAL). `duplicates` are the
-    columns by which rows are the same, () where all of them are left.
+    `merges`: rows of one sorting key are merged as the engine merges them (FINAL). `duplicates` are
+    the columns of DEDUPLICATE, () without it.
     """
 
     command: str
@@ -435,28 +446,30 @@ class RowMerge:
 
     @property
     def leaves_all(self) -> bool:
-        """Whether no row goes."""
+        """Whether every row is kept."""
         return not self.merges and not self.duplicates
 
     @property
     def words(self) -> str:
-        """What stands behind OPTIMIZE TABLE and a name, so that the rows of all parts meet."""
+        """The clauses after OPTIMIZE TABLE and a name that merge the rows of all parts."""
         by = ", ".join(quote_identifier(name) for name in self.duplicates)
         return f"FINAL DEDUPLICATE BY {by}" if by else "FINAL"
 
 
 def refuse_merge(merge: RowMerge, engine: Engine) -> None:
-    """Refuse a merge that hangs on more than the rows.
+    """Refuse a merge whose result depends on more than the rows.
 
     Raises:
-        UnsupportedError: the engine's does (code 48).
+        UnsupportedError: the engine's result does (code 48).
     """
     if not merge.merges:
         return
     if engine.family not in _MERGED:
         why = f"what {engine.family} leaves hangs on the server's configuration and on the time"
-    elif engine.family in _COMPUTE and dict(engine.settings).get(_OF_TUPLES, "0") != "0":
-        why = f"how members of tuples are merged ({_OF_TUPLES}) is not there for lake tables"
+    elif engine.family in _COMPUTE and dict(engine.settings).get(_TUPLE_AGGREGATION, "0") != "0":
+        why = (
+            f"how members of tuples are merged ({_TUPLE_AGGREGATION}) is not there for lake tables"
+        )
     else:
         return
     message = (
@@ -467,26 +480,26 @@ def refuse_merge(merge: RowMerge, engine: Engine) -> None:
 
 
 def columns_of_merge(merge: RowMerge, table: MergeTreeTable) -> tuple[Column, ...]:
-    """Return the stored columns that a merge is given, without defaults.
+    """Return the stored columns that a merge needs, without defaults.
 
-    They are those of `telling_columns`; all of an engine that computes values, and of one where it
-    counts that rows are the same.
+    These are `deciding_columns`; for engines that compute values or compare whole rows, all
+    columns.
 
     Raises:
-        UsageError: the text of a key cannot be read.
+        UsageError: a key cannot be parsed.
     """
     every = merge.merges and table.engine.family in (_COLLAPSING, *_COMPUTE)
-    found = table.stored_columns if every else telling_columns(merge, table)
+    found = table.stored_columns if every else deciding_columns(merge, table)
     return tuple(without_default(c) for c in found)
 
 
-def telling_columns(merge: RowMerge, table: MergeTreeTable) -> tuple[Column, ...]:
-    """Return the stored columns that say in which order rows stand and which of them are left.
+def deciding_columns(merge: RowMerge, table: MergeTreeTable) -> tuple[Column, ...]:
+    """Return the stored columns that decide the order of rows and which rows are kept.
 
-    A name in a key may be that of a member of a column.
+    A name in a key may be a member of a column.
 
     Raises:
-        UsageError: the text of a key cannot be read.
+        UsageError: a key cannot be parsed.
     """
     engine = table.engine
     keys = [key.expression for key in parse_sorting_key(engine.order_by or engine.primary_key)]
@@ -498,37 +511,42 @@ def telling_columns(merge: RowMerge, table: MergeTreeTable) -> tuple[Column, ...
     )
 
 
-def unclear_rows(
+def ambiguous_rows(
     merge: RowMerge, engine: Engine, table: str, columns: Sequence[Column] = ()
 ) -> str:
-    """Return a query that has a row where it hangs on the order of insertion which rows are left.
+    """Return a query that has a row if the kept rows depend on the order of insertion.
 
-    Of ReplacingMergeTree it does where two rows of a key have its latest version; of
-    VersionedCollapsingMergeTree where rows of one key and version are more than one of each sign.
-    Of CollapsingMergeTree where a key has as many rows of one sign as of the other: they go, or the
-    first and the last stay; and where those of the more frequent sign are different. '' where it
-    never does, or values are computed. Rows are of one key as a merge compares them (and a window,
-    but no GROUP BY): 0 and -0 are, and so is all that is no number.
+    The result depends on the order for
+
+    * ReplacingMergeTree, if two rows of a key have its latest version;
+    * VersionedCollapsingMergeTree, if a key and version has several rows, except for one of each
+      sign;
+    * CollapsingMergeTree, if a key has as many rows of one sign as of the other (all are removed,
+      or the first and the last are kept), or if the rows of the more frequent sign differ.
+
+    The query is '' if the result never depends on the order, or if the engine computes values. Keys
+    are equal if the merge compares them as equal. A window function does the same, GROUP BY does
+    not: 0 and -0 are equal, and so are all NaN.
 
     Args:
-        merge: what is to be done.
+        merge: the merge.
         engine: of the table.
-        table: the rows, as they stand after FROM.
-        columns: all that are stored, for CollapsingMergeTree.
+        table: the rows, as the text after FROM.
+        columns: all stored columns, for CollapsingMergeTree.
     """
     if not merge.merges or engine.family in (_PLAIN, *_COMPUTE):
         return ""
     sorting = parse_sorting_key(engine.order_by or engine.primary_key)
-    # Qualified, so that no name of ours takes the place of a column's.
+    # Qualified, so that our aliases do not hide columns.
     key = [qualify(one.expression) for one in sorting]
     given = [qualify(one) for one in _arguments(engine)]
     rows = f"{table} AS {SOURCE_ALIAS}"
     if engine.family == _VERSIONED:
         sign, version = given
-        of_key = _over("dense_rank", [*key, version])
+        key_sql = _over("dense_rank", [*key, version])
         ones = ", ".join(f"countIf({_SIGN} = {one})" for one in (1, -1))
         return (
-            f"SELECT 1 FROM (SELECT {of_key} AS {_KEY}, {sign} AS {_SIGN} FROM {rows})"
+            f"SELECT 1 FROM (SELECT {key_sql} AS {_KEY}, {sign} AS {_SIGN} FROM {rows})"
             f" GROUP BY {_KEY} HAVING count() > 1 AND (count(), {ones}) != (2, 1, 1) LIMIT 1"
         )
     if engine.family == _COLLAPSING:
@@ -544,15 +562,15 @@ def unclear_rows(
     )
 
 
-def way_round(engine: Engine) -> str:
-    """Return what helps where rows are alike, '' where each of them counts."""
+def deduplication_advice(engine: Engine) -> str:
+    """Return the remedy for rows that are alike, '' if each of them counts."""
     if engine.family != _REPLACING:
         return ""
     return "; where such rows are the same in all columns, run OPTIMIZE TABLE … DEDUPLICATE first"
 
 
 def _unclear_pairs(key: list[str], sign: str, rows: str, columns: Sequence[Column]) -> str:
-    of_row = f"{_over('dense_rank', key)} AS {_KEY}, {sign} AS {_SIGN}"
+    row_sql = f"{_over('dense_rank', key)} AS {_KEY}, {sign} AS {_SIGN}"
     same = f"{row_hash([c.name for c in columns])} AS {_SAME}"
     one_of = {
         sign: f"minIf({_SAME}, {_SIGN} = {sign}) = maxIf({_SAME}, {_SIGN} = {sign})"
@@ -564,18 +582,18 @@ def _unclear_pairs(key: list[str], sign: str, rows: str, columns: Sequence[Colum
         f" ({state} > {cancel} AND {one_of[1]} OR {cancel} > {state} AND {one_of[-1]})"
     )
     return (
-        f"SELECT 1 FROM (SELECT {of_row}, {same} FROM {rows}) GROUP BY {_KEY}"
+        f"SELECT 1 FROM (SELECT {row_sql}, {same} FROM {rows}) GROUP BY {_KEY}"
         f" HAVING count() > 1 AND NOT ({clear}) LIMIT 1"
     )
 
 
 def _over(rank: str, order: list[str]) -> str:
-    """Return a number that rows have together which a merge takes for equal."""
+    """Return the SQL of a number that is equal for rows that a merge treats as equal."""
     return f"{rank}() OVER (ORDER BY {', '.join(order) or 'tuple()'})"
 
 
 def _arguments(engine: Engine) -> tuple[Expression, ...]:
-    """Return the columns that an engine names, without what its replication does."""
+    """Return the columns in an engine's arguments, without those of replication."""
     given = parse_expression(f"tuple({engine.arguments})")
     arguments = given.arguments if isinstance(given, Call) else ()
     return tuple(a for a in arguments if not isinstance(a, Literal))

@@ -1,9 +1,9 @@
-"""ClickHouse's functions, as `system.functions` of one release lists them: which may be called.
+"""Lists the functions in `system.functions` of one ClickHouse release, and which are allowed.
 
-What may be called computes with its arguments, the clock or chance, and reads nothing else: no
-file, host, table, dictionary, setting or configuration. A test compares these lists with those of
-the ClickHouse that is installed: a function that it has and they lack is refused until somebody
-has looked at it and written it into one of them. Names are kept by ClickHouse's own categories.
+Allowed functions compute with their arguments, the clock or random numbers, and read nothing else:
+no file, host, table, dictionary, setting or configuration. A test compares these lists with the
+installed ClickHouse: a function that is in none of the lists is refused until it is reviewed and
+added to one. Names are grouped by ClickHouse's own categories.
 """
 
 from __future__ import annotations
@@ -497,10 +497,10 @@ _REFUSED: Final = {
 }
 
 ALLOWED: Final = frozenset(name.lower() for text in _ALLOWED.values() for name in text.split())
-"""The functions that may be called, in small letters: some have no case."""
+"""The allowed functions in lower case, because some are case-insensitive."""
 REFUSED: Final[Mapping[str, str]] = {
     name.lower(): why for why, text in _REFUSED.items() for name in text.split()
 }
-"""Why others may not be, by their names in small letters."""
+"""The reason against each other function, by its name in lower case."""
 ALSO_TABLE_FUNCTIONS: Final = frozenset(("format", "fuzzquery"))
-"""Those that may be called and are table functions behind IN."""
+"""Allowed functions that are table functions after IN."""

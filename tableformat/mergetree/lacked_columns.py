@@ -1,9 +1,9 @@
-"""Columns that a part lacks: from which definitions ClickHouse computes their values when it reads.
+"""Finds the definitions from which ClickHouse computes columns that a part lacks.
 
-A column that was added, or cleared, after a part was written is in none of its files. Its values
-are those of its expression, or of its type, as the table says it now: they change with the table,
-and nothing of the part does. So what decides them belongs to the content of the part. An expression
-takes other columns by their names; those that the part has are in its files, of the others the
+A column that was added, or cleared, after a part was written is in none of the part's files. Its
+values come from the table's current default expression or type, so they change with the table
+while the part stays the same. Therefore these definitions belong to the part's content. A default
+expression names other columns. Columns that the part has are in its files; for the others their
 definitions count, too.
 """
 
@@ -26,10 +26,10 @@ __all__ = [
     "columns_of_parts",
     "computed_text",
     "definitions",
+    "external_reference",
     "is_constant",
     "is_null",
     "shown_definitions",
-    "taken_from_elsewhere",
 ]
 
 _NAMES: Final = (TokenKind.WORD, TokenKind.QUOTED)
@@ -37,22 +37,22 @@ _OPERATORS: Final = (
     *("AND", "AS", "BETWEEN", "CASE", "CAST", "DIV", "ELSE", "ILIKE", "IN", "INTERVAL", "IS"),
     *("LIKE", "MOD", "NOT", "OR", "THEN", "WHEN"),
 )
-"""Words that a bracket may follow, and that call no function by their name."""
-_ELSEWHERE: Final = (
+"""Words that may precede a bracket but are no function."""
+_SERVER_PREFIXES: Final = (
     *("authenticated", "catboostevaluate", "current", "default", "dict", "enabled", "file", "get"),
     *("initial", "joinget", "query", "server", "shard", "zookeeper"),
 )
-"""How the names of functions begin that tell of a server, or read what it keeps."""
-_EXACTLY: Final = (
+"""Prefixes of functions that describe a server or read its data."""
+_SERVER_FUNCTIONS: Final = (
     *("buildid", "connection_id", "connectionid", "database", "displayname", "fqdn"),
     *("fullhostname", "generateserialid", "hascolumnintable", "hostname", "revision", "schema"),
     *("showcertificate", "tcpport", "uptime", "user", "version"),
 )
-_OF_THE_ROW: Final = (
+_ROW_FUNCTIONS: Final = (
     *("defaultvalueofargumenttype", "defaultvalueoftypename", "getsizeofenumtype", "getsubcolumn"),
     *("querystring", "querystringandfragment"),
 )
-"""Functions of names that begin as those of the server do, and that take nothing but the row."""
+"""Functions with these prefixes that nevertheless use only their row."""
 
 
 def definitions(
@@ -60,19 +60,21 @@ def definitions(
 ) -> tuple[Column, ...]:
     """Return the columns whose definitions decide the values of lacked ones, in declared order.
 
-    These are the lacked columns, and what their expressions take that is in no file of the part
-    either: other lacked columns, ALIAS and EPHEMERAL ones. A name that a lambda gives to its
-    argument counts as the column of that name, which is one too many and never one too few.
+    These are the lacked columns, and the columns that their expressions use and the part does not
+    store: other lacked columns, ALIAS and EPHEMERAL ones. The name of a lambda's argument counts as
+    the column of that name, which may find too many columns but never too few.
 
     Args:
         columns: of the table, in declared order.
         lacked: names of stored columns.
-        texts: other expressions that take columns.
+        texts: other expressions that use columns.
     """
     absent = [c for c in columns if c.name in lacked or not c.stored]
     found: set[str] = set()
-    taken = [name for text in texts for name in _names(text)]
-    waiting = [c for c in absent if c.name in lacked or any(_is_of(name, c.name) for name in taken)]
+    referenced = [name for text in texts for name in _names(text)]
+    waiting = [
+        c for c in absent if c.name in lacked or any(_is_of(name, c.name) for name in referenced)
+    ]
     while waiting:
         column = waiting.pop()
         if column.name in found:
@@ -84,10 +86,10 @@ def definitions(
 
 
 def computed_text(columns: tuple[Column, ...], lacked: Collection[str]) -> str:
-    """Return what decides the values of the lacked columns of a part, as one text.
+    """Return the definitions of a part's lacked columns as one text.
 
-    It is '' when all of them are NULL, as a reader of the lake answers for a column that a file
-    does not have. A table that computes other values has another text.
+    It is '' if all of them are NULL, as lake readers return for a column that a file does not have.
+    A table that computes other values has another text.
     """
     if all(is_null(c) for c in columns if c.name in lacked):
         return ""
@@ -107,13 +109,13 @@ def is_null(column: Column) -> bool:
 
 
 def is_constant(expression: str) -> bool:
-    """Whether an expression is made of values alone: it comes to the same wherever it is asked."""
+    """Whether an expression has only constants, so that its value is the same everywhere."""
     names = {one.upper() for one in _names(expression)}
     return bool(expression) and names <= {"TRUE", "FALSE", "NULL"}
 
 
 def shown_definitions(columns: tuple[Column, ...], lacked: Collection[str]) -> str:
-    """Return how lacked columns that are not NULL come to their values, for a message."""
+    """Return the definitions of lacked columns that are not NULL, for a message."""
     return ", ".join(
         f"{c.name} ({c.default_kind or 'DEFAULT'} {c.default_expression})"
         if c.default_expression
@@ -126,12 +128,12 @@ def shown_definitions(columns: tuple[Column, ...], lacked: Collection[str]) -> s
 def columns_of_parts(
     columns: tuple[Column, ...], lacked: Collection[str], texts: Iterable[str] = ()
 ) -> tuple[Column, ...]:
-    """Return the columns of a table over parts that lack some: the stored ones, as the parts are.
+    """Return the columns of a table over parts that lack some: the stored ones, as in the parts.
 
-    An expression stands only where one of the parts needs it, and an ALIAS or EPHEMERAL column only
-    where such an expression, or one of `texts`, takes it: what computes the others may be gone, or
-    nowhere but at the source, and an ALIAS that cannot be computed keeps all columns from being
-    read.
+    A default is kept only if a part needs it. An ALIAS or EPHEMERAL column is kept only if such a
+    default, or one of `texts`, uses it. The expressions of other columns may use functions or
+    tables that exist only at the source, or no longer, and one ALIAS that cannot be computed makes
+    all columns unreadable.
     """
     needed = {c.name for c in definitions(columns, lacked, texts)}
     return tuple(
@@ -142,7 +144,7 @@ def columns_of_parts(
 
 
 def column_list(columns: tuple[Column, ...]) -> str:
-    """Return the text between the parentheses of CREATE TABLE for a table with these columns."""
+    """Return the column list of CREATE TABLE for a table with these columns."""
     return ", ".join(
         f"{quote_identifier(column.name)} {column.type_text}"
         + (f" {column.default_kind} {column.default_expression}" if column.default_kind else "")
@@ -150,17 +152,17 @@ def column_list(columns: tuple[Column, ...]) -> str:
     )
 
 
-def taken_from_elsewhere(expression: str, known: Collection[str]) -> str:
-    """Return what an expression takes that only the ClickHouse of its table has, '' for nothing.
+def external_reference(expression: str, known: Collection[str]) -> str:
+    """Return the first function or table that only the table's own ClickHouse has, '' for none.
 
     Args:
         expression: of a column.
-        known: the functions of every ClickHouse of its version, in small letters.
+        known: the functions of every ClickHouse of its version, in lower case.
     """
     for name in called_functions(expression):
         small = name.lower()
-        of_server = small in _EXACTLY or small.startswith(_ELSEWHERE)
-        if small not in known or (of_server and small not in _OF_THE_ROW):
+        of_server = small in _SERVER_FUNCTIONS or small.startswith(_SERVER_PREFIXES)
+        if small not in known or (of_server and small not in _ROW_FUNCTIONS):
             return f"the function {name}"
     tokens = tuple(scan(expression))
     for one, after, behind in zip(tokens, tokens[1:], tokens[2:], strict=False):
@@ -170,7 +172,7 @@ def taken_from_elsewhere(expression: str, known: Collection[str]) -> str:
 
 
 def called_functions(expression: str) -> tuple[str, ...]:
-    """Return the names that are called in an expression, as it writes them."""
+    """Return the functions that an expression calls, as written."""
     tokens = tuple(scan(expression))
     return tuple(
         dict.fromkeys(
@@ -188,5 +190,5 @@ def _names(expression: str) -> frozenset[str]:
 
 
 def _is_of(name: str, column: str) -> bool:
-    """Whether a name of an expression may mean a column, a part of it, or what it is a part of."""
+    """Whether a name in an expression may mean a column, its member, or its parent."""
     return name == column or name.startswith(f"{column}.") or column.startswith(f"{name}.")

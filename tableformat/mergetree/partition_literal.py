@@ -1,11 +1,11 @@
-"""What stands after PARTITION or PART in a statement: an id, ALL, a value of the key, a name.
+"""Parses the text after PARTITION or PART in a statement: an id, ALL, a value of the key, a name.
 
 The forms are those of ALTER … PARTITION (requirements, "How to set the partition expression"):
 `ID '202401'`, `ALL`, `202401`, `'x'`, `('x', 3)`, `tuple(toYYYYMM(toDate('2024-01-25')))`. A value
-is made of constants, and of functions and operators with them. An operator stands inside of
-brackets: ClickHouse reads none bare. What looks like a date without quotes is refused everywhere:
-it would be the number 2022. Which partition a value names is decided by whoever knows the table's
-key. A part is named in quotes or, as ClickHouse's own examples do, without.
+consists of constants, functions and operators; operators need brackets, as in ClickHouse. A date
+without quotes is always refused: it would be the number 2022. The caller, who knows the table's
+key, finds the partition of a value. A part's name may be in quotes or, as in ClickHouse's own
+examples, without.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class All:
 
 @dataclass(frozen=True, slots=True)
 class ByValue:
-    """The partition whose key has this value; a tuple where the key has several members."""
+    """The partition whose key has this value; a tuple if the key has several members."""
 
     value: Expression
 
@@ -67,34 +67,34 @@ _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?: \d{2}:\d{2}:\d{2}(?:\.\d{1,9})?
 
 
 def parse_partition_literal(text: str) -> PartitionLiteral:
-    """Read what stands after PARTITION.
+    """Parse the text after PARTITION.
 
     Raises:
-        UsageError: it is malformed, names a column or calculates bare; the message names the
-            token and its position.
-        UnsupportedError: it holds a subquery or another thing that is no constant.
+        UsageError: it is malformed, names a column or has an operator outside brackets; the
+            message names the token and its position.
+        UnsupportedError: it has a subquery or something else that is no constant.
     """
     advice = "Columns, constants, operators, tuples and function calls can be read here."
     reader = TokenReader(text, "partition", unexpected=UnsupportedError, advice=advice)
     literal = read_partition_literal(reader)
     if isinstance(literal, ById) and reader.peek().kind is not TokenKind.END:
-        raise _no_id(reader, reader.peek())
+        raise _id_error(reader, reader.peek())
     reader.expect_end()
     return literal
 
 
 def date_in_quotes(text: str) -> str:
-    """Return the value of a partition that an option or argument has; a date alone gets quotes.
+    """Return the partition value of an option or argument; a date alone gets quotes.
 
-    A shell takes them off, and a text in SQL is in quotes already. Inside a statement the same
-    stays refused: there it calculates.
+    A shell removes the quotes, and a text in SQL is quoted already. Inside a statement a date
+    without quotes stays refused, because it is a subtraction there.
     """
     alone = text.strip()
     return quote_string(alone) if _DATE.fullmatch(alone) else text
 
 
 def read_partition_literal(reader: TokenReader) -> PartitionLiteral:
-    """Read a partition that stands next in a longer text, and take its tokens.
+    """Parse a partition at the reader's position in a longer text.
 
     Raises:
         UsageError: as `parse_partition_literal`.
@@ -114,12 +114,12 @@ def read_partition_literal(reader: TokenReader) -> PartitionLiteral:
     _check_dates(reader, tokens)
     if _calculates(value):
         bare = next((one for one in _outside_brackets(tokens) if one.is_symbol(*_OPERATORS)), None)
-        raise _calculating(reader, bare or tokens[0])
+        raise _calculation_error(reader, bare or tokens[0])
     return ByValue(value)
 
 
 def render_partition_literal(literal: PartitionLiteral) -> str:
-    """Return the literal as ClickHouse SQL; it can neither end a statement nor begin another."""
+    """Return the literal as ClickHouse SQL, safe to embed in a statement."""
     match literal:
         case ById(partition_id):
             return f"ID {quote_string(partition_id.value)}"
@@ -134,16 +134,16 @@ def render_partition_literal(literal: PartitionLiteral) -> str:
 def _partition_id(reader: TokenReader) -> PartitionId:
     token = reader.take()
     if token.kind is TokenKind.END or token.is_symbol("{"):
-        raise reader.complaint("an id in quotes", token=token)
+        raise reader.syntax_error("an id in quotes", token=token)
     if token.kind is not TokenKind.STRING:
-        raise _no_id(reader, token)
+        raise _id_error(reader, token)
     try:
         return PartitionId(token.value)
     except UsageError as error:
         raise reader.about(token, error) from error
 
 
-def _no_id(reader: TokenReader, token: Token) -> UsageError:
+def _id_error(reader: TokenReader, token: Token) -> UsageError:
     why = "where only an id in quotes can stand"
     return reader.wrong(token, f"found {token.text!r}", why, "Write ID '202401'.")
 
@@ -152,7 +152,7 @@ def _check_constant(reader: TokenReader, tokens: Sequence[Token], columns: froze
     """Check that a value names no column.
 
     Raises:
-        UsageError: a token is the name of one.
+        UsageError: a token is a column's name.
     """
     for token, after in itertools.pairwise(tokens) if columns else ():
         if token.kind not in _NAMES or after.is_symbol("("):
@@ -171,17 +171,17 @@ def _check_dates(reader: TokenReader, tokens: Sequence[Token]) -> None:
     """Check that nothing looks like a date without quotes: 2024-01-31, or 2024-01.
 
     Raises:
-        UsageError: it does; the number that it stands for would name another partition, or none.
+        UsageError: there is such a date; as a number it would name another partition, or none.
     """
     for token in tokens:
         found = _BARE_DATE.match(reader.text, token.start)
         if found and token.kind is TokenKind.NUMBER:
             dash = next(one for one in tokens if one.start >= token.start and one.is_symbol("-"))
-            raise _calculating(reader, dash)
+            raise _calculation_error(reader, dash)
 
 
 def _outside_brackets(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens that stand in no bracket, without one that begins the value as its sign."""
+    """Yield the tokens outside brackets, except a leading sign."""
     depth = 0
     for token in tokens[1:]:
         depth += token.is_symbol("(", "[") - token.is_symbol(")", "]")
@@ -189,14 +189,14 @@ def _outside_brackets(tokens: Sequence[Token]) -> Iterator[Token]:
             yield token
 
 
-def _calculating(reader: TokenReader, token: Token) -> UsageError:
+def _calculation_error(reader: TokenReader, token: Token) -> UsageError:
     why = "makes it an expression, where only a value can stand"
     advice = "Put a date or a text in single quotes: '2024-01-31'."
     return reader.wrong(token, repr(token.text), why, advice)
 
 
 def _calculates(value: Expression) -> bool:
-    """Whether an operator stands bare, or in an array, where ClickHouse reads none."""
+    """Whether an operator is outside brackets, or in an array, where ClickHouse accepts none."""
     if not isinstance(value, Call):
         return False
     within = value.arguments if value.function == "array" else ()
@@ -204,7 +204,7 @@ def _calculates(value: Expression) -> bool:
 
 
 def parse_part_literal(text: str) -> PartName:
-    """Read what stands after PART: the name of a part, in quotes or bare, `201901_2_2_0`.
+    """Parse the text after PART: the name of a part, in quotes or without, `201901_2_2_0`.
 
     Raises:
         UsageError: it is malformed, or not the name of a part.
@@ -223,7 +223,7 @@ def parse_part_literal(text: str) -> PartName:
 
 
 def read_part_literal(reader: TokenReader) -> PartName:
-    """Read the name of a part that stands next in a longer text, and take its tokens.
+    """Parse the name of a part at the reader's position in a longer text.
 
     Raises:
         UsageError: as `parse_part_literal`.
@@ -237,7 +237,7 @@ def read_part_literal(reader: TokenReader) -> PartName:
         name = found[0]
         reader.skip_to(found.end())
     else:
-        raise reader.complaint("the name of a part, as in 'all_1_1_0',")
+        raise reader.syntax_error("the name of a part, as in 'all_1_1_0',")
     try:
         return PartName.parse(name)
     except UsageError as error:

@@ -1,7 +1,7 @@
-"""Tables that cannot be exported whatever their columns hold: what would be read is not known.
+"""Refuses tables whose rows cannot be read reliably, regardless of their column types.
 
-Two kinds: a setting of the table may change how its parts are read, and nobody here knows how; or a
-column has the name by which ClickHouse is asked which part or partition a row belongs to.
+There are two cases: an unknown setting of the table may change how its parts are read, or a column
+has the name of a virtual column that tells the part or partition of a row.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tableformat.names import quote_identifier
 __all__ = ["PART_OFFSET", "check_readable", "has_column", "why_unreadable"]
 
 PART_OFFSET: Final = "_part_offset"
-"""The virtual column for the place of a row in its part; without it parts are read whole."""
-# Which part and which partition a row belongs to, and the value of the partition's key.
-_ASKED: Final = ("_part", "_partition_id", "_partition_value")
+"""The virtual column with a row's position in its part; without it parts are read as a whole."""
+# The part and the partition of a row, and the value of the partition key.
+_REQUIRED_VIRTUAL: Final = ("_part", "_partition_id", "_partition_value")
 
 
 def check_readable(table: MergeTreeTable) -> None:
-    """Refuse a table of which it is not known what would be read.
+    """Refuse a table that cannot be read reliably.
 
     Raises:
         RefusedError: every reason is listed (code 48).
@@ -33,7 +33,7 @@ def check_readable(table: MergeTreeTable) -> None:
 
 
 def why_unreadable(table: MergeTreeTable) -> tuple[str, ...]:
-    """Return the reasons why a table cannot be exported, each with the way round."""
+    """Return the reasons why a table cannot be exported, each with its remedy."""
     settings = (
         f"its setting {name} is not known here, and may change how its parts are read; reset it "
         f"(ALTER TABLE {table.name.sql} RESET SETTING {name}), or copy the rows into a table "
@@ -44,12 +44,12 @@ def why_unreadable(table: MergeTreeTable) -> tuple[str, ...]:
         f"column {name}: ClickHouse has a virtual column of that name, which says where a row is, "
         f"and the table hides it; rename the column (ALTER TABLE {table.name.sql} RENAME COLUMN "
         f"{quote_identifier(name)} TO another_name)"
-        for name in _ASKED
+        for name in _REQUIRED_VIRTUAL
         if has_column(table, name)
     )
     return (*settings, *columns)
 
 
 def has_column(table: MergeTreeTable, name: str) -> bool:
-    """Whether a table has a column of a name, be it an alias, which hides a virtual one."""
+    """Whether a table has a column of a name; also an alias hides a virtual column."""
     return any(column.name == name for column in table.columns)

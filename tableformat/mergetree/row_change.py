@@ -1,4 +1,4 @@
-"""A statement that changes rows, and which columns of a table it is about."""
+"""Defines a statement that changes rows, and finds the columns that it reads and sets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _COMPUTED: Final = ("MATERIALIZED", "ALIAS")
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """UPDATE, DELETE or CLEAR COLUMN as it stands behind ALTER TABLE, without IN PARTITION.
+    """UPDATE, DELETE or CLEAR COLUMN, as after ALTER TABLE, without IN PARTITION.
 
-    `condition` tells the rows, '' for all; `reads` are the columns in its expressions; `sets` those
-    that get values, none of DELETE; `to_default`: their default expressions.
+    `condition` selects the rows, '' for all. `reads` are the columns in its expressions. `sets` are
+    the columns that get values, none for DELETE; with `to_default` these are their default
+    expressions.
     """
 
     command: str
@@ -29,24 +30,24 @@ class RowChange:
 
 
 def columns_of_change(change: RowChange, columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return the columns that ClickHouse needs to run it, and those that it computes anew.
+    """Return the columns that ClickHouse needs for the statement, and those that it recomputes.
 
-    A MATERIALIZED column is computed anew where one that it reads gets a value. Names are looked
-    for in the text of expressions: there may be more of them than are read, and never fewer. The
-    other columns of a Nested come along, by whose lengths ClickHouse checks and clears one. All
-    other defaults mean nothing here and are left out.
+    A MATERIALIZED column is recomputed if a column that it reads gets a value. Names are searched
+    in the text of expressions, which may find too many columns but never too few. The other columns
+    of a Nested are included, because ClickHouse checks and clears one by their lengths. All other
+    defaults have no effect here and are dropped.
     """
-    reads = {c.name: frozenset(o.name for o in columns if _mentions(c, o)) for c in columns}
+    reads = {c.name: frozenset(o.name for o in columns if _default_mentions(c, o)) for c in columns}
     computed = {c.name for c in columns if c.default_kind in _COMPUTED}
-    # A member of a tuple, or the size of an array, is read of its column.
+    # A tuple's member or an array's size is read from its column.
     whole = frozenset(c.name for c in columns if any(_is_of(n, c.name) for n in change.reads))
-    changing = _closed(change.sets, lambda found: {n for n in computed if reads[n] & found})
+    changing = _closure(change.sets, lambda found: {n for n in computed if reads[n] & found})
     aliases = {c.name for c in columns if c.default_kind == "ALIAS"}
     kept = changing & computed | aliases | (change.sets if change.to_default else frozenset())
     nested = {_nested_of(name) for name in change.sets} - {None}
-    beside = {c.name for c in columns if _nested_of(c.name) in nested}
-    needed = _closed(
-        whole | changing | beside,
+    siblings = {c.name for c in columns if _nested_of(c.name) in nested}
+    needed = _closure(
+        whole | changing | siblings,
         lambda found: {n for one in found & kept for n in reads.get(one, ())},
     )
     return tuple(
@@ -57,26 +58,26 @@ def columns_of_change(change: RowChange, columns: tuple[Column, ...]) -> tuple[C
 
 
 def columns_read(change: RowChange, columns: tuple[Column, ...]) -> frozenset[str]:
-    """Return those of the columns of a change whose values before it may mean something.
+    """Return the columns of a change whose previous values may matter.
 
     Args:
         change: the statement.
-        columns: what `columns_of_change` returned.
+        columns: the result of `columns_of_change`.
     """
     return frozenset(
         c.name
         for c in columns
         if any(_is_of(name, c.name) for name in change.reads)
-        or any(_mentions(other, c) for other in columns)
+        or any(_default_mentions(other, c) for other in columns)
     )
 
 
 def columns_set(change: RowChange, columns: tuple[Column, ...]) -> tuple[str, ...]:
-    """Return those of the stored columns of a change that may have other values afterwards.
+    """Return the stored columns of a change whose values may change.
 
     Args:
         change: the statement.
-        columns: what `columns_of_change` returned.
+        columns: the result of `columns_of_change`.
     """
     return tuple(
         c.name
@@ -86,12 +87,12 @@ def columns_set(change: RowChange, columns: tuple[Column, ...]) -> tuple[str, ..
 
 
 def without_default(column: Column) -> Column:
-    """Return a column that gets the values that it is given, and no others."""
+    """Return a column without its default."""
     return replace(column, default_kind="", default_expression="")
 
 
 def _nested_of(name: str) -> str | None:
-    """Return the name of the Nested structure that a column with such a name is of."""
+    """Return the name of the Nested structure of a column, None if it has none."""
     nested, dot, _ = name.partition(".")
     return nested if dot else None
 
@@ -100,12 +101,12 @@ def _is_of(name: str, column: str) -> bool:
     return name == column or name.startswith(f"{column}.")
 
 
-def _mentions(column: Column, other: Column) -> bool:
+def _default_mentions(column: Column, other: Column) -> bool:
     return bool(column.default_kind) and other.name in column.default_expression
 
 
-def _closed(names: frozenset[str], more: Callable[[frozenset[str]], set[str]]) -> frozenset[str]:
-    """Return names and all that come with them, and with these."""
+def _closure(names: frozenset[str], more: Callable[[frozenset[str]], set[str]]) -> frozenset[str]:
+    """Return names with everything that they require, transitively."""
     while (found := names | more(names)) != names:
         names = found
     return names

@@ -1,9 +1,9 @@
-"""What an expression of a lake table may call: the functions that compute with its row alone.
+"""Limits expressions of a lake table to functions that compute with their row alone.
 
-A lake table's properties and the statements on it are evaluated in a ClickHouse of our own, on the
-host and with the rights of whoever runs the statement. Its functions that read files, call other
-hosts or tell of that host are refused here, by name, before ClickHouse sees the expression.
-`function_names.py` lists what one release of ClickHouse has; what it does not list is refused.
+A lake table's properties and the statements on it are evaluated in our own ClickHouse, on the host
+and with the rights of the user who runs the statement. Functions that read files, call other
+hosts or describe that host are refused by name before ClickHouse sees the expression.
+`function_names.py` lists the functions of one ClickHouse release; unlisted functions are refused.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tableformat.mergetree.function_names import (
 __all__ = ["OutsideCall", "calls_outside", "reads_outside", "refuse_outside"]
 
 _SETS: Final = frozenset(("in", "notin", "nullin", "notnullin"))
-"""What is behind these may be the name of a table; ClickHouse's parser writes IN as them."""
+"""The right side of these may be a table's name; ClickHouse's parser turns IN into them."""
 _SIDES: Final = 2
-# What the parser of expressions writes, and ClickHouse lists among no functions.
+# A name from our parser, which ClickHouse does not list as a function.
 _SYNTAX: Final = frozenset(("lambda",))
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideCall:
-    """A call that is not evaluated: the function, why, and ClickHouse's code of the refusal."""
+    """A refused call: the function, the reason, and ClickHouse's error code."""
 
     function: str
     why: str
@@ -52,7 +52,7 @@ def calls_outside(expression: Expression) -> Iterator[OutsideCall]:
 
 
 def reads_outside(expression: Expression) -> bool:
-    """Whether a ClickHouse that has other tables may read them for an expression."""
+    """Whether an expression may read other tables of its ClickHouse."""
     return any(True for _ in calls_outside(expression))
 
 
@@ -60,9 +60,9 @@ def refuse_outside(what: str, expression: Expression, advice: str) -> None:
     """Refuse an expression that may read anything but its row.
 
     Args:
-        what: cannot be done with it, as the message has it: "Cannot " stands before it.
-        expression: that ClickHouse is to evaluate.
-        advice: what to do, a sentence.
+        what: the action as it follows "Cannot " in the message.
+        expression: the expression that ClickHouse is to evaluate.
+        advice: the advice for the user, a sentence.
 
     Raises:
         UnsupportedError: there is such a call (its function and ClickHouse's code).
@@ -80,7 +80,7 @@ _UNKNOWN: Final = (UNKNOWN_FUNCTION,)
 
 
 def _table_in(call: Call) -> str | None:
-    """Return what ClickHouse takes for a table on the right of IN; None: there is no table."""
+    """Return the right side of IN if ClickHouse would read it as a table, else None."""
     if len(call.arguments) != _SIDES:
         return None
     match call.arguments[1]:

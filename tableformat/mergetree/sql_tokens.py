@@ -24,7 +24,7 @@ from tableformat.errors import UnsupportedError, UsageError
 
 __all__ = ["BROKEN", "Token", "TokenKind", "TokenReader", "scan", "tokenize"]
 
-# What editors and web pages put into a copied text counts as a blank, as in ClickHouse.
+# Invisible characters of copied text count as white space, as in ClickHouse.
 _SPACE: Final = re.compile(
     r"(?:[\s\u180e\u200b-\u200d\u2060\ufeff]+|--[^\n]*|//[^\n]*|#[ !][^\n]*)+"
 )
@@ -59,7 +59,7 @@ _HEX: Final = re.compile(r"[0-9a-fA-F]{2}")
 
 
 class TokenKind(Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     WORD = auto()
     QUOTED = auto()
@@ -74,7 +74,7 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token: `text` as it stands from `start` to `stop`, `value` without quotes and escapes."""
+    """A token: `text` from `start` to `stop` as written, `value` without quotes and escapes."""
 
     kind: TokenKind
     text: str
@@ -87,19 +87,19 @@ class Token:
         return self.kind is TokenKind.SYMBOL and self.text in symbols
 
     def is_word(self, *words: str) -> bool:
-        """Whether this is one of these words (given in capitals), in any case, not in quotes."""
+        """Whether this is an unquoted word among these (given in capitals), in any case."""
         return self.kind is TokenKind.WORD and self.text.upper() in words
 
 
 BROKEN: Final = (TokenKind.OPEN_QUOTE, TokenKind.OPEN_COMMENT, TokenKind.NOT_UTF8)
-"""What a text ends with that cannot be cut any further."""
+"""Kinds of the last token of a text that cannot be split further."""
 
 
 def scan(text: str) -> Iterator[Token]:
-    """Cut a text into tokens, one after the other; comments and white space are left out.
+    """Split a text into tokens, without comments and white space.
 
-    The last token is END, or one of the kinds OPEN_QUOTE, OPEN_COMMENT and NOT_UTF8 where the text
-    cannot be cut any further.
+    The last token is END, or has one of the kinds OPEN_QUOTE, OPEN_COMMENT and NOT_UTF8 if the text
+    cannot be split further.
     """
     at = 0
     before: Token | None = None
@@ -116,7 +116,7 @@ def scan(text: str) -> Iterator[Token]:
 
 
 def _after_space(text: str, at: int) -> int:
-    """Return where the next token begins; at a comment that is not closed, that comment is one."""
+    """Return the start of the next token; an unclosed comment is a token."""
     while True:
         if space := _SPACE.match(text, at):
             at = space.end()
@@ -146,7 +146,7 @@ def _token(text: str, at: int, before: Token | None) -> Token:
         return special
     if found := _WORD.match(text, at):
         return Token(TokenKind.WORD, found[0], found[0], at, found.end())
-    # In `t.1.2` the digits after a dot are element numbers, not the number 1.2.
+    # In `t.1.2` the digits after a dot are element numbers and not the number 1.2.
     number = _DIGITS if before is not None and before.is_symbol(".") else _NUMBER
     if found := number.match(text, at):
         return Token(TokenKind.NUMBER, found[0], found[0], at, found.end())
@@ -156,7 +156,7 @@ def _token(text: str, at: int, before: Token | None) -> Token:
 
 
 def _special_quotes(text: str, at: int) -> Token | None:
-    """Return the text in bytes, between `$tag$` or in typographic quotes that begins here."""
+    """Return the byte string, `$tag$` string or typographic quotes that start here, or None."""
     if found := _BYTES.match(text, at):
         if found[1] is not None:
             inner = bytes.fromhex("0" * (len(found[1]) % 2) + found[1])
@@ -173,7 +173,7 @@ def _special_quotes(text: str, at: int) -> Token | None:
 
 
 def _verbatim(kind: TokenKind, text: str, at: int, opening: str, closing: str) -> Token:
-    """Return the token of a text in which nothing but the end has a meaning."""
+    """Return the token of a text without escapes."""
     begin = at + len(opening)
     end = text.find(closing, begin)
     if end == -1:
@@ -183,7 +183,7 @@ def _verbatim(kind: TokenKind, text: str, at: int, opening: str, closing: str) -
 
 
 def _decoded(kind: TokenKind, written: str, inner: bytes | str, at: int) -> Token:
-    """Return the token of a text in quotes, or of kind NOT_UTF8 with the bytes as its value."""
+    """Return the token of a quoted text, or one of kind NOT_UTF8 with the bytes as its value."""
     stop = at + len(written)
     if isinstance(inner, str):
         return Token(kind, written, inner, at, stop)
@@ -194,7 +194,7 @@ def _decoded(kind: TokenKind, written: str, inner: bytes | str, at: int) -> Toke
 
 
 def _unescape(inner: str, quote: str) -> bytes | str:
-    """Return what stands between the quotes, without escapes; bytes when there were any."""
+    """Return the text between quotes without escapes; bytes if there were any escapes."""
     if "\\" not in inner:
         return inner.replace(quote * 2, quote)
     out = bytearray()
@@ -211,7 +211,7 @@ def _unescape(inner: str, quote: str) -> bytes | str:
                 out.append(int(inner[i : i + 2], 16))
                 i += 2
                 continue
-            # An unknown escape is no escape: '\d' and the '\%' of LIKE keep the backslash.
+            # Unknown escapes such as '\d' and LIKE's '\%' keep the backslash.
             c = _ESCAPES.get(c, "\\" + c)
         out += c.encode("utf-8", "surrogatepass")
     return bytes(out)
@@ -223,11 +223,11 @@ _DEEPEST: Final = 100
 
 
 def tokenize(text: str, what: str) -> tuple[Token, ...]:
-    """Cut a text into tokens; the last one is END. Comments and white space are left out.
+    """Split a text into tokens, without comments and white space; the last one is END.
 
     Args:
         text: ClickHouse SQL.
-        what: what the text is, for messages, e.g. "type".
+        what: the name of the text in messages, e.g. "type".
 
     Raises:
         UsageError: a quote or a comment is not closed.
@@ -237,7 +237,7 @@ def tokenize(text: str, what: str) -> tuple[Token, ...]:
 
 
 def _shown(text: str, at: int) -> str:
-    """Return the text for a message, only what is near the position when it is long."""
+    """Return the text for a message; of a long text only the part around the position."""
     if len(text) <= _SHOWN:
         return repr(text)
     start, stop = max(0, at - _AROUND), min(len(text), at + _AROUND)
@@ -246,10 +246,11 @@ def _shown(text: str, at: int) -> str:
 
 
 class TokenReader:
-    """Walks over the tokens of one text; a complaint says what was found, where, and what was due.
+    """Walks over the tokens of one text and builds its error messages.
 
-    `unexpected` is the error for a token that is out of place; `advice` is the last sentence of its
-    message. A text that ends too early is always a UsageError.
+    A message says what was found, where, and what was expected. `unexpected` is the error for a
+    token that does not fit; `advice` is the last sentence of its message. A text that ends too
+    early is always a UsageError.
     """
 
     def __init__(
@@ -266,7 +267,7 @@ class TokenReader:
             raise self._broken(self.tokens[-1])
 
     def peek(self, offset: int = 0) -> Token:
-        """Return the token that comes next, or the one `offset` after it, without taking it."""
+        """Return the next token, or the one `offset` after it, without taking it."""
         return self.tokens[min(self._at + offset, len(self.tokens) - 1)]
 
     @property
@@ -281,14 +282,14 @@ class TokenReader:
         return token
 
     def accept(self, symbol: str) -> bool:
-        """Take the next token if it is this symbol, and tell whether it was."""
+        """Take the next token if it is this symbol; return whether it was."""
         found = self.peek().is_symbol(symbol)
         if found:
             self.take()
         return found
 
     def accept_word(self, *words: str) -> bool:
-        """Take the next token if it is one of these (in capitals), and tell whether it was."""
+        """Take the next token if it is one of these words (in capitals); return whether it was."""
         found = self.peek().is_word(*words)
         if found:
             self.take()
@@ -298,33 +299,33 @@ class TokenReader:
         """Take the next token, which must be this symbol.
 
         Raises:
-            UsageError: it is something else.
+            UsageError: it is another token.
         """
         if not self.peek().is_symbol(symbol):
-            raise self.complaint(f"'{symbol}'")
+            raise self.syntax_error(f"'{symbol}'")
         return self.take()
 
     def expect_kind(self, kind: TokenKind, wanted: str) -> Token:
         """Take the next token, which must be of this kind.
 
         Raises:
-            UsageError: it is something else.
+            UsageError: it is another token.
         """
         if self.peek().kind is not kind:
-            raise self.complaint(wanted)
+            raise self.syntax_error(wanted)
         return self.take()
 
     def expect_end(self) -> None:
-        """Check that nothing is left.
+        """Check that no token is left.
 
         Raises:
-            UsageError: something is.
+            UsageError: a token is left.
         """
         if self.peek().kind is not TokenKind.END:
-            raise self.complaint("the end")
+            raise self.syntax_error("the end")
 
     def skip_group(self) -> Token:
-        """Take everything up to the bracket that closes the one just taken; return that bracket.
+        """Take all tokens up to the bracket that closes the one just taken; return that bracket.
 
         Raises:
             UsageError: the text ends before it.
@@ -332,7 +333,7 @@ class TokenReader:
         depth = 1
         while True:
             if self.peek().kind is TokenKind.END:
-                raise self.complaint("a closing bracket")
+                raise self.syntax_error("a closing bracket")
             token = self.take()
             if token.is_symbol("(", "[", "{"):
                 depth += 1
@@ -341,19 +342,19 @@ class TokenReader:
                 if depth == 0:
                     return token
 
-    def go_deeper(self) -> None:
-        """Count one level of nesting; `come_back` ends it.
+    def enter_level(self) -> None:
+        """Count one level of nesting; `leave_level` ends it.
 
         Raises:
-            UsageError: the text is nested too deep to be read.
+            UsageError: the text is nested too deep.
         """
         self._depth += 1
         if self._depth > _DEEPEST:
             why = f"is nested deeper than {_DEEPEST} levels"
             raise self.wrong(self.peek(), "what stands", why, "Simplify it.")
 
-    def come_back(self, levels: int = 1) -> None:
-        """End as many levels of nesting as `go_deeper` began."""
+    def leave_level(self, levels: int = 1) -> None:
+        """End this many levels of nesting."""
         self._depth -= levels
 
     def skip_to(self, position: int) -> None:
@@ -361,8 +362,8 @@ class TokenReader:
         while self.peek().start < position:
             self.take()
 
-    def complaint(self, wanted: str, *, token: Token | None = None) -> UsageError:
-        """Return the error about a token (default: the next one) where `wanted` was due."""
+    def syntax_error(self, wanted: str, *, token: Token | None = None) -> UsageError:
+        """Return the error for a token (default: the next one) where `wanted` was expected."""
         found = token or self.peek()
         if found.kind is TokenKind.END:
             where = f"Cannot read the {self._what} {_shown(self.text, found.start)}:"
@@ -379,20 +380,20 @@ class TokenReader:
         *,
         kind: type[UsageError] = UsageError,
     ) -> UsageError:
-        """Return the error that says what is wrong with a token, and where it stands.
+        """Return the error for a token, with its position.
 
         Args:
             token: the token.
-            subject: what the sentence is about; the token's position follows it.
+            subject: the subject of the sentence; the token's position follows it.
             why: what is wrong, beginning with a verb.
-            advice: what to do.
+            advice: the advice for the user.
             kind: the class of the error.
         """
         where = f"Cannot read the {self._what} {_shown(self.text, token.start)}:"
         return kind(f"{where} {subject} at position {token.start + 1} {why}. {advice}")
 
     def about(self, token: Token, error: UsageError) -> UsageError:  # noqa: ARG002
-        """Return the error about what a token means, told where it stands if that is not clear."""
+        """Return the error about a token's meaning; subclasses add its position."""
         return error
 
     def _broken(self, token: Token) -> UsageError:

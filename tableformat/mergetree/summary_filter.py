@@ -1,10 +1,10 @@
-"""Which partitions to list or export: a condition over partition summaries (`--where`).
+"""Parses and evaluates a condition over partition summaries (`--where`).
 
 The condition is SQL over `partition_id`, `partition`, `parts`, `rows`, `bytes`, `min_time` and
-`max_time` with = != < <= > >=, LIKE, IN, BETWEEN, AND, OR, NOT. Text compares with text, numbers
-with numbers, both checked when the condition is read. Times are text, a date or a date with a time
-of day (midnight when it is left out); a partition whose times are all NULL is neither before nor
-after any. A partition whose times are not known is neither kept nor passed over, but refused.
+`max_time` with = != < <= > >=, LIKE, IN, BETWEEN, AND, OR, NOT. Text compares with text and numbers
+with numbers, which is checked when the condition is parsed. Times are text: a date, or a date with
+a time of day (default: midnight). A partition whose times are all NULL is neither before nor after
+any time. A partition with unknown times raises an error.
 """
 
 from __future__ import annotations
@@ -58,27 +58,27 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d+)?
 
 @dataclass(frozen=True, slots=True)
 class SummaryFilter:
-    """A condition that was read and checked."""
+    """A parsed and checked condition."""
 
     expression: Expression
     _test: _Test = field(repr=False, compare=False)
 
     @property
     def reads_times(self) -> bool:
-        """Whether it needs the times of partitions."""
+        """Whether the condition uses the times of partitions."""
         return not columns_of(self.expression).isdisjoint(_TIMES)
 
     def matches(self, summary: PartitionSummary) -> bool:
-        """Tell whether the condition holds for a partition.
+        """Whether the condition holds for a partition.
 
         Raises:
-            UsageError: that depends on its times, and they are not known.
+            UsageError: the result depends on the partition's times, which are unknown.
         """
         return self._test(summary)
 
 
 def parse_filter(text: str) -> SummaryFilter:
-    """Read a condition.
+    """Parse a condition.
 
     Raises:
         UsageError: it is malformed, names something that a partition summary does not have,
@@ -90,14 +90,14 @@ def parse_filter(text: str) -> SummaryFilter:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """One side of a comparison: `kind` is "number", "text" or "time" (text that is a time)."""
+    """One side of a comparison: `kind` is "number", "text" or "time"."""
 
     kind: str
     value: _Value
 
 
 def _test(expression: Expression) -> _Test:
-    """Return the condition as a function; everything that can be wrong is found here."""
+    """Return the condition as a function; every error is raised here."""
     match expression:
         case Call("and" | "or" as function, arguments):
             tests = [_test(argument) for argument in arguments]
@@ -167,7 +167,7 @@ def _operand(expression: Expression) -> _Operand:
 
 
 def _as_time(expression: Expression, operand: _Operand) -> _Operand:
-    """Return a constant that is compared with a time in the form that times have."""
+    """Return a constant that is compared with a time in the text form of times."""
     match expression:
         case Literal(str() as text) if text == "" or _TIME.match(text):
             time = _time(text)
@@ -185,7 +185,7 @@ def _known(summary: PartitionSummary, name: str) -> str:
     """Return a time of a partition.
 
     Raises:
-        UsageError: it is not known.
+        UsageError: it is unknown.
     """
     if isinstance(summary.times, NoTimes):
         raise _refusal(
@@ -196,11 +196,11 @@ def _known(summary: PartitionSummary, name: str) -> str:
 
 
 def _time(text: str) -> str:
-    """Return the text of a time so that texts compare as the times do."""
+    """Normalise the text of a time so that texts compare as times."""
     if not text:
         return text
     whole = text.replace("T", " ") + _MIDNIGHT[len(text) :]
-    # Of equal times one may be written with more digits of a second.
+    # Equal times may have different numbers of fractional digits.
     return whole.rstrip("0").removesuffix(".") if "." in whole else whole
 
 

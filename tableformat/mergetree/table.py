@@ -25,7 +25,7 @@ __all__ = [
     "Column",
     "Engine",
     "KeeperNode",
-    "KeeperSilent",
+    "KeeperUnavailable",
     "MergeTreeTable",
     "NoTimes",
     "Part",
@@ -40,9 +40,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class KeeperNode:
-    """A node: the number of the change that made it, and when that was.
+    """A node: the number and the time of the change that created it.
 
-    `czxid` is counted by the ensemble, `created` is milliseconds since 1970 by its clock, in whole
+    `czxid` is the ensemble's counter. `created` is milliseconds since 1970 by its clock, in whole
     seconds. A copy of the ensemble's data keeps both.
     """
 
@@ -50,14 +50,14 @@ class KeeperNode:
     created: int
 
     def __str__(self) -> str:
-        """Return what people need to tell two nodes apart."""
+        """Return the creation time and number, which distinguish two nodes for people."""
         made = datetime.fromtimestamp(self.created / 1000, UTC)
         return f"{made:%Y-%m-%d %H:%M:%S} UTC (zxid {self.czxid})"
 
 
 @dataclass(frozen=True, slots=True)
-class KeeperSilent:
-    """There is a Keeper, and it does not say which node there is; `reason` is its answer."""
+class KeeperUnavailable:
+    """The table has a Keeper that does not report the node; `reason` is its response."""
 
     reason: str
 
@@ -78,7 +78,7 @@ class Column:
 
     @property
     def stored(self) -> bool:
-        """Whether parts hold this column (ALIAS and EPHEMERAL are never stored)."""
+        """Whether parts store this column (not so for ALIAS and EPHEMERAL)."""
         return self.default_kind not in ("ALIAS", "EPHEMERAL")
 
 
@@ -104,9 +104,9 @@ class Projection:
 class Engine:
     """The clauses of system.tables.engine_full, each as its text; '' when absent.
 
-    The text is taken from engine_full because `sorting_key` hides DESC. A table of
-    the old syntax, `MergeTree(date, (k), 8192)`, has the clauses that it stands for, and
-    in `old_arguments` those of its arguments that any engine with such parts has.
+    The text comes from engine_full because `sorting_key` hides DESC. A table of the old syntax,
+    `MergeTree(date, (k), 8192)`, gets the equivalent clauses; `old_arguments` has those arguments
+    that any engine with such parts needs.
     """
 
     name: str
@@ -121,12 +121,12 @@ class Engine:
 
     @property
     def family(self) -> str:
-        """The engine without replication: what a table needs to have in common with another."""
+        """The engine without replication, which compatible tables share."""
         return self.name.removeprefix("Replicated").removeprefix("Shared")
 
     @property
     def replicated(self) -> bool:
-        """Whether replicas of this table exist or may exist."""
+        """Whether the table has, or may have, replicas."""
         return self.name.startswith(("Replicated", "Shared"))
 
 
@@ -134,11 +134,11 @@ class Engine:
 class MergeTreeTable:
     """A table of the MergeTree family.
 
-    `identity` tells the same data by another name apart from other data by the same name
+    `identity` distinguishes the same data under another name from other data under the same name
     (docs/spec/table-properties.md): the Keeper path of a replicated table, else the table's UUID,
-    else server and name. `keeper_node` tells one replicated table from another of the same
-    Keeper path; it is None without a Keeper. `known_as` is the identity under which the user says
-    that it was exported, '' for its own.
+    else server and name. `keeper_node` distinguishes replicated tables of the same Keeper path; it
+    is None without a Keeper. `known_as` is the identity of earlier exports if the user names
+    another one, '' for the table's own.
     """
 
     name: TableName
@@ -152,7 +152,7 @@ class MergeTreeTable:
     has_ttl_columns: bool = False
     indices: tuple[SkipIndex, ...] = ()
     projections: tuple[Projection, ...] = ()
-    keeper_node: KeeperNode | KeeperSilent | None = None
+    keeper_node: KeeperNode | KeeperUnavailable | None = None
     known_as: str = ""
 
     @property
@@ -162,12 +162,12 @@ class MergeTreeTable:
 
     @property
     def stored_columns(self) -> tuple[Column, ...]:
-        """The columns that are exported: everything that parts hold, in declared order."""
+        """The columns that parts store and exports contain, in declared order."""
         return tuple(c for c in self.columns if c.stored)
 
 
 def known_by_name(identity: str) -> tuple[str, TableName] | None:
-    """Return place and name of a table that only its name tells apart; None of any other."""
+    """Return place and name of a table that only its name identifies; None for other tables."""
     scheme, _, rest = identity.partition(":")
     match scheme:
         case "server":
@@ -175,7 +175,7 @@ def known_by_name(identity: str) -> tuple[str, TableName] | None:
         case "host":
             place, name = rest.partition(":")[0], rest.partition("/:")[2]
         case "directory":
-            # The table's own directory is in that of its database.
+            # A table's directory is inside the directory of its database.
             directory, _, name = rest.partition("/:")
             place = directory.rpartition("/")[0].rpartition("/")[0]
         case _:
@@ -187,10 +187,10 @@ def known_by_name(identity: str) -> tuple[str, TableName] | None:
 class Part:
     """One active part.
 
-    `rows` counts lightweight-deleted rows too, as system.parts does; `path` is the part's own
-    directory, `disk` the root directory of the disk that it is on; `part_type` is Wide or Compact;
-    sizes in bytes. `lacks` are the stored columns of its table of which it has no values, in
-    declared order: ClickHouse computes them (`lacked_columns.py`).
+    `rows` counts lightweight-deleted rows too, as system.parts does. `path` is the part's
+    directory, `disk` the root directory of its disk; `part_type` is Wide or Compact; sizes are in
+    bytes. `lacks` are the table's stored columns without values in the part, in declared order,
+    which ClickHouse computes (`lacked_columns.py`).
     """
 
     name: str
@@ -211,7 +211,7 @@ class Part:
 
     @property
     def content(self) -> tuple[str, str, int]:
-        """What stays equal when a clone renumbers the part."""
+        """The values that stay equal when a clone renumbers the part."""
         return (str(self.partition_id), self.hash_of_all_files, self.rows)
 
 
@@ -219,7 +219,7 @@ class Part:
 class Times:
     """The least and greatest value of a partition's time column, as ClickHouse writes its type.
 
-    Both are '' when the column holds nothing but NULL there.
+    Both are '' if the column has only NULL there.
     """
 
     least: str
@@ -228,7 +228,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class NoTimes:
-    """Why the times of a partition are not known."""
+    """Why the times of a partition are unknown."""
 
     why: str
 
@@ -249,24 +249,24 @@ class PartitionSummary:
 
     @property
     def min_time(self) -> str:
-        """The least time, '' where there is none or it is not known."""
+        """The least time, '' if there is none or it is unknown."""
         return self.times.least if isinstance(self.times, Times) else ""
 
     @property
     def max_time(self) -> str:
-        """The greatest time, '' where there is none or it is not known."""
+        """The greatest time, '' if there is none or it is unknown."""
         return self.times.greatest if isinstance(self.times, Times) else ""
 
 
 def fingerprint(parts: Iterable[Part], computed: Mapping[tuple[str, ...], str]) -> str:
     """Return the content identity of a partition: a digest over its parts' hashes and rows.
 
-    A merge changes it although the rows are equal; the ledger explains that. Of a part that lacks
-    columns it covers what decides their values, too: without any it is as if there were none.
+    A merge changes it although the rows are equal; the ledger explains that. For a part that lacks
+    columns it includes their definitions; for other parts these add nothing.
 
     Args:
         parts: of the partition.
-        computed: what decides the values of the columns that a part lacks, by these; '' for NULL.
+        computed: the definitions of the columns that a part lacks, by these columns; '' for NULL.
     """
     digest = hashlib.sha256()
     found = ((*p.content, text) if (text := computed[p.lacks]) else p.content for p in parts)

@@ -1,9 +1,9 @@
-"""The settings of MergeTree tables: which of them a copy of a table's parts must have, and why.
+"""Lists the settings of MergeTree tables: which of them a copy of a table's parts needs, and why.
 
-ClickHouse opens parts under other settings than they were written with and says nothing: arrays of
-a Nested whose offsets are not shared come out empty. So each setting that a version of ClickHouse
-knows is listed here by what it does, and a table that has set one that is not listed is refused.
-A copy is given only what the table itself has set: an old ClickHouse does not know the others.
+ClickHouse opens parts without an error under other settings than they were written with: arrays of
+a Nested whose offsets are not shared are read as empty. So every setting of every ClickHouse
+version is listed here by its effect, and a table that sets an unlisted one is refused. A copy gets
+only settings that the table sets itself: an old ClickHouse does not know the others.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-__all__ = ["SETTINGS", "SettingUse", "staged", "unknown_settings", "with_files"]
+__all__ = ["SETTINGS", "SettingUse", "staging_settings", "unknown_settings", "with_files"]
 
 Settings = tuple[tuple[str, str], ...]
 
 
 class SettingUse(Enum):
-    """What a setting does: whether a staging table and a task's table get it, and why."""
+    """The effect of a setting: whether a staging table and a task's table get it, and why."""
 
     READS = (True, True, "it changes how the files of a part are found or read")
     ALLOWS = (True, True, "a table with such keys, columns or indices is not made without it")
@@ -32,7 +32,7 @@ class SettingUse(Enum):
     LIMITS = (False, False, "it limits the users of the table, and would refuse the export")
 
     def __init__(self, staging: bool, tasks: bool, why: str) -> None:  # noqa: FBT001  a table's row
-        """Keep what the table below says of its settings."""
+        """Keep a member's row."""
         self.staging = staging
         self.tasks = tasks
         self.why = why
@@ -206,7 +206,7 @@ _TABLE: Final = (
     (SettingUse.UPKEEP, _UPKEEP),
     (SettingUse.LIMITS, _LIMITS),
 )
-# Names that newer versions do not list: of old versions, and second names.
+# Names of old versions, and aliases, which newer versions do not list.
 _OTHER_NAMES: Final[Mapping[str, SettingUse]] = {
     "allow_experimental_block_number_column": SettingUse.READS,
     "allow_experimental_optimized_row_order": SettingUse.WRITES,
@@ -214,28 +214,28 @@ _OTHER_NAMES: Final[Mapping[str, SettingUse]] = {
     "async_block_ids_cache_min_update_interval_ms": SettingUse.REPLICAS,
     "s3_execute_merges_on_single_replica_time_threshold": SettingUse.REPLICAS,
 }
-# Whatever these are, a copy has no replicas.
+# All settings with these prefixes concern replicas, and a copy has none.
 _FAMILIES: Final = ("replicated_", "shared_merge_tree_")
 
 SETTINGS: Final[Mapping[str, SettingUse]] = {
     **_OTHER_NAMES,
     **{name: use for use, names in _TABLE for name in names.split()},
 }
-"""What each setting does, by its name; see also `unknown_settings` for the families."""
+"""The effect of each setting, by name; `unknown_settings` also knows the prefixes."""
 
 
 def unknown_settings(settings: Settings) -> tuple[str, ...]:
-    """Return the names of which it is not known whether a copy of the parts must have them."""
+    """Return the names of settings that are not listed."""
     return tuple(name for name, _ in settings if _use(name) is None)
 
 
-def staged(settings: Settings) -> Settings:
-    """Return those of a table's settings that its staging table must have."""
+def staging_settings(settings: Settings) -> Settings:
+    """Return the table's settings that its staging table must have."""
     return tuple((name, v) for name, v in settings if (use := _use(name)) and use.staging)
 
 
 def with_files(settings: Settings) -> Settings:
-    """Return those of a table's settings that a table over the files of its parts must have."""
+    """Return the table's settings that a table over the files of its parts must have."""
     return tuple((name, v) for name, v in settings if (use := _use(name)) and use.tasks)
 
 

@@ -1,8 +1,8 @@
-"""The text form of types, as system.columns.type shows it: `parse_type` and `render_type`.
+"""Parses and renders types in the text form of system.columns.type.
 
-Names of types that are not known become `Unknown` with their text and are never an error here
-(docs/reference/types.md): the mapping refuses them, by column. Rendering a parsed type of
-system.columns gives the same text, down to the quotes.
+A type with an unknown name becomes `Unknown` with its text and is no error here
+(docs/reference/types.md): the mapping refuses it, by column. A type of system.columns renders to
+the same text, including its quotes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["parse_type", "read_type", "render_type"]
 T = TypeVar("T")
 
 _DECIMALS: Final = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
-# Digits of an argument; ClickHouse's own lengths and codes have fewer.
+# The limit for digits of an argument; ClickHouse's own lengths and codes have fewer.
 _LONGEST: Final = 18
 _ENUMS: Final = {"Enum8": 8, "Enum16": 16}
 _OF_ONE: Final[dict[str, Callable[[DataType], DataType]]] = {
@@ -54,7 +54,7 @@ _OF_ONE: Final[dict[str, Callable[[DataType], DataType]]] = {
 _NEEDS_ARGUMENTS: Final = frozenset(
     (*_DECIMALS, *_ENUMS, *_OF_ONE, "FixedString", "Tuple", "Nested", "Map", "Variant", "QBit")
 ) | {"AggregateFunction", "SimpleAggregateFunction"}
-# What a bare name means; ClickHouse itself always shows the arguments.
+# Types without arguments; ClickHouse itself always shows the arguments.
 _DEFAULTS: Final[dict[str, DataType]] = {
     "DateTime": DateTime(),
     "DateTime32": DateTime(),
@@ -65,7 +65,7 @@ _DEFAULTS: Final[dict[str, DataType]] = {
     "Dynamic": Dynamic(),
 }
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-# The words that ClickHouse puts in backticks although they look like plain names.
+# Plain names that ClickHouse puts in backticks.
 _QUOTED_WORDS: Final = frozenset(
     (
         "null",
@@ -84,13 +84,13 @@ _QUOTED_WORDS: Final = frozenset(
 
 
 def parse_type(text: str) -> DataType:
-    """Read a type.
+    """Parse a type.
 
     Args:
         text: as in system.columns, e.g. `Array(Tuple(a UInt8, b Nullable(String)))`.
 
     Raises:
-        UsageError: the text is malformed: an open bracket or quote, a part missing or too many.
+        UsageError: the text is malformed: an open bracket or quote, missing or surplus arguments.
     """
     reader = TokenReader(text, "type", advice="Write it as system.columns shows it.")
     found = read_type(reader)
@@ -99,12 +99,12 @@ def parse_type(text: str) -> DataType:
 
 
 def read_type(reader: TokenReader) -> DataType:
-    """Read a type that stands next in a longer text, and take its tokens.
+    """Parse a type at the reader's position in a longer text.
 
     Raises:
         UsageError: as `parse_type`.
     """
-    reader.go_deeper()
+    reader.enter_level()
     name = reader.expect_kind(TokenKind.WORD, "the name of a type")
     if not reader.peek().is_symbol("("):
         found = _bare(reader, name.text)
@@ -112,7 +112,7 @@ def read_type(reader: TokenReader) -> DataType:
         start = name.start
         reader.take()
         found = _with_arguments(reader, name.text, start)
-    reader.come_back()
+    reader.leave_level()
     return found
 
 
@@ -120,12 +120,12 @@ def _bare(reader: TokenReader, name: str) -> DataType:
     if name in SIMPLE_TYPES:
         return Simple(name)
     if name in _NEEDS_ARGUMENTS:
-        raise reader.complaint(f"'(' after {name}")
+        raise reader.syntax_error(f"'(' after {name}")
     return _DEFAULTS.get(name, Unknown(name))
 
 
 def _with_arguments(reader: TokenReader, name: str, start: int) -> DataType:
-    """Read from behind the opening bracket to the closing one."""
+    """Parse from after the opening bracket to the closing one."""
     match name:
         case "AggregateFunction":
             return AggregateFunction(_between(reader))
@@ -146,7 +146,7 @@ def _with_arguments(reader: TokenReader, name: str, start: int) -> DataType:
             reader.expect(",")
             found = QBit(element, _integer(reader, "a length"))
             if reader.accept(","):
-                # A stride, or what a later release adds: not the layout that we know.
+                # A stride, or an argument of a later release: an unknown layout.
                 return Unknown(reader.text[start : reader.skip_group().stop])
         case "Map":
             key = read_type(reader)
@@ -166,7 +166,7 @@ def _with_arguments(reader: TokenReader, name: str, start: int) -> DataType:
 
 
 def _with_numbers(reader: TokenReader, name: str) -> DataType | None:
-    """Read the types whose arguments are numbers and zones; None: it is none of them."""
+    """Parse the types whose arguments are numbers and zones; None for other types."""
     match name:
         case "FixedString":
             return FixedString(_integer(reader, "a length"))
@@ -188,7 +188,7 @@ def _with_numbers(reader: TokenReader, name: str) -> DataType | None:
 
 
 def _between(reader: TokenReader) -> str:
-    """Return the text up to the closing bracket, and take that too."""
+    """Return the text up to the closing bracket, and take the bracket."""
     first = reader.peek().start
     return reader.text[first : reader.skip_group().start].rstrip()
 
@@ -196,7 +196,7 @@ def _between(reader: TokenReader) -> str:
 def _dynamic(reader: TokenReader) -> Dynamic:
     name = reader.expect_kind(TokenKind.WORD, "max_types")
     if name.text != "max_types":
-        raise reader.complaint("max_types", token=name)
+        raise reader.syntax_error("max_types", token=name)
     reader.expect("=")
     return Dynamic(_integer(reader, "a number of types"))
 
@@ -208,7 +208,7 @@ def _zone(reader: TokenReader) -> str:
 def _integer(reader: TokenReader, wanted: str) -> int:
     token = reader.expect_kind(TokenKind.NUMBER, wanted)
     if not token.text.isdecimal() or len(token.text) > _LONGEST:
-        raise reader.complaint(wanted, token=token)
+        raise reader.syntax_error(wanted, token=token)
     return int(token.text)
 
 
@@ -229,7 +229,7 @@ def _label(reader: TokenReader) -> tuple[str, int]:
 def _tuple(reader: TokenReader) -> Tuple:
     if reader.peek().is_symbol(")"):
         return Tuple(())
-    # A name is followed by a type; an unnamed element by its arguments, a comma or the end.
+    # A type follows a name; arguments, a comma or the end follow an unnamed element.
     if reader.peek().kind is TokenKind.QUOTED or not reader.peek(1).is_symbol("(", ",", ")"):
         return Tuple(tuple(_list_of(reader, _named_element)))
     return Tuple(tuple((None, of) for of in _list_of(reader, read_type)))
@@ -237,7 +237,7 @@ def _tuple(reader: TokenReader) -> Tuple:
 
 def _named_element(reader: TokenReader) -> tuple[str, DataType]:
     if reader.peek().kind not in (TokenKind.WORD, TokenKind.QUOTED):
-        raise reader.complaint("the name of an element")
+        raise reader.syntax_error("the name of an element")
     name = reader.take().value
     return name, read_type(reader)
 
@@ -250,14 +250,14 @@ def _simple_aggregate(reader: TokenReader, start: int) -> DataType:
     reader.expect(",")
     of = read_type(reader)
     if reader.accept(","):
-        # Functions of several arguments store something else than one value of one type.
+        # Functions of several arguments do not store a single value of one type.
         return Unknown(reader.text[start : reader.skip_group().stop])
     reader.expect(")")
     return SimpleAggregateFunction(reader.text[first.start : stop], of)
 
 
 def render_type(of: DataType) -> str:
-    """Return the text of a type as ClickHouse writes it; `parse_type` reads the same value back."""
+    """Return the text of a type as ClickHouse writes it; `parse_type` reads it back."""
     match of:
         case Simple(name):
             return name

@@ -1,7 +1,7 @@
-"""ClickHouse data types as values. `type_text` reads and writes their text form.
+"""Defines ClickHouse data types as values; `type_text` parses and renders them.
 
-A type that mergeberg does not know is `Unknown`: it keeps its text and is refused when it is
-touched; it is never guessed (docs/reference/types.md).
+An unknown type is `Unknown`: it keeps its text and is refused when it is used, never guessed
+(docs/reference/types.md).
 """
 
 from __future__ import annotations
@@ -200,9 +200,9 @@ class SimpleAggregateFunction:
 class AggregateFunction:
     """AggregateFunction(...): a state; `arguments` is the text between the parentheses.
 
-    `value` is the type of what the state comes to (finalizeAggregation). The text does not say it,
-    and two types of one text are equal: a source asks ClickHouse, and leaves None where it cannot
-    tell.
+    `value` is the type of the state's final value (finalizeAggregation). It is not part of the
+    text, so types of one text are equal. A source asks ClickHouse for it, and leaves None if
+    ClickHouse cannot determine it.
     """
 
     arguments: str
@@ -211,7 +211,7 @@ class AggregateFunction:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """JSON; `arguments` is the text between the parentheses, '' when there are none."""
+    """JSON; `arguments` is the text between the parentheses, '' if there is none."""
 
     arguments: str = ""
 
@@ -263,21 +263,21 @@ DataType = (
 
 
 def contains(of: DataType, wanted: Callable[[DataType], bool]) -> bool:
-    """Whether a type, or one in it, is wanted."""
+    """Whether a type, or one nested in it, satisfies a predicate."""
     found = []
 
-    def seen(one: DataType) -> DataType:
+    def collect(one: DataType) -> DataType:
         found.append(wanted(one))
         return one
 
-    rebuild(of, seen)
+    rebuild(of, collect)
     return any(found)
 
 
 def rebuild(of: DataType, change: Callable[[DataType], DataType]) -> DataType:
-    """Return `of` with `change` applied to every type in it, the inner ones first.
+    """Return `of` with `change` applied to every type in it, inner types first.
 
-    What a state comes to is not in the state: `AggregateFunction.value` is left as it is.
+    `AggregateFunction.value` is unchanged, because it is not part of the type's text.
     """
     match of:
         case Nullable(inner):

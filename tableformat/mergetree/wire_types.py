@@ -1,14 +1,14 @@
-"""The canonical wire: the ClickHouse type in which each column leaves ClickHouse.
+"""Builds the SQL that converts each column to its wire type, in which it leaves ClickHouse.
 
-Every column is cast in ClickHouse to a small set of types whose Arrow form is the same in all
-server versions and keeps every value: `Int8..64, UInt8..32, Float32/64, Bool, Decimal(P <= 38),
-String, FixedString, Date32, DateTime64(6, 'UTC'), UUID` and `Array`, `Tuple`, `Map`, `Nullable` of
-these. Arrow alone no longer knows a DateTime's zone or an Enum's labels, so nothing is mended after
-the hand-over.
+ClickHouse casts every column to a small set of types whose Arrow form is the same in all server
+versions and keeps every value: `Int8..64, UInt8..32, Float32/64, Bool, Decimal(P <= 38), String,
+FixedString, Date32, DateTime64(6, 'UTC'), UUID` and `Array`, `Tuple`, `Map`, `Nullable` of these.
+Arrow data has no zone of a DateTime and no labels of an Enum, so no value can be corrected after it
+has left ClickHouse.
 
-This file puts the values of `wire_values.py` together, to any depth: one CAST of the whole column
-where that is enough, else an expression that goes into it. Which types may be exported at all is
-decided by `iceberg/schema.py`; a type that it refuses has no wire type here.
+This module combines the values of `wire_values.py` at any depth: one CAST of the whole column if
+that is enough, else an expression over its elements. `iceberg/schema.py` decides which types can be
+exported; a refused type has no wire type.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ import re
 from typing import Final
 
 from tableformat.errors import InternalError
-from tableformat.mergetree.conversions import DEFAULT, Conversion, Fate, WireValue, parse_conversion
+from tableformat.mergetree.conversions import (
+    DEFAULT,
+    Conversion,
+    Handling,
+    WireValue,
+    parse_conversion,
+)
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     AggregateFunction,
@@ -68,12 +74,12 @@ WIRE_PAIRS: Final = (
     ("output_format_decimal_trailing_zeros", "0"),
     ("date_time_output_format", "simple"),
 )
-"""What every query of wire values sets: their form never depends on a default."""
+"""The settings of every query of wire values, whose form must not depend on defaults."""
 
 WIRE_SETTINGS: Final = ", ".join(
     f"{name} = {value if value.isdecimal() else quote_string(value)}" for name, value in WIRE_PAIRS
 )
-"""The same as it stands after SETTINGS."""
+"""The same as text after SETTINGS."""
 
 _TYPE_MEMBER: Final = "type"
 _WORDS: Final = re.compile(r"[A-Za-z0-9]+")
@@ -81,7 +87,7 @@ _LONGEST_NAME: Final = 60
 
 
 def qualified(column: str) -> str:
-    """Return a source column as SQL, in the table that every query calls `SOURCE_ALIAS`."""
+    """Return a source column as SQL, qualified by `SOURCE_ALIAS`, the alias in every query."""
     return f"{quote_identifier(SOURCE_ALIAS)}.{quote_identifier(column)}"
 
 
@@ -98,8 +104,8 @@ def element_name(name: str | None, position: int) -> str:
 def alternatives_of(of: DataType) -> tuple[tuple[str, DataType], ...]:
     """Return name and type of each alternative of a Variant or Geometry, () for other types.
 
-    The names are those of the struct that it becomes: the words of the type (`Array_String`), told
-    apart without regard to case, as Spark does, and from the member `type`.
+    The names are those of the struct's members: the words of the type (`Array_String`), made unique
+    without regard to case, as Spark compares names, and different from the member `type`.
     """
     match of:
         case Variant(alternatives):
@@ -110,7 +116,7 @@ def alternatives_of(of: DataType) -> tuple[tuple[str, DataType], ...]:
             return ()
     taken, found = {_TYPE_MEMBER}, []
     for alternative in alternatives:
-        # The labels of an Enum are not its name.
+        # An Enum's name leaves its labels out.
         text = (
             f"Enum{alternative.bits}" if isinstance(alternative, Enum) else render_type(alternative)
         )
@@ -124,16 +130,16 @@ def alternatives_of(of: DataType) -> tuple[tuple[str, DataType], ...]:
 
 
 def alternative_sql(sql: str, of: DataType) -> str:
-    """Return SQL of one alternative of a Variant; it is NULL, or empty, where another is meant."""
+    """Return the SQL of one alternative of a Variant: NULL, or empty, if another one is active."""
     return f"variantElement({sql}, {quote_string(render_type(of))})"
 
 
 def wire_type(of: DataType, *, conversion: str = "") -> DataType:
-    """Return the type that a value of type `of` has on the wire.
+    """Return the wire type of a value of type `of`.
 
     Args:
         of: a ClickHouse type.
-        conversion: what the user chose for the column (`--convert`), '' for the default.
+        conversion: the user's `--convert` for the column, '' for the default.
 
     Raises:
         InternalError: the type has no mapping; `iceberg.schema.map_columns` refuses it first.
@@ -142,10 +148,10 @@ def wire_type(of: DataType, *, conversion: str = "") -> DataType:
 
 
 def wire_expression(sql: str, of: DataType, *, conversion: str = "") -> str:
-    """Return SQL that gives the value of `sql`, which has the type `of`, as its wire type.
+    """Return the SQL that converts `sql`, a value of type `of`, to its wire type.
 
-    Values that are already canonical pass as they are; LowCardinality leaves ClickHouse plain. The
-    target type carries Nullable inside, because a plain CAST stops at NULL.
+    Values of a wire type pass unchanged; LowCardinality is removed. The target type has Nullable
+    inside it, because a plain CAST fails for NULL.
 
     Args:
         sql: a column or an expression.
@@ -159,12 +165,12 @@ def wire_expression(sql: str, of: DataType, *, conversion: str = "") -> str:
 
 
 def without_low_cardinality(of: DataType) -> DataType:
-    """Return the type with every LowCardinality taken off: it is an encoding, not another value."""
+    """Return the type without LowCardinality at any depth: it is an encoding, not another value."""
     return rebuild(of, lambda inner: inner.of if isinstance(inner, LowCardinality) else inner)
 
 
 def _plain(of: DataType) -> DataType:
-    """Return the type that values of `of` have without its encodings and its other names."""
+    """Return the type without its outer encoding or alias."""
     match of:
         case LowCardinality(inner) | SimpleAggregateFunction(_, inner):
             return inner
@@ -179,7 +185,7 @@ def _wire(of: DataType, conversion: Conversion) -> DataType:
     if isinstance(found, WireValue):
         return found.type
     match of:
-        case _ if found is Fate.REFUSED:
+        case _ if found is Handling.REFUSED:
             pass
         case LowCardinality() | SimpleAggregateFunction() | Nested():
             return _wire(_plain(of), conversion)
@@ -211,7 +217,7 @@ def _wire(of: DataType, conversion: Conversion) -> DataType:
 
 
 def _optional(wire: DataType) -> DataType:
-    """Return the type with room for NULL, where ClickHouse has one: no Array or Map is Nullable."""
+    """Return the type as Nullable; ClickHouse has no Nullable Array or Map."""
     return wire if isinstance(wire, Nullable | Array | Map) else Nullable(wire)
 
 
@@ -249,7 +255,7 @@ def _expression(sql: str, of: DataType, conversion: Conversion, *, depth: int) -
 
 
 def _struct(sql: str, of: DataType, conversion: Conversion, depth: int) -> str:
-    """Return a Variant as a struct: its type by name, and a member for each alternative."""
+    """Return a Variant as a struct: the name of the active type, then a member per alternative."""
     members = [f"toString(variantType({sql}))"]
     for _, alternative in alternatives_of(of):
         value = alternative_sql(sql, alternative)
@@ -270,7 +276,7 @@ def _each(sql: str, inner: DataType, conversion: Conversion, depth: int) -> str:
 
 
 def _castable(of: DataType, conversion: Conversion) -> bool:
-    """Whether one CAST of the whole gives the wire values."""
+    """Whether one CAST of the whole value yields its wire value."""
     found = find_value(of, conversion)
     if isinstance(found, WireValue):
         return not found.sql

@@ -1,11 +1,12 @@
-"""How each type's values leave ClickHouse and what they become (docs/reference/types.md).
+"""Lists how the values of each type leave ClickHouse (docs/reference/types.md).
 
-Every type has a default and the conversions that a user may choose. Each says the type on the wire,
-the SQL where a CAST is not enough, how faithful it is, and what the data must keep.
+Every type has a default and the conversions that a user may choose. Each entry has the wire type,
+the SQL if a CAST is not enough, the faithfulness class, and the limit that the data must keep.
 
-This is the only place that knows a type by name. `wire_types.py` puts values together to columns,
-`iceberg/column_types.py` gives them Iceberg types, `export/data_checks.py` asks for the limits;
-docs/reference/types.md shows the table to users. A type that is not here is refused, never guessed.
+No other module knows types by name. `wire_types.py` combines values to columns,
+`iceberg/column_types.py` maps them to Iceberg types, and `export/data_checks.py` checks the limits;
+docs/reference/types.md shows the table to users. A type that is not listed is refused, never
+guessed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from tableformat.mergetree.conversions import (
     DEFAULT,
     Conversion,
     Faithfulness,
-    Fate,
-    Ways,
+    Handling,
+    TypeConversions,
     WireValue,
 )
 from tableformat.mergetree.type_text import render_type
@@ -57,12 +58,12 @@ _FLOAT64: Final = Simple("Float64")
 _A, _B, _C = Faithfulness.LOSSLESS, Faithfulness.OTHER_KIND, Faithfulness.CHECKED
 
 
-def find_value(of: DataType, conversion: Conversion = DEFAULT) -> WireValue | Fate:
-    """Return how values of a type leave ClickHouse; a conversion that it does not take is ignored.
+def find_value(of: DataType, conversion: Conversion = DEFAULT) -> WireValue | Handling:
+    """Return how values of a type leave ClickHouse; a conversion that does not apply is ignored.
 
     Args:
         of: any type.
-        conversion: what the user chose.
+        conversion: the user's choice.
     """
     ways = _ways(of)
     chosen = ways.chosen(conversion)
@@ -70,17 +71,17 @@ def find_value(of: DataType, conversion: Conversion = DEFAULT) -> WireValue | Fa
 
 
 def takes(of: DataType, conversion: Conversion) -> bool:
-    """Whether the conversion says something about values of this type itself."""
+    """Whether the conversion applies to values of this type itself."""
     return _ways(of).chosen(conversion) is not None
 
 
 def conversions_of(of: DataType) -> tuple[str, ...]:
-    """Return what `--convert` may say for values of this type, in words for the user."""
+    """Return the possible values of `--convert` for this type, as text for the user."""
     ways = _ways(of)
     return (*ways.words, *([ways.decimal_text] if ways.decimal_text else []))
 
 
-def _ways(of: DataType) -> Ways:
+def _ways(of: DataType) -> TypeConversions:
     match of:
         case Simple(name):
             return _simple(name)
@@ -89,38 +90,40 @@ def _ways(of: DataType) -> Ways:
         case FixedString(length):
             return _fixed_string(length)
         case DateTime():
-            return Ways(WireValue(_INSTANT, _A))
+            return TypeConversions(WireValue(_INSTANT, _A))
         case DateTime64(precision, _):
             return _datetime64(precision)
         case Time64(precision):
             seconds = WireValue(Decimal(18, precision), _B, f"{render_type(of)} as seconds")
-            return Ways(seconds, {"string": _text(render_type(of))})
+            return TypeConversions(seconds, {"string": _text(render_type(of))})
         case Enum(bits, _):
             label = WireValue(_STRING, _B, f"label of Enum{bits}")
             code = WireValue(Simple(f"Int{bits}"), _B, f"code of Enum{bits}")
-            return Ways(label, {"long": code, "string": label})
+            return TypeConversions(label, {"long": code, "string": label})
         case QBit(element, _):
             return _qbit(of, element)
         case Json():
-            return Ways(_JSON, {"json": _JSON, "string": _JSON})
+            return TypeConversions(_JSON, {"json": _JSON, "string": _JSON})
         case Dynamic():
-            return Ways(Fate.REFUSED, {**_as_json("Dynamic"), "struct": _TYPED_JSON})
+            return TypeConversions(Handling.REFUSED, {**_as_json("Dynamic"), "struct": _TYPED_JSON})
         case Variant():
-            return Ways(Fate.APART, {"struct": Fate.APART, **_as_json("Variant")})
-        case AggregateFunction(_, value):
-            finalize: dict[str, WireValue | Fate] = (
-                {} if value is None else {"finalize": Fate.APART}
+            return TypeConversions(
+                Handling.BY_ELEMENT, {"struct": Handling.BY_ELEMENT, **_as_json("Variant")}
             )
-            return Ways(Fate.REFUSED, {**finalize, "state": _STATE})
+        case AggregateFunction(_, value):
+            finalize: dict[str, WireValue | Handling] = (
+                {} if value is None else {"finalize": Handling.BY_ELEMENT}
+            )
+            return TypeConversions(Handling.REFUSED, {**finalize, "state": _STATE})
         case Nullable() | LowCardinality() | Array() | Map() | Nested() | SimpleAggregateFunction():
-            return Ways(Fate.APART)
+            return TypeConversions(Handling.BY_ELEMENT)
         case Tuple(elements) if elements:
-            return Ways(Fate.APART)
+            return TypeConversions(Handling.BY_ELEMENT)
         case _:
-            return Ways(Fate.REFUSED)
+            return TypeConversions(Handling.REFUSED)
 
 
-def _simple(name: str) -> Ways:
+def _simple(name: str) -> TypeConversions:
     if name in _PLAIN:
         return _PLAIN[name]
     if name in _WIDE:
@@ -128,13 +131,13 @@ def _simple(name: str) -> Ways:
         number = WireValue(
             Decimal(_GREATEST_PRECISION, 0),
             _C,
-            # CAST knows no such conversion; the function looks at 128 bits, not at 38 digits.
+            # CAST has no such conversion; the function checks for 128 bits, not for 38 digits.
             sql="toDecimal128({}, 0)",
             limit=limits.TOO_LONG,
             bad=limits.longer_than(_GREATEST_PRECISION),
         )
         whole = (_GREATEST_PRECISION, 0)
-        return Ways(
+        return TypeConversions(
             text,
             {"string": text},
             lambda *digits: number if digits == whole else None,
@@ -143,28 +146,28 @@ def _simple(name: str) -> Ways:
     if name in _SHAPES:
         shape = WireValue(_SHAPES[name], _A)
         well_known = replace(_WKB, note=f"{name} as well-known binary")
-        # ClickHouse's wkb() does not know rings.
+        # ClickHouse's wkb() does not take a Ring.
         more = {} if name == "Ring" else {"wkb": well_known}
-        return Ways(shape, {"struct": shape, **more})
+        return TypeConversions(shape, {"struct": shape, **more})
     if name.startswith("Interval"):
         unit = f"{name.removeprefix('Interval').lower()}s"
         number = WireValue(_INT64, _B, f"number of {unit}")
-        return Ways(number, {"long": number})
-    return Ways(Fate.REFUSED)
+        return TypeConversions(number, {"long": number})
+    return TypeConversions(Handling.REFUSED)
 
 
 def _text(name: str) -> WireValue:
     return WireValue(_STRING, _B, f"{name} as text")
 
 
-def _decimal(of: Decimal) -> Ways:
+def _decimal(of: Decimal) -> TypeConversions:
     if of.precision <= _GREATEST_PRECISION:
 
         def wider(precision: int, scale: int) -> WireValue | None:
             fits = of.precision <= precision <= _GREATEST_PRECISION and scale == of.scale
             return _digits(of, precision) if fits else None
 
-        return Ways(_digits(of, of.precision), {}, wider, f"decimal(P,{of.scale})")
+        return TypeConversions(_digits(of, of.precision), {}, wider, f"decimal(P,{of.scale})")
     text = WireValue(_STRING, _B, f"{render_type(of)} as decimal text")
 
     def narrower(precision: int, scale: int) -> WireValue | None:
@@ -177,7 +180,7 @@ def _decimal(of: Decimal) -> Ways:
             bad=limits.finer_than(precision, scale),
         )
 
-    return Ways(text, {"string": text}, narrower, "decimal(38,S)")
+    return TypeConversions(text, {"string": text}, narrower, "decimal(38,S)")
 
 
 def _digits(of: Decimal, precision: int) -> WireValue:
@@ -185,8 +188,8 @@ def _digits(of: Decimal, precision: int) -> WireValue:
     return WireValue(Decimal(precision, of.scale), _C, limit=limits.DIGITS, bad=bad)
 
 
-def _fixed_string(length: int) -> Ways:
-    # A CAST would cut trailing NULs off.
+def _fixed_string(length: int) -> TypeConversions:
+    # A CAST would remove trailing NULs.
     text = WireValue(
         _STRING,
         _C,
@@ -195,20 +198,20 @@ def _fixed_string(length: int) -> Ways:
         limit=limits.FIXED_UTF8,
         bad="NOT isValidUTF8(concat({}, ''))",
     )
-    return Ways(WireValue(FixedString(length), _A), {"string": text})
+    return TypeConversions(WireValue(FixedString(length), _A), {"string": text})
 
 
-def _datetime64(precision: int) -> Ways:
+def _datetime64(precision: int) -> TypeConversions:
     if precision <= _MICROSECONDS:
-        # Coarser than microseconds holds instants that Iceberg cannot.
+        # A coarser precision has instants that Iceberg cannot represent.
         coarse = precision < _MICROSECONDS
         bad = limits.beyond_microseconds(precision) if coarse else ""
         limit = limits.RANGE if coarse else None
-        return Ways(WireValue(_INSTANT, _C if coarse else _A, limit=limit, bad=bad))
+        return TypeConversions(WireValue(_INSTANT, _C if coarse else _A, limit=limit, bad=bad))
     per_microsecond = 10 ** (precision - _MICROSECONDS)
     ticks = "reinterpretAsInt64({})"
     whole = WireValue(_INSTANT, _C, limit=limits.FINER, bad=f"{ticks} % {per_microsecond} != 0")
-    # Every rounding function goes through a product or toward zero; only division floors all ticks.
+    # Rounding functions multiply or round towards zero; only this division floors all ticks.
     floor = f"intDiv({ticks}, {per_microsecond}) - ({ticks} % {per_microsecond} < 0)"
     cut = WireValue(
         _INSTANT,
@@ -217,7 +220,7 @@ def _datetime64(precision: int) -> Ways:
         sql=f"reinterpret(toInt64({floor}), 'DateTime64(6, \\'UTC\\')')",
     )
     number = WireValue(_INT64, _B, f"DateTime64({precision}) as ticks since 1970", sql=ticks)
-    # In UTC: a zone's own clock shows an hour twice when summer time ends.
+    # In UTC: local time repeats an hour when summer time ends.
     text = WireValue(
         _STRING,
         _B,
@@ -226,18 +229,20 @@ def _datetime64(precision: int) -> Ways:
         limit=limits.YEARS,
         bad=limits.beyond_years(precision),
     )
-    return Ways(whole, {"truncate": cut, "long": number, "string": text})
+    return TypeConversions(whole, {"truncate": cut, "long": number, "string": text})
 
 
-def _qbit(of: QBit, element: DataType) -> Ways:
+def _qbit(of: QBit, element: DataType) -> TypeConversions:
     of_list = Array(_FLOAT64 if element == _FLOAT64 else Simple("Float32"))
-    # Inside a Variant the value may be NULL where another alternative is meant.
+    # Inside a Variant the value is NULL if another alternative is active.
     plain = f"if(isNull({{}}), [], CAST(assumeNotNull({{}}) AS {render_type(of_list)}))"
     vector = WireValue(of_list, _B, f"{render_type(of)} as a list", sql=plain)
-    return Ways(vector, {"string": replace(_text(render_type(of)), sql=f"toString({plain})")})
+    return TypeConversions(
+        vector, {"string": replace(_text(render_type(of)), sql=f"toString({plain})")}
+    )
 
 
-def _as_json(name: str) -> dict[str, WireValue | Fate]:
+def _as_json(name: str) -> dict[str, WireValue | Handling]:
     value = replace(
         _JSON,
         type=Nullable(_STRING),
@@ -273,30 +278,32 @@ _STATE: Final = WireValue(
 _WKB: Final = WireValue(_STRING, _B, sql="wkb({})", is_text=False)
 
 
-def _uint64() -> Ways:
-    # decimal(20,0) holds them all, long would wrap. Arrow refuses what does not fit.
+def _uint64() -> TypeConversions:
+    # decimal(20,0) holds every value, long would wrap. Arrow refuses values that do not fit.
     unsigned = Simple("UInt64")
     bad = f"{{}} > {2**63 - 1}"
     long = WireValue(unsigned, _C, limit=limits.LONG, bad=bad)
     text = WireValue(_STRING, _B, "UInt64 as decimal text")
-    return Ways(WireValue(Decimal(20, 0), _A), {"long": long, "string": text})
+    return TypeConversions(WireValue(Decimal(20, 0), _A), {"long": long, "string": text})
 
 
-def _string() -> Ways:
+def _string() -> TypeConversions:
     text = WireValue(_STRING, _C, limit=limits.UTF8, bad="NOT isValidUTF8({})")
-    return Ways(
+    return TypeConversions(
         text, {"string": text, "binary": WireValue(_STRING, _A, "String as bytes", is_text=False)}
     )
 
 
-def _uuid() -> Ways:
+def _uuid() -> TypeConversions:
     number = WireValue(
         FixedString(16), _B, "UUID as its 16 bytes in network order", sql="UUIDToNum({})"
     )
-    return Ways(WireValue(Simple("UUID"), _A), {"string": _text("UUID"), "binary": number})
+    return TypeConversions(
+        WireValue(Simple("UUID"), _A), {"string": _text("UUID"), "binary": number}
+    )
 
 
-def _addresses() -> dict[str, Ways]:
+def _addresses() -> dict[str, TypeConversions]:
     number = WireValue(Simple("UInt32"), _B, "IPv4 as a number")
     network = WireValue(
         FixedString(16),
@@ -306,12 +313,12 @@ def _addresses() -> dict[str, Ways]:
     )
     fourth, sixth = _text("IPv4"), _text("IPv6")
     return {
-        "IPv4": Ways(fourth, {"long": number, "string": fourth}),
-        "IPv6": Ways(sixth, {"binary": network, "string": sixth}),
+        "IPv4": TypeConversions(fourth, {"long": number, "string": fourth}),
+        "IPv6": TypeConversions(sixth, {"binary": network, "string": sixth}),
     }
 
 
-def _geometry() -> Ways:
+def _geometry() -> TypeConversions:
     network = replace(
         _WKB,
         type=Nullable(_STRING),
@@ -320,22 +327,24 @@ def _geometry() -> Ways:
         limit=limits.RING,
         bad="toString(variantType({})) = 'Ring'",
     )
-    return Ways(Fate.APART, {"struct": Fate.APART, **_as_json("Geometry"), "wkb": network})
+    return TypeConversions(
+        Handling.BY_ELEMENT, {"struct": Handling.BY_ELEMENT, **_as_json("Geometry"), "wkb": network}
+    )
 
 
 _SAME: Final = (
     *("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32"),
     *("Float32", "Float64", "Bool", "Date32"),
 )
-_PLAIN: Final[dict[str, Ways]] = {
-    **{name: Ways(WireValue(Simple(name), _A)) for name in _SAME},
+_PLAIN: Final[dict[str, TypeConversions]] = {
+    **{name: TypeConversions(WireValue(Simple(name), _A)) for name in _SAME},
     **_addresses(),
     "UInt64": _uint64(),
-    "BFloat16": Ways(WireValue(Simple("Float32"), _A)),
-    # Servers before 26.2 give Date as a bare number; Date32 is a date in all of them.
-    "Date": Ways(WireValue(Simple("Date32"), _A)),
+    "BFloat16": TypeConversions(WireValue(Simple("Float32"), _A)),
+    # Servers before 26.2 write Date as a number; Date32 is a date in every version.
+    "Date": TypeConversions(WireValue(Simple("Date32"), _A)),
     "String": _string(),
-    "Time": Ways(WireValue(_INT64, _B, "Time as seconds"), {"string": _text("Time")}),
+    "Time": TypeConversions(WireValue(_INT64, _B, "Time as seconds"), {"string": _text("Time")}),
     "UUID": _uuid(),
     "Geometry": _geometry(),
 }
@@ -352,4 +361,4 @@ _SHAPES: Final[dict[str, DataType]] = {
     "MultiPolygon": Array(Array(_LINE)),
 }
 GEOMETRY: Final = tuple(Simple(name) for name in sorted(_SHAPES))
-"""The alternatives of a Geometry, which is a Variant of them."""
+"""The alternatives of a Geometry, which is a Variant."""

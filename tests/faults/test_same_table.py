@@ -18,7 +18,7 @@ from tableformat.export.dry_run import rehearse
 from tableformat.export.request import ById
 from tableformat.export.watermark import find_watermark, property_of
 from tableformat.ledger import Row, State
-from tableformat.mergetree.table import KeeperNode, KeeperSilent
+from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 from tableformat.names import PartitionId
 from tests.dying import KilledAt
 from tests.fakes import TABLE
@@ -42,7 +42,7 @@ def scene(tmp_path: Path) -> Scene:
     return made
 
 
-def show(scene: Scene, node: KeeperNode | KeeperSilent | None) -> None:
+def show(scene: Scene, node: KeeperNode | KeeperUnavailable | None) -> None:
     """Let the source be a table of that path, with another node or none."""
     scene.source.table = replace(TABLE, identity=f"keeper:{PATH}", keeper_node=node)
 
@@ -181,7 +181,7 @@ def test_a_node_that_is_not_known_on_one_side_is_not_compared(
 def test_while_keeper_is_silent_nothing_is_said_of_what_was_exported(scene: Scene) -> None:
     """Harm prevented: "already exported" of another table, whose rows are then dropped."""
     scene.run()
-    show(scene, KeeperSilent("Session expired"))
+    show(scene, KeeperUnavailable("Session expired"))
 
     status, said = scene.run()
 

@@ -11,7 +11,7 @@ import pytest
 from catalog.clickhouse.rows.digests import FileDigests
 from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
-from tableformat.mergetree.table import KeeperNode, KeeperSilent
+from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 from tableformat.names import TableName
 from tests.child_writer import ChildWriter
 from tests.old_source import OldSource
@@ -103,7 +103,7 @@ def test_a_keeper_that_is_away_is_told_from_none(old_servers: OldPair) -> None:
     until = f"SELECT is_readonly FROM system.replicas WHERE table = '{name.name}'"
     wait_until(lambda: old.query(until) == "1", "the replica lost its Keeper")
 
-    assert isinstance(old.source.describe(name).keeper_node, KeeperSilent)
+    assert isinstance(old.source.describe(name).keeper_node, KeeperUnavailable)
 
 
 def test_a_table_that_was_dropped_and_made_anew_is_refused_and_nothing_changes(

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tableformat.mergetree import wire_values
-from tableformat.mergetree.conversions import Faithfulness, Ways, WireValue
+from tableformat.mergetree.conversions import Faithfulness, TypeConversions, WireValue
 from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import DataType, Simple
 from tableformat.mergetree.wire_values import conversions_of
@@ -77,20 +77,20 @@ def test_every_table_of_a_server_arrives_as_well(
     check_table(served, table, Seen())
 
 
-def shifted_dates(ways: dict[str, Ways]) -> None:
+def shifted_dates(ways: dict[str, TypeConversions]) -> None:
     wire = WireValue(Simple("Date32"), Faithfulness.LOSSLESS, sql="toDate32({}) + 1")
-    ways["Date"] = Ways(wire)
+    ways["Date"] = TypeConversions(wire)
 
 
-def wrapped_numbers(ways: dict[str, Ways]) -> None:
-    ways["UInt64"] = Ways(
+def wrapped_numbers(ways: dict[str, TypeConversions]) -> None:
+    ways["UInt64"] = TypeConversions(
         WireValue(Simple("Int64"), Faithfulness.LOSSLESS, sql="reinterpretAsInt64({})")
     )
 
 
-def swapped_bytes(ways: dict[str, Ways]) -> None:
+def swapped_bytes(ways: dict[str, TypeConversions]) -> None:
     wire = WireValue(Simple("String"), Faithfulness.OTHER_KIND, sql="toString(toUInt32({}))")
-    ways["IPv4"] = Ways(wire)
+    ways["IPv4"] = TypeConversions(wire)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def swapped_bytes(ways: dict[str, Ways]) -> None:
 def test_a_wrong_cast_would_be_found(
     opened: ManyTables,
     monkeypatch: pytest.MonkeyPatch,
-    mistake: Callable[[dict[str, Ways]], None],
+    mistake: Callable[[dict[str, TypeConversions]], None],
     of: str,
     value: int,
 ) -> None:

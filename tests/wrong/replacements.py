@@ -11,7 +11,7 @@ import pytest
 
 from catalog.clickhouse import describe
 from catalog.iceberg.opening import open_catalog
-from tableformat.mergetree.table import KeeperNode, KeeperSilent
+from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 from tableformat.names import TableName
 from tests.errors_page import Said, said
 from tests.wrong.places import Places
@@ -99,10 +99,10 @@ def renamed(places: Places, _: pytest.MonkeyPatch) -> Said:
 
 def silent_keeper(places: Places, patch: pytest.MonkeyPatch) -> Said:
     """Export a table again while its Keeper is away."""
-    return _under(places, patch, KeeperSilent("Session expired. (KEEPER_EXCEPTION)"))
+    return _under(places, patch, KeeperUnavailable("Session expired. (KEEPER_EXCEPTION)"))
 
 
-def _under(places: Places, patch: pytest.MonkeyPatch, node: KeeperNode | KeeperSilent) -> Said:
+def _under(places: Places, patch: pytest.MonkeyPatch, node: KeeperNode | KeeperUnavailable) -> Said:
     """Export a table, and then one of the same path under another node."""
     words = ("export", "db.events", *_JANUARY, "--to", f"lake.n.under_{type(node).__name__}")
 

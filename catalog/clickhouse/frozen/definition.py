@@ -90,9 +90,9 @@ def read_definition(connection: Connection, file: Path) -> Definition:
     statement = _statement(connection, file)
     reader = TokenReader(statement, f"statement in {file}", advice=_ADVICE)
     if not (reader.accept_word("CREATE") or reader.accept_word("ATTACH")):
-        raise reader.complaint("CREATE or ATTACH")
+        raise reader.syntax_error("CREATE or ATTACH")
     if not reader.accept_word("TABLE"):
-        raise reader.complaint("TABLE")
+        raise reader.syntax_error("TABLE")
     if reader.accept_word("IF"):
         reader.take()
         reader.take()
@@ -104,7 +104,7 @@ def read_definition(connection: Connection, file: Path) -> Definition:
     start = reader.expect("(").stop
     columns = statement[start : reader.skip_group().start].strip()
     if not reader.accept_word("ENGINE"):
-        raise reader.complaint("ENGINE")
+        raise reader.syntax_error("ENGINE")
     engine = parse_engine(_engine_text(reader))
     _check_engine(engine, file)
     return Definition(database, name, "" if uuid == NIL_UUID else uuid, columns, engine)
@@ -162,7 +162,7 @@ def _name(reader: TokenReader) -> tuple[str, str]:
 
 def _taken(reader: TokenReader) -> str:
     if reader.peek().kind not in (TokenKind.WORD, TokenKind.QUOTED):
-        raise reader.complaint("a table name")
+        raise reader.syntax_error("a table name")
     return reader.take().value
 
 

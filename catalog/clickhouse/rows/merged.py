@@ -30,16 +30,16 @@ from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.evaluated_definition import evaluated_zone
 from tableformat.mergetree.final_merge import (
-    Question,
+    OrderCheck,
     RowMerge,
+    ambiguous_rows,
+    ambiguous_values,
     columns_of_merge,
+    deduplication_advice,
     merged_columns,
-    questions,
+    order_checks,
     refuse_merge,
     row_hash,
-    unclear_rows,
-    unclear_values,
-    way_round,
 )
 from tableformat.mergetree.row_change import without_default
 from tableformat.mergetree.table import Column
@@ -198,12 +198,13 @@ class MergedRows(Closing):
         if self._merge.leaves_all:
             return _ROWS
         engine = self._source.table.engine
-        unclear = unclear_rows(self._merge, engine, _ROWS, self._columns)
+        unclear = ambiguous_rows(self._merge, engine, _ROWS, self._columns)
         if unclear and held.rows(f"{unclear} SETTINGS {_SORT}"):
             message = (
                 f"Cannot run {self._merge.command}: rows of one sorting key are alike to "
                 f"{engine.family}, and which of them was inserted last its data files do not say. "
-                f"Run it in ClickHouse and export the partition again{way_round(engine)}."
+                "Run it in ClickHouse and export the partition again"
+                f"{deduplication_advice(engine)}."
             )
             raise RefusedError(message)
         self._refuse_unclear_values(held)
@@ -228,11 +229,11 @@ class MergedRows(Closing):
         Raises:
             RefusedError: some do; the columns are told.
         """
-        unclear = self._unclear(held, questions(self._values))
+        unclear = self._unclear(held, order_checks(self._values))
         if not unclear:
             return
-        apart = self._unclear(held, tuple(one for q in unclear for one in q.apart))
-        told = "; ".join(f"{', '.join(one.names)}: {one.hangs.value}" for one in apart)
+        by_column = self._unclear(held, tuple(one for q in unclear for one in q.by_column))
+        told = "; ".join(f"{', '.join(one.names)}: {one.dependence.value}" for one in by_column)
         message = (
             f"Cannot run {self._merge.command}: what {self._source.table.engine.family} leaves of "
             "rows of one sorting key hangs on the order in which they were inserted, which data "
@@ -240,12 +241,12 @@ class MergedRows(Closing):
         )
         raise RefusedError(message)
 
-    def _unclear(self, held: OwnClickHouse, asked: Sequence[Question]) -> tuple[Question, ...]:
+    def _unclear(self, held: OwnClickHouse, asked: Sequence[OrderCheck]) -> tuple[OrderCheck, ...]:
         if not asked:
             return ()
-        sql = unclear_values(asked, self._source.table.engine, _ROWS)
+        sql = ambiguous_values(asked, self._source.table.engine, _ROWS)
         (found,) = held.rows(f"{sql} SETTINGS {_SORT}")
-        return tuple(one for one, hangs in zip(asked, found, strict=True) if hangs)
+        return tuple(one for one, is_unclear in zip(asked, found, strict=True) if is_unclear)
 
     def _left(self, held: OwnClickHouse, table: str) -> Left:
         """Count what is left, and what of it is as it was.

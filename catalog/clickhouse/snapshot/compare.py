@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tableformat.errors import TableFormatError
-from tableformat.mergetree.table import Column, KeeperSilent, MergeTreeTable, Part
+from tableformat.mergetree.table import Column, KeeperUnavailable, MergeTreeTable, Part
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_string
 from tableformat.source import FrozenPart, LeftPart
 
@@ -118,7 +118,7 @@ def _columns(columns: tuple[Column, ...]) -> tuple[tuple[str, str, str, str], ..
 def _known(table: MergeTreeTable) -> object:
     """Return a table's node in Keeper; what a silent Keeper does not say is like nothing else."""
     node = table.keeper_node
-    return object() if isinstance(node, KeeperSilent) else node
+    return object() if isinstance(node, KeeperUnavailable) else node
 
 
 # As many names as certainly fit into a query.

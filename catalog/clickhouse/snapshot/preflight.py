@@ -17,7 +17,7 @@ from catalog.clickhouse.describe import describe, list_parts, of_table
 from catalog.clickhouse.lacked import with_lacked
 from catalog.network import some
 from tableformat.errors import RefusedError
-from tableformat.mergetree.lacked_columns import definitions, taken_from_elsewhere
+from tableformat.mergetree.lacked_columns import definitions, external_reference
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 
 __all__ = [
@@ -209,7 +209,7 @@ def _computed_elsewhere(
                 (
                     f"{one.name} {one.default_kind} {one.default_expression} takes {taken}"
                     for one in definitions(columns, (column,))
-                    if (taken := taken_from_elsewhere(one.default_expression, known))
+                    if (taken := external_reference(one.default_expression, known))
                 ),
                 "",
             )

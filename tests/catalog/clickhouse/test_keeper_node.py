@@ -6,7 +6,7 @@ import pytest
 
 from catalog.clickhouse.connection import ClickHouseError, Row
 from catalog.clickhouse.describe import node_of
-from tableformat.mergetree.table import KeeperNode, KeeperSilent
+from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 
 
 class Answering:
@@ -80,7 +80,7 @@ def test_a_keeper_that_does_not_answer_is_not_taken_for_none(
     """Harm prevented: nothing is compared while Keeper is away."""
     found = node_of(connection, "/t", "default")
 
-    assert isinstance(found, KeeperSilent)
+    assert isinstance(found, KeeperUnavailable)
     assert reason in found.reason
 
 

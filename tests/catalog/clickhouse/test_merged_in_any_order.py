@@ -15,11 +15,11 @@ from catalog.clickhouse.embedded import OwnClickHouse
 from catalog.clickhouse.rows.partitions import KeyTables
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.final_merge import (
-    Question,
+    OrderCheck,
     RowMerge,
+    ambiguous_rows,
+    ambiguous_values,
     merged_columns,
-    unclear_rows,
-    unclear_values,
 )
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
@@ -120,9 +120,9 @@ def test_what_is_not_refused_is_the_same_in_every_order(
 
 def unclear_of(held: OwnClickHouse, table: MergeTreeTable, rows: str) -> set[str]:
     """Return the columns that are refused of some rows."""
-    asked = [Question((one,), one.hangs) for one in merged_columns(table)]
+    asked = [OrderCheck((one,), one.dependence) for one in merged_columns(table)]
     if asked:
-        (found,) = held.rows(unclear_values(asked, table.engine, rows))
-        return {one.names[0] for one, hangs in zip(asked, found, strict=True) if hangs}
-    sql = unclear_rows(MERGE, table.engine, rows, table.columns)
+        (found,) = held.rows(ambiguous_values(asked, table.engine, rows))
+        return {one.names[0] for one, dependence in zip(asked, found, strict=True) if dependence}
+    sql = ambiguous_rows(MERGE, table.engine, rows, table.columns)
     return {c.name for c in table.columns} if held.rows(sql) else set()

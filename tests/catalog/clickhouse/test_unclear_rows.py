@@ -11,11 +11,11 @@ from tableformat.errors import UnsupportedError
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.final_merge import (
     RowMerge,
+    ambiguous_rows,
+    ambiguous_values,
     merged_columns,
-    questions,
+    order_checks,
     refuse_merge,
-    unclear_rows,
-    unclear_values,
 )
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
@@ -40,7 +40,7 @@ def is_unclear(held: OwnClickHouse, engine: str, rows: str) -> bool:
     """Put rows into a table, and ask whether a merge of them is unclear."""
     held.command("TRUNCATE TABLE default.t")
     held.command(f"INSERT INTO default.t VALUES {rows}")
-    return bool(held.rows(unclear_rows(_MERGE, parse_engine(engine), "default.t")))
+    return bool(held.rows(ambiguous_rows(_MERGE, parse_engine(engine), "default.t")))
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def is_unclear_value(held: OwnClickHouse, engine: str, of: str, values: str) -> 
     )
     rows = ", ".join(f"(1, {one})" for one in values.split(", "))
     held.command(f"INSERT INTO default.values VALUES {rows}")
-    asked = questions(merged_columns(table))
-    (found,) = held.rows(unclear_values(asked, table.engine, "default.values"))
+    asked = order_checks(merged_columns(table))
+    (found,) = held.rows(ambiguous_values(asked, table.engine, "default.values"))
     return any(found)
 
 
@@ -175,7 +175,7 @@ def test_states_and_cancels_go_where_every_order_leaves_the_same(
     columns = [Column(name, parse_type("Float64"), "") for name in ("mergeberg_key", "n", "v", "s")]
     held.command("TRUNCATE TABLE default.t")
     held.command(f"INSERT INTO default.t VALUES {rows}")
-    assert bool(held.rows(unclear_rows(_MERGE, engine, "default.t", columns))) is unclear
+    assert bool(held.rows(ambiguous_rows(_MERGE, engine, "default.t", columns))) is unclear
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,10 @@ def test_a_staging_table_takes_over_the_partitions_of_its_source(
         engine.sample_by,
     )
     assert dict(staged.settings).items() >= dict(NEVER_MERGE).items()
-    assert dict(staged.settings).items() >= dict(table_settings.staged(engine.settings)).items()
+    assert (
+        dict(staged.settings).items()
+        >= dict(table_settings.staging_settings(engine.settings)).items()
+    )
 
 
 @pytest.mark.parametrize(

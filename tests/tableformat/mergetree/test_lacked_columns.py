@@ -12,7 +12,7 @@ from tableformat.mergetree.lacked_columns import (
     columns_of_parts,
     computed_text,
     definitions,
-    taken_from_elsewhere,
+    external_reference,
 )
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
@@ -100,7 +100,7 @@ def test_what_is_null_has_no_text_and_everything_else_has_one() -> None:
     ],
 )
 def test_what_only_the_source_has_is_told_by_its_name(expression: str, taken: str) -> None:
-    assert taken_from_elsewhere(expression, KNOWN) == taken
+    assert external_reference(expression, KNOWN) == taken
 
 
 def test_functions_are_told_from_words_before_brackets() -> None:

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.mergetree.conversions import DEFAULT, Conversion, Fate, WireValue, parse_conversion
+from tableformat.mergetree.conversions import (
+    DEFAULT,
+    Conversion,
+    Handling,
+    WireValue,
+    parse_conversion,
+)
 from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import DataType, LowCardinality, Nullable, Simple, rebuild
 from tableformat.mergetree.wire_types import alternatives_of, without_low_cardinality
@@ -51,7 +57,7 @@ def test_every_type_is_a_value_or_taken_apart_or_refused(of: DataType, text: str
 
     found = find_value(of, conversion)
 
-    assert isinstance(found, WireValue | Fate)
+    assert isinstance(found, WireValue | Handling)
     if not takes(of, conversion):
         assert found == find_value(of)
     elif conversion.digits is None:
@@ -63,7 +69,7 @@ def test_every_type_is_a_value_or_taken_apart_or_refused(of: DataType, text: str
 @given(of=data_types)
 def test_no_type_without_values_of_its_own_takes_a_conversion(of: DataType) -> None:
     """A container passes a conversion on to what it holds; it would be said twice otherwise."""
-    if find_value(of) is Fate.APART and not alternatives_of(of):
+    if find_value(of) is Handling.BY_ELEMENT and not alternatives_of(of):
         assert conversions_of(of) == ()
 
 

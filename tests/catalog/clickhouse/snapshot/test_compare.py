@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.clickhouse.snapshot.compare import differences, paired, same_in_copies
-from tableformat.mergetree.table import KeeperNode, KeeperSilent, Part
+from tableformat.mergetree.table import KeeperNode, KeeperUnavailable, Part
 from tableformat.names import PartitionId
 from tableformat.source import LeftPart
 from tests.fakes import TABLE
@@ -113,12 +113,14 @@ HERE, THERE = KeeperNode(11, 1000), KeeperNode(98, 1000)
         (HERE, HERE, ""),
         (HERE, THERE, "its node in Keeper"),
         (HERE, None, "its node in Keeper"),
-        (KeeperSilent("away"), HERE, "its node in Keeper"),
-        (KeeperSilent("away"), KeeperSilent("away"), "its node in Keeper"),
+        (KeeperUnavailable("away"), HERE, "its node in Keeper"),
+        (KeeperUnavailable("away"), KeeperUnavailable("away"), "its node in Keeper"),
     ],
 )
 def test_a_table_that_was_made_anew_meanwhile_is_another_one(
-    planned: KeeperNode | KeeperSilent | None, found: KeeperNode | KeeperSilent | None, told: str
+    planned: KeeperNode | KeeperUnavailable | None,
+    found: KeeperNode | KeeperUnavailable | None,
+    told: str,
 ) -> None:
     """Harm prevented: parts of a new table are frozen for the old one, which nobody could tell."""
     before, now = (replace(TABLE, keeper_node=node) for node in (planned, found))
