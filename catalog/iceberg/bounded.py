@@ -6,7 +6,7 @@
 - `BoundedSqlCatalog` bounds each wait for PostgreSQL: connecting, a statement, a transaction
   that its client left open, a lost server, a silent server. Explicit connection settings in the
   configuration win. A connection that broke while idle is replaced. A connection that breaks
-  during a request is an error, because nobody knows whether the request was applied.
+  during a request is an error, because it is unknown whether the request was applied.
 - `SharedSqlCatalog` lets several processes open a new catalog database at the same time.
 """
 
@@ -36,7 +36,7 @@ __all__ = ["BoundedRestCatalog", "BoundedSqlCatalog", "SharedSqlCatalog"]
 
 
 class BoundedRestCatalog(RestCatalog):
-    """A REST catalog none of whose requests waits for ever, its first one included."""
+    """A REST catalog with a time-out on every request, including the first one."""
 
     def __init__(self, name: str, time_outs: TimeOuts, **properties: Any) -> None:
         """Open the catalog.
@@ -81,7 +81,7 @@ class BoundedRestCatalog(RestCatalog):
         )
 
     def _io(self, response: TableResponse) -> FileIO:
-        """Return what opens the files of a table."""
+        """Return the `FileIO` of a table's files."""
         at = response.metadata_location
         lent = self._resolve_storage_credentials(response.storage_credentials, at)
         of_server = {n: v for n, v in self.properties.items() if self._own.get(n) != v}
@@ -96,11 +96,11 @@ class BoundedRestCatalog(RestCatalog):
             if options.get("timeout") is None:
                 options["timeout"] = self._bounds
             if isinstance(session.verify, str):
-                # The catalog names authorities; requests would take REQUESTS_CA_BUNDLE before them.
+                # The catalog names authorities; requests would prefer REQUESTS_CA_BUNDLE.
                 options["verify"] = session.verify
             return send(request, **options)
 
-        # Around whatever adapters PyIceberg has mounted: one of them signs requests.
+        # It wraps the session and keeps PyIceberg's adapters: one of them signs requests.
         session.send = bounded  # type: ignore[method-assign]
         return session
 
@@ -109,7 +109,7 @@ _SQLITE: Final = "sqlite"
 
 
 class SharedSqlCatalog(SqlCatalog):
-    """A catalog in a database; whoever opens it first makes its tables, also when two are first."""
+    """A catalog in a database; the first process to open it creates its tables, even in a race."""
 
     def _init_catalog(self) -> None:
         if self.engine.dialect.name == _SQLITE:
@@ -117,7 +117,7 @@ class SharedSqlCatalog(SqlCatalog):
         super()._init_catalog()
 
     def create_tables(self) -> None:
-        """Make the catalog's own tables.
+        """Create the catalog's own tables.
 
         Raises:
             SQLAlchemyError: the database refused.
@@ -125,23 +125,24 @@ class SharedSqlCatalog(SqlCatalog):
         try:
             super().create_tables()
         except (IntegrityError, OperationalError, ProgrammingError):
-            # Of two at once, one finds in its way what the other has made since it looked.
+            # Another process created them between this one's check and its statement.
             super().create_tables()
 
 
 def _commit_to_disk(connection: Any, _entry: object) -> None:
-    """Let a commit be on the disk when it returns.
+    """Make a commit durable before it returns.
 
-    By default the removal of the journal, which is the commit, is not: a power cut would undo it.
+    By default SQLite does not sync the removal of the journal, which is the commit, so a power cut
+    would undo it.
     """
     connection.execute("PRAGMA synchronous = EXTRA")
 
 
 _LIBPQ: Final = ("psycopg", "psycopg2")
-"""The drivers that hand a connection's parameters to PostgreSQL's own library."""
+"""The drivers that pass a connection's parameters to libpq."""
 _PROBES: Final = 3
 _WATCH: Final = "mergeberg.watch"
-# For the transaction only: behind a pooler a connection is others' a moment later.
+# For the transaction only: a connection pooler gives the connection to other clients afterwards.
 _BOUND: Final = (
     "SELECT set_config('statement_timeout', '{0}', true),"
     " set_config('idle_in_transaction_session_timeout', '{0}', true)"
@@ -149,10 +150,10 @@ _BOUND: Final = (
 
 
 class BoundedSqlCatalog(SharedSqlCatalog):
-    """A catalog in PostgreSQL whose requests end, one way or the other."""
+    """A catalog in PostgreSQL whose requests are bounded in time."""
 
     def __init__(self, name: str, time_outs: TimeOuts, **properties: Any) -> None:
-        """Connect, and make the catalog's own two tables when they are missing.
+        """Connect, and create the catalog's own two tables if they are missing.
 
         Args:
             name: of the catalog.
@@ -163,7 +164,7 @@ class BoundedSqlCatalog(SharedSqlCatalog):
         super().__init__(name, **properties)
 
     def _init_catalog(self) -> None:
-        # They know nothing of the catalog: its connections are closed when nobody has it any more.
+        # The listeners do not refer to the catalog, so that it can be garbage-collected.
         bounds = _Bounds(self._time_outs, self.engine.dialect)
         if self.engine.dialect.driver in _LIBPQ:
             event.listen(self.engine, "do_connect", bounds.connection)
@@ -175,7 +176,7 @@ class BoundedSqlCatalog(SharedSqlCatalog):
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """What is done to each connection, and to each transaction, of an engine."""
+    """The time limits of an engine's connections and transactions."""
 
     time_outs: TimeOuts
     dialect: Dialect
@@ -183,7 +184,7 @@ class _Bounds:
     def connection(
         self, _dialect: Dialect, _entry: object, _words: object, named: MutableMapping[str, Any]
     ) -> None:
-        """Bound how long a connection is waited for, to be made and when it is gone."""
+        """Bound the time to connect, and to notice a lost connection."""
         read = self.time_outs.read
         bounds = {
             "connect_timeout": _whole(self.time_outs.connect),
@@ -196,16 +197,16 @@ class _Bounds:
             named.setdefault(name, value)
 
     def transaction(self, connection: Connection) -> None:
-        """Bound how long the server works on a statement, and waits for one."""
+        """Bound how long the server runs a statement, and waits for one."""
         connection.exec_driver_sql(_BOUND.format(_whole(self.time_outs.read * 1000)))
 
     def watch(self, connection: Any, entry: ConnectionPoolEntry, _shown: object) -> None:
-        """Bound how long a connection is used, and replace one that broke while it was not.
+        """Bound how long a connection is in use, and replace one that broke while idle.
 
         Raises:
-            DisconnectionError: it broke; the pool makes another one.
+            DisconnectionError: it broke; the pool opens another one.
         """
-        # A statement's own bound comes first, and says more.
+        # The limit of a statement is shorter and has a better message.
         watch = _Watch(connection.fileno(), self.time_outs.read + self.time_outs.connect)
         try:
             self.dialect.do_ping(connection)
@@ -216,33 +217,33 @@ class _Bounds:
 
 
 class _Watch:
-    """Cuts a connection after so many seconds, which wakes up who waits for an answer on it."""
+    """Shuts a connection down after a time limit, which wakes a thread that waits on it."""
 
     def __init__(self, number: int, seconds: float) -> None:
-        # Of its own, because the connection's number may be another file's when the time is over.
+        # A duplicate descriptor: the original number may belong to another file by then.
         self._socket = socket.socket(fileno=os.dup(number))
         self._timer = threading.Timer(seconds, self._cut)
         self._timer.daemon = True
         self._timer.start()
 
     def end(self) -> None:
-        """Cut nothing any more."""
+        """Cancel the time limit."""
         self._timer.cancel()
         self._timer.join()
         self._socket.close()
 
     def _cut(self) -> None:
-        # It may be closed already, by the other side.
+        # The server may have closed it already.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def _end_watch(_connection: object, entry: ConnectionPoolEntry) -> None:
-    # None where the connection broke before it was handed out.
+    # None if the connection broke before it was handed out.
     if watch := entry.info.pop(_WATCH, None):
         watch.end()
 
 
 def _whole(value: float) -> int:
-    """Return a whole number above 0, which would be for ever."""
+    """Round to an integer above 0, because 0 means no limit."""
     return max(1, round(value))

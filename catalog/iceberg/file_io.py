@@ -1,9 +1,9 @@
-"""PyIceberg's interface to files: the same storage that data files go to.
+"""Implements PyIceberg's `FileIO` over the storages that also hold the data files.
 
-So credentials, authorities, time-outs and how long to go on are one thing for both, and no object
-is replaced that must not be. On this host a file is on the disk when it is closed, before any
-catalog refers to it. Of data files and metadata JSON none is published whose writer failed; a
-manifest may be, which PyIceberg closes whatever happened, and then no snapshot refers to it.
+So credentials, authorities, time-outs and retries are the same for both, and objects that must not
+be replaced are not. A local file is on disk when it is closed, before any catalog refers to it. If
+the writer of a data file or a metadata JSON failed, the file is never published. A manifest may be,
+because PyIceberg closes it even then; no snapshot refers to it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["LakeFileIO"]
 
 
 class LakeFileIO(FileIO):
-    """PyIceberg's `FileIO` over the storages that are served."""
+    """PyIceberg's `FileIO` over the supported storages."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
-        """Take the properties of a catalog, with those that a REST catalog vends.
+        """Keep the properties of a catalog, with those that a REST catalog vends.
 
         Raises:
             InternalError: the catalog's storages are not among them.
@@ -41,13 +41,13 @@ class LakeFileIO(FileIO):
         self._storages = storages
 
     def new_input(self, location: str) -> InputFile:
-        """Return what reads a file."""
+        """Return a file for reading."""
         if is_local(location):
             return _File(location)
         return _Object(location, self._storage(location))
 
     def new_output(self, location: str) -> OutputFile:
-        """Return what writes a file."""
+        """Return a file for writing."""
         if is_local(location):
             return _File(location)
         return _Object(location, self._storage(location))
@@ -56,7 +56,7 @@ class LakeFileIO(FileIO):
         """Remove a file.
 
         Raises:
-            OSError: it does not go.
+            OSError: it cannot be removed.
         """
         place = location if isinstance(location, str) else location.location
         if is_local(place):
@@ -65,7 +65,7 @@ class LakeFileIO(FileIO):
         try:
             self._storage(place).delete(place)
         except DestinationError as error:
-            # PyIceberg goes on without what it could not delete, by this class only.
+            # PyIceberg continues after failed deletions only for this class.
             raise OSError(error.message) from error
 
     def _storage(self, location: str) -> Storage:
@@ -73,38 +73,38 @@ class LakeFileIO(FileIO):
 
 
 class _File(InputFile, OutputFile):
-    """A file of this host: read where it is, and written as data files are."""
+    """A local file: read in place, and written as data files are."""
 
     def __len__(self) -> int:
         return local_path(self.location).stat().st_size
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether the file exists."""
         return local_path(self.location).exists()
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002  PyIceberg's
-        """Return what reads it."""
+        """Return a stream for reading."""
         opened: InputStream = pa.OSFile(str(local_path(self.location)), "rb")
         return opened
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002  PyIceberg's
-        """Begin it; it appears when the stream is closed, and only if nothing failed before.
+        """Start the file; it appears when the stream is closed without an earlier error.
 
         Raises:
-            FileExistsError: there is one, which is not to be replaced.
+            FileExistsError: the file exists and must not be replaced.
         """
         if not overwrite and self.exists():
             raise _taken(self.location)
-        # Not all file systems can do more: names of metadata have a UUID, no two writers one.
+        # A rename may replace: hard links are not universal, and metadata names have a UUID.
         return _Written(self.location, LocalStorage(), replaces=True)
 
     def to_input_file(self) -> InputFile:
-        """Return it."""
+        """Return the file itself."""
         return self
 
 
 class _Object(InputFile, OutputFile):
-    """An object. Metadata is small: it is read and written whole."""
+    """An object. Metadata is small: it is read and written as a whole."""
 
     def __init__(self, location: str, storage: Storage) -> None:
         super().__init__(location)
@@ -114,7 +114,7 @@ class _Object(InputFile, OutputFile):
         return self._storage.size(self.location)
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether the object exists."""
         try:
             self._storage.size(self.location)
         except MissingError:
@@ -122,20 +122,20 @@ class _Object(InputFile, OutputFile):
         return True
 
     def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002, FBT001, FBT002  PyIceberg's
-        """Return its bytes."""
+        """Return a stream of its bytes."""
         return io.BytesIO(self._storage.read(self.location))
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002  PyIceberg's
-        """Begin it; it appears when the stream is closed, and only if nothing failed before."""
+        """Start the object; it appears when the stream is closed without an earlier error."""
         return _Written(self.location, self._storage, replaces=overwrite)
 
     def to_input_file(self) -> InputFile:
-        """Return it."""
+        """Return the object itself."""
         return self
 
 
 class _Written:
-    """Bytes that become an object when they are closed; not when they are forgotten."""
+    """Bytes that become an object when the stream is closed, unless an error came first."""
 
     def __init__(self, location: str, storage: Storage, *, replaces: bool) -> None:
         self._bytes = io.BytesIO()
@@ -160,20 +160,20 @@ class _Written:
         return self._bytes.write(b)
 
     def tell(self) -> int:
-        """Return how many there are."""
+        """Return the number of bytes."""
         return self._bytes.tell()
 
     @property
     def closed(self) -> bool:
-        """Whether no more can be written; PyArrow asks before it writes."""
+        """Whether the stream is closed; PyArrow checks it before it writes."""
         return self._bytes.closed
 
     def close(self) -> None:
-        """Store what was written. Closing twice is the same as once.
+        """Store the bytes; closing again does nothing.
 
         Raises:
-            FileExistsError: there is an object of that name, which is not to be replaced.
-            DestinationError: it cannot be stored.
+            FileExistsError: an object of that name exists and must not be replaced.
+            DestinationError: the bytes cannot be stored.
         """
         if self._bytes.closed:
             return

@@ -1,10 +1,10 @@
 """Opens Iceberg catalogs and tables by name, over TLS unless the user allows plain connections.
 
-- A catalog is configured the way PyIceberg does (~/.pyiceberg.yaml, PYICEBERG_CATALOG__...
+- A catalog is configured as PyIceberg defines it (~/.pyiceberg.yaml, PYICEBERG_CATALOG__...
   variables). Without configuration the catalog `lake` is SQLite plus a directory:
   `<warehouse>/lake.db` and the warehouse, created with the first table.
-- A REST catalog is asked over https. For PostgreSQL, libpq would skip TLS when the server does
-  not offer it; where sslmode is not set, TLS with verification of the named server is required.
+- A REST catalog needs https. For PostgreSQL, libpq would skip TLS when the server does not offer
+  it, so without an sslmode, TLS with verification of the server is required.
 - Connections inside this machine need no TLS.
 
 Requirements: RQ…Security.Network, RQ…Security.DataEncryption. See docs/reference/catalogs.md.
@@ -69,7 +69,7 @@ __all__ = [
 
 _LOGGER: Final = logging.getLogger(__name__)
 _ADDRESSES: Final = ("uri", "oauth2-server-uri")
-"""Of a REST catalog, and of whoever gives it its tokens."""
+"""Addresses of a REST catalog and of its token server."""
 _SSLMODE: Final = "sslmode"
 _ENCRYPTED: Final = ("require", "verify-ca", "verify-full")
 _DEMANDED: Final = "verify-full"
@@ -78,15 +78,15 @@ _DEMANDED: Final = "verify-full"
 def with_encryption(
     name: str, properties: Mapping[str, Any], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the properties of a catalog with what it takes that it is asked over TLS.
+    """Return the properties of a catalog, completed so that connections use TLS.
 
     Args:
         name: of the catalog.
-        properties: as they are configured.
+        properties: as configured.
         environment: of the process.
 
     Raises:
-        RefusedError: it would be asked without, and nobody has allowed that.
+        RefusedError: a connection would not use TLS, and that is not allowed.
     """
     allowed = is_true(properties.get(ALLOW_INSECURE)) or is_true(environment.get(INSECURE))
     for said in _ADDRESSES:
@@ -101,11 +101,11 @@ def with_encryption(
 
 
 def _postgres(name: str, uri: str, environment: Mapping[str, str], *, allowed: bool) -> str:
-    """Return the address of a PostgreSQL, with the mode of TLS where none is given."""
+    """Return the address of a PostgreSQL, with an sslmode if it has none."""
     try:
         url = make_url(uri)
     except ArgumentError:
-        # Whoever opens it says what is wrong with it.
+        # Opening the catalog reports the malformed address.
         return uri
     hosts = _hosts(url, environment)
     mode = url.query.get(_SSLMODE) or environment.get("PGSSLMODE")
@@ -120,7 +120,7 @@ def _postgres(name: str, uri: str, environment: Mapping[str, str], *, allowed: b
 
 
 def _hosts(url: URL, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the hosts that PostgreSQL's own library takes, none for a socket of this machine."""
+    """Return the hosts that libpq would connect to, none for a socket of this machine."""
     query = url.query.get("host", ())
     given = (query,) if isinstance(query, str) else query
     if url.host:
@@ -131,7 +131,7 @@ def _hosts(url: URL, environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _without_port(host: str) -> str:
-    """Return a host of a list, of which each may have its port."""
+    """Return a host of a list without its port."""
     return host.partition(":")[0] if host.count(":") == 1 else host.strip("[]")
 
 
@@ -149,7 +149,7 @@ def _pass_or_refuse(name: str, shown: str, way: str, allowed: bool) -> None:  # 
 
 @functools.cache
 def _tell(name: str, shown: str) -> None:
-    """Warn of what was allowed, once in a process."""
+    """Warn about an allowed plain connection, once in a process."""
     _LOGGER.warning(
         "the catalog %s (%s) is not asked over TLS: everybody on the way reads what is said there, "
         "and can change which files a table has.",
@@ -162,15 +162,15 @@ _NO_PROPERTIES: Final[Mapping[str, Any]] = {}
 _FILES: Final = "catalog.iceberg.file_io.LakeFileIO"
 _DATABASES: Final = ("sqlite", "postgresql")
 LOCAL_CATALOG: Final = "lake"
-"""The catalog that needs no configuration."""
+"""The built-in catalog, which needs no configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedCatalog:
-    """A catalog by name: `local_warehouse` is its directory when it is the built-in local one.
+    """A catalog by name; `local_warehouse` is the directory of the built-in local one, else None.
 
-    `properties` are those of a configured one; they hold secrets. `storages` opens what the
-    locations of its tables belong to.
+    `properties` are those of a configured catalog; they may have secrets. `storages` opens the
+    storages of its tables' locations.
     """
 
     name: str
@@ -180,14 +180,14 @@ class OpenedCatalog:
     storages: Storages = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Make the storages, of these properties."""
+        """Create the storages from the properties."""
         object.__setattr__(self, "storages", Storages(self.properties, self.time_outs))
 
     @property
     def ledger_directory(self) -> Path | None:
-        """Where the ledger is when none is named: the warehouse, where it is on a local disk.
+        """The directory of the default ledger: the warehouse, if it is a local directory.
 
-        None for another, and where a server knows what the warehouse is.
+        None if the warehouse is remote, or only the catalog's server knows it.
         """
         if self.local_warehouse is not None:
             return self.local_warehouse
@@ -200,7 +200,7 @@ class OpenedCatalog:
 
     @property
     def catalog(self) -> Catalog:
-        """PyIceberg's catalog, opened anew; the local one's directory is made when missing.
+        """PyIceberg's catalog, newly opened; a missing directory of the local one is created.
 
         Raises:
             DestinationError: it cannot be opened.
@@ -210,7 +210,7 @@ class OpenedCatalog:
             if root is None:
                 return _closed_with_it(_configured(self.name, self._whole(), self.time_outs))
             make_directory(root)
-            # A path may hold what begins something else in a URL; a location is taken literally.
+            # A path may have characters with a meaning in URLs; a location is literal.
             database = URL.create("sqlite", database=str(_local_file(root, self.name)))
             local = {"uri": database, "warehouse": local_location(root), **self._files()}
             return _closed_with_it(opened_by_configuration(SharedSqlCatalog(self.name, **local)))
@@ -220,18 +220,18 @@ class OpenedCatalog:
             raise unreachable(self.name, "open the catalog", error) from error
 
     def _whole(self) -> dict[str, Any]:
-        """Return the properties with the door to files, where they do not name another one."""
+        """Return the properties with our `FileIO`, unless they name another one."""
         return {**self._files(), **self.properties, BY_CATALOG: self.storages}
 
     def _files(self) -> dict[str, Any]:
         return {PY_IO_IMPL: _FILES, BY_CATALOG: self.storages}
 
     def table(self, name: LakeName) -> IcebergTable | None:
-        """Return an existing table, None when there is none.
+        """Return an existing table, None if it does not exist.
 
         Raises:
-            UnsupportedError: it is a view, or holds types that PyIceberg cannot read (code 48).
-            DestinationError: the catalog did not answer.
+            UnsupportedError: it is a view, or has types that PyIceberg cannot read (code 48).
+            DestinationError: the catalog does not respond.
         """
         if self.local_warehouse and not _local_file(self.local_warehouse, self.name).exists():
             return None
@@ -256,14 +256,14 @@ class OpenedCatalog:
         order: SortOrder,
         properties: Mapping[str, str],
     ) -> IcebergTable:
-        """Create the namespace if it is missing, and the table; return it as the catalog made it.
+        """Create the table, and its namespace if missing; return it as the catalog created it.
 
-        A table that somebody else creates meanwhile is returned instead; the caller checks it like
-        any other.
+        If another process creates the table meanwhile, that table is returned; the caller checks it
+        like any other.
 
         Raises:
-            RefusedError: the table's files would not lie in a directory of its name.
-            DestinationError: the catalog or its storage refused.
+            RefusedError: the table's files would not be in a directory of its name.
+            DestinationError: the catalog or its storage failed.
         """
         check_new_table(name)
         catalog = self.catalog
@@ -290,14 +290,14 @@ def open_catalog(
     time_outs: TimeOuts = DEFAULT_TIME_OUTS,
     properties: Mapping[str, Any] = _NO_PROPERTIES,
 ) -> OpenedCatalog:
-    """Open a catalog by name: PyIceberg's configuration of it, else, for `lake`, the local one.
+    """Open a catalog by name: a configured one, or the built-in `lake`.
 
     Args:
         name: the catalog's name, the first part of a destination.
         warehouse: the directory of the built-in local catalog.
-        time_outs: for catalogs that are asked over a network.
-        properties: PyIceberg's, of a catalog that is configured elsewhere; they count where
-            PyIceberg itself has no configuration of the name.
+        time_outs: for catalogs over a network.
+        properties: PyIceberg's properties of a catalog that is configured elsewhere, used if
+            PyIceberg's own configuration does not have the name.
 
     Raises:
         NotFoundError: no catalog of that name is configured.
@@ -320,7 +320,7 @@ def open_catalog(
 
 
 def configured_catalogs() -> frozenset[str]:
-    """Return the names, in lower case, of the catalogs that PyIceberg has a configuration of.
+    """Return the names, in lower case, of the catalogs in PyIceberg's configuration.
 
     Raises:
         DestinationError: the configuration cannot be read.
@@ -333,7 +333,7 @@ def configured_catalogs() -> frozenset[str]:
 
 
 def _configuration(name: str) -> Mapping[str, Any]:
-    """Return PyIceberg's properties of a catalog; those of others may be malformed."""
+    """Return PyIceberg's properties of a catalog, even if those of others are malformed."""
     try:
         return Config().get_catalog_config(name) or {}
     except Exception as error:
@@ -341,12 +341,12 @@ def _configuration(name: str) -> Mapping[str, Any]:
 
 
 def _kind_of(properties: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the type of a catalog, '' where none is said, and its address."""
+    """Return a catalog's type, '' if it has none, and its address."""
     return str(properties.get("type", "")).lower(), str(properties.get("uri", ""))
 
 
 def _configured(name: str, properties: Mapping[str, Any], time_outs: TimeOuts) -> Catalog:
-    """Open a configured catalog; one that is asked over a network with time-outs, and over TLS."""
+    """Open a configured catalog; a remote one has time-outs and uses TLS."""
     properties = with_encryption(name, properties, os.environ)
     kind, uri = _kind_of(properties)
     if kind == "rest" or (not kind and uri.startswith(("http://", "https://"))):
@@ -359,9 +359,9 @@ def _configured(name: str, properties: Mapping[str, Any], time_outs: TimeOuts) -
 
 
 def _closed_with_it(catalog: Catalog) -> Catalog:
-    """Close the connections of a catalog in a database when nobody has the catalog any more."""
+    """Close the connections of an SQL catalog when the catalog is garbage-collected."""
     if isinstance(catalog, SqlCatalog):
-        # Not at the end of the process, which may be a child that only shares the connections.
+        # Not at process exit: a forked child shares the connections.
         weakref.finalize(catalog, catalog.engine.dispose).atexit = False
     return catalog
 
@@ -372,7 +372,7 @@ def _make_namespace(catalog: Catalog, name: LakeName) -> None:
     except NamespaceAlreadyExistsError:
         return
     except Exception:
-        # Of two at once PyIceberg's SQL catalog shows one the database's own error.
+        # If two processes create it, PyIceberg's SQL catalog raises the database's error in one.
         if not catalog.namespace_exists(name.namespace):
             raise
 
@@ -382,7 +382,7 @@ def _local_file(warehouse: Path, name: str) -> Path:
 
 
 def _refuse_view(catalog: Catalog, name: LakeName) -> None:
-    """Refuse a name that a view has, where the catalog has views.
+    """Refuse a name of a view, if the catalog supports views.
 
     Raises:
         UnsupportedError: it is a view (code 48).

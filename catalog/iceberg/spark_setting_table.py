@@ -1,10 +1,10 @@
-"""What becomes of each setting of a catalog in Spark, as docs/reference/spark-catalogs.md has it.
+"""Declares the treatment of each setting of a Spark catalog (docs/reference/spark-catalogs.md).
 
 The names are those of Iceberg 1.12 (`CatalogProperties`, `OAuth2Properties`, `AuthProperties`,
 `HTTPClient`, `JdbcUtil`, `S3FileIOProperties`, `AwsProperties`, `HttpClientProperties`,
-`GCPProperties`), what they become those of PyIceberg 0.12 (`pyiceberg.io`, `pyiceberg.catalog`). A
-setting is found by its whole name, else by the longest prefix that ends with `.*`. One that is not
-found is refused.
+`GCPProperties`), and the translations those of PyIceberg 0.12 (`pyiceberg.io`,
+`pyiceberg.catalog`). A setting is found by its full name, else by the longest prefix that ends with
+`.*`. An unknown setting is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GLUE: Final = "glue"
 
 
 class Does(Enum):
-    """What is done with a setting."""
+    """The treatment of a setting."""
 
     RENAMED = "becomes"
     READ = "read"
@@ -35,11 +35,11 @@ class Does(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row: `name` after `spark.sql.catalog.<catalog>.`, and what is done with it.
+    """One row: the `name` after `spark.sql.catalog.<catalog>.`, and its treatment.
 
-    `says` is PyIceberg's property, what is read, or the reason. `of` is the kind of catalog that
-    knows the setting, empty for every kind; another kind has no use for it in Spark either.
-    `harmless` are values with which a refused setting is passed over.
+    `says` is PyIceberg's property, the use of the value, or the reason. `of` is the kind of catalog
+    that has the setting, '' for every kind; other kinds ignore it in Spark, too. `harmless` are
+    values with which a refused setting is ignored.
     """
 
     name: str
@@ -240,13 +240,13 @@ _FILES_FAR_AWAY: Final = (
 )
 
 SETTINGS: Final = (*_EVERY, *_REST, *_DATABASES, *_FILES_FAR_AWAY)
-"""Every setting that is known, in the order of the page."""
+"""Every known setting, in the order of the page."""
 
 _BY_NAME: Final[Mapping[str, Setting]] = {one.name: one for one in SETTINGS}
 
 
 def found(name: str) -> Setting | None:
-    """Return the row for a setting's name in lower case, None when it is not known."""
+    """Return the row of a setting's lower-case name, None if it is unknown."""
     if exact := _BY_NAME.get(name):
         return exact
     pieces = name.split(".")

@@ -2,8 +2,8 @@
 
 - `spark_setting_table` declares the translation of each setting; this module handles the
   settings that need more than a new name.
-- A setting that would write to another place, or in another way than Spark does, is refused by
-  its name, never ignored. Values may be secrets, so no message shows one.
+- A setting is refused by name, never ignored, if PyIceberg would write to another place than
+  Spark, or in another way. Values may be secrets, so no message shows one.
 - The catalog keeps its name, because a catalog in a database stores it in every row.
 - `sqlalchemy_uri` translates a JDBC address of SQLite or PostgreSQL:
 
@@ -53,7 +53,7 @@ _SAME: Final = {
     "applicationname": "application_name",
     "connecttimeout": "connect_timeout",
 }
-"""Options of the JDBC driver that PostgreSQL's own library has too, by its name for them."""
+"""Options of the JDBC driver that libpq has, too, with libpq's names."""
 _OF_JAVA_ONLY: Final = frozenset(
     (
         "autosave",
@@ -65,7 +65,7 @@ _OF_JAVA_ONLY: Final = frozenset(
         "tcpkeepalive",
     )
 )
-"""Options that change how the driver works, not where it connects nor what it does there."""
+"""Options that change how the driver works, but not where it connects or what it does there."""
 _OF_FILES: Final = frozenset(("busy_timeout", "cache_size", "journal_mode", "synchronous"))
 
 _KNOWN: Final = (
@@ -73,19 +73,19 @@ _KNOWN: Final = (
 )
 
 Refuse = Callable[[str, str], UnsupportedError]
-"""Makes the error for a setting and why it is refused."""
+"""Returns the error for a setting and the reason."""
 
 
 def sqlalchemy_uri(uri: str, beside: Mapping[str, str], refuse: Refuse) -> str:
-    """Return SQLAlchemy's address of the same database; it may hold a password.
+    """Return SQLAlchemy's address of the same database; it may have a password.
 
     Args:
-        uri: as JDBC has it.
-        beside: the driver's properties that are given beside it, without `jdbc.`.
-        refuse: makes the error for `uri`, or for `jdbc.<property>`.
+        uri: the JDBC address.
+        beside: the driver's properties outside the address, without `jdbc.`.
+        refuse: returns the error for `uri`, or for `jdbc.<property>`.
 
     Raises:
-        UnsupportedError: another database, or an option without equal.
+        UnsupportedError: another database, or an option without equivalent.
     """
     if uri.startswith(_SQLITE):
         return _of_file(uri.removeprefix(_SQLITE), beside, refuse)
@@ -127,14 +127,14 @@ def _of_server(rest: str, beside: Mapping[str, str], refuse: Refuse) -> str:
         password=password or None,
         host=place["host"].strip("[]") or "localhost",
         port=int(place["port"]) if place["port"] else None,
-        # The driver takes the user's name, as the library does.
+        # Without a database the driver uses the user's name, as libpq does.
         database=unquote(place["database"]) or None,
         query=_options_of_libpq(given, refuse),
     ).render_as_string(hide_password=False)
 
 
 def _options_of_libpq(given: Mapping[str, tuple[str, str]], refuse: Refuse) -> dict[str, str]:
-    """Return the options of PostgreSQL's library for those of the driver."""
+    """Return libpq's options for those of the driver."""
     options = dict[str, str]()
     for name, (setting, text) in given.items():
         match name:
@@ -154,19 +154,19 @@ def _options_of_libpq(given: Mapping[str, tuple[str, str]], refuse: Refuse) -> d
 
 
 def _options(query: str) -> dict[str, str]:
-    """Read `name=value&...`, names in lower case."""
+    """Parse `name=value&...`, with names in lower case."""
     pairs = (option.partition("=") for option in query.split("&") if option)
     return {unquote_plus(name).lower(): unquote_plus(value) for name, _, value in pairs}
 
 
 HADOOP: Final = "spark.hadoop."
-"""How the settings begin that Spark hands to Hadoop."""
+"""The prefix of settings that Spark passes to Hadoop."""
 
 DEFAULT_FS: Final = f"{HADOOP}fs.defaultFS"
 """The file system of a path without a scheme, in Hadoop's configuration."""
 
 CATALOG: Final = "spark.sql.catalog."
-"""How the settings of catalogs begin."""
+"""The prefix of catalog settings."""
 
 _CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
 _SESSION_CLASS: Final = "org.apache.iceberg.spark.SparkSessionCatalog"
@@ -210,39 +210,39 @@ _OF_HADOOP: Final = (
         f"{_ICEBERG}azure.adlsv2.ADLSFileIO, and adls.auth.shared-key.account.key",
     ),
 )
-"""Schemes, the settings by which Hadoop reaches them, and what says the same to Iceberg."""
+"""Schemes, the Hadoop settings that reach them, and the equivalent settings of Iceberg."""
 
 
 def iceberg_catalogs(conf: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the Iceberg catalogs of a session, in order."""
+    """Return the names of a session's Iceberg catalogs, sorted."""
     return tuple(sorted(name for name, made_by in _catalogs(conf).items() if made_by == _CLASS))
 
 
 def other_catalogs(conf: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the catalogs of a session that no lake table is in, in order."""
+    """Return the names of a session's catalogs without lake tables, sorted."""
     others = (name for name, made_by in _catalogs(conf).items() if made_by != _CLASS)
     return tuple(sorted({_OF_SPARK, *others} - {*iceberg_catalogs(conf)}))
 
 
 def _catalogs(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the classes of catalogs by their names."""
+    """Return the catalogs' classes by name."""
     given = ((n.removeprefix(CATALOG), text) for n, text in conf.items() if n.startswith(CATALOG))
     return {name: made_by for name, made_by in given if "." not in name}
 
 
 def pyiceberg_properties(name: str, conf: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return PyIceberg's properties of a catalog as a Spark session has it; they hold secrets.
+    """Return PyIceberg's properties of a Spark session's catalog; they may have secrets.
 
     Args:
-        name: the catalog's, in Spark and in PyIceberg.
+        name: of the catalog, in Spark and in PyIceberg.
         conf: the settings of the session.
 
     Returns:
-        The properties; empty where the session has no catalog of that name.
+        The properties; empty if the session has no catalog of that name.
 
     Raises:
-        UnsupportedError: it is no Iceberg catalog, of a kind that PyIceberg has not, or has a
-            setting that cannot be translated.
+        UnsupportedError: it is no Iceberg catalog, or PyIceberg lacks its type, or a setting
+            cannot be translated.
     """
     made_by = conf.get(CATALOG + name)
     if made_by is None:
@@ -262,7 +262,7 @@ def pyiceberg_properties(name: str, conf: Mapping[str, str]) -> Mapping[str, Any
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A catalog as Spark has it: its kind, and its own settings by names in lower case."""
+    """A Spark catalog: its kind, and its own settings by lower-case name."""
 
     name: str
     kind: str
@@ -270,7 +270,7 @@ class _Asked:
     conf: Mapping[str, str] = field(repr=False)
 
     def text(self, setting: str) -> str:
-        """Return the value of a setting, empty where it is not given."""
+        """Return the value of a setting, '' if it is not set."""
         return self.given.get(setting, "")
 
     def refuse(self, setting: str, why: str) -> UnsupportedError:
@@ -279,7 +279,7 @@ class _Asked:
 
 
 def _given(name: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings below a catalog; Iceberg does not tell capitals in their names."""
+    """Return a catalog's settings; Iceberg ignores case in their names."""
     prefix, given = f"{CATALOG}{name}.", dict[str, str]()
     for whole, text in conf.items():
         if not whole.startswith(prefix):
@@ -342,10 +342,10 @@ def _translated(asked: _Asked) -> dict[str, Any]:
 
 
 def _check_files(asked: _Asked) -> None:
-    """Refuse what reads and writes files otherwise than PyIceberg will.
+    """Refuse settings by which Spark would read and write files otherwise than PyIceberg.
 
     Raises:
-        UnsupportedError: a class of its own, or an object store by Hadoop's settings.
+        UnsupportedError: a custom FileIO, or an object store through Hadoop's settings.
     """
     file_io = asked.text("io-impl")
     if file_io and file_io not in _FILE_IOS:
@@ -375,7 +375,7 @@ def _turned(asked: _Asked, path_style: str) -> str:
 
 
 def _location(asked: _Asked, warehouse: str) -> str:
-    """Return a warehouse with its scheme: Hadoop adds the one of its default file system."""
+    """Return a warehouse with its scheme; Hadoop adds that of its default file system."""
     scheme, colon, rest = warehouse.partition(":")
     if colon and scheme.lower() == "file" and rest.startswith("/"):
         return f"file:///{rest.lstrip('/')}"
@@ -407,7 +407,7 @@ def _database(asked: _Asked) -> dict[str, str]:
     if not asked.text("warehouse"):
         raise asked.refuse("warehouse", "is missing")
     made = {"uri": sqlalchemy_uri(asked.text("uri"), beside, asked.refuse)}
-    # V0 is only what Spark makes when nothing is there; PyIceberg leaves the layout that it finds.
+    # V0 is only Spark's default for a new database; PyIceberg keeps an existing layout.
     return made | ({"schema_version": "v1"} if version == "v1" else {})
 
 
@@ -437,7 +437,7 @@ def _server(asked: _Asked) -> dict[str, Any]:
 
 
 def _identity(asked: _Asked) -> dict[str, Any]:
-    """Return who asks a server; as Iceberg does, by a token where one is given."""
+    """Return the authentication with a REST server; as in Iceberg, a token wins."""
     has_token = bool(asked.text("token") or asked.text("credential"))
     way = asked.text("rest.auth.type").lower() or ("oauth2" if has_token else "none")
     signed = dict[str, str]()

@@ -45,9 +45,9 @@ _MOST_REASONS: Final = 3
 
 
 def unreadable(name: LakeName, error: Exception) -> UnsupportedError:
-    """Return the refusal of a table whose metadata cannot be read, with the reasons in it.
+    """Return the refusal of a table with unreadable metadata, with the reasons.
 
-    Catalogs that answer over HTTP raise the parser's own error, the others wrap it.
+    REST catalogs raise the parser's own error, the others wrap it.
     """
     cause = error if isinstance(error, InvalidMetadata) else error.__cause__
     said = cause.errors() if isinstance(cause, InvalidMetadata) else []
@@ -62,14 +62,14 @@ def unreadable(name: LakeName, error: Exception) -> UnsupportedError:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line: what databases add is the statement, with its values."""
+    """Return an error's first line; databases append the statement with its values."""
     return next(iter(str(error).splitlines()), "")
 
 
 def what_failed(error: Exception) -> str:
-    """Return what a request failed with, in one line without a full stop.
+    """Return an error as one line without a full stop.
 
-    An error of ours says all of it, as the one of a storage below a catalog.
+    An error of ours, such as that of a catalog's storage, already has a complete message.
     """
     if isinstance(error, TableFormatError):
         return error.message.rstrip(".")
@@ -77,9 +77,9 @@ def what_failed(error: Exception) -> str:
 
 
 def unreachable(catalog: str, what: str, error: Exception) -> TableFormatError:
-    """Return the error of a catalog, or of its storage, that failed while `what` was tried."""
+    """Return the error for a catalog, or its storage, that failed during the action `what`."""
     if isinstance(error, TableFormatError):
-        # Our own storage below the catalog has said it.
+        # The storage of the catalog has raised an error with a complete message.
         return type(error)(error.message, code=error.code)
     said = first_line(error).rstrip(". ")
     if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("psycopg"):
@@ -101,9 +101,9 @@ class IcebergTable:
     def __init__(
         self, catalog: Catalog, name: LakeName, loaded: Table, storages: Storages | None = None
     ) -> None:
-        """Remember the catalog and the name; `loaded` is the table as it was found.
+        """Keep the catalog and the name; `loaded` is the table as loaded.
 
-        `storages` are those of the catalog, which learn of the table; None for those of its own.
+        `storages` are the catalog's, which learn the table's properties; None creates new ones.
         """
         self._catalog = catalog
         self.name = name
@@ -115,11 +115,11 @@ class IcebergTable:
         self._references = References()
 
     def load(self) -> LakeTableState:
-        """Load the metadata anew.
+        """Load the current metadata.
 
         Raises:
-            NotFoundError: the table is gone (code 60).
-            DestinationError: the catalog did not answer.
+            NotFoundError: the table was dropped (code 60).
+            DestinationError: the catalog does not respond.
         """
         try:
             table = self._catalog.load_table(self.name.identifier)
@@ -131,7 +131,7 @@ class IcebergTable:
             raise NotFoundError(message, code=UNKNOWN_TABLE) from error
         except Exception as error:
             raise unreachable(self.name.catalog, f"load {self.name}", error) from error
-        # A server may have given new credentials, and the old ones end.
+        # A server may have vended new credentials, and the old ones expire.
         self.storages.learn(table.location(), table.io.properties)
         self._io = table.io
         return snapshot.state_of(table)
@@ -156,7 +156,7 @@ class IcebergTable:
     def files_in(
         self, state: LakeTableState, partition: tuple[str | None, ...]
     ) -> tuple[PartitionFile, ...]:
-        """Return the data files of main that may hold rows of a partition."""
+        """Return the data files of main that may have rows of a partition."""
         with self._trying_to("read the manifests"):
             return self._files.in_partition(state, partition)
 
@@ -168,7 +168,7 @@ class IcebergTable:
             return self._references.to(state, key, transaction_ids)
 
     def metadata_files(self, state: LakeTableState) -> frozenset[str]:
-        """Return the metadata files that `state` knows, and what its snapshots refer to."""
+        """Return the metadata files that `state` and its snapshots refer to."""
         with self._trying_to("read the manifests"):
             return self._references.metadata_files(state)
 
@@ -184,22 +184,22 @@ class IcebergTable:
     def prune(
         self, state: LakeTableState, at: int, leaves: tuple[str, ...], ledger: str, number: int
     ) -> Staged:
-        """Write the manifests of a snapshot that is another one without some files."""
+        """Write the manifests of a snapshot with another one's files, except some of them."""
         with self._trying_to("write the manifests"):
             return snapshot.stage_pruned(state, at, leaves, ledger, number)
 
     def send(
         self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
     ) -> Sent:
-        """Ask the catalog, once, to apply an attempt."""
+        """Send the request of an attempt, once."""
         return self._request(state, *snapshot.request(state, staged, commit, remove_marks))
 
     def evolve(self, state: LakeTableState, change: SchemaChange) -> Sent:
-        """Ask the catalog, once, for another schema."""
+        """Send a schema change, once."""
         return self._request(state, *snapshot.schema_request(state, change))
 
     def tag(self, state: LakeTableState, change: TagChange) -> Sent:
-        """Ask the catalog, once, for other tags."""
+        """Send a change of tags, once."""
         return self._request(state, *tag_request(state, change))
 
     def snapshots_of(self, state: LakeTableState, ledger: str) -> frozenset[int]:
@@ -207,7 +207,7 @@ class IcebergTable:
         return made_by(state, ledger)
 
     def expire(self, state: LakeTableState, snapshot_ids: frozenset[int]) -> Sent:
-        """Ask the catalog, once, to expire snapshots."""
+        """Send an expiry of snapshots, once."""
         return self._request(state, *expiry_request(state, snapshot_ids))
 
     def in_use(self, state: LakeTableState, staged: Staged) -> bool:
@@ -216,14 +216,14 @@ class IcebergTable:
             return snapshot.is_in_use(state, staged)
 
     def discard(self, staged: Staged) -> None:
-        """Delete the manifests of a dead attempt."""
+        """Delete the manifests of an abandoned attempt."""
         with self._trying_to("delete unused manifests"):
             for path in staged.files:
                 self._io.delete(path)
 
     @contextlib.contextmanager
     def _trying_to(self, what: str) -> Iterator[None]:
-        """Say what the storage fails with as a `DestinationError`."""
+        """Raise the storage's errors as `DestinationError`."""
         try:
             yield
         except OSError as error:
