@@ -1,1 +1,1 @@
-"""Storages by scheme: files of the local file system, objects in S3."""
+"""Storages by scheme: the local file system, and the stores of the packages below."""

@@ -35,12 +35,15 @@ __all__ = [
 CA_FILE: Final = "mergeberg.ca-file"
 ALLOW_INSECURE: Final = "mergeberg.allow-insecure"
 _MASK: Final = "***"
-# Shorter ones stand in any text by chance: to mask them would show where they stand.
+# Shorter secrets occur in texts by chance, and masking them would reveal them.
 _SHORTEST_MASKED: Final = 4
 
 
 def text_of(properties: Mapping[str, Any], *names: str) -> str | None:
-    """Return the first of some properties that is given; those of a YAML file need not be texts."""
+    """Return the first of these properties that is set, as text.
+
+    Values from a YAML file may have other types.
+    """
     values = (properties.get(name) for name in names)
     return next((str(value) for value in values if value not in (None, "")), None)
 
@@ -49,7 +52,7 @@ def seconds_of(storage: str, properties: Mapping[str, Any], name: str, default: 
     """Return a number of seconds.
 
     Raises:
-        UsageError: what is given is no number above 0.
+        UsageError: the value is no number above 0.
     """
     given = text_of(properties, name)
     try:
@@ -65,12 +68,12 @@ def seconds_of(storage: str, properties: Mapping[str, Any], name: str, default: 
 def authorities(
     storage: str, properties: Mapping[str, Any], environment: Mapping[str, str]
 ) -> str | None:
-    """Return the PEM text of the authorities to trust, None where nothing names any.
+    """Return the PEM text of the authorities to trust, None if none are named.
 
-    It is read here: executors get the text.
+    It is read here, because executors get the text.
 
     Raises:
-        NotFoundError: the file that is named cannot be read.
+        NotFoundError: the named file cannot be read.
     """
     given = text_of(properties, CA_FILE)
     name, path = (CA_FILE, given) if given else ("SSL_CERT_FILE", environment.get("SSL_CERT_FILE"))
@@ -87,7 +90,7 @@ def authorities(
 
 
 def refuse_http(storage: str, endpoint: str) -> RefusedError:
-    """Return the refusal of an endpoint that is http, where nobody allowed that."""
+    """Return the refusal of an http endpoint that is not allowed."""
     message = (
         f"Cannot use the {storage} endpoint {endpoint}: over http everybody on the way reads the "
         "rows, and can change them. Use https, or allow it, beside the endpoint in the catalog's "
@@ -97,7 +100,7 @@ def refuse_http(storage: str, endpoint: str) -> RefusedError:
 
 
 def taken(location: str) -> DestinationError:
-    """Return the error that another object has the name that a new one was to have."""
+    """Return the error for an existing object with the name of a new one."""
     return DestinationError(
         f"Cannot write {location}: there is another object of that name, which is kept. Run the "
         "command again: names are new each time."
@@ -105,7 +108,7 @@ def taken(location: str) -> DestinationError:
 
 
 def without(text: str, *secrets: str | None) -> str:
-    """Return a text without the secrets that may stand in it."""
+    """Return a text with its secrets masked."""
     for secret in secrets:
         if secret and len(secret) >= _SHORTEST_MASKED:
             text = text.replace(secret, _MASK)
@@ -117,7 +120,7 @@ _LOCATION: Final = re.compile(r"(?P<head>[a-z0-9]+://)(?P<bucket>[^/]+)/(?P<key>
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An object, or with a key that ends with a slash what lies below a directory."""
+    """An object; with a key that ends with a slash, everything below a directory."""
 
     head: str
     bucket: str
@@ -125,7 +128,7 @@ class Place:
 
     @classmethod
     def of(cls, location: str) -> Self:
-        """Read a location.
+        """Parse a location.
 
         Raises:
             UsageError: it has no bucket or no key.
@@ -139,7 +142,7 @@ class Place:
 
     @classmethod
     def below(cls, location: str) -> Self:
-        """Read the location of a directory; a whole bucket is one, too.
+        """Parse the location of a directory; a whole bucket is one, too.
 
         Raises:
             UsageError: it has no bucket.
@@ -147,5 +150,5 @@ class Place:
         return cls.of(f"{location.rstrip('/')}/")
 
     def location(self, key: str) -> str:
-        """Return the location of another key of the bucket."""
+        """Return the location of another key in the bucket."""
         return f"{self.head}{self.bucket}/{key}"

@@ -1,7 +1,7 @@
-"""Files behind locations, a `tableformat.storage.Storage`: the local file system.
+"""Implements `tableformat.storage.Storage` for the local file system.
 
-What is written is on the disk when it has its name: the file's bytes, the directory that names it,
-and each directory above it.
+A file is durable when it has its name: its bytes, its directory entry, and each directory above it
+are on disk.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ __all__ = ["LocalStorage", "local_directory", "local_location", "local_path", "m
 
 _IN_PROGRESS: Final = ".inprogress"
 _NO_LINKS: Final = frozenset(
-    # EPERM is also what Linux says of a file of somebody else.
+    # Linux also returns EPERM for a file of another user.
     {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 )
-"""Why a file gets no second name, although it could be copied."""
+"""Errors of a hard link after which a copy may still succeed."""
 _LASTING: Final[Mapping[int, str]] = {
     errno.ENOSPC: "Free space there",
     errno.EDQUOT: "Free space there, or raise the quota",
     errno.EROFS: "Let it be written to, or name another place",
 }
-"""What no second try mends, and what to do about it."""
+"""Errors that a retry cannot cure, with the advice."""
 _LOCAL: Final = re.compile(r"file:(?://)?(?=/)")
 _ON_DISK: Final[dict[Path, int]] = {}
-"""The inodes of directories that this process has brought to the disk, with all above them."""
+"""The inodes of directories that this process has made durable, with all directories above."""
 
 
 def local_path(location: str) -> Path:
-    """Return the path of a location on this host: a path or a file:// URI, taken literally.
+    """Return the path of a local location: a path or a file:// URI, taken literally.
 
-    Nothing in it is decoded, as Iceberg's and Hadoop's readers do not either.
+    Nothing is decoded; Iceberg's and Hadoop's readers decode nothing either.
     """
     return Path(location.removeprefix(_head(location)))
 
 
 def local_location(path: Path) -> str:
-    """Return the location of a whole path, for `local_path` to return it."""
+    """Return the location of an absolute path, for which `local_path` returns the path."""
     return f"file://{path}"
 
 
 def local_directory(path: Path) -> Path:
-    """Return the whole path of a directory, the same one from wherever it is named."""
-    # Two slashes at the beginning are kept there, and are a place of their own nowhere.
+    """Return a directory's absolute path, equal however it is written."""
+    # abspath() keeps two leading slashes, which no supported system treats differently.
     return Path("/", os.path.abspath(path).lstrip("/"))  # noqa: PTH100  it takes .. out
 
 
@@ -65,19 +65,19 @@ class LocalStorage:
     """The local file system. Locations are absolute paths or file:// URIs, taken literally."""
 
     def create(self, location: str) -> FileSink:
-        """Begin a new object; it appears when the sink is committed."""
+        """Start a new object, which appears when the sink is committed."""
         with _failing("create", location):
             return _LocalSink(local_path(location))
 
     def put(self, location: str, data: bytes) -> None:
-        """Write a whole small object, in place of one that is there."""
+        """Write a whole small object; an existing one is replaced."""
         sink = self.create(location)
         with _aborting(sink):
             sink.write(data)
             sink.commit()
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Write a whole small object; false, and nothing is changed, when there is one already."""
+        """Write a whole small object; return False, and change nothing, if one exists."""
         path = local_path(location)
         with _failing("create", location):
             make_directory(path.parent)
@@ -101,45 +101,45 @@ class LocalStorage:
             return local_path(location).read_bytes()
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return the finished objects below a directory, at any depth, in order."""
+        """Return the finished objects below a directory, at any depth, sorted."""
         found = _files(prefix)
         return tuple(o for o in found if not o.location.endswith(_IN_PROGRESS))
 
     def list_unfinished(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return what begun objects below a directory have left; of the living, or of the dead."""
+        """Return the unfinished objects below a directory, of running and of ended writers."""
         return tuple(o for o in _files(prefix) if o.location.endswith(_IN_PROGRESS))
 
     def delete(self, location: str) -> None:
-        """Remove an object; one that is not there is removed already."""
+        """Remove an object; a missing one counts as removed."""
         with _failing("delete", location):
             local_path(location).unlink(missing_ok=True)
 
     def size(self, location: str) -> int:
-        """Return an object's bytes."""
+        """Return an object's size in bytes."""
         with _reading(location):
             return local_path(location).stat().st_size
 
     def sha256(self, location: str) -> str:
-        """Return the digest of a file's bytes."""
+        """Return the SHA-256 of a file's bytes."""
         with _reading(location), local_path(location).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def fetch(self, location: str, into: Path) -> Path:  # noqa: ARG002  it is here already
-        """Return the file itself."""
+        """Return the path of the file itself."""
         return local_path(location)
 
     def copy(self, source: Storage, location: str, to: str) -> bool:
-        """Give a file a second name, which the file system keeps when the first one goes.
+        """Create a hard link to a file, which survives the removal of the first name.
 
-        Nobody writes into a data file once it has its name, so that the two never differ. False
-        where the file system has no such names, as between two of them.
+        Data files are never written once they have their name, so both names keep the same bytes.
+        Returns False if the file system cannot link, for example across two file systems.
         """
         if not isinstance(source, LocalStorage):
             return False
         old, new = local_path(location), local_path(to)
         with _reading(location):
             if old.is_symlink():
-                # The second name would be one of the link.
+                # A hard link would link to the symbolic link.
                 return False
             _sync_file(old)
         with _failing("create", to):
@@ -156,7 +156,7 @@ class LocalStorage:
         return True
 
     def free_bytes(self, location: str) -> int | None:
-        """Return the space left at a location, also at one that is not made yet."""
+        """Return the free space at a location, which need not exist yet."""
         path = local_path(location)
         while not path.exists():
             path = path.parent
@@ -168,7 +168,7 @@ def _files(prefix: str) -> tuple[StoredObject, ...]:
     head, found = _head(prefix), []
     for directory, _, names in os.walk(local_path(prefix), onerror=_not_listed):
         for path in (os.path.join(directory, name) for name in names):  # noqa: PTH118  each of thousands
-            # A file may go between being seen and being asked for its size.
+            # A file may be removed between listing and stat.
             with _failing("list", path), contextlib.suppress(FileNotFoundError):
                 status = os.stat(path)  # noqa: PTH116  as above
                 if stat.S_ISREG(status.st_mode):
@@ -177,7 +177,7 @@ def _files(prefix: str) -> tuple[StoredObject, ...]:
 
 
 def _not_listed(error: OSError) -> None:
-    """Raise what a directory cannot be listed for, unless it is gone or was never made."""
+    """Raise the error of listing a directory, unless it does not exist."""
     if not isinstance(error, FileNotFoundError):
         with _failing("list", str(error.filename)):
             raise error
@@ -205,24 +205,24 @@ class _LocalSink:
 
     def abort(self) -> None:
         with contextlib.suppress(OSError):
-            # Closing writes what is buffered, which fails again on a full disk; it still closes.
+            # Closing flushes the buffer, which fails again on a full disk; the file still closes.
             self._file.close()
         self._hidden.unlink(missing_ok=True)
 
 
 def _head(location: str) -> str:
-    """Return what stands before a path; file:/path, as Hadoop writes it, is file:///path."""
+    """Return the text before a path; Hadoop writes file:/path for file:///path."""
     found = _LOCAL.match(location)
     return found[0] if found else ""
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it, all of which a power cut leaves.
+    """Create a directory and those above it durably.
 
-    Also of one that is there: a process that died may have made it and not brought it to the disk.
+    It also syncs an existing directory: a process that ended early may have created it without.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     path.mkdir(parents=True, exist_ok=True)
     new: dict[Path, int] = {}
@@ -230,7 +230,7 @@ def make_directory(path: Path) -> None:
         inode = directory.stat().st_ino
         if _ON_DISK.get(directory) == inode:
             break
-        # Who may not open a directory has made nothing in it.
+        # A user who may not open a directory has created nothing in it.
         with contextlib.suppress(PermissionError):
             _sync_directory(directory.parent)
         new[directory] = inode
@@ -242,13 +242,13 @@ def _hidden(path: Path, mark: str = "") -> Path:
 
 
 def _sync(file: BinaryIO) -> None:
-    """Bring bytes to the disk: a snapshot must never point to what a power cut can still take."""
+    """Make bytes durable: a snapshot must never refer to bytes that a power cut can lose."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def _sync_file(path: Path) -> None:
-    """Bring a file that others may have written to the disk."""
+    """Make a file durable that another process may have written."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -1,7 +1,7 @@
-"""Files and objects behind locations, a `tableformat.storage.Storage`: opened by their scheme.
+"""Opens the storage of a location (`tableformat.storage.Storage`) by its scheme.
 
-Served are the local file system, S3, Google Cloud Storage, Azure Blob Storage and HDFS; any other
-scheme is refused by name.
+Supported are the local file system, S3, Google Cloud Storage, Azure Blob Storage and HDFS; other
+schemes are refused by name.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = [
 ]
 
 Access = S3Access | GsAccess | AbfsAccess | HdfsAccess
-"""How a storage is reached that is asked over a network."""
+"""The settings of a remote storage."""
 
 Opens = Callable[[str], Storage]
-"""Opens the storage that a location belongs to."""
+"""Opens the storage of a location."""
 
 BY_CATALOG: Final = "mergeberg.storages"
-"""The property by which a catalog hands its `Storages` to the `FileIO` of its tables."""
+"""The property by which a catalog passes its `Storages` to the `FileIO` of its tables."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _S3: Final = ("s3", "s3a", "s3n")
 _GS: Final = "gs"
@@ -53,14 +53,14 @@ _HDFS: Final = "hdfs"
 
 
 def open_storage(location: str, access: Access | None = None) -> Storage:
-    """Return the storage that a location belongs to.
+    """Return the storage of a location.
 
     Args:
         location: a path or a URI.
-        access: how to reach what is far; when None, as the environment says.
+        access: the settings of a remote storage; None reads them from the environment.
 
     Raises:
-        UnsupportedError: its scheme is not served, or what speaks to it is not installed.
+        UnsupportedError: its scheme is not supported, or its client library is not installed.
     """
     if is_local(location):
         return LocalStorage()
@@ -85,7 +85,7 @@ def open_storage(location: str, access: Access | None = None) -> Storage:
 
 
 def is_far(location: str) -> bool:
-    """Whether a location is in a storage that is asked over a network, and served."""
+    """Whether a location is in a supported remote storage."""
     return _scheme(location) in (*_S3, _GS, *_ABFS, _HDFS)
 
 
@@ -100,10 +100,10 @@ def _scheme(location: str) -> str:
 
 
 def _kind(location: str) -> type[S3Access | GsAccess | AbfsAccess | HdfsAccess]:
-    """Return how the storage is reached that a location names, which is not of this host.
+    """Return the settings' class for a remote location.
 
     Raises:
-        UnsupportedError: its scheme is not served.
+        UnsupportedError: its scheme is not supported.
     """
     scheme = _scheme(location)
     if scheme in _S3:
@@ -124,10 +124,10 @@ def _kind(location: str) -> type[S3Access | GsAccess | AbfsAccess | HdfsAccess]:
 def _access(
     location: str, properties: Mapping[str, Any], time_outs: TimeOuts, *, allow_insecure: bool
 ) -> Access:
-    """Return how a location is reached that is not of this host.
+    """Return the settings for a remote location.
 
     Raises:
-        UsageError: its scheme is not served, or the properties do not say how to reach it.
+        UsageError: its scheme is not supported, or the properties are not sufficient.
     """
     kind = _kind(location)
     if issubclass(kind, AbfsAccess):
@@ -145,10 +145,10 @@ def _access(
 
 @dataclass(frozen=True, slots=True)
 class Storages:
-    """Opens the storages of one catalog's tables, as its properties say, and those of each table.
+    """Opens the storages of a catalog's tables, with the properties of the catalog or the table.
 
-    What a table adds, as the credentials that a REST catalog vends with it, is for what lies below
-    its location. Whether http is allowed is said by the catalog alone.
+    The properties of a table, such as credentials that a REST catalog vends, apply below the
+    table's location. Only the catalog's own properties can allow http.
     """
 
     properties: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -156,22 +156,22 @@ class Storages:
     _of_tables: dict[str, Mapping[str, Any]] = field(default_factory=dict, repr=False, init=False)
 
     def learn(self, location: str, properties: Mapping[str, Any]) -> None:
-        """Remember the properties of the `FileIO` of a table that was loaded."""
+        """Keep the properties of a loaded table's `FileIO`."""
         self._of_tables[location.rstrip("/")] = properties
 
     def __call__(self, location: str) -> Storage:
-        """Open the storage that a location belongs to.
+        """Open the storage of a location.
 
         Raises:
-            UsageError: its scheme is not served, or the properties do not say how to reach it.
+            UsageError: its scheme is not supported, or the properties are not sufficient.
         """
         return open_storage(location, self.access(location))
 
     def access(self, location: str) -> Access | None:
-        """Return how a location that is far is reached, None for one on this host.
+        """Return the settings for a remote location, None for a local one.
 
         Raises:
-            UsageError: its scheme is not served, or the properties do not say how to reach it.
+            UsageError: its scheme is not supported, or the properties are not sufficient.
         """
         if is_local(location):
             return None
@@ -180,32 +180,32 @@ class Storages:
         return self.access_by(location, properties)
 
     def access_by(self, location: str, properties: Mapping[str, Any]) -> Access:
-        """Return how a location that is far is reached by the properties of a `FileIO`.
+        """Return the settings for a remote location by the properties of a `FileIO`.
 
         Raises:
-            UsageError: its scheme is not served, or the properties do not say how to reach it.
+            UsageError: its scheme is not supported, or the properties are not sufficient.
         """
         insecure = is_true(self.properties.get(ALLOW_INSECURE))
         return _access(location, properties, self.time_outs, allow_insecure=insecure)
 
     def reached(self, locations: Iterable[str]) -> ReachedStorages:
-        """Return what opens the storages of locations on another host, which is told nothing else.
+        """Return an opener for other hosts with only the settings of these locations.
 
         Raises:
-            UsageError: one is not served, or the properties do not say how to reach it.
+            UsageError: a scheme is not supported, or the properties are not sufficient.
         """
         one_of = {self._place(one): one for one in locations if not is_local(one)}
         return ReachedStorages({place: self.access(one) for place, one in one_of.items()})
 
     def _place(self, location: str) -> str:
-        """Return the place in a far storage whose locations are all reached as one there is."""
+        """Return the longest prefix of a location whose locations share settings."""
         return _above(location, self._of_tables) or "/".join(location.split("/", 3)[:3])
 
     def check(self) -> None:
-        """Refuse, before anything is begun, what the catalog itself says of storage that is far.
+        """Refuse unusable storage properties of the catalog before an export starts.
 
         Raises:
-            UsageError: its properties do not say how to reach it, or it is http, not allowed.
+            UsageError: its properties are not sufficient, or it is http, which is not allowed.
         """
         warehouse = str(self.properties.get("warehouse", ""))
         for scheme, endpoint in (
@@ -221,15 +221,15 @@ class Storages:
 
 @dataclass(frozen=True, slots=True)
 class ReachedStorages:
-    """Opens storages of which it is known how they are reached, by the places in them."""
+    """Opens storages with known settings, by location prefix."""
 
     places: Mapping[str, Access | None] = field(repr=False)
 
     def __call__(self, location: str) -> Storage:
-        """Open the storage that a location belongs to.
+        """Open the storage of a location.
 
         Raises:
-            InternalError: it is of no place that is known.
+            InternalError: no prefix matches.
         """
         if is_local(location):
             return LocalStorage()
@@ -241,7 +241,7 @@ class ReachedStorages:
 
 
 def _above(location: str, places: Iterable[str]) -> str | None:
-    """Return the nearest of places that a location is below, None where it is below none."""
+    """Return the longest prefix that a location is below, None for none."""
     above = (one for one in places if f"{location}/".startswith(f"{one}/"))
     return max(above, key=len, default=None)
 

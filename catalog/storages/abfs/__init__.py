@@ -1,1 +1,1 @@
-"""Azure Blob Storage, and Data Lake Storage Gen2, which is the same store: abfs:// and abfss://."""
+"""Azure Blob Storage, which is also Data Lake Storage Gen2: abfs:// and abfss://."""

@@ -1,9 +1,10 @@
-"""How to reach Azure Blob Storage: a value made from PyIceberg's properties, for executors, too.
+"""Defines the settings of Azure Blob Storage, from PyIceberg's properties; executors get them, too.
 
-A location names the container and the account's host, as Hadoop and Iceberg have it:
-abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH. Who asks is a property (`adls.account-key`,
-`adls.sas-token`, `adls.token`, `adls.connection-string`), else the environment, as Azure's own
-tools have it; a REST catalog lends a token for one account (`adls.sas-token.ACCOUNT`).
+A location names the container and the account's host, as in Hadoop and Iceberg:
+abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH. The credentials are properties
+(`adls.account-key`, `adls.sas-token`, `adls.token`, `adls.connection-string`), else variables of
+the environment, as for Azure's own tools. A REST catalog vends a token for one account
+(`adls.sas-token.ACCOUNT`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _OF_CONNECTION: Final[Mapping[str, str]] = {
     "defaultendpointsprotocol": "protocol",
 }
 VARIABLES: Final = tuple(_ENVIRONMENT.values())
-"""Variables of the environment, of which some hold secrets."""
+"""Variables of the environment, some of which have secrets."""
 _REFUSED: Final[Mapping[str, str]] = {
     "adls.credential": _BY_OTHERS,
     "adls.tenant-id": _BY_OTHERS,
@@ -72,11 +73,11 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class AbfsAccess:
-    """Where an account of Azure Blob Storage is and who asks: one of `key`, `sas` and `token`.
+    """The address and the credentials of an account: one of `key`, `sas` and `token`.
 
     `key` is the account's, in base64; `sas` a shared access signature, as a query; `token` one of
-    Entra. `ca` is a PEM text. `retry_for` are the seconds for which a request goes on that meets an
-    outage. Neither repr nor str shows a secret.
+    Entra. `ca` is a PEM text. A request is retried for `retry_for` seconds during an outage.
+    Neither repr nor str shows a secret.
     """
 
     endpoint: str
@@ -99,21 +100,21 @@ class AbfsAccess:
         time_outs: TimeOuts = DEFAULT_TIME_OUTS,
         allow_insecure: bool = False,
     ) -> AbfsAccess:
-        """Read it from a location, and the properties of a catalog or of a table's `FileIO`.
+        """Read the settings from a location, and the properties of a catalog or a table's `FileIO`.
 
         Args:
-            location: what is to be reached.
+            location: in the account.
             properties: PyIceberg's.
-            environment: for who asks and the authorities, where they have none.
+            environment: for credentials and authorities that the properties lack.
             time_outs: of every request.
             allow_insecure: whether http to another machine is allowed.
 
         Raises:
-            RefusedError: the endpoint is http, and that is not allowed.
-                Or the location is on a host that is not Azure's, and that nobody named.
-            UnsupportedError: a property asks for what would not be done.
+            RefusedError: the endpoint is http, and that is not allowed; or the location's host
+                is not Azure's, and no configuration names it.
+            UnsupportedError: a property would have no effect.
             NotFoundError: the file of authorities cannot be read.
-            UsageError: a value is not what it should be, or nobody is named.
+            UsageError: a value is malformed, or there are no credentials.
         """
         _refuse(properties)
         given = _given(properties, environment)
@@ -138,16 +139,16 @@ class AbfsAccess:
 
     @property
     def is_lent(self) -> bool:
-        """Whether who asks may be a catalog's, which lends others later."""
+        """Whether a catalog may have vended the credentials, and may vend new ones."""
         return self.key is None
 
     def masked(self, text: str) -> str:
-        """Return a text without the secrets that may stand in it."""
+        """Return a text with its secrets masked."""
         return without(text, self.key, self.sas, self.token)
 
 
 def account_of(location: str) -> tuple[str, str]:
-    """Return the container of a location, and the account's host, '' where it has none.
+    """Return the container of a location, and the account's host, '' if it has none.
 
     Raises:
         UsageError: it names no container.
@@ -160,7 +161,7 @@ def endpoint_of_connection(text: str) -> tuple[str, str]:
     """Return the account of a connection string, and the address of its blobs.
 
     Raises:
-        UsageError: it is none; nothing of it is shown.
+        UsageError: it is malformed; the message shows nothing of it.
     """
     given = _connection(text)
     account = given.get(_ACCOUNT, "")
@@ -176,7 +177,7 @@ def _refuse(properties: Mapping[str, Any]) -> None:
 
 
 def _names_anybody(properties: Mapping[str, Any]) -> bool:
-    """Whether the properties say who asks; then nothing of the environment is mixed with it."""
+    """Whether the properties have credentials; then the environment is ignored."""
     names = ("adls.account-key", "adls.token", _SAS)
     return text_of(properties, *names) is not None or any(
         name.startswith(f"{_SAS}.") for name in properties
@@ -184,10 +185,10 @@ def _names_anybody(properties: Mapping[str, Any]) -> bool:
 
 
 def _given(properties: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what the properties say, or the environment, of the account and who asks.
+    """Return the account and credentials in the properties, else in the environment.
 
     Raises:
-        UsageError: there is a connection string that is none.
+        UsageError: the connection string is malformed.
     """
     names = (_ACCOUNT, _HOST, "adls.account-key", _SAS, "adls.token")
     found = {name: text for name in names if (text := text_of(properties, name))}
@@ -202,7 +203,7 @@ def _account(location: str, host: str, given: Mapping[str, str]) -> str:
     """Return the name of the account.
 
     Raises:
-        UsageError: it is not said, or twice, and not the same.
+        UsageError: it is missing, or two names differ.
     """
     account = given.get(_ACCOUNT) or host.partition(".")[0]
     if not account:
@@ -223,10 +224,10 @@ def _account(location: str, host: str, given: Mapping[str, str]) -> str:
 def _who(
     location: str, given: Mapping[str, str], lent: str | None
 ) -> tuple[str | None, str | None, str | None]:
-    """Return the account's key, or a signature, or a token.
+    """Return the account's key, a signature, or a token.
 
     Raises:
-        UsageError: there is none, or the key is none.
+        UsageError: there is none, or the key is malformed.
     """
     if sas := lent or given.get(_SAS):
         return None, sas.removeprefix("?"), None
@@ -246,7 +247,7 @@ def _connection(text: str | None) -> dict[str, str]:
     """Return the members of a connection string.
 
     Raises:
-        UsageError: it is none; nothing of it is shown.
+        UsageError: it is malformed; the message shows nothing of it.
     """
     found = {}
     for member in (text or "").split(";"):
@@ -269,11 +270,11 @@ def _endpoint(given: Mapping[str, str], account: str, host: str) -> str:
     """Return the address of the account's blobs.
 
     Raises:
-        UsageError: what is given is none.
+        UsageError: the given address is malformed.
     """
     if endpoint := given.get("endpoint"):
         found = urlsplit(endpoint)
-        # What stands before an @ may be a secret, so that nothing of such an address is shown.
+        # The text before an @ may be a secret, so the message does not show the address.
         if found.scheme not in ("http", "https") or not found.hostname or "@" in found.netloc:
             message = (
                 f"Cannot use {NAME}: BlobEndpoint of {ENDPOINT} is no address of a server. Write "
@@ -290,16 +291,18 @@ def _endpoint(given: Mapping[str, str], account: str, host: str) -> str:
 def _refuse_other_host(
     location: str, host: str, given: Mapping[str, str], properties: Mapping[str, Any]
 ) -> None:
-    """Refuse a location on a host that gets no credentials: a table may name any host in it.
+    """Refuse a location on an unknown host, which must get no credentials.
+
+    A table may name any host in its location.
 
     Raises:
-        RefusedError: it is not Azure's, and neither the configuration nor a server names it.
+        RefusedError: the host is not Azure's, and neither the configuration nor a server names it.
     """
     if not host or given.get("endpoint") or given.get(_HOST):
         return
     warehouse = text_of(properties, "warehouse") or ""
     named = {account_of(warehouse)[1]} if warehouse.startswith(("abfs://", "abfss://")) else set()
-    # Without a dot it would be the name of an account, which is no host.
+    # A name without a dot is an account and not a host.
     lent = "." in host and text_of(properties, *(f"{_SAS}.{one}" for one in _hosts(host)))
     domains = (*_AZURES, *((given["suffix"],) if given.get("suffix") else ()))
     if host in named or lent or any(host.endswith(f".{domain}") for domain in domains):
@@ -317,7 +320,7 @@ def _hosts(host: str) -> tuple[str, ...]:
 
 
 def _lent(properties: Mapping[str, Any], account: str, host: str) -> str | None:
-    """Return the signature that a REST catalog lends for the account, by one of its names."""
+    """Return the signature that a REST catalog vends for the account, under any of its names."""
     return text_of(properties, *(f"{_SAS}.{name}" for name in (*_hosts(host), account)))
 
 
@@ -325,7 +328,7 @@ def _key(given: str) -> str:
     """Return an account's key.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is malformed.
     """
     try:
         base64.b64decode(given, validate=True)

@@ -76,11 +76,11 @@ STORE: Final = Store(
 
 
 class AbfsRefusalError(RefusalError):
-    """An answer in Azure's form, or in none."""
+    """An error response, in Azure's form or another one."""
 
     @classmethod
     def of(cls, status: int, headers: Mapping[str, str], body: bytes) -> AbfsRefusalError:
-        """Read an answer; one that is not Azure's form of an error is its own text."""
+        """Parse an error response; without Azure's form its body is the text."""
         text = body.decode("utf-8", "replace")
         code, message = _CODE.search(text), _MESSAGE.search(text)
         reason = headers.get("x-ms-error-code") or (code[1] if code else "")
@@ -88,20 +88,20 @@ class AbfsRefusalError(RefusalError):
 
     @property
     def is_taken(self) -> bool:
-        """Also by its own word for an object that was to be new."""
+        """Also true for Azure's own code of an existing blob."""
         is_there = self.status == _CONFLICT and self.reason == "BlobAlreadyExists"
         return is_there or super().is_taken
 
     @property
     def is_transient(self) -> bool:
-        """Also when bytes changed on their way."""
+        """Also true for bytes that changed in transit."""
         changed = self.status == _BAD_REQUEST and "md5" in str(self).lower()
         return changed or super().is_transient
 
     @property
     def is_of_nobody(self) -> bool:
-        """Also when a key is wrong, or a signature has ended."""
-        # Azure's reason is AuthenticationFailed; other servers have the text alone.
+        """Also true for a wrong key or an expired signature."""
+        # Azure's reason is AuthenticationFailed; other servers send only the text.
         wrong = self.status == _FORBIDDEN and "failed to authenticate" in str(self)
         return wrong or super().is_of_nobody
 
@@ -123,7 +123,7 @@ _SIGNED: Final = (
 
 
 def signed_by(access: AbfsAccess) -> Signed:
-    """Return what says who asks, for every request."""
+    """Return a function that computes the authentication headers of a request."""
     above = urlsplit(access.endpoint).path
     key = base64.b64decode(access.key) if access.key is not None else None
 
@@ -146,7 +146,7 @@ def signed_by(access: AbfsAccess) -> Signed:
 
 
 def _text(method: str, resource: str, query: Mapping[str, str], headers: Mapping[str, str]) -> str:
-    """Return the text that is signed."""
+    """Return the text to sign."""
     lower = {name.lower(): value.strip() for name, value in headers.items()}
     if lower.get("content-length") == "0":
         del lower["content-length"]
@@ -169,10 +169,10 @@ _LIST: Final = {"restype": "container", "comp": "list"}
 
 
 class AbfsObjects:
-    """An `ObjectClient`. It stores only if there is no object: `If-None-Match: *`."""
+    """An `ObjectClient`. A new object is stored only if none exists: `If-None-Match: *`."""
 
     def __init__(self, access: AbfsAccess) -> None:
-        """Prepare to speak to it; nothing is sent yet.
+        """Create the client; nothing is sent yet.
 
         Raises:
             UsageError: the authorities cannot be used.
@@ -182,24 +182,24 @@ class AbfsObjects:
         self.http = Client(pool, access.endpoint, signed_by(access), AbfsRefusalError.of)
 
     def insert(self, place: Place, content: Content) -> None:
-        """Store an object, in place of one that is there."""
+        """Store an object; an existing one is replaced."""
         self._insert(place, content, {})
 
     def insert_new(self, place: Place, content: Content, writer: str) -> None:
-        """Store an object with the mark of its writer; refused when there is one."""
+        """Store an object with its writer's mark; refused if one exists."""
         self._insert(place, content, {"If-None-Match": "*", _WRITER: writer})
 
     def writer(self, place: Place) -> str:
-        """Return the mark of an object's writer, '' without one."""
+        """Return the mark of an object's writer, '' if it has none."""
         return self._known(place).get(_WRITER, "")
 
     def size(self, place: Place) -> int:
-        """Return an object's bytes."""
+        """Return an object's size in bytes."""
         return int(self._known(place)["Content-Length"])
 
     @contextmanager
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
-        """Open an object's bytes; at their end they are those that were stored."""
+        """Open an object's bytes, which are verified at the end."""
         with self.http.answer("GET", _object(place), query=self._sas) as answer:
             yield _compared(answer)
 
@@ -223,7 +223,7 @@ class AbfsObjects:
         self.http.ask("DELETE", _object(place), query=self._sas, headers=headers)
 
     def check_root(self, place: Place) -> None:
-        """Fail when there is no such container."""
+        """Raise if the container does not exist."""
         self._page(place, {"maxresults": "1"})
 
     def _known(self, place: Place) -> Mapping[str, str]:
@@ -233,7 +233,7 @@ class AbfsObjects:
         asked = {**self._sas, **_LIST, **query}
         _, data = self.http.ask("GET", _container(place), query=asked)
         try:
-            # Of the store that the user named: entities of others are not loaded.
+            # The store is the user's own, and the parser loads no external entities.
             return ET.fromstring(data)  # noqa: S314
         except ET.ParseError as error:
             raise AbfsRefusalError(200, "", data.decode("utf-8", "replace")) from error
@@ -266,7 +266,7 @@ def _key(place: Place) -> str:
     """Return the name of a place.
 
     Raises:
-        UsageError: the store takes it for another one.
+        UsageError: the store would read it as another name.
     """
     if "\\" in place.key:
         message = (
@@ -278,7 +278,7 @@ def _key(place: Place) -> str:
 
 
 def _name(blob: ET.Element) -> str:
-    """Return a blob's name; one with characters that XML does not have comes encoded."""
+    """Return a blob's name; characters that XML lacks are encoded."""
     name = blob.find("Name")
     text = (name.text or "") if name is not None else ""
     encoded = name is not None and name.get("Encoded", "").lower() == "true"
@@ -286,35 +286,35 @@ def _name(blob: ET.Element) -> str:
 
 
 def _is_directory(blob: ET.Element) -> bool:
-    """Whether it is how a store with directories, or Hadoop, notes one of these."""
+    """Whether the blob marks a directory of a hierarchical store, or of Hadoop."""
     noted = blob.findtext("Properties/ResourceType", "") == "directory"
     return noted or blob.findtext("Metadata/hdi_isfolder", "").lower() == "true"
 
 
 def _compared(answer: BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield the bytes of an object; at the end they are those that were stored.
+    """Yield the bytes of an object, and verify them at the end.
 
     Raises:
-        ChangedError: they are others.
+        ChangedError: they are not those that were stored.
     """
     said = answer.headers.get("Content-MD5")
     digest = hashlib.md5(usedforsecurity=False)
     for chunk in answer.stream(_CHUNK):
         digest.update(chunk)
         yield chunk
-    # A blob that others stored in blocks has none; its length is compared in any case.
+    # A blob that was stored in blocks has no MD5; HTTP verifies its length.
     if said and base64.b64decode(said) != digest.digest():
         raise ChangedError("its bytes are not those that were stored")
 
 
 class AbfsStorage(ObjectStorage):
-    """Blobs in containers. A request goes on while the server is away, as long as `access` says."""
+    """Blobs in containers. Requests are retried while the server is down."""
 
     def __init__(self, access: AbfsAccess) -> None:
-        """Remember how to reach it; nothing is asked yet."""
+        """Keep the settings; nothing is sent yet."""
         super().__init__(requests_of(access))
 
 
 def requests_of(access: AbfsAccess) -> Requests:
-    """Return what asks it."""
+    """Return the requests of these settings."""
     return Requests(access, STORE, AbfsObjects)

@@ -1,1 +1,1 @@
-"""Objects in Google Cloud Storage, over its JSON API."""
+"""Google Cloud Storage over its JSON API."""

@@ -1,9 +1,9 @@
-"""How to reach Google Cloud Storage: a value made from PyIceberg's properties, for executors, too.
+"""Defines the settings of Google Cloud Storage, which executors get, too.
 
-A catalog names its storage once, as PyIceberg has it (`gcs.service.host`, `gcs.oauth2.token`); a
-REST catalog adds those of a table, which may end with it. Without a token Google's own library
-finds who asks: the service account whose key file GOOGLE_APPLICATION_CREDENTIALS names, which is
-read where the catalog is opened, else what it finds on each host, as the machine's account.
+A catalog has PyIceberg's properties (`gcs.service.host`, `gcs.oauth2.token`); a REST catalog adds
+those of a table, which may expire. Without a token Google's library finds the credentials: the
+service account whose key file GOOGLE_APPLICATION_CREDENTIALS names, which is read where the catalog
+is opened, else the default of each host, such as the machine's account.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class GsAccess:
-    """Where Google Cloud Storage is and who asks.
+    """The address and the credentials of Google Cloud Storage.
 
     `token` is an access token, `key` the text of a service account's key file; without both the
-    host knows who asks. `ca` is a PEM text. `retry_for` are the seconds for which a request goes on
-    that meets an outage. Neither repr nor str shows a secret.
+    host has the credentials. `ca` is a PEM text. A request is retried for `retry_for` seconds
+    during an outage. Neither repr nor str shows a secret.
     """
 
     endpoint: str = _GOOGLE
@@ -63,19 +63,19 @@ class GsAccess:
         time_outs: TimeOuts = DEFAULT_TIME_OUTS,
         allow_insecure: bool = False,
     ) -> GsAccess:
-        """Read it from the properties of a catalog, or of a table's `FileIO`.
+        """Read the settings from the properties of a catalog, or of a table's `FileIO`.
 
         Args:
             properties: PyIceberg's.
-            environment: for the endpoint, who asks and the authorities, where they have none.
+            environment: for the endpoint, credentials and authorities that the properties lack.
             time_outs: of every request.
             allow_insecure: whether http to another machine is allowed.
 
         Raises:
             RefusedError: the endpoint is http, and that is not allowed.
-            UnsupportedError: a property asks for what would not be done.
+            UnsupportedError: a property would have no effect.
             NotFoundError: the file of authorities or of credentials cannot be read.
-            UsageError: a value is not what it should be.
+            UsageError: a value is malformed.
         """
         for name, instead in _REFUSED.items():
             given = text_of(properties, name)
@@ -98,7 +98,7 @@ class GsAccess:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether nobody is named: a server of this host is asked, as an emulator of tests."""
+        """Whether requests have no credentials; only servers on this host (emulators) allow it."""
         host = urlsplit(self.endpoint).hostname or ""
         try:
             own = ipaddress.ip_address(host).is_loopback
@@ -108,17 +108,17 @@ class GsAccess:
 
     @property
     def is_lent(self) -> bool:
-        """Whether the token may be a catalog's, which lends others later."""
+        """Whether a catalog may have vended the token, and may vend a new one."""
         return self.token is not None
 
     def masked(self, text: str) -> str:
-        """Return a text without the secrets that may stand in it."""
+        """Return a text with its secrets masked."""
         return without(text, self.token)
 
 
 def _endpoint(given: str, *, allow_insecure: bool) -> str:
     found = urlsplit(given)
-    # What stands before an @ may be a secret, so that nothing of such an address is shown.
+    # The text before an @ may be a secret, so the message does not show the address.
     if found.scheme not in ("http", "https") or not found.hostname or "@" in found.netloc:
         message = (
             f"Cannot use {NAME}: {ENDPOINT} is no address of a server. Write "
@@ -131,7 +131,7 @@ def _endpoint(given: str, *, allow_insecure: bool) -> str:
 
 
 def _key(path: str | None) -> str | None:
-    """Return the text of a key file; other credentials are for each host to find by itself."""
+    """Return the text of a service account's key file; None for other kinds of credentials."""
     if not path:
         return None
     try:

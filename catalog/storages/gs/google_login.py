@@ -1,6 +1,6 @@
-"""Who asks, as Google's library has it: a service account by its key, or whom the host knows.
+"""Authenticates with Google's library: a service account by its key, or the host's credentials.
 
-This is the one door to google-auth. Tokens are asked for when the last one ends soon.
+Only this module imports google-auth. A new token is requested shortly before the last one expires.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _SCOPES: Final = ("https://www.googleapis.com/auth/devstorage.read_write",)
 
 
 class GoogleLogin:
-    """Returns the headers of a request; used by any number of threads."""
+    """Returns the authentication headers of a request. Safe from threads."""
 
     def __init__(self, key: str | None, pool: PoolManager) -> None:
-        """Begin; nothing is asked yet.
+        """Keep the settings; nothing is requested yet.
 
         Args:
-            key: the text of a service account's key file, None for what the host knows.
-            pool: connections, for asking for tokens.
+            key: the text of a service account's key file, None for the host's credentials.
+            pool: connections for requesting tokens.
         """
         self._key, self._request, self._lock = key, Request(pool), Lock()
         self._credentials: Any = None
 
     def __call__(self) -> Mapping[str, str]:
-        """Return the headers that say who asks.
+        """Return the authentication headers.
 
         Raises:
-            LoginError: nobody can be named.
+            LoginError: there are no valid credentials.
         """
         headers: dict[str, str] = {}
         try:

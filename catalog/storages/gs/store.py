@@ -64,11 +64,11 @@ STORE: Final = Store(
 
 
 class GsRefusalError(RefusalError):
-    """An answer in Google's form, or in none."""
+    """An error response, in Google's form or another one."""
 
     @classmethod
     def of(cls, status: int, _headers: Mapping[str, str], body: bytes) -> GsRefusalError:
-        """Read an answer; one that is not Google's form of an error is its own text."""
+        """Parse an error response; without Google's form its body is the text."""
         reason, text = "", body.decode("utf-8", "replace")
         try:
             found: Any = json.loads(body)["error"]
@@ -80,24 +80,24 @@ class GsRefusalError(RefusalError):
 
     @property
     def is_transient(self) -> bool:
-        """Also when there were too many requests, or when bytes changed on their way."""
+        """Also true for rate limits, and for bytes that changed in transit."""
         changed = self.status == _BAD_REQUEST and "MD5" in str(self)
         return super().is_transient or changed or self.reason in _RATE
 
 
 Login = Callable[[], Mapping[str, str]]
-"""Returns the headers of a request, which say who asks; it may ask for a new token before."""
+"""Returns a request's authentication headers; it may request a new token first."""
 
 
 def login_of(access: GsAccess, pool: PoolManager) -> Login:
-    """Return who asks.
+    """Return the login for these settings.
 
     Args:
-        access: what is known of it.
-        pool: connections, for asking for tokens.
+        access: the credentials.
+        pool: connections for requesting tokens.
 
     Raises:
-        UnsupportedError: Google's library is needed, and is not installed.
+        UnsupportedError: Google's library is needed and not installed.
     """
     if access.token is not None:
         headers = {"Authorization": f"Bearer {access.token}"}
@@ -123,39 +123,39 @@ _WRITER: Final = "mergeberg-writer"
 
 
 class GsObjects:
-    """An `ObjectClient`. It stores only if there is no object: `ifGenerationMatch=0`."""
+    """An `ObjectClient`. A new object is stored only if none exists: `ifGenerationMatch=0`."""
 
     def __init__(self, access: GsAccess) -> None:
-        """Prepare to speak to it; nothing is sent yet.
+        """Create the client; nothing is sent yet.
 
         Raises:
             UsageError: the authorities cannot be used.
-            UnsupportedError: Google's library is needed, and is not installed.
+            UnsupportedError: Google's library is needed and not installed.
         """
         pool = connections(NAME, access)
         login = login_of(access, pool)
         self.http = Client(pool, access.endpoint, lambda *_: login(), GsRefusalError.of)
 
     def insert(self, place: Place, content: Content) -> None:
-        """Store an object, in place of one that is there."""
+        """Store an object; an existing one is replaced."""
         self._insert(place, content, {}, {})
 
     def insert_new(self, place: Place, content: Content, writer: str) -> None:
-        """Store an object with the mark of its writer; refused when there is one."""
+        """Store an object with its writer's mark; refused if one exists."""
         self._insert(place, content, {"ifGenerationMatch": "0"}, {_WRITER: writer})
 
     def writer(self, place: Place) -> str:
-        """Return the mark of an object's writer, '' without one."""
+        """Return the mark of an object's writer, '' if it has none."""
         known = self._document("GET", _object(place), {"fields": "metadata"})
         return str(known.get("metadata", {}).get(_WRITER, ""))
 
     def size(self, place: Place) -> int:
-        """Return an object's bytes."""
+        """Return an object's size in bytes."""
         return int(self._document("GET", _object(place), {"fields": "size"})["size"])
 
     @contextmanager
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
-        """Open an object's bytes; at their end they are those that were stored."""
+        """Open an object's bytes, which are verified at the end."""
         with self.http.answer("GET", _object(place), query={"alt": "media"}) as answer:
             yield _compared(answer)
 
@@ -165,7 +165,7 @@ class GsObjects:
         while True:
             page = self._document("GET", _bucket(place), query)
             for one in page.get("items", ()):
-                # What ends with a slash is how some tools mark a directory.
+                # Some tools mark directories by names that end with a slash.
                 if not one["name"].endswith("/"):
                     yield StoredObject(place.location(one["name"]), int(one["size"]))
             if not page.get("nextPageToken"):
@@ -177,7 +177,7 @@ class GsObjects:
         self._document("DELETE", _object(place))
 
     def check_root(self, place: Place) -> None:
-        """Fail when there is no such bucket."""
+        """Raise if the bucket does not exist."""
         self._document("GET", _bucket(place), {"maxResults": "1", "fields": "items(name)"})
 
     def _document(
@@ -193,7 +193,7 @@ class GsObjects:
     def _insert(
         self, place: Place, content: Content, query: dict[str, str], marks: dict[str, str]
     ) -> None:
-        """Send an object as a document of two parts: what is to be known of it, and its bytes."""
+        """Send an object as a multipart document: its metadata, and its bytes."""
         boundary = uuid.uuid4().hex
         known = json.dumps({"name": place.key, "md5Hash": content.md5, "metadata": marks})
         head = (
@@ -228,29 +228,29 @@ def _object(place: Place) -> str:
 
 
 def _compared(answer: BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield the bytes of an object; at the end they are those that were stored.
+    """Yield the bytes of an object, and verify them at the end.
 
     Raises:
-        ChangedError: they are others.
+        ChangedError: they are not those that were stored.
     """
     said = _MD5.search(answer.headers.get("X-Goog-Hash", ""))
     digest = hashlib.md5(usedforsecurity=False)
     for chunk in answer.stream(_CHUNK):
         digest.update(chunk)
         yield chunk
-    # An object that others composed of several has none; its length is compared in any case.
+    # A composed object has no MD5; HTTP verifies its length.
     if said is not None and base64.b64decode(said[1]) != digest.digest():
         raise ChangedError("its bytes are not those that were stored")
 
 
 class GsStorage(ObjectStorage):
-    """Objects in buckets. A request goes on while the server is away, as long as `access` says."""
+    """Objects in buckets. Requests are retried while the server is down."""
 
     def __init__(self, access: GsAccess) -> None:
-        """Remember how to reach it; nothing is asked yet."""
+        """Keep the settings; nothing is sent yet."""
         super().__init__(requests_of(access))
 
 
 def requests_of(access: GsAccess) -> Requests:
-    """Return what asks it."""
+    """Return the requests of these settings."""
     return Requests(access, STORE, GsObjects)

@@ -1,1 +1,1 @@
-"""Files in HDFS, over WebHDFS."""
+"""HDFS over WebHDFS."""

@@ -1,8 +1,8 @@
-"""How to reach HDFS over WebHDFS: a value made from a catalog's properties, for executors, too.
+"""Defines the settings of HDFS over WebHDFS, from a catalog's properties; executors get them, too.
 
 A location names the NameNode by its RPC address, hdfs://HOST:8020, as Hadoop's readers need it;
-WebHDFS is on another port, which a property names. Who asks is PyIceberg's `hdfs.user`, whom a
-cluster without Kerberos believes, or whoever has got a delegation token.
+WebHDFS has another port, which a property names. The user is PyIceberg's `hdfs.user`, which a
+cluster without Kerberos trusts, or the owner of a delegation token.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class HdfsAccess:
-    """Where WebHDFS is and who asks: `user`, or the owner of `token`, a delegation token.
+    """The address of WebHDFS, and `user`, or `token`, a delegation token.
 
-    `ca` is a PEM text. `retry_for` are the seconds for which a request goes on that meets an
-    outage. Neither repr nor str shows a secret.
+    `ca` is a PEM text. A request is retried for `retry_for` seconds during an outage. Neither repr
+    nor str shows a secret.
     """
 
     endpoint: str
@@ -57,20 +57,19 @@ class HdfsAccess:
         time_outs: TimeOuts = DEFAULT_TIME_OUTS,
         allow_insecure: bool = False,
     ) -> HdfsAccess:
-        """Read it from the properties of a catalog, or of a table's `FileIO`.
+        """Read the settings from the properties of a catalog, or of a table's `FileIO`.
 
         Args:
             properties: PyIceberg's, and ours.
-            environment: for the address, who asks and the authorities, where they have none.
+            environment: for the address, user, token and authorities that the properties lack.
             time_outs: of every request.
             allow_insecure: whether http to another machine is allowed.
 
         Raises:
             RefusedError: the address is http, and that is not allowed.
-            UnsupportedError: a property asks for what would not be done.
+            UnsupportedError: a property would have no effect.
             NotFoundError: the file of authorities cannot be read.
-            UsageError: nothing says where WebHDFS is or who asks, or a value is not what it should
-                be.
+            UsageError: the address or the user is missing, or a value is malformed.
         """
         for name, instead in _REFUSED.items():
             if text_of(properties, name):
@@ -99,17 +98,17 @@ class HdfsAccess:
 
     @property
     def is_lent(self) -> bool:
-        """Whether the token may be a catalog's, which lends others later."""
+        """Whether a catalog may have vended the token, and may vend a new one."""
         return self.token is not None
 
     def masked(self, text: str) -> str:
-        """Return a text without the secrets that may stand in it."""
+        """Return a text with its secrets masked."""
         return without(text, self.token)
 
 
 def _endpoint(given: str, *, allow_insecure: bool) -> str:
     found = urlsplit(given)
-    # What stands before an @ may be a secret, so that nothing of such an address is shown.
+    # The text before an @ may be a secret, so the message does not show the address.
     if found.scheme not in ("http", "https") or not found.hostname or "@" in found.netloc:
         message = (
             f"Cannot use {NAME}: {ENDPOINT} of the catalog, or {_ENDPOINT_VARIABLE}, must be where "

@@ -60,7 +60,7 @@ IN_CLEAR: Final = 307
 OTHER_CLUSTER: Final = 421
 NO_OPTIONS: Final = 501
 _TAKEN: Final = "FileAlreadyExistsException"
-# A plain IOException is what a NameNode says whose DataNodes are away, and one that is ending.
+# A NameNode without DataNodes, or one that shuts down, raises a plain IOException.
 _OF_OUTAGES: Final = (
     "IOException",
     "RetriableException",
@@ -100,15 +100,18 @@ STORE: Final = Store(
 
 
 class HdfsRefusalError(RefusalError):
-    """An answer in the form of WebHDFS, or in none; `reason` is the class that Java raised."""
+    """An error response, in the form of WebHDFS or another one.
+
+    `reason` is the Java exception's class.
+    """
 
     @classmethod
     def of(cls, status: int, _headers: Mapping[str, str], body: bytes) -> HdfsRefusalError:
-        """Read an answer; one that is not of the form of an error is its own text."""
+        """Parse an error response; without WebHDFS's form its body is the text."""
         reason, text = "", body.decode("utf-8", "replace")
         try:
             found: Any = json.loads(body)["RemoteException"]
-            # Behind the first line is where in Java's code it happened.
+            # The lines after the first are a Java stack trace.
             reason, text = str(found["exception"]), str(found["message"]).partition("\n")[0]
         except (ValueError, KeyError, TypeError):
             pass
@@ -116,27 +119,27 @@ class HdfsRefusalError(RefusalError):
 
     @property
     def is_missing(self) -> bool:
-        """Whether it says that there is no such file: another server's 404 does not."""
+        """Whether WebHDFS reports a missing file; a 404 of another server does not count."""
         return self.reason == MISSING
 
     @property
     def is_taken(self) -> bool:
-        """Whether there is a file of that name."""
+        """Whether a file of that name exists."""
         return self.reason == _TAKEN
 
     @property
     def is_transient(self) -> bool:
-        """Also when it is not the active NameNode, not ready yet, or has no DataNode."""
+        """Also true for a standby NameNode, one in safe mode, or one without DataNodes."""
         return super().is_transient or self.reason in _OF_OUTAGES
 
     @property
     def is_of_nobody(self) -> bool:
-        """Also when a token has ended."""
+        """Also true for an expired token."""
         return super().is_of_nobody or self.reason in _OF_LOGIN
 
 
 IN_PROGRESS: Final = ".inprogress"
-"""How names end that are hidden; they begin with a dot."""
+"""The suffix of hidden names; they also begin with a dot."""
 _CHUNK: Final = 1024 * 1024
 _WRITER: Final = "user.mergeberg-writer"
 _RPC_PORT: Final = 8020
@@ -144,10 +147,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class HdfsObjects:
-    """An `ObjectClient`. It stores only if there is no file: by a rename that replaces none."""
+    """An `ObjectClient`.
+
+    A new file is stored only if none exists, by a rename that replaces none.
+    """
 
     def __init__(self, access: HdfsAccess) -> None:
-        """Prepare to speak to it; nothing is sent yet.
+        """Create the client; nothing is sent yet.
 
         Raises:
             UsageError: the authorities cannot be used.
@@ -157,21 +163,21 @@ class HdfsObjects:
         self._names = _client(self, access.endpoint)
 
     def insert(self, place: Place, content: Content) -> None:
-        """Store a file, in place of one that is there."""
+        """Store a file; an existing one is replaced."""
         self._insert(place, content, "OVERWRITE", "")
 
     def insert_new(self, place: Place, content: Content, writer: str) -> None:
-        """Store a file with the mark of its writer; refused when there is one."""
+        """Store a file with its writer's mark; refused if one exists."""
         self._insert(place, content, "NONE", writer)
 
     def writer(self, place: Place) -> str:
-        """Return the mark of a file's writer, '' without one."""
+        """Return the mark of a file's writer, '' if it has none."""
         found = self._asked("GET", place, "GETXATTRS", encoding="text")["XAttrs"]
         marks = (one["value"].strip('"') for one in found if one["name"] == _WRITER)
         return next(marks, "")
 
     def size(self, place: Place) -> int:
-        """Return a file's bytes."""
+        """Return a file's size in bytes."""
         found = self._asked("GET", place, "GETFILESTATUS")["FileStatus"]
         if found["type"] != "FILE":
             raise HdfsRefusalError(404, MISSING, f"{place.key} is a directory")
@@ -179,13 +185,13 @@ class HdfsObjects:
 
     @contextmanager
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
-        """Open a file's bytes, which the DataNode compares with their checksums."""
+        """Open a file's bytes, which the DataNode verifies by its checksums."""
         rows, path = self._at_rows("GET", place, "OPEN")
         with rows.answer("GET", path) as answer:
             yield answer.stream(_CHUNK)
 
     def below(self, place: Place) -> Iterator[StoredObject]:
-        """Yield the files below a directory, begun ones too."""
+        """Yield the files below a directory, unfinished ones too."""
         directories = [place.key]
         while directories:
             for path, status in self._entries(place, directories.pop()):
@@ -199,7 +205,7 @@ class HdfsObjects:
         self._asked("DELETE", place, "DELETE", recursive="false")
 
     def check_root(self, place: Place) -> None:
-        """Fail when it is another cluster that answers."""
+        """Raise if the server belongs to another cluster."""
         self._check_cluster(place)
 
     def _insert(self, place: Place, content: Content, options: str, writer: str) -> None:
@@ -223,7 +229,7 @@ class HdfsObjects:
                 mark = {"xattr.name": _WRITER, "xattr.value": f'"{writer}"', "flag": "CREATE"}
                 self._asked("PUT", hidden, "SETXATTR", **mark)
             to = {"destination": f"/{place.key}", "renameoptions": options}
-            # With its options it is done or refused; without them it says whether it was done.
+            # With options a rename returns nothing or fails; without them it returns a boolean.
             if done := self._asked("PUT", hidden, "RENAME", **to):
                 text = f"the server renames without renameoptions, and says {json.dumps(done)}"
                 raise HdfsRefusalError(NO_OPTIONS, "", text)
@@ -232,7 +238,7 @@ class HdfsObjects:
             raise
 
     def _withdraw(self, hidden: Place) -> None:
-        """Remove what is begun, so that a rename that is still under way shows nothing either."""
+        """Remove the hidden file, so that a late rename finds nothing."""
         try:
             self.remove(hidden)
         except FAILURES as error:
@@ -242,7 +248,7 @@ class HdfsObjects:
             )
 
     def _entries(self, place: Place, directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield what is in a directory, by path; nothing when it is not there, or goes."""
+        """Yield the entries of a directory, by path; nothing if it is missing or was removed."""
         inside, after = Place(place.head, place.bucket, directory), dict[str, str]()
         while True:
             try:
@@ -259,7 +265,7 @@ class HdfsObjects:
             after = {"startAfter": statuses[-1]["pathSuffix"]}
 
     def _asked(self, method: str, place: Place, operation: str, **more: str) -> Mapping[str, Any]:
-        """Return the document that the NameNode answers with."""
+        """Return the document of the NameNode's response."""
         self._check_cluster(place)
         return self._document(method, place, operation, more)
 
@@ -279,7 +285,7 @@ class HdfsObjects:
     def _at_rows(
         self, method: str, place: Place, operation: str, **more: str
     ) -> tuple[Client, str]:
-        """Return what asks the DataNode that the NameNode names, and the path to ask there."""
+        """Return a client of the DataNode that the NameNode names, and the path there."""
         said = self._asked(method, place, operation, noredirect="true", **more)
         found = urlsplit(str(said["Location"]))
         origin = f"{found.scheme}://{found.netloc}"
@@ -288,10 +294,10 @@ class HdfsObjects:
         return _client(self, origin), f"{found.path}?{found.query}"
 
     def _check_cluster(self, place: Place) -> None:
-        """Fail when a location is of another cluster than the one that answers.
+        """Raise if a location belongs to another cluster than the server.
 
-        Nothing else would tell: WebHDFS is asked by the path alone. Where the NameNode does not say
-        who it is, as Hadoop's gateway HttpFS, the location is believed.
+        WebHDFS gets only the path, so nothing else would notice. If the server does not report its
+        NameNode, as Hadoop's gateway HttpFS, the location is trusted.
         """
         if place.bucket in self._known:
             return
@@ -306,28 +312,28 @@ class HdfsObjects:
 
 
 def _client(objects: HdfsObjects, origin: str) -> Client:
-    # Who asks stands in the query, where WebHDFS looks for it.
+    # WebHDFS takes the credentials in the query.
     return Client(objects.pool, origin, lambda *_: {}, HdfsRefusalError.of)
 
 
 class HdfsStorage(ObjectStorage):
-    """Files in directories. A request goes on while the cluster is away, as `access` says."""
+    """Files in directories. Requests are retried while the cluster is down."""
 
     def __init__(self, access: HdfsAccess) -> None:
-        """Remember how to reach it; nothing is asked yet."""
+        """Keep the settings; nothing is sent yet."""
         super().__init__(requests_of(access))
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return the finished files below a directory, at any depth, in order."""
+        """Return the finished files below a directory, at any depth, sorted."""
         found = super().list(prefix)
         return tuple(one for one in found if not one.location.endswith(IN_PROGRESS))
 
     def list_unfinished(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return what begun files below a directory have left; of the living, or of the dead."""
+        """Return the unfinished files below a directory, of running and of ended writers."""
         found = super().list(prefix)
         return tuple(one for one in found if one.location.endswith(IN_PROGRESS))
 
 
 def requests_of(access: HdfsAccess) -> Requests:
-    """Return what asks it."""
+    """Return the requests of these settings."""
     return Requests(access, STORE, HdfsObjects)

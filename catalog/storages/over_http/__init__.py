@@ -1,1 +1,1 @@
-"""What stores share that are asked over HTTP by requests of our own, an object by one request."""
+"""Common code of stores over HTTP with one request for each object."""

@@ -64,63 +64,63 @@ _OF_SERVERS: Final = 500
 _NOT_IMPLEMENTED: Final = 501
 _LONGEST_SAID: Final = 300
 _NO_TLS: Final = "WRONG_VERSION_NUMBER"
-"""OpenSSL's word for an answer that is no TLS at all."""
+"""OpenSSL's reason for a response that is not TLS."""
 
 
 class RefusalError(Exception):
-    """A server did not answer that it did what was asked: its status, a reason and a text."""
+    """A server responded with an error: a status, a reason and a text."""
 
     def __init__(self, status: int, reason: str, text: str) -> None:
-        """Remember it, with so much of the text as fits into a line."""
+        """Keep the status and the reason, with one line of the text."""
         self.status, self.reason = status, reason
         said = " ".join(text.split())[:_LONGEST_SAID]
         super().__init__(f"{status} {reason}".strip() + f": {said}")
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is no such object, or nothing that it could be in."""
+        """Whether the object, or its container, does not exist."""
         return self.status == _NOT_FOUND
 
     @property
     def is_taken(self) -> bool:
-        """Whether there is an object of that name."""
+        """Whether an object of that name exists."""
         return self.status == _TAKEN
 
     @property
     def is_transient(self) -> bool:
-        """Whether the request may succeed later: the server is away or overloaded."""
+        """Whether a retry may succeed: the server is down or overloaded."""
         over = self.status >= _OF_SERVERS and self.status != _NOT_IMPLEMENTED
         return over or self.status in _OVERLOADED
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether the credentials are wrong, or have ended."""
+        """Whether the credentials are wrong or have expired."""
         return self.status == NOBODY
 
 
 class ChangedError(Exception):
-    """The bytes that came are not those that were stored."""
+    """The received bytes are not those that were stored."""
 
 
 class LoginError(Exception):
-    """Nobody can be named; `is_transient` tells whether that may change by itself."""
+    """The client cannot authenticate; `is_transient` says whether a retry may succeed."""
 
     def __init__(self, said: str, *, is_transient: bool) -> None:
-        """Say why."""
+        """Keep the reason."""
         self.is_transient = is_transient
         super().__init__(said)
 
 
 FAILURES: Final = (RefusalError, ChangedError, LoginError, HTTPError)
-"""What a request raises."""
+"""The exceptions of a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A kind of store, as messages have it: its name, and what to do about what it answers.
+    """A kind of store, as messages show it: its name, and the advice for its errors.
 
-    `endpoint` is the property that names a server. `advice` is by status, for what is known; it
-    begins a sentence, without a capital. `login` is said where nobody can be named.
+    `endpoint` is the property that names a server. `advice` is by status; each text begins a
+    sentence, without a capital. `login` is the advice if the client cannot authenticate.
     """
 
     name: str
@@ -133,16 +133,15 @@ class Store:
     ) -> DestinationError:
         """Return the error of a request.
 
-        It is one that lasts where the server has refused for good, and where it was waited for in
-        vain.
+        It is a LastingError if the server refused for good, or did not recover in time.
 
         Args:
-            what: what was tried, as it follows "Cannot".
+            what: the action as it follows "Cannot " in the message.
             location: of the object.
-            said: what the request failed with, in a line without secrets.
-            error: what it raised.
-            waited: for how many seconds an outage is waited for.
-            lent: whether loading the table anew may bring other credentials.
+            said: the request's failure, in a line without secrets.
+            error: the exception of the request.
+            waited: how long the request was retried, in seconds.
+            lent: whether the credentials may be vended by a catalog.
         """
         message = f"Cannot {what} {location}: {said.rstrip('. ')}."
         if is_transient(error):
@@ -176,17 +175,16 @@ class Store:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether a request may succeed later: the server is away, overloaded, or was cut off."""
+    """Whether a retry may succeed: the server is down, overloaded, or the connection broke."""
     if isinstance(error, RefusalError | LoginError):
         return error.is_transient
     said = _tls_said(error)
-    # A certificate that is not trusted stays so, and so does a server without TLS; a connection
-    # that was cut does not.
+    # An untrusted certificate or a server without TLS lasts; a broken connection does not.
     return said is None or ("CERTIFICATE" not in said and _NO_TLS not in said)
 
 
 def gone(location: str) -> MissingError:
-    """Return the error of reading an object that is not there."""
+    """Return the error for reading a missing object."""
     return MissingError(
         f"Cannot read {location}: there is no such object. It was removed or moved away: put it "
         "back from a copy or an older version."
@@ -194,7 +192,7 @@ def gone(location: str) -> MissingError:
 
 
 def said_of(error: Exception) -> str:
-    """Return what a request failed with, in one line; secrets may stand in it."""
+    """Return a request's failure as one line, which may have secrets."""
     if isinstance(error, RefusalError | LoginError | ChangedError):
         return str(error)
     if isinstance(error, NameResolutionError):
@@ -203,7 +201,7 @@ def said_of(error: Exception) -> str:
 
 
 def _tls_said(error: Exception) -> str | None:
-    """Return what TLS failed with, in capitals, None where it did not."""
+    """Return the TLS error in capitals, None for other errors."""
     return str(error).upper() if isinstance(error, SSLError) else None
 
 
@@ -214,54 +212,54 @@ class Content:
     """The bytes of an object, which can be sent more than once; `md5` is in base64."""
 
     def __init__(self, file: IO[bytes], size: int, md5: bytes) -> None:
-        """Take a file that can be read from its beginning, its bytes and their digest."""
+        """Keep a file that can be read from the start, its size and its digest."""
         self._file, self.size, self.md5 = file, size, base64.b64encode(md5).decode()
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """Make it of bytes."""
+        """Return the content of bytes in memory."""
         return cls(io.BytesIO(data), len(data), hashlib.md5(data, usedforsecurity=False).digest())
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the bytes, from the beginning."""
+        """Yield the bytes from the start."""
         self._file.seek(0)
         while piece := self._file.read(_PIECE):
             yield piece
 
 
 class ObjectClient(Protocol):
-    """Speaks to a store; each is one request, and raises what a request raises."""
+    """The requests of a store. Each method is one request and raises `FAILURES`."""
 
     def insert(self, place: Place, content: Content) -> None:
-        """Store an object, in place of one that is there."""
+        """Store an object; an existing one is replaced."""
         ...
 
     def insert_new(self, place: Place, content: Content, writer: str) -> None:
-        """Store an object with the mark of its writer.
+        """Store an object with its writer's mark.
 
         Raises:
-            RefusalError: `is_taken` when there is one.
+            RefusalError: `is_taken` if an object exists.
         """
         ...
 
     def writer(self, place: Place) -> str:
-        """Return the mark of an object's writer, '' without one."""
+        """Return the mark of an object's writer, '' if it has none."""
         ...
 
     def size(self, place: Place) -> int:
-        """Return an object's bytes."""
+        """Return an object's size in bytes."""
         ...
 
     def chunks(self, place: Place) -> AbstractContextManager[Iterator[bytes]]:
-        """Open an object's bytes; at their end they are those that were stored.
+        """Open an object's bytes, which are verified at the end.
 
         Raises:
-            ChangedError: they are others.
+            ChangedError: they are not those that were stored.
         """
         ...
 
     def below(self, place: Place) -> Iterator[StoredObject]:
-        """Yield the objects below a directory, by as many requests as it takes."""
+        """Yield the objects below a directory, with as many requests as needed."""
         ...
 
     def remove(self, place: Place) -> None:
@@ -269,7 +267,7 @@ class ObjectClient(Protocol):
         ...
 
     def check_root(self, place: Place) -> None:
-        """Fail when it is the whole bucket that is not there; it must not be taken for empty."""
+        """Raise if the bucket itself is missing, which must not read as an empty one."""
         ...
 
 
@@ -278,37 +276,37 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class Access(Protocol):
-    """What is known of a store before it is asked: a value, equal for equal connections."""
+    """The settings of a store: a value, equal for equal connections."""
 
     @property
     def endpoint(self) -> str:
-        """The address of the server."""
+        """The server's address."""
         ...
 
     @property
     def retry_for(self) -> float:
-        """Seconds for which a request goes on that meets an outage."""
+        """Seconds for which a request is retried during an outage."""
         ...
 
     @property
     def is_lent(self) -> bool:
-        """Whether credentials may be of a catalog that lends others later."""
+        """Whether a catalog may have vended the credentials, and may vend new ones."""
         ...
 
     def masked(self, text: str) -> str:
-        """Return a text without the secrets that may stand in it."""
+        """Return a text with its secrets masked."""
         ...
 
     def __hash__(self) -> int:
-        """Return the same for equal ones."""
+        """Return an equal hash for equal values."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Asks as `access` says, by what `opened` makes of it.
+    """Sends requests to the store of `access`, through a client that `opened` creates.
 
-    Once `stopped` is set, nothing is tried again.
+    Once `stopped` is set, no request is retried.
     """
 
     access: Access
@@ -318,19 +316,19 @@ class Requests:
 
     @property
     def client(self) -> ObjectClient:
-        """One for each access, shared by the threads of a process."""
+        """The client, one for each access, shared by the threads of a process."""
         return _client(self.opened, self.access, os.getpid())
 
     def ask(self, what: str, location: str, request: Callable[[ObjectClient], T]) -> T:
-        """Return what a request of the client returns; it may be sent more than once.
+        """Run a request, with retries; return its result.
 
         Args:
-            what: what is tried, as it follows "Cannot".
+            what: the action as it follows "Cannot " in the message.
             location: of the object, for messages.
-            request: asks the client.
+            request: sends the request through the client; it may run more than once.
 
         Raises:
-            DestinationError: it is refused, or the server stays away for too long.
+            DestinationError: the request is refused, or the server does not recover in time.
         """
 
         def failed(error: Exception) -> Failed:
@@ -350,7 +348,7 @@ class Requests:
         )
 
 
-# The process is part of the key: a connection must not be shared with a fork.
+# The process id is part of the key: a forked child must not share connections.
 @functools.lru_cache(maxsize=16)
 def _client(
     opened: Callable[[Any], ObjectClient],
@@ -364,7 +362,7 @@ def _client(
 
 @functools.cache
 def _tell_of_http(endpoint: str) -> None:
-    """Warn of what was allowed, once in a process, whoever named it: the catalog, a table ..."""
+    """Warn about an allowed http endpoint, once in a process."""
     _LOGGER.warning(
         "%s is not encrypted: everybody on the way reads and can change the rows.", endpoint
     )
@@ -374,39 +372,42 @@ _CONNECTIONS: Final = 32
 _FAILED: Final = 300
 
 Signed = Callable[[str, str, Mapping[str, str], Mapping[str, str]], Mapping[str, str]]
-"""Returns the headers of a request that say who asks, by its method, path, query and headers."""
+"""Returns a request's authentication headers, from its method, path, query and headers."""
 
 
 class Reachable(Protocol):
-    """How a store is reached: its endpoint, a PEM text of authorities, and bounds in seconds."""
+    """The connection settings of a store.
+
+    `ca` is a PEM text of authorities; the time limits are in seconds.
+    """
 
     @property
     def endpoint(self) -> str:
-        """The address of the server."""
+        """The server's address."""
         ...
 
     @property
     def ca(self) -> str | None:
-        """The authorities to trust, None for those of the system."""
+        """The authorities to trust, None for the system's."""
         ...
 
     @property
     def connect_timeout(self) -> float:
-        """Seconds until a connection stands."""
+        """Seconds to connect."""
         ...
 
     @property
     def read_timeout(self) -> float:
-        """Seconds without a byte of an answer."""
+        """Seconds to wait for the next bytes of a response."""
         ...
 
 
 def connections(name: str, access: Reachable) -> PoolManager:
-    """Prepare connections; nothing is sent yet.
+    """Return a connection pool; nothing is sent yet.
 
     Args:
         name: of the store, for messages.
-        access: how it is reached.
+        access: the connection settings.
 
     Raises:
         UsageError: the authorities cannot be used.
@@ -418,7 +419,7 @@ def connections(name: str, access: Reachable) -> PoolManager:
 
 
 class Client:
-    """Asks one endpoint."""
+    """Sends requests to one endpoint, without retries."""
 
     def __init__(
         self,
@@ -427,13 +428,13 @@ class Client:
         signed: Signed,
         refusal: Callable[[int, Mapping[str, str], bytes], RefusalError],
     ) -> None:
-        """Prepare to speak to it.
+        """Keep the settings.
 
         Args:
             pool: connections.
-            endpoint: what paths are below.
-            signed: says who asks.
-            refusal: reads an answer that is no success: its status, headers and body.
+            endpoint: the base of all paths.
+            signed: returns the authentication headers.
+            refusal: parses an error response: its status, headers and body.
         """
         self._pool, self._endpoint, self._signed, self._refusal = pool, endpoint, signed, refusal
 
@@ -447,12 +448,12 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes | Iterable[bytes] | None = None,
     ) -> Iterator[BaseHTTPResponse]:
-        """Open the answer to a request, whose body is not read yet; it is a success.
+        """Send a request and open its successful response, whose body is not read yet.
 
         Raises:
             RefusalError: the server refused it.
-            LoginError: nobody can be named.
-            HTTPError: there is no whole answer.
+            LoginError: the client cannot authenticate.
+            HTTPError: there is no complete response.
         """
         query, headers = query or {}, headers or {}
         signed = self._signed(method, path, query, headers)
@@ -488,12 +489,12 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes | Iterable[bytes] | None = None,
     ) -> tuple[Mapping[str, str], bytes]:
-        """Return headers and body of the whole answer to a request.
+        """Send a request; return headers and body of its response.
 
         Raises:
             RefusalError: the server refused it.
-            LoginError: nobody can be named.
-            HTTPError: there is no whole answer.
+            LoginError: the client cannot authenticate.
+            HTTPError: there is no complete response.
         """
         with self.answer(method, path, query=query, headers=headers, body=body) as response:
             return response.headers, response.read()

@@ -1,12 +1,12 @@
-"""Implements `tableformat.storage.Storage` for stores that are asked over HTTP.
+"""Implements `tableformat.storage.Storage` for stores over HTTP.
 
-`ObjectSink` writes one object by one request; the bytes wait in a local file until all are
+`ObjectSink` writes one object with one request; the bytes wait in a local file until all are
 there.
 
-- The store compares the bytes with their MD5 before it shows the object.
+- The store verifies the bytes by their MD5 before it shows the object.
 - It stores the object only if the name is free.
-- The response may be lost, so an existing object may be this one. The object carries its
-  writer's mark, and the mark decides.
+- The response may be lost, so an existing object may be our own. The object carries its writer's
+  mark, and the mark decides.
 - There is no upload in several requests, because another process would have to find and remove
   the parts of an interrupted one.
 """
@@ -36,15 +36,15 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class ObjectSink:
-    """An object that appears when it is committed. Used by one thread."""
+    """An object that appears when it is committed. For one thread."""
 
     def __init__(self, requests: Requests, location: str) -> None:
-        """Begin; nothing is asked of the server yet."""
+        """Start; nothing is sent yet."""
         self._stopped = Event()
         self._requests = replace(requests, stopped=self._stopped)
         self._location, self._writer = location, uuid.uuid4().hex
         Place.of(location)
-        # The file has no name: it goes with this process, whatever ends that.
+        # The file has no name, so it disappears with the process.
         self._waiting = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  until the end
         self._digest = hashlib.md5(usedforsecurity=False)
         self._size = 0
@@ -86,7 +86,7 @@ class ObjectSink:
             raise DestinationError(message)
 
     def abort(self) -> None:
-        """Remove what was written; what cannot be removed now is left to `gc`, and told."""
+        """Remove the written bytes; a failed removal is logged and left to `gc`."""
         self._stopped.set()
         self._waiting.close()
         if not self._committing:
@@ -99,7 +99,7 @@ class ObjectSink:
 
 
 def put(requests: Requests, location: str, data: bytes) -> None:
-    """Store a whole object, in place of one that is there.
+    """Store a whole object; an existing one is replaced.
 
     Raises:
         DestinationError: it cannot be stored.
@@ -109,7 +109,7 @@ def put(requests: Requests, location: str, data: bytes) -> None:
 
 
 def put_new(requests: Requests, location: str, data: bytes) -> bool:
-    """Store a whole object; false, and nothing is changed, when there is one that is not this one.
+    """Store a whole object; return False, and change nothing, if another object exists.
 
     Raises:
         DestinationError: it cannot be stored.
@@ -118,10 +118,10 @@ def put_new(requests: Requests, location: str, data: bytes) -> bool:
 
 
 def delete(requests: Requests, location: str) -> None:
-    """Remove an object; one that is not there is removed already.
+    """Remove an object; a missing one counts as removed.
 
     Raises:
-        DestinationError: it does not go.
+        DestinationError: it cannot be removed.
     """
     place = Place.of(location)
 
@@ -152,7 +152,7 @@ def _put_new(requests: Requests, location: str, content: Content, writer: str) -
 
 
 def _writer_of(requests: Requests, location: str) -> str | None:
-    """Return the mark of the writer of an object, None where there is no object, '' without one."""
+    """Return the mark of an object's writer, '' if it has none; None if there is no object."""
     place = Place.of(location)
 
     def found(client: ObjectClient) -> str | None:
@@ -170,22 +170,22 @@ T = TypeVar("T")
 
 
 class ObjectStorage:
-    """Objects at literal names. A request goes on while the server is away."""
+    """Objects at literal names. Requests are retried while the server is down."""
 
     def __init__(self, requests: Requests) -> None:
-        """Remember how it is asked; nothing is asked yet."""
+        """Keep the requests; nothing is sent yet."""
         self._requests = requests
 
     def create(self, location: str) -> FileSink:
-        """Begin a new object; it appears when the sink is committed."""
+        """Start a new object, which appears when the sink is committed."""
         return ObjectSink(self._requests, location)
 
     def put(self, location: str, data: bytes) -> None:
-        """Write a whole small object, in place of one that is there."""
+        """Write a whole small object; an existing one is replaced."""
         put(self._requests, location, data)
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Write a whole small object; false, and nothing is changed, when there is one already."""
+        """Write a whole small object; return False, and change nothing, if one exists."""
         return put_new(self._requests, location, data)
 
     def read(self, location: str) -> bytes:
@@ -193,25 +193,25 @@ class ObjectStorage:
         return self._read(location, b"".join)
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return the finished objects below a directory, at any depth, in order."""
+        """Return the finished objects below a directory, at any depth, sorted."""
         place = Place.below(prefix)
         return self._requests.ask("list", prefix, lambda client: tuple(sorted(client.below(place))))
 
     def list_unfinished(self, prefix: str) -> tuple[StoredObject, ...]:  # noqa: ARG002  it is so everywhere
-        """Return nothing: what is begun is on its writer's host, and goes with the process."""
+        """Return nothing: unfinished objects exist only on the writer's host."""
         return ()
 
     def delete(self, location: str) -> None:
-        """Remove an object; one that is not there is removed already."""
+        """Remove an object; a missing one counts as removed."""
         delete(self._requests, location)
 
     def size(self, location: str) -> int:
-        """Return an object's bytes."""
+        """Return an object's size in bytes."""
         place = Place.of(location)
         return self._found(location, lambda client: client.size(place))
 
     def sha256(self, location: str) -> str:
-        """Return the digest of an object's bytes."""
+        """Return the SHA-256 of an object's bytes."""
 
         def digested(chunks: Iterator[bytes]) -> str:
             digest = hashlib.sha256()
@@ -222,7 +222,7 @@ class ObjectStorage:
         return self._read(location, digested)
 
     def fetch(self, location: str, into: Path) -> Path:
-        """Return a copy of an object, in a directory."""
+        """Download an object to a directory; return the copy's path."""
         copy = into / uuid.uuid4().hex
 
         def copied(chunks: Iterator[bytes]) -> Path:
@@ -244,15 +244,15 @@ class ObjectStorage:
             raise DestinationError(message) from error
 
     def copy(self, source: Storage, location: str, to: str) -> bool:  # noqa: ARG002  as below
-        """Return false: no server of these is asked to copy yet."""
+        """Return False: copies inside the server are not implemented for these stores."""
         return False
 
     def free_bytes(self, location: str) -> int | None:  # noqa: ARG002  it is so everywhere
-        """Return None: there is no bound."""
+        """Return None: the store has no limit."""
         return None
 
     def _read(self, location: str, use: Callable[[Iterator[bytes]], T]) -> T:
-        """Return what `use` makes of an object's bytes; it begins anew when they break off."""
+        """Apply `use` to an object's bytes; it restarts if the download breaks."""
         place = Place.of(location)
 
         def read(client: ObjectClient) -> T:
@@ -262,10 +262,10 @@ class ObjectStorage:
         return self._found(location, read)
 
     def _found(self, location: str, request: Callable[[ObjectClient], T]) -> T:
-        """Return what a request of an object returns.
+        """Return the result of a request for an object.
 
         Raises:
-            MissingError: there is no such object, in a bucket that is there.
+            MissingError: the object does not exist, in an existing bucket.
         """
 
         def asked(client: ObjectClient) -> T | None:

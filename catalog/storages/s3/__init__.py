@@ -1,1 +1,1 @@
-"""Objects in S3 and what speaks its protocol: the one door to boto3."""
+"""S3 and compatible stores; only this package imports boto3."""

@@ -1,8 +1,8 @@
-"""How to reach S3: a value made from PyIceberg's own properties, which executors get, too.
+"""Defines the settings of S3, from PyIceberg's properties; executors get them, too.
 
-A catalog names its storage once, as PyIceberg has it (`s3.endpoint`, `s3.access-key-id` ...); a
-REST catalog adds those of a table, which may end with it. What is missing is found by boto3: the
-environment, ~/.aws, the machine's role.
+A catalog has PyIceberg's properties (`s3.endpoint`, `s3.access-key-id` ...); a REST catalog adds
+those of a table, which may expire. boto3 finds the rest: in the environment, in ~/.aws, or from the
+machine's role.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class S3Access:
-    """Where S3 is and who asks; what is None is found by boto3.
+    """The address and the credentials of S3; boto3 finds what is None.
 
-    `ca` is a PEM text. `retry_for` are the seconds for which a request goes on that meets an
-    outage. Neither repr nor str shows a secret.
+    `ca` is a PEM text. A request is retried for `retry_for` seconds during an outage. Neither repr
+    nor str shows a secret.
     """
 
     endpoint: str | None = None
@@ -68,19 +68,19 @@ class S3Access:
         time_outs: TimeOuts = DEFAULT_TIME_OUTS,
         allow_insecure: bool = False,
     ) -> S3Access:
-        """Read it from the properties of a catalog, or of a table's `FileIO`.
+        """Read the settings from the properties of a catalog, or of a table's `FileIO`.
 
         Args:
             properties: PyIceberg's.
-            environment: for the endpoint and the authorities, where they have none.
-            time_outs: where the properties have none of their own.
+            environment: for the endpoint and the authorities, if the properties lack them.
+            time_outs: the defaults of the properties' time-outs.
             allow_insecure: whether http to another machine is allowed.
 
         Raises:
             RefusedError: the endpoint is http, and that is not allowed.
-            UnsupportedError: a property asks for what would not be done.
+            UnsupportedError: a property would have no effect.
             NotFoundError: the file of authorities cannot be read.
-            UsageError: a value is not what it should be.
+            UsageError: a value is malformed.
         """
         for name, instead in _REFUSED.items():
             given = text_of(properties, f"s3.{name}", f"client.{name}")
@@ -115,12 +115,12 @@ class S3Access:
         )
 
     def masked(self, text: str) -> str:
-        """Return a text without the secrets that may stand in it."""
+        """Return a text with its secrets masked."""
         return without(text, self.secret_key, self.token, self.proxy)
 
 
 def no_address() -> UsageError:
-    """Return the error for an endpoint that cannot be one."""
+    """Return the error for a malformed endpoint."""
     return UsageError(
         "Cannot use S3: s3.endpoint is no address of a server. Write "
         "s3.endpoint: https://HOST[:PORT], and credentials as s3.access-key-id and "
@@ -132,7 +132,7 @@ def _endpoint(given: str | None, *, allow_insecure: bool) -> str | None:
     if given is None:
         return None
     found = urlsplit(given)
-    # What stands before an @ may be a secret, so that nothing of such an address is shown.
+    # The text before an @ may be a secret, so the message does not show the address.
     if found.scheme not in ("http", "https") or not found.hostname or "@" in found.netloc:
         raise no_address()
     if is_in_clear(given) and not allow_insecure:

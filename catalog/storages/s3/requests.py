@@ -49,9 +49,9 @@ from tableformat.errors import (
 __all__ = ["FAILURES", "Requests", "code_of", "failure", "is_missing", "is_transient", "said_of"]
 
 FAILURES: Final = (BotoCoreError, ClientError, BrokenTlsError)
-"""What a request raises; the last when bytes of an answer's body changed on their way."""
+"""The exceptions of a request; the last one is for bytes that changed in transit."""
 _NOT_IMPLEMENTED: Final = 501
-# The answer to HEAD has no text that could say more.
+# A response to HEAD has no body, so its code is the status.
 _MISSING: Final = ("404", "NoSuchKey")
 _TRANSIENT: Final = frozenset(
     {
@@ -65,14 +65,14 @@ _TRANSIENT: Final = frozenset(
         "Throttling",
         "ThrottlingException",
         "TooManyRequests",
-        # The bytes changed on their way: they are sent again.
+        # The bytes changed in transit.
         "BadDigest",
         "XAmzContentChecksumMismatch",
         "XAmzContentSHA256Mismatch",
     }
 )
 _NO_TLS: Final = "WRONG_VERSION_NUMBER"
-"""OpenSSL's word for an answer that is no TLS at all."""
+"""OpenSSL's reason for a response that is not TLS."""
 _ALWAYS: Final = (
     ChecksumError,
     CredentialRetrievalError,
@@ -117,39 +117,38 @@ _NO_CREDENTIALS: Final = (
 
 
 def code_of(error: Exception) -> str:
-    """Return the code of a server's refusal, '' where no server answered."""
+    """Return the code of a server's error, '' if no server responded."""
     return str(error.response["Error"].get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def is_missing(error: Exception) -> bool:
-    """Whether a server answered that there is no such object."""
+    """Whether a server reports that the object does not exist."""
     return code_of(error) in _MISSING
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether a request may succeed later: the server is away, overloaded, or was cut off."""
+    """Whether a retry may succeed: the server is down, overloaded, or the connection broke."""
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         over = status >= 500 and status != _NOT_IMPLEMENTED  # noqa: PLR2004  the servers' own faults
         return over or code_of(error) in _TRANSIENT
     if isinstance(error, (SSLError, BrokenTlsError)):
-        # A certificate that is not trusted stays so, and so does a server without TLS; a connection
-        # that was cut does not.
+        # An untrusted certificate or a server without TLS lasts; a broken connection does not.
         said = str(error).upper()
         return "CERTIFICATE" not in said and _NO_TLS not in said
     return isinstance(error, _ALWAYS)
 
 
 def failure(what: str, location: str, error: Exception, access: S3Access) -> DestinationError:
-    """Return the error of a request; nothing in it is secret.
+    """Return the error of a request, without secrets.
 
-    It is one that lasts where the server has refused for good, and where it was waited for in vain.
+    It is a LastingError if the server refused for good, or did not recover in time.
 
     Args:
-        what: what was tried, as it follows "Cannot".
+        what: the action as it follows "Cannot " in the message.
         location: of the object.
-        error: what the request raised.
-        access: whose secrets do not show.
+        error: the exception of the request.
+        access: the settings, whose secrets are masked.
     """
     said = access.masked(said_of(error)).rstrip(". ")
     message = f"Cannot {what} {location}: {said}."
@@ -162,7 +161,7 @@ def failure(what: str, location: str, error: Exception, access: S3Access) -> Des
             f"{message} The storage did not recover within {access.retry_for:g} s (--retry-for). "
             "Check it and the network; finished files are kept, and it is safe to run again."
         )
-    # Some servers, MinIO among them, do not know keys with a token any more when they have ended.
+    # Some servers, MinIO among them, report expired temporary keys as unknown.
     ended = access.token is not None and code_of(error) == "InvalidAccessKeyId"
     advice = _EXPIRED if ended else _ADVICE.get(code_of(error)) or _other_advice(error)
     kind = (
@@ -176,7 +175,7 @@ def failure(what: str, location: str, error: Exception, access: S3Access) -> Des
 
 
 def said_of(error: Exception) -> str:
-    """Return what a request failed with, in one line; secrets may stand in it."""
+    """Return a request's failure as one line, which may have secrets."""
     if isinstance(error, ClientError):
         found: Mapping[str, Any] = error.response["Error"]
         code, text = found.get("Code", "unknown"), found.get("Message", "")
@@ -188,7 +187,7 @@ def said_of(error: Exception) -> str:
 
 
 def _unknown_host(error: BaseException) -> socket.gaierror | None:
-    """Return the failed look-up of a host's name among the causes of an error."""
+    """Return the failed DNS look-up among the causes of an error."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, socket.gaierror):
         cause = cause.__cause__ or cause.__context__
@@ -220,26 +219,26 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Asks S3 as `access` says. Once `stopped` is set, nothing is tried again."""
+    """Sends requests to S3 with the settings `access`. Once `stopped` is set, none is retried."""
 
     access: S3Access
     stopped: Event = field(default_factory=Event, compare=False)
 
     @property
     def client(self) -> Any:
-        """boto3's client: one for each access, shared by the threads of a process."""
+        """boto3's client, one for each access, shared by the threads of a process."""
         return _client(self.access, os.getpid())
 
     def ask(self, what: str, location: str, request: Callable[[Any], T]) -> T:
-        """Return what a request of the client returns; it may be sent more than once.
+        """Run a request, with retries; return its result.
 
         Args:
-            what: what is tried, as it follows "Cannot".
+            what: the action as it follows "Cannot " in the message.
             location: of the object, for messages.
-            request: asks the client; its exceptions are boto3's.
+            request: sends the request through boto3's client; it may run more than once.
 
         Raises:
-            DestinationError: it is refused, or the server stays away for too long.
+            DestinationError: the request is refused, or the server does not recover in time.
         """
 
         def failed(error: Exception) -> Failed:
@@ -256,7 +255,7 @@ class Requests:
         )
 
 
-# The process is part of the key: a connection must not be shared with a fork.
+# The process id is part of the key: a forked child must not share connections.
 @functools.lru_cache(maxsize=16)
 def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
     session = boto3.session.Session(
@@ -275,7 +274,7 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
         tcp_keepalive=True,
         s3={"addressing_style": style},
         proxies={"http": access.proxy, "https": access.proxy} if access.proxy else None,
-        # Ours go with every upload; the SDK's own form of them is refused by older servers.
+        # We send checksums with every upload; older servers refuse the SDK's form of them.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_supported",
     )
@@ -288,7 +287,7 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
             config=config,
         )
     except ValueError as error:
-        # It takes fewer host names than an address may have, none with an underscore.
+        # boto3 accepts fewer host names than URLs may have, none with an underscore.
         raise no_address() from error
     if is_in_clear(access.endpoint or ""):
         _tell_of_http(access.endpoint)
@@ -303,7 +302,7 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
 
 @functools.cache
 def _tell_of_http(endpoint: str | None) -> None:
-    """Warn of what was allowed, once in a process, whoever named it: the catalog, a table ..."""
+    """Warn about an allowed http endpoint, once in a process."""
     _LOGGER.warning(
         "%s is not encrypted: everybody on the way reads and can change the rows.", endpoint
     )
@@ -311,7 +310,7 @@ def _tell_of_http(endpoint: str | None) -> None:
 
 @functools.cache
 def _file_of(authorities: str) -> str:
-    """Return a file with the authorities to trust, which boto3 takes from a file only."""
+    """Write the authorities to a file, because boto3 takes only a file."""
     scratch = ScratchDirectory("s3")
     atexit.register(scratch.close)
     file = scratch.path / "authorities.pem"

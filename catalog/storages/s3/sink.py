@@ -1,13 +1,13 @@
-"""Writes one S3 object: a small one by one request, a large one as a multipart upload.
+"""Writes one S3 object: a small one with one request, a large one as a multipart upload.
 
 - S3 shows the object after the one request, or after the request that completes the parts; never
   before, and never a part.
 - That request is conditional: it replaces no object.
-- The response may be lost, so an existing object may be this one. The object carries its
-  writer's mark, and the mark decides.
-- At most a few parts are sent, and held in memory, at a time.
-- S3 knows an unfinished upload only by key and id. `BegunUpload` gives it the name of an
-  unfinished file:
+- The response may be lost, so an existing object may be our own. The object carries its writer's
+  mark, and the mark decides.
+- Only a few parts are in flight, and in memory, at a time.
+- S3 identifies an unfinished upload by key and id only. `BegunUpload` names it like an unfinished
+  file:
 
     s3://bucket/below/.name.<the id's bytes in hex>.inprogress
 """
@@ -60,13 +60,13 @@ class BegunUpload:
 
     @property
     def name(self) -> str:
-        """As a key beside that of the object."""
+        """Its name as a key in the object's directory."""
         below, slash, name = self.key.rpartition("/")
         return f"{below}{slash}.{name}.{self.upload_id.encode().hex()}.inprogress"
 
     @classmethod
     def of(cls, key: str) -> BegunUpload | None:
-        """Return the upload that `name` names, None for the key of an object."""
+        """Parse `name`; return None for the key of an object."""
         found = _BEGUN.fullmatch(key)
         if found is None:
             return None
@@ -75,25 +75,25 @@ class BegunUpload:
 
 
 PART_BYTES: Final = 8 * 1024 * 1024
-"""Of every part but the last. S3 allows 10,000 of them."""
+"""The size of every part but the last. S3 allows 10,000 parts."""
 _AT_ONCE: Final = 3
 WRITER: Final = "mergeberg-writer"
-"""The name of an object's mark of who wrote it, in its metadata."""
+"""The metadata key of the writer's mark."""
 TAKEN: Final = ("PreconditionFailed", "412")
-"""What a conditional request is refused with."""
-# Completed by a request whose answer was lost, the upload is gone.
+"""Codes of a refused conditional request."""
+# If the response to the completing request was lost, the upload no longer exists.
 _NO_UPLOAD: Final = ("NoSuchUpload",)
 _LOGGER: Final = logging.getLogger(__name__)
 
 
 class S3Sink:
-    """An object that appears when it is committed. It holds a few parts in memory, whatever it has.
+    """An object that appears when it is committed. It keeps only a few parts in memory.
 
-    Used by one thread; the parts are sent by threads of its own.
+    For one thread; the parts are sent by the sink's own threads.
     """
 
     def __init__(self, requests: Requests, location: str) -> None:
-        """Begin; nothing is asked of the server yet."""
+        """Start; nothing is sent yet."""
         self._stopped = Event()
         self._requests = replace(requests, stopped=self._stopped)
         self._location, self._place = location, Place.of(location)
@@ -107,7 +107,7 @@ class S3Sink:
         self._committing = False
 
     def write(self, data: bytes, /) -> None:
-        """Append bytes; waits while too many parts are on their way.
+        """Append bytes; it waits while too many parts are in flight.
 
         Raises:
             DestinationError: a part cannot be stored.
@@ -143,7 +143,7 @@ class S3Sink:
             raise taken(self._location)
 
     def abort(self) -> None:
-        """Remove what was written; what cannot be removed now is left to `gc`, and told."""
+        """Remove the written parts; a failed removal is logged and left to `gc`."""
         self._stopped.set()
         self._end()
         try:
@@ -193,7 +193,7 @@ class S3Sink:
 
 
 def put_new(requests: Requests, location: str, data: bytes, writer: str) -> bool:
-    """Store a whole object; false, and nothing is changed, when there is one that is not this one.
+    """Store a whole object; return False, and change nothing, if another object exists.
 
     Args:
         requests: to S3.
@@ -228,14 +228,14 @@ def put_new(requests: Requests, location: str, data: bytes, writer: str) -> bool
 def complete_new(
     requests: Requests, location: str, upload: str, parts: list[Mapping[str, Any]], writer: str
 ) -> bool:
-    """Complete the parts of an upload; return whether the object that is there then is this one.
+    """Complete an upload; return whether the object at the location is this one afterwards.
 
     Args:
         requests: to S3.
         location: of the object.
         upload: the upload's id.
-        parts: as S3 wants them.
-        writer: the mark with which the upload was begun.
+        parts: in the form of S3's API.
+        writer: the mark with which the upload was started.
 
     Raises:
         DestinationError: it cannot be completed, or the storage lost it.
@@ -270,7 +270,7 @@ def complete_new(
 
 
 def writer_of(requests: Requests, location: str) -> str | None:
-    """Return the mark of the writer of an object, None where there is no object, '' without one."""
+    """Return the mark of an object's writer, '' if it has none; None if there is no object."""
     place = Place.of(location)
 
     def found(client: Any) -> str | None:
@@ -286,13 +286,13 @@ def writer_of(requests: Requests, location: str) -> str | None:
 
 
 def tell_left(requests: Requests, what: str, location: str, error: Exception) -> None:
-    """Say of an upload or object that it cannot be removed now."""
-    # Completed or aborted, it is gone, and nothing is left behind.
+    """Log that an upload or object cannot be removed now."""
+    # A missing upload was completed or aborted, so nothing is left.
     if code_of(error) not in _NO_UPLOAD:
         said = requests.access.masked(str(error))
         _LOGGER.warning("the %s %s stays until gc: %s", what, location, said)
 
 
 def checksum(data: bytes) -> str:
-    """Return what S3 compares bytes with when they arrive."""
+    """Return the checksum by which S3 verifies received bytes."""
     return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()

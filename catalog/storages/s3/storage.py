@@ -1,11 +1,11 @@
-"""Implements `tableformat.storage.Storage` for S3, with copies that the server makes itself.
+"""Implements `tableformat.storage.Storage` for S3, with copies inside the server.
 
 The location s3://bucket/key is literal. `copied` copies an object inside the server:
 
-- It copies ranges, several at a time, even if one would do, because every server makes the
-  completing request of a multipart upload conditional, which the whole-object copy is not.
-- It replaces no object, and it copies only the version that was looked at.
-- An unfinished copy is found like an upload of `sink.py`, and carries the same mark.
+- It copies ranges, several at a time, even if one would do: the completing request of a multipart
+  upload is conditional on every server, and the whole-object copy is not.
+- It replaces no object, and it copies only the version whose ETag it has read.
+- An unfinished copy is listed like an upload of `sink.py`, and carries the same mark.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from tableformat.storage import Storage, StoredObject
 __all__ = ["RANGE_BYTES", "S3Storage", "copied"]
 
 RANGE_BYTES: Final = 256 * 1024**2
-"""Of every range but the last, so that each is answered within seconds: S3 takes 10,000 of them."""
+"""The size of every range but the last: the server responds within seconds. S3 allows 10,000."""
 _AT_ONCE: Final = 8
 _COPIES_NONE: Final = "NotImplemented"
 
 
 @dataclass(frozen=True, slots=True)
 class _Copying:
-    """A copy that is being made: `tag` and `bytes` are those of the object as it was looked at."""
+    """A copy in progress: `tag` and `bytes` are the ETag and size of the source object."""
 
     requests: Requests
     location: str
@@ -60,12 +60,12 @@ class _Copying:
 
     @property
     def named(self) -> dict[str, str]:
-        """The copy, as requests name it."""
+        """The copy's bucket and key, as request arguments."""
         place = Place.of(self.to)
         return {"Bucket": place.bucket, "Key": place.key}
 
     def begun(self, writer: str) -> str:
-        """Begin the copy; return the id of its upload."""
+        """Start the copy; return the id of its upload."""
         begun = self.requests.ask(
             "write",
             self.to,
@@ -74,7 +74,7 @@ class _Copying:
         return str(begun["UploadId"])
 
     def part(self, upload: str, number: int, first: int) -> Mapping[str, Any] | None:
-        """Copy a range; None when the server copies none."""
+        """Copy a range; return None if the server does not implement copies."""
         place, last = Place.of(self.location), min(first + RANGE_BYTES, self.bytes) - 1
 
         def copy(client: Any) -> Mapping[str, Any] | None:
@@ -102,7 +102,7 @@ class _Copying:
         return self.requests.ask("copy", self.location, copy)
 
     def parts(self, upload: str) -> list[Mapping[str, Any] | None]:
-        """Copy all ranges; after the first that fails no other one is begun or tried again."""
+        """Copy all ranges; after a failure no other one is started or retried."""
         begins = range(0, self.bytes, RANGE_BYTES)
         numbers = range(1, len(begins) + 1)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-copy") as senders:
@@ -114,7 +114,7 @@ class _Copying:
                 raise
 
     def give_up(self, upload: str) -> None:
-        """Abort the upload; one that cannot be removed now is left to `gc`."""
+        """Abort the upload; a failed removal is left to `gc`."""
         try:
             self.requests.client.abort_multipart_upload(**self.named, UploadId=upload)
         except FAILURES as error:
@@ -122,7 +122,7 @@ class _Copying:
 
 
 def copied(requests: Requests, location: str, to: str) -> bool:
-    """Copy an object under a new name; false, and nothing is done, when the server copies none.
+    """Copy an object to a new name; return False, and change nothing, if the server cannot copy.
 
     Args:
         requests: to the server that has both.
@@ -130,7 +130,7 @@ def copied(requests: Requests, location: str, to: str) -> bool:
         to: the name of the copy.
 
     Raises:
-        MissingError: there is no such object.
+        MissingError: the object does not exist.
         DestinationError: it cannot be copied, or another object has the name.
     """
     place, writer = Place.of(location), uuid.uuid4().hex
@@ -139,7 +139,7 @@ def copied(requests: Requests, location: str, to: str) -> bool:
     )
     size = int(head["ContentLength"])
     if not size:
-        # There is no range of it.
+        # An empty object has no range to copy.
         done = put_new(requests, to, b"", writer)
     else:
         asking = replace(requests, stopped=Event())
@@ -166,23 +166,23 @@ _CHUNK: Final = 1024 * 1024
 
 
 class S3Storage:
-    """Objects in S3. A request goes on while the server is away, for as long as `access` says."""
+    """Objects in S3. Requests are retried while the server is down."""
 
     def __init__(self, access: S3Access) -> None:
-        """Remember how to reach it; nothing is asked yet."""
+        """Keep the settings; nothing is sent yet."""
         self._requests = Requests(access)
 
     @property
     def access(self) -> S3Access:
-        """How it is reached, and in whose name."""
+        """The settings of the storage."""
         return self._requests.access
 
     def create(self, location: str) -> FileSink:
-        """Begin a new object; it appears when the sink is committed."""
+        """Start a new object, which appears when the sink is committed."""
         return S3Sink(self._requests, location)
 
     def put(self, location: str, data: bytes) -> None:
-        """Write a whole small object, in place of one that is there."""
+        """Write a whole small object; an existing one is replaced."""
         place = Place.of(location)
         self._requests.ask(
             "write",
@@ -193,7 +193,7 @@ class S3Storage:
         )
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Write a whole small object; false, and nothing is changed, when there is one already."""
+        """Write a whole small object; return False, and change nothing, if one exists."""
         return put_new(self._requests, location, data, uuid.uuid4().hex)
 
     def read(self, location: str) -> bytes:
@@ -201,14 +201,14 @@ class S3Storage:
         return self._read(location, lambda body: bytes(body.read()))
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return the finished objects below a directory, at any depth, in order."""
+        """Return the finished objects below a directory, at any depth, sorted."""
         place = Place.below(prefix)
 
         def listed(client: Any) -> tuple[StoredObject, ...]:
             pages = client.get_paginator("list_objects_v2").paginate(
                 Bucket=place.bucket, Prefix=place.key
             )
-            # A page may be empty. What ends with a slash is how some tools mark a directory.
+            # A page may be empty. Some tools mark directories by names that end with a slash.
             found = (one for page in pages for one in page.get("Contents", ()))
             files = (one for one in found if not one["Key"].endswith("/"))
             return tuple(
@@ -218,7 +218,7 @@ class S3Storage:
         return self._requests.ask("list", prefix, listed)
 
     def list_unfinished(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return what begun objects below a directory have left; of the living, or of the dead."""
+        """Return the unfinished uploads below a directory, of running and of ended writers."""
         place = Place.below(prefix)
 
         def listed(client: Any) -> tuple[StoredObject, ...]:
@@ -231,7 +231,7 @@ class S3Storage:
         return self._requests.ask("list the begun uploads of", prefix, listed)
 
     def delete(self, location: str) -> None:
-        """Remove an object, or abort a begun upload; one that is not there is removed already."""
+        """Remove an object, or abort an unfinished upload; a missing one counts as removed."""
         place = Place.of(location)
         begun = BegunUpload.of(place.key)
 
@@ -250,7 +250,7 @@ class S3Storage:
         self._requests.ask("delete", location, delete)
 
     def size(self, location: str) -> int:
-        """Return an object's bytes."""
+        """Return an object's size in bytes."""
         place = Place.of(location)
         return self._requests.ask(
             "read",
@@ -261,7 +261,7 @@ class S3Storage:
         )
 
     def sha256(self, location: str) -> str:
-        """Return the digest of an object's bytes."""
+        """Return the SHA-256 of an object's bytes."""
 
         def digested(body: Any) -> str:
             digest = hashlib.sha256()
@@ -272,7 +272,7 @@ class S3Storage:
         return self._read(location, digested)
 
     def fetch(self, location: str, into: Path) -> Path:
-        """Return a copy of an object, in a directory."""
+        """Download an object to a directory; return the copy's path."""
         copy = into / uuid.uuid4().hex
 
         def copied(body: Any) -> Path:
@@ -294,21 +294,21 @@ class S3Storage:
             raise DestinationError(message) from error
 
     def copy(self, source: Storage, location: str, to: str) -> bool:
-        """Let the server copy an object, when it is the one that has it, asked in the same name."""
+        """Copy an object inside the server, if it has the source with the same settings."""
         same = isinstance(source, S3Storage) and source.access == self.access
         return same and copied(self._requests, location, to)
 
     def free_bytes(self, location: str) -> int | None:  # noqa: ARG002  it is so everywhere
-        """Return None: there is no bound."""
+        """Return None: the store has no limit."""
         return None
 
     def _read(self, location: str, use: Callable[[Any], T]) -> T:
-        """Return what `use` makes of an object's bytes; it begins anew when they break off."""
+        """Apply `use` to an object's bytes; it restarts if the download breaks."""
         place = Place.of(location)
 
         def read(client: Any) -> T:
             answer = client.get_object(Bucket=place.bucket, Key=place.key)
-            # Entered by itself, a body gives the bare stream, which counts and compares nothing.
+            # As a context manager, a body returns the raw stream, which verifies nothing.
             with contextlib.closing(answer["Body"]) as body:
                 return use(body)
 
@@ -316,8 +316,8 @@ class S3Storage:
 
 
 def _begun_uploads(client: Any, place: Place) -> Iterator[BegunUpload]:
-    # Without a prefix: MinIO takes one for a whole key, and answers that there is nothing. What was
-    # begun before it was last started it does not tell, and removes after a day by itself.
+    # Without a prefix: MinIO reads it as a whole key and returns nothing. MinIO does not list
+    # uploads from before its last start; it removes them after a day.
     pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=place.bucket)
     for page in pages:
         for one in page.get("Uploads", ()):
@@ -332,7 +332,7 @@ def _size_of(client: Any, place: Place, begun: BegunUpload) -> int:
     try:
         return sum(part["Size"] for page in pages for part in page.get("Parts", ()))
     except ClientError as error:
-        # It may end between being seen and being asked for its parts.
+        # The upload may end between the two requests.
         if code_of(error) != "NoSuchUpload":
             raise
         return 0
