@@ -1,1 +1,1 @@
-"""A source without a server: part folders that somebody froze or restored, and their DDL."""
+"""A source without a server: frozen or restored part folders, and their CREATE TABLE statement."""

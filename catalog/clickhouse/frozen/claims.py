@@ -1,8 +1,9 @@
-"""What a statement claims of parts, proved on the parts: column types, settings and keys.
+"""Proves a statement's claims on the parts: column types, settings and keys.
 
-A server knows these of its own parts; of frozen ones a file says them. ClickHouse opens parts under
-wrong keys and types without a word, as long as it can read their index files: then a partition key
-divides otherwise than it says, a sorting key is no order, numbers are cut off, arrays are empty.
+A server knows these of its own parts; for frozen parts a file claims them. ClickHouse silently
+opens parts under wrong keys and types as long as it can read their index files. Then the partition
+key does not match the partitions, rows are not sorted by the sorting key, numbers are truncated,
+and arrays are empty.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ __all__ = ["Claimed", "other_partition_keys", "other_settings", "other_types", "
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A table as a statement describes it, and the file that has the statement."""
+    """The table that a statement describes, and the statement's file."""
 
     table: MergeTreeTable
     file: Path
 
 
 def other_types(connection: Connection, claimed: Claimed) -> dict[PartitionId, RefusedError]:
-    """Return the partitions whose parts hold a column as another type than the statement says.
+    """Return the partitions whose parts have a column of another type than the statement.
 
-    A type that only reads more values into the same bytes (an enum with more labels, a zone) is the
-    same, and so is one that takes every value of the other (LowCardinality, Nullable).
+    A type that reads the same bytes as the same values (an Enum with more labels, another zone) is
+    equal, and so is one that accepts every value of the other (LowCardinality, Nullable).
 
     Raises:
-        SourceError: ClickHouse does not answer.
+        SourceError: ClickHouse does not respond.
     """
     table = claimed.table
     own = ", ".join(quote_string(column) for column in OWN_COLUMNS)
@@ -90,11 +91,11 @@ def other_settings(
         connection: has the parts open as the table.
         claimed: the table.
         layout: how its parts are opened as files.
-        directory: has the folders of the parts.
-        partition_ids: those that are asked for.
+        directory: the directory of the part folders.
+        partition_ids: the requested ones.
 
     Raises:
-        SourceError: ClickHouse does not answer, or a folder cannot be read.
+        SourceError: ClickHouse does not respond, or a folder cannot be read.
     """
     name = claimed.table.name
     if has_column(claimed.table, PART_OFFSET):
@@ -130,7 +131,7 @@ def other_settings(
 
 
 def _takes(said: DataType, held: DataType) -> bool:
-    """Whether values of one type are read as another one without a change."""
+    """Whether values of one type are read unchanged as another one."""
     if isinstance(said, LowCardinality):
         return _takes(said.of, held)
     if isinstance(held, LowCardinality):
@@ -155,18 +156,18 @@ def _without_zone(of: DataType) -> DataType:
 def other_partition_keys(
     connection: Connection, claimed: Claimed, partition_ids: Iterable[PartitionId]
 ) -> dict[PartitionId, RefusedError]:
-    """Return the partitions with rows for which PARTITION BY comes to another value than theirs.
+    """Return the partitions with rows whose PARTITION BY has another value than the partition.
 
     Raises:
         ClickHouseError: the rows cannot be read.
-        SourceError: ClickHouse does not answer.
+        SourceError: ClickHouse does not respond.
     """
     table = claimed.table
     key = table.engine.partition_by
     if not key or key == "tuple()":
         return {}
     one, shown, computed, alone = (f"mergeberg_{n}" for n in ("one", "shown", "computed", "alone"))
-    # A key of one expression is a tuple of one, too; which of both it is, the key's text hides.
+    # The text of a key of one expression does not show whether it is a tuple; both are compared.
     found = connection.rows(
         f"SELECT {one}, any({shown}), any({computed}) FROM (SELECT _partition_id AS {one},"
         f" toString(_partition_value) AS {shown}, toString(tuple({key})) AS {computed},"
@@ -190,17 +191,17 @@ def other_partition_keys(
 def unsorted(
     connection: Connection, claimed: Claimed, partition_ids: Iterable[PartitionId]
 ) -> dict[PartitionId, RefusedError]:
-    """Return the partitions in which ORDER BY is not the order of the rows of a part.
+    """Return the partitions with a part whose rows are not in the order of ORDER BY.
 
     Raises:
         ClickHouseError: the rows cannot be read.
-        SourceError: ClickHouse does not answer.
+        SourceError: ClickHouse does not respond.
     """
     table = claimed.table
     try:
         keys = parse_sorting_key(table.engine.order_by)
     except UnsupportedError:
-        # A key that nobody here can read promises no order in the lake either.
+        # For a key that our parser refuses, the lake table declares no order either.
         return {}
     if not keys:
         return {}
@@ -217,7 +218,7 @@ def unsorted(
         f" {selected}"
         f" FROM {table.name.sql} AS {SOURCE_ALIAS} WHERE {_within(partition_ids)})"
         " WINDOW w AS (ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING))"
-        # In whatever order a part is read, only a row that stands behind another one is judged.
+        # A part may be read in any order; only rows with a greater offset are compared.
         f" WHERE before_part = part AND before_row < row AND ({_descends(keys, names)})"
         " GROUP BY part ORDER BY part SETTINGS max_threads = 1, optimize_use_projections = 0",
     )
@@ -234,14 +235,14 @@ def unsorted(
 
 
 def _descends(keys: tuple[SortKey, ...], names: list[str]) -> str:
-    """Return the condition that a row comes before the one that stands before it."""
+    """Return the condition that a row sorts before its predecessor."""
     cases = []
     equal = ""
     for key, name in zip(keys, names, strict=True):
         first, second = f"before_{name}", name
         if key.descending:
             first, second = second, first
-        # NULL is the greatest; a comparison with NaN is never true, and so never a complaint.
+        # NULL is the greatest value; a comparison with NaN is never true and reports nothing.
         less = f"ifNull({second} < {first}, isNull({first}) AND NOT isNull({second}))"
         cases.append(f"({equal}{less})")
         equal += f"{first} <=> {second} AND "

@@ -1,9 +1,9 @@
 r"""Reads the CREATE TABLE statement and the address of frozen parts, and derives their identity.
 
 - Address: `parts:DIR?ddl=FILE[&identity=TEXT][&zone=ZONE][...]`. The characters `?`, `&` and `%`
-  are written as %XX in every place.
+  are written as %XX in every value.
 - Statement: from SHOW CREATE TABLE, a metadata file or a backup. ClickHouse itself normalizes it
-  (`formatQuery`), so every spelling that ClickHouse accepts is accepted; this module cuts the
+  (`formatQuery`), so every spelling that ClickHouse accepts is accepted; this module splits the
   normal form. Output of the client with `\n` and `\'` for line ends and quotes is read, too.
 - Identity: the same text that the table's own server would give. A replicated table is its
   Keeper path, any other table its UUID. Both come from the statement, the path of a FREEZE or
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 NIL_UUID: Final = "00000000-0000-0000-0000-000000000000"
-"""What ClickHouse shows of a table without a UUID."""
+"""ClickHouse's UUID for a table without one."""
 _ADVICE: Final = "Give what SHOW CREATE TABLE prints."
 _MOST_BYTES: Final = 1 << 20
 _ESCAPES: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -54,7 +54,7 @@ _ANY_NAME: Final = "_"
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a statement says: each of the names and the UUID may be '' when it does not."""
+    """The contents of a statement; names and the UUID are '' if it lacks them."""
 
     database: str
     name: str
@@ -63,7 +63,7 @@ class Definition:
     engine: Engine
 
     def check_name(self, table: TableName, file: Path) -> None:
-        """Make sure that this is the statement of a table.
+        """Check that this is the statement of a table.
 
         Raises:
             NotFoundError: it is another table's.
@@ -79,13 +79,13 @@ class Definition:
 
 
 def read_definition(connection: Connection, file: Path) -> Definition:
-    """Read the one statement in a file.
+    """Parse the single statement in a file.
 
     Raises:
-        NotFoundError: there is no such file.
-        UsageError: it is no CREATE TABLE or ATTACH TABLE statement.
-        UnsupportedError: it is of another engine, or of the old syntax without ORDER BY.
-        SourceError: ClickHouse does not answer.
+        NotFoundError: the file does not exist.
+        UsageError: it has no CREATE TABLE or ATTACH TABLE statement.
+        UnsupportedError: the engine is another one, or has the old syntax without ORDER BY.
+        SourceError: ClickHouse does not respond.
     """
     statement = _statement(connection, file)
     reader = TokenReader(statement, f"statement in {file}", advice=_ADVICE)
@@ -111,7 +111,7 @@ def read_definition(connection: Connection, file: Path) -> Definition:
 
 
 def _statement(connection: Connection, file: Path) -> str:
-    """Return the statement of a file on one line, in ClickHouse's own spelling."""
+    """Return the statement of a file on one line, formatted by ClickHouse."""
     try:
         with file.open("rb") as opened:
             content = opened.read(_MOST_BYTES + 1)
@@ -134,7 +134,7 @@ def _statement(connection: Connection, file: Path) -> str:
     except ClickHouseError as error:
         plain = unescaped(text)
         if plain != text:
-            # What is wrong is said of the file as it is.
+            # If this fails, too, the message is about the original text.
             with contextlib.suppress(ClickHouseError):
                 return _formatted(connection, plain)
         reason = error.reason.partition(": In scope ")[0]
@@ -152,7 +152,7 @@ def _formatted(connection: Connection, text: str) -> str:
 
 
 def _name(reader: TokenReader) -> tuple[str, str]:
-    """Take `db.t`, `t` or `_`; what is not said is ''."""
+    """Parse `db.t`, `t` or `_`; a missing name is ''."""
     names = [_taken(reader)]
     while reader.accept("."):
         names.append(_taken(reader))
@@ -167,7 +167,7 @@ def _taken(reader: TokenReader) -> str:
 
 
 def _engine_text(reader: TokenReader) -> str:
-    """Return all from the engine's name on but the comment of the table, which comes last."""
+    """Return the text from the engine's name to the end, without the table's comment."""
     reader.expect("=")
     start = stop = reader.peek().start
     before: Token | None = None
@@ -217,17 +217,17 @@ _OPTIONS: Final = ("ddl", "identity", "zone", "equal-parts")
 _IDENTITY: Final = re.compile(
     r"(?:uuid:[0-9a-f-]{36}|keeper:/.+|(?:server|host|directory|name):.+)\Z"
 )
-# What separates; everything else stands for itself.
+# The characters that need no %XX: all but the separators.
 _LITERAL: Final = "".join(chr(c) for c in range(0x20, 0x7F) if chr(c) not in "%?&")
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenSettings:
-    """Where part folders lie and the file with their CREATE TABLE statement.
+    """The directory of part folders and the file with their CREATE TABLE statement.
 
-    `identity` is that of the table, where the statement does not say it; `zone` the time zone of
-    the server that wrote the parts ('' for this host's); `keep_equal_parts` says that two parts of
-    the same content are two inserts of the same rows, and not one part that was copied.
+    `identity` is the table's if the statement lacks it. `zone` is the time zone of the server that
+    wrote the parts ('' for this host's). `keep_equal_parts`: two parts with equal content are two
+    inserts of the same rows, and not copies of one part.
     """
 
     directory: Path
@@ -238,15 +238,15 @@ class FrozenSettings:
 
 
 def is_parts(uri: str) -> bool:
-    """Whether a source is named as frozen parts."""
+    """Whether a source's address names frozen parts."""
     return uri.startswith(_SCHEME)
 
 
 def parse_parts(uri: str) -> FrozenSettings:
-    """Read `parts:DIR?ddl=FILE` and what may follow.
+    """Parse `parts:DIR?ddl=FILE` with its options.
 
     Raises:
-        UsageError: the directory or the file is missing, or an option cannot be read.
+        UsageError: the directory or the file is missing, or an option is malformed.
     """
     directory, _, tail = uri.removeprefix(_SCHEME).partition("?")
     if not is_parts(uri) or not directory:
@@ -276,7 +276,7 @@ def parse_parts(uri: str) -> FrozenSettings:
 
 
 def render_parts(settings: FrozenSettings) -> str:
-    """Return the text that `parse_parts` reads."""
+    """Return the text that `parse_parts` parses."""
     options = (
         ("ddl", str(settings.ddl_file)),
         ("identity", settings.identity),
@@ -302,10 +302,10 @@ _MACRO: Final = re.compile(r"\{[^{}]*\}")
 
 
 def uuid_of(settings: FrozenSettings, definition: Definition, directory: Path) -> str:
-    """Return the table's UUID, '' when neither the statement nor the path nor the user says it.
+    """Return the table's UUID from the statement, the path or the user, '' if none has it.
 
     Raises:
-        RefusedError: they say different ones.
+        RefusedError: path and statement have different ones.
     """
     found = _UUID_DIRECTORY.search(str(directory))
     in_path = found["uuid"] if found else ""
@@ -323,10 +323,10 @@ def uuid_of(settings: FrozenSettings, definition: Definition, directory: Path) -
 def identity_of(
     settings: FrozenSettings, definition: Definition, table: TableName, uuid: str
 ) -> str:
-    """Return what the table's own server would say, or what the user says.
+    """Return the identity that the table's own server would give, or the user's.
 
     Raises:
-        RefusedError: nobody says it.
+        RefusedError: there is none.
     """
     if settings.identity:
         return settings.identity

@@ -1,8 +1,8 @@
-"""Part folders in a directory: which there are, and what their names and first bytes tell of them.
+"""Lists the part folders in a directory, with the facts in their names and first bytes.
 
-Owns everything that is known without ClickHouse. ClickHouse passes over what it cannot load, and
-over what another part's name covers, without a word (docs/reference/source-parts.md), so the
-folders are listed here and exactly those have to be loaded.
+It needs no ClickHouse. ClickHouse silently skips parts that it cannot load, and parts that another
+part's name covers (docs/reference/source-parts.md). So this module lists the folders, and exactly
+these must be loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["PartFolder", "PartFolders", "find_folders"]
 _PATCH: Final = re.compile(r"patch-[0-9a-f]{32}-(?P<partition>.+)\Z")
 _OLD_NAME: Final = re.compile(r"\d{8}_\d{8}_\d+_\d+_\d+(?:_\d+)?\Z")
 _PACKED: Final = re.compile(r"(?P<name>.+?)\.(?:zip|tgz|tar|tzst|gz|zst|bz2|xz|lz4|7z)(?:\.\w+)?\Z")
-# What every part has, of any version; a folder without any of them only has the name of a part.
+# Files of parts in every version; a folder without any of them is no part in spite of its name.
 _FILES_OF_PARTS: Final = ("checksums.txt", "columns.txt", "count.txt")
 _CHECKSUMS: Final = "checksums.txt"
 _CHECKSUMS_BEGIN: Final = b"checksums format version: "
@@ -42,7 +42,7 @@ _some: Final = partial(some, most=5)
 
 @dataclass(frozen=True, slots=True)
 class PartFolder:
-    """A folder with the name of a part; `damage` says why it cannot be read, '' when it may be.
+    """A folder with the name of a part; `damage` is the reason why it cannot be read, '' for none.
 
     `partition_id` is that of the rows: a patch part has another one in its name.
     """
@@ -55,7 +55,7 @@ class PartFolder:
 
 @dataclass(frozen=True, slots=True)
 class PartFolders:
-    """The directory of the parts, what lies in it, and the names of what is passed over."""
+    """The directory of the parts, its part folders, and the names of other folders."""
 
     directory: Path
     parts: tuple[PartFolder, ...]
@@ -63,12 +63,12 @@ class PartFolders:
 
 
 def find_folders(given: Path) -> PartFolders:
-    """List the part folders of a directory, or of the one directory below it that has any.
+    """List the part folders of a directory, or of the only directory below it that has any.
 
     Raises:
         NotFoundError: there is none.
-        RefusedError: there are several, or it is a backup that has to be restored first.
-        UnsupportedError: the parts are of the old syntax.
+        RefusedError: there are several, or it is a backup that must be restored first.
+        UnsupportedError: the parts have the old syntax.
         SourceError: the directory cannot be read.
     """
     if not given.is_dir():
@@ -95,7 +95,7 @@ def _directories_of_parts(directory: Path, deeper: int) -> Iterator[Path]:
         yield directory
         return
     for path in below:
-        # What ClickHouse has put aside is no part of the table any more.
+        # Detached parts do not belong to the table.
         if deeper and not path.is_symlink() and path.name != "detached":
             yield from _directories_of_parts(path, deeper - 1)
 
@@ -153,13 +153,13 @@ def _listed(directory: Path) -> PartFolders:
 
 
 def _rows_of(name: PartName) -> str:
-    """Return the partition that a part belongs to, or whose rows a patch part changes."""
+    """Return the partition of a part, or the partition that a patch part changes."""
     found = _PATCH.match(str(name.partition_id))
     return found["partition"] if found else str(name.partition_id)
 
 
 def _damage(name: PartName, path: Path) -> str:
-    """Return what is wrong with a part by itself, as far as it can be seen from outside."""
+    """Return what is wrong with a part alone, as far as its folder shows it."""
     if _PATCH.match(str(name.partition_id)):
         return (
             f"the part {name} holds lightweight updates of its rows. Run ALTER TABLE ... APPLY "
@@ -173,7 +173,7 @@ def _damage(name: PartName, path: Path) -> str:
 
 
 def _overlapping(names: Iterable[PartName]) -> dict[PartName, str]:
-    """Return the parts that hold blocks of another part, each with what that means."""
+    """Return the parts whose blocks overlap with another part, each with the reason."""
     ordered = sorted(names, key=lambda n: (n.partition_id, n.low, -n.high, -n.level, -_mutation(n)))
     wrong = {}
     widest: PartName | None = None
@@ -202,7 +202,7 @@ def _overlapping(names: Iterable[PartName]) -> dict[PartName, str]:
 
 
 def _covers(one: PartName, other: PartName) -> bool:
-    """Whether ClickHouse takes one part to be made of another."""
+    """Whether one part's name says that it was made from another."""
     return (
         one.low <= other.low
         and one.high >= other.high
@@ -237,7 +237,7 @@ def _damaged_checksums(name: PartName, file: Path) -> str:
 
 
 def _refuse_backup(given: Path, directory: Path) -> None:
-    """Refuse the directory of a BACKUP, in which equal files of several parts lie only once."""
+    """Refuse the directory of a BACKUP, which stores equal files of several parts only once."""
     for path in (directory, *directory.parents):
         if (path / _BACKUP).is_file():
             message = (

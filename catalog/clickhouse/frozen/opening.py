@@ -1,8 +1,8 @@
-"""Opens part folders in a ClickHouse of our own: a read-only table over the directory itself.
+"""Opens part folders in our own ClickHouse: a read-only table over the directory itself.
 
-The table is a plain MergeTree on a plain disk: nothing is written into the
-directory, and every system table shows its parts as a server would. What ClickHouse loaded is
-compared with the folders, because what it cannot load it passes over without a word.
+The table is a plain MergeTree on a plain disk: nothing is written into the directory, and every
+system table shows its parts as a server would. ClickHouse silently skips parts that it cannot
+load, so the loaded parts are compared with the folders.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tableformat.names import TableName, quote_identifier, quote_string
 __all__ = ["OpenedParts", "check_unchanged", "open_clickhouse", "open_parts"]
 
 _STATED: Final = "mergeberg_statement"
-"""The database in which a statement is read, beside that of the table."""
+"""The database in which a statement's table is described, apart from that of the table."""
 
 
 def open_clickhouse(zone: str) -> Connection:
-    """Start a ClickHouse of our own, in which parts can be opened.
+    """Start our own ClickHouse to open parts in.
 
     Args:
-        zone: the time zone in which keys and defaults are computed, '' for this host's.
+        zone: the time zone for keys and defaults, '' for this host's.
 
     Raises:
         UsageError: there is no such time zone.
@@ -64,10 +64,10 @@ def open_clickhouse(zone: str) -> Connection:
 
 @dataclass(frozen=True, slots=True)
 class OpenedParts:
-    """Parts that are open as `table`: their folders, their statement, and what was not loaded.
+    """Parts that are open as `table`: their folders, their statement, and the parts not loaded.
 
-    `stated` is the table of the statement, where the parts are open without what computes columns
-    that all of them have, because it cannot be evaluated here; else None.
+    `stated` is the statement's table if the parts had to be opened without default expressions that
+    cannot be evaluated here and that no part needs; else None.
     """
 
     table: TableName
@@ -80,13 +80,13 @@ class OpenedParts:
 def open_parts(
     connection: Connection, capabilities: Capabilities, settings: FrozenSettings, table: TableName
 ) -> OpenedParts:
-    """Make the table over the directory, under its own name, and see what ClickHouse loaded.
+    """Create the table over the directory, under its own name, and check which parts are loaded.
 
     Raises:
         NotFoundError: there are no parts, or the statement is another table's.
-        RefusedError: the parts cannot be read, or the statement is not of them.
-        UsageError: the statement cannot be read.
-        SourceError: ClickHouse does not open them, or none of them.
+        RefusedError: the parts cannot be read, or the statement does not fit them.
+        UsageError: the statement cannot be parsed.
+        SourceError: ClickHouse does not open them, or loads none of them.
     """
     folders = find_folders(settings.directory)
     definition = read_definition(connection, settings.ddl_file)
@@ -116,10 +116,10 @@ def open_parts(
 
 
 def check_unchanged(opened: OpenedParts) -> None:
-    """Make sure that the same folders lie in the directory as when it was opened.
+    """Check that the directory has the same folders as when it was opened.
 
     Raises:
-        SourceError: they do not.
+        SourceError: it does not.
     """
     before = {str(folder.name) for folder in opened.folders.parts}
     now = {str(folder.name) for folder in find_folders(opened.folders.directory).parts}
@@ -138,15 +138,15 @@ def _open(
     table: TableName,
     directory: Path,
 ) -> MergeTreeTable | None:
-    """Make the table; return that of the statement where this one is not just like it.
+    """Create the table; return that of the statement if the table differs from it.
 
     Raises:
-        ClickHouseError: it cannot be made.
+        ClickHouseError: it cannot be created.
     """
     try:
         connection.command(_create_sql(capabilities, definition, table, directory))
     except ClickHouseError as error:
-        # Its expressions may need what only the server has. The parts may not.
+        # Expressions may need functions or tables of the server, but the parts may not need them.
         with contextlib.suppress(ClickHouseError):
             return _open_bare(connection, capabilities, definition, table, directory)
         raise error from None
@@ -160,14 +160,14 @@ def _open_bare(
     table: TableName,
     directory: Path,
 ) -> MergeTreeTable:
-    """Make the table with the expressions that parts need; return that of the statement.
+    """Create the table with only the expressions that its parts need; return the statement's table.
 
     Raises:
-        ClickHouseError: one that they need cannot be evaluated, or something else is wrong.
+        ClickHouseError: a needed expression cannot be evaluated, or something else is wrong.
     """
     stated = TableName(_STATED, table.name)
     connection.command(f"CREATE DATABASE IF NOT EXISTS {quote_identifier(_STATED)}")
-    # Of a table that is attached ClickHouse evaluates nothing.
+    # ClickHouse evaluates no expression when it attaches a table.
     engine = staging_engine(replace(definition.engine, settings=()), ())
     connection.command(
         f"ATTACH TABLE {stated.sql} UUID {quote_string(str(uuid.uuid4()))}"
@@ -200,7 +200,7 @@ def _create_sql(
 
 
 def _loaded(connection: Connection, table: TableName) -> frozenset[str]:
-    """Return the parts that ClickHouse has loaded, those without rows and patch parts too."""
+    """Return the parts that ClickHouse has loaded, empty and patch parts included."""
     return frozenset(
         texts(connection, f"SELECT name FROM system.parts WHERE active AND {of_table(table)}")
     )

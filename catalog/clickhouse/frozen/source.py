@@ -1,14 +1,14 @@
 """Implements `FrozenPartsSource`: part folders in a directory as a source, without a server.
 
-The parts are frozen already. A snapshot therefore creates nothing and leaves nothing: it proves
-the parts, and tasks open the directory itself, because no file may be written there.
+The parts never change. A snapshot therefore creates nothing and leaves nothing: it proves the
+parts, and tasks open the directory itself, because no file may be written there.
 
 1. `refused_folders` refuses partitions by their folders, before any row is read: a part is
    damaged, covered by another one, there twice, or not loaded.
 2. A part that ClickHouse did not load stays listed with the rows of its `count.txt`, so that its
-   partition is refused and never taken for a smaller one.
-3. `prove_parts` checks on the parts what a server would vouch for (`claims`), then applies the
-   proof of a clone (`catalog.clickhouse.snapshot.prove`).
+   partition is refused and never read as a smaller one.
+3. `prove_parts` checks the statement's claims on the parts (`claims`), which a server would
+   guarantee, then applies the proof of a clone (`catalog.clickhouse.snapshot.prove`).
 
 See docs/reference/source-parts.md, "What is proved before the first row is written".
 """
@@ -77,7 +77,7 @@ _CLAIMS: Final = (other_partition_keys, unsorted)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a snapshot is asked for: partitions, what is refused of them already, what to measure.
+    """A request for a snapshot: partitions, those already refused, and what to measure.
 
     `handle` names the snapshot, if there is one.
     """
@@ -92,11 +92,11 @@ class Asked:
 def prove_parts(
     connection: Connection, capabilities: Capabilities, claimed: Claimed, asked: Asked
 ) -> SourceSnapshot:
-    """Prove partitions in the parts that are open; each whole, or refused with its reason.
+    """Prove partitions in open parts; each is complete, or refused with its reason.
 
     Raises:
-        RefusedError: it is not known what would be read of such a table.
-        SourceError: ClickHouse does not answer any more.
+        RefusedError: the table cannot be read reliably.
+        SourceError: ClickHouse does not respond.
     """
     refused: dict[PartitionId, TableFormatError] = dict(asked.refused)
     table = claimed.table
@@ -107,7 +107,7 @@ def prove_parts(
     rest = tuple(one for one in asked.partition_ids if one not in refused)
     listed = list_parts(connection, capabilities, table.name, rest) if rest else ()
     held = with_lacked(connection, table.name, listed)
-    # '' as the place: the directory is opened itself, and nothing is made in it.
+    # '' as the place: tasks open the directory itself, and nothing is created in it.
     parts = {
         one: tuple(FrozenPart(p, p.name, p.rows, "") for p in held if p.partition_id == one)
         for one in rest
@@ -130,7 +130,7 @@ def _refuted(
     claimed: Claimed,
     partition_ids: tuple[PartitionId, ...],
 ) -> Refused:
-    """Try a claim on partitions together; when they cannot be read, each by itself."""
+    """Check a claim on all partitions together; if they cannot be read, on each alone."""
     if not partition_ids:
         return {}
     try:
@@ -151,7 +151,7 @@ _NOT_LOADED: Final = "not loaded"
 
 
 def unloaded_parts(opened: OpenedParts) -> tuple[Part, ...]:
-    """Return the parts that ClickHouse passed over, as their folders show them.
+    """Return the parts that ClickHouse did not load, with the facts from their folders.
 
     Raises:
         SourceError: a folder cannot be read.
@@ -172,13 +172,13 @@ def refused_folders(
     loaded: Iterable[Part],
     partition_ids: Collection[PartitionId],
 ) -> dict[PartitionId, RefusedError]:
-    """Return the partitions of which a part is damaged, covered, there twice or not loaded.
+    """Return the partitions with a part that is damaged, covered, there twice or not loaded.
 
     Args:
         opened: the parts.
-        settings: what the user said of them.
+        settings: the user's settings.
         loaded: the parts that ClickHouse has loaded.
-        partition_ids: those that are asked for.
+        partition_ids: the requested ones.
     """
     damage: dict[str, str] = {}
     for folder in opened.folders.parts:
@@ -208,7 +208,7 @@ def _not_loaded(opened: OpenedParts, settings: FrozenSettings, folder: PartFolde
 
 
 def _equal_parts(parts: Iterable[Part]) -> dict[str, str]:
-    """Return, by partition, what to say of two parts that hold the same bytes."""
+    """Return, by partition, the message about two parts with the same bytes."""
     first: dict[tuple[str, str, int], str] = {}
     twice: dict[str, str] = {}
     for part in parts:
@@ -245,7 +245,7 @@ def _part(folder: PartFolder) -> Part:
 
 
 def _claimed_rows(path: Path) -> int:
-    """Return what count.txt says; a part of which nothing is known counts as one row, not none."""
+    """Return the rows in count.txt; a part without a readable one counts as one row."""
     try:
         return max(1, int((path / "count.txt").read_text()))
     except (OSError, ValueError):
@@ -261,36 +261,35 @@ def _bytes(path: Path) -> int:
 
 
 class FrozenPartsSource(ClickHouseSource):
-    """Frozen parts as a source. A context manager: leaving it lets go; the parts stay as they are.
+    """Frozen parts as a source. A context manager that closes it; the parts stay unchanged.
 
-    It has one table. A partition with a part that cannot be read is listed and refused, never
-    passed over.
+    It has one table. A partition with an unreadable part is listed and refused, never skipped.
     """
 
     def __init__(self, settings: FrozenSettings) -> None:
-        """Keep where the parts are; nothing is opened yet."""
+        """Keep the settings; nothing is opened yet."""
         super().__init__(lambda _: open_clickhouse(settings.zone))
         self._settings = settings
         self._parts: OpenedParts | None = None
 
     def named(self, otherwise: TableName) -> TableName:
-        """Return the name of the table in the statement, what it does not say from another name.
+        """Return the statement's table name, completed from another name.
 
         Raises:
-            NotFoundError: there is no such file.
-            UsageError: the statement cannot be read.
-            SourceError: ClickHouse does not answer.
+            NotFoundError: the file does not exist.
+            UsageError: the statement cannot be parsed.
+            SourceError: ClickHouse does not respond.
         """
         said = read_definition(self._opened()[0], self._settings.ddl_file)
         return TableName(said.database or otherwise.database, said.name or otherwise.name)
 
     def describe(self, table: TableName) -> MergeTreeTable:
-        """Return the table as its statement says it.
+        """Return the table of the statement.
 
         Raises:
             NotFoundError: there are no parts, or the statement is another table's.
-            RefusedError: the parts cannot be read, or nobody says whose they are.
-            UsageError: the statement cannot be read.
+            RefusedError: the parts cannot be read, or their table's identity is unknown.
+            UsageError: the statement cannot be parsed.
             SourceError: ClickHouse does not open the parts.
         """
         opened = self._open(table)
@@ -300,7 +299,7 @@ class FrozenPartsSource(ClickHouseSource):
             found = replace(found, columns=columns, indices=indices, projections=projections)
         said, shown = opened.definition.engine, found.engine
         uuid = uuid_of(self._settings, opened.definition, opened.folders.directory)
-        # The clauses in ClickHouse's own spelling; what it opened the parts with is not the table.
+        # The clauses as ClickHouse formats them; the engine of the opened table is not the table's.
         engine = replace(
             said,
             partition_by=shown.partition_by,
@@ -317,7 +316,7 @@ class FrozenPartsSource(ClickHouseSource):
         )
 
     def partitions(self, table: TableName) -> tuple[PartitionSummary, ...]:
-        """Return the partitions that have a part folder, in the order of their ids.
+        """Return the partitions that have a part folder, sorted by id.
 
         Raises:
             SourceError: the parts cannot be read.
@@ -338,7 +337,7 @@ class FrozenPartsSource(ClickHouseSource):
     def with_times(
         self, table: MergeTreeTable, found: tuple[PartitionSummary, ...]
     ) -> tuple[PartitionSummary, ...]:
-        """Return partitions with their times; of those with a part that does not open, why not.
+        """Return partitions with their times, or the reason if a part cannot be opened.
 
         Raises:
             SourceError: the parts cannot be read.
@@ -353,7 +352,7 @@ class FrozenPartsSource(ClickHouseSource):
         )
 
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
-        """Return the parts of partitions, those too that ClickHouse did not load.
+        """Return the parts of partitions, those included that ClickHouse did not load.
 
         Raises:
             SourceError: the parts cannot be read.
@@ -363,7 +362,7 @@ class FrozenPartsSource(ClickHouseSource):
         return _shown((*super().parts(table, *partition_ids), *named))
 
     def all_parts(self, table: TableName) -> tuple[Part, ...]:
-        """Return all parts, those too that ClickHouse did not load.
+        """Return all parts, those included that ClickHouse did not load.
 
         Raises:
             SourceError: the parts cannot be read.
@@ -372,12 +371,12 @@ class FrozenPartsSource(ClickHouseSource):
         return _shown((*super().all_parts(table), *missing))
 
     def engine_of(self, table: TableName) -> str | None:
-        """Return the engine that the statement says, None when it names another table or none.
+        """Return the statement's engine, None if it names another table or none.
 
         Raises:
-            NotFoundError: there is no such file.
-            UsageError: the statement cannot be read.
-            SourceError: ClickHouse does not answer.
+            NotFoundError: the file does not exist.
+            UsageError: the statement cannot be parsed.
+            SourceError: ClickHouse does not respond.
         """
         said = read_definition(self._opened()[0], self._settings.ddl_file)
         named = said.name == table.name and said.database in ("", table.database)
@@ -386,7 +385,7 @@ class FrozenPartsSource(ClickHouseSource):
     def refusals(
         self, table: TableName, partition_ids: tuple[PartitionId, ...]
     ) -> dict[PartitionId, RefusedError]:
-        """Return the partitions that an export would refuse, as far as no row has to be read.
+        """Return the partitions that an export would refuse, as far as this needs no row.
 
         Raises:
             SourceError: the parts cannot be read.
@@ -407,7 +406,7 @@ class FrozenPartsSource(ClickHouseSource):
         }
 
     def passed_over(self, table: TableName) -> tuple[str, ...]:
-        """Return the names of the folders beside the parts that are none: they are not read.
+        """Return the names of the folders that are no parts and are not read.
 
         Raises:
             SourceError: the parts cannot be read.
@@ -415,7 +414,7 @@ class FrozenPartsSource(ClickHouseSource):
         return self._open(table).folders.others
 
     def find_partition(self, table: MergeTreeTable, expression: str) -> PartitionId:
-        """Return the id that ClickHouse gives to a partition expression.
+        """Return ClickHouse's id of a partition expression.
 
         Raises:
             UsageError: the expression is not made of literals, or does not fit the partition key.
@@ -432,7 +431,7 @@ class FrozenPartsSource(ClickHouseSource):
         return one
 
     def key_types(self, table: MergeTreeTable) -> tuple[DataType, ...]:
-        """Return the types of the members of the partition key, in their order.
+        """Return the types of the members of the partition key, in order.
 
         Raises:
             SourceError: the parts cannot be read.
@@ -443,7 +442,7 @@ class FrozenPartsSource(ClickHouseSource):
     def probe(
         self, table: TableName, partition_id: PartitionId, probes: tuple[Probe, ...]
     ) -> tuple[ProbedValue, ...] | None:
-        """Return what probes find in a partition; None when it shows no rows.
+        """Return the results of probes in a partition, None if it has no rows.
 
         Raises:
             SourceError: the parts cannot be read.
@@ -452,18 +451,18 @@ class FrozenPartsSource(ClickHouseSource):
         return super().probe(table, partition_id, probes)
 
     def release_staging(self, handle: tuple[str, ...]) -> None:
-        """Do nothing: the parts are not ours."""
+        """Do nothing: the parts belong to the user."""
 
     def sweep_leftovers(
         self,
         is_alive: Callable[[str], bool],  # noqa: ARG002  there is nothing to ask about
         keep: Collection[str] = (),  # noqa: ARG002  as above
     ) -> tuple[str, ...]:
-        """Do nothing: no job leaves anything beside frozen parts."""
+        """Do nothing: no job leaves anything in frozen parts."""
         return ()
 
     def leftovers(self) -> tuple[Leftover, ...]:
-        """Return nothing: no job leaves anything beside frozen parts."""
+        """Return nothing: no job leaves anything in frozen parts."""
         return ()
 
     def take_out(
@@ -503,12 +502,12 @@ class FrozenPartsSource(ClickHouseSource):
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
     def close(self) -> None:
-        """Let go of the parts. The next call opens them again."""
+        """Close the parts. The next call opens them again."""
         self._parts = None
         super().close()
 
     def _taken(self, request: SnapshotRequest) -> SourceSnapshot:
-        """Prove partitions; they are frozen already, and nothing is made."""
+        """Prove partitions; nothing is created, because the parts never change."""
         table, partition_ids = request.table, request.partition_ids
         opened = self._open(table.name)
         check_unchanged(opened)
@@ -527,7 +526,7 @@ class FrozenPartsSource(ClickHouseSource):
         return prove_parts(*self._opened(), Claimed(described, self._settings.ddl_file), asked)
 
     def _found_again(self, search: Search) -> SourceSnapshot:
-        """Return the wanted partitions that are here in exactly the recorded parts, proved anew."""
+        """Return the wanted partitions that have exactly the recorded parts, proved again."""
         name = search.table.name
         here = tuple(
             one
@@ -538,7 +537,7 @@ class FrozenPartsSource(ClickHouseSource):
         return replace(self._taken(request), refused=())
 
     def _open(self, table: TableName) -> OpenedParts:
-        """Return the parts, open under the name of the table.
+        """Return the parts, opened under the name of the table.
 
         Raises:
             TableFormatError: as `open_parts`.
@@ -555,6 +554,6 @@ def _recorded(parts: Iterable[Part]) -> frozenset[LeftPart]:
 
 
 def _shown(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Return parts in order; they lie on no disk of a ClickHouse, so nothing of it is kept."""
+    """Return parts in order, without a disk: they are on no disk of a ClickHouse server."""
     ordered = sorted(parts, key=lambda part: (part.partition_id, part.min_block))
     return tuple(replace(part, disk="") for part in ordered)

@@ -1,1 +1,1 @@
-"""Asks ClickHouse about rows that are not in it: values, digests, merges, partitions."""
+"""Evaluates rows of data files in an own ClickHouse: values, digests, merges, partitions."""

@@ -1,9 +1,9 @@
-"""What a statement does to the rows of a data file, by ClickHouse's own meaning.
+"""Runs statements that change rows on data files, in our own ClickHouse.
 
-A ClickHouse of our own, empty and gone afterwards, has two tables. The one that a lake table
-remembers, with its keys and without a row, takes the statement first: what ClickHouse refuses, it
-refuses here (a column of a key, code 420). The other one gets, of one data file after the other,
-the columns that the statement reads and sets (`files.py`), and the statement is run on them.
+The temporary ClickHouse has two tables. An empty copy of the lake table's source, with its keys,
+gets the statement first: ClickHouse refuses there what it refuses (a column of a key, code 420).
+The other table gets the columns that the statement reads and sets, from one data file after the
+other (`files.py`), and the statement runs on them.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _NOW: Final = "mutations_sync = 2, allow_nondeterministic_mutations = 1"
 
 
 class RowChanges(Closing):
-    """Says what a statement changes in data files, one after the other.
+    """Computes the changes of a statement in data files, one after the other.
 
-    A context manager: leaving it closes.
+    Leaving the context closes it.
     """
 
     def __init__(
@@ -58,18 +58,18 @@ class RowChanges(Closing):
         *,
         threads: int = 0,
     ) -> None:
-        """Start a ClickHouse, and let it take the statement.
+        """Start a ClickHouse, and run the statement on an empty table.
 
         Args:
-            source: what the lake table remembers.
-            storages: open what locations belong to.
-            schema: of the table, as which the files are read.
+            source: the ClickHouse table, as the lake table stores it.
+            storages: open the storages of locations.
+            schema: of the table, for reading the files.
             change: the statement.
-            threads: of the ClickHouse, 0 for as many as there are processors.
+            threads: of the ClickHouse, 0 for the number of processors.
 
         Raises:
-            RefusedError: ClickHouse refuses the statement (its code and text), or it needs what
-                reads more than its rows, or longer than it may.
+            RefusedError: ClickHouse refuses the statement (its code and text), or the statement
+                reads more than its rows, or runs longer than allowed.
             SourceError: ClickHouse does not start.
         """
         self._source, self._change = source, change
@@ -93,23 +93,24 @@ class RowChanges(Closing):
 
     @property
     def directory(self) -> Path:
-        """Where files may be put that go with it."""
+        """A directory for temporary files, removed by `close`."""
         return self._held.directory
 
     def close(self) -> None:
-        """End the ClickHouse, and remove its directory. Closing twice is the same."""
+        """End the ClickHouse, and remove its directory. Closing again does nothing."""
         self._held.close()
 
     def __call__(self, file: BranchFile, left: Path) -> Rewrite | None:
-        """Return what changes in a file, None for nothing.
+        """Return the changes in a file, None for none.
 
         Args:
             file: the data file.
-            left: gets what is left of the rows of one that changes, as an Arrow stream in order:
-                `ROW_NUMBER`, and the columns that it sets, as ClickHouse hands them over.
+            left: the file to write the remaining rows of a changed file to, as an Arrow stream in
+                order: `ROW_NUMBER`, and the columns that it sets, as ClickHouse exports them.
 
         Raises:
-            RefusedError: ClickHouse refuses a value, or the file's values are not the source's.
+            RefusedError: ClickHouse refuses a value, or the file's values do not fit the source's
+                types.
             DestinationError: the file cannot be read.
         """
         self._held.allow(file.rows, file.bytes)
@@ -139,7 +140,7 @@ class RowChanges(Closing):
         return RefusedError(message, code=error.code)
 
     def _changed(self, file: BranchFile, left: Path) -> Rewrite | None:
-        """Run the statement on the rows that are in the table, and keep what it leaves."""
+        """Run the statement on the loaded rows, and write the result."""
         condition = self._change.condition
         where = f" WHERE {condition}" if condition else ""
         # A column that need not exist (IF EXISTS), or is not stored, changes nothing.
@@ -150,7 +151,7 @@ class RowChanges(Closing):
         self._held.command(f"ALTER TABLE {_ROWS} {self._change.command} SETTINGS {_NOW}")
         rows = self._count("")
         if not self._change.sets:
-            # Of a condition that is another one each time it is asked.
+            # The condition may be nondeterministic, so the earlier count may be wrong.
             changed = file.rows - rows
         self._refuse_values()
         columns = [c for c in self._rows.shown if c.name in self.sets]
@@ -165,10 +166,10 @@ class RowChanges(Closing):
         return Rewrite((file,), changed, (rows,) if rows else ()) if changed else None
 
     def _refuse_values(self) -> None:
-        """Refuse values that the lake's types cannot hold, as an export refuses them.
+        """Refuse values that do not fit the lake's types, as an export does.
 
         Raises:
-            RefusedError: some were set.
+            RefusedError: the statement set some.
         """
         if not self._checks:
             return

@@ -1,9 +1,9 @@
-"""Runs the digest's query: over the frozen parts of a snapshot, and over the lake's data files.
+"""Runs the digest's query over the parts of a snapshot, and over the lake's data files.
 
-Files are read by a ClickHouse of its own, an empty one in a temporary directory, which sees each
-file under a plain name: a data file's name may hold any character, and ClickHouse would take some
-of them for a pattern. Nothing is inferred: columns and their types are given (`file_columns`), and
-the settings below decide what could read otherwise.
+Our own empty ClickHouse in a temporary directory reads the files. It sees each file under a plain
+name, because a data file's name may have any character, and ClickHouse would read some of them as
+a pattern. Nothing is inferred: columns and types are given (`file_columns`), and the settings below
+fix everything else that could change the result.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ READ_SETTINGS: Final = (
     "input_format_null_as_default = 0, input_format_parquet_allow_missing_columns = 1, "
     "input_format_parquet_case_insensitive_column_matching = 0, "
     "optimize_count_from_files = 0, use_cache_for_count_from_files = 0, "
-    # What is read ahead; by default it grows with the file, up to 4 GiB.
+    # The read-ahead; by default it grows with the file, up to 4 GiB.
     "input_format_parquet_memory_high_watermark = 268435456"
 )
-"""With which data files are read, so that nothing is guessed."""
+"""Settings for reading data files without inference."""
 _OF_A_QUERY: Final = 200
-"""Columns of one query: the time that ClickHouse takes to analyze it grows with their square."""
+"""Columns of one query: ClickHouse's time to analyze it is quadratic in their number."""
 _GROUP: Final = f"{SOURCE_ALIAS}._partition_id"
 
 
@@ -69,11 +69,11 @@ def digest_partitions(
     partition_ids: Sequence[PartitionId],
     columns: Sequence[DigestColumn],
 ) -> dict[str, Digest]:
-    """Return the digest of each partition of a table, by id: of the rows that a SELECT shows.
+    """Return the digest of each partition of a table, by id: of the rows that a SELECT returns.
 
     Raises:
         ClickHouseError: a part cannot be read.
-        SourceError: ClickHouse does not answer any more.
+        SourceError: ClickHouse does not respond.
     """
     where = within(tuple(partition_ids))
 
@@ -94,9 +94,9 @@ def digest_partitions(
 
 
 def _batches(columns: Sequence[DigestColumn]) -> tuple[tuple[DigestColumn, ...], ...]:
-    """Return the columns of each query that a digest needs; one for ordinary tables.
+    """Return the columns of each query of a digest; a single one for ordinary tables.
 
-    Where there are several, the checksum over whole rows is asked for by itself.
+    If there are several, the checksum over whole rows needs its own query.
     """
     starts = range(0, len(columns), _OF_A_QUERY)
     return tuple(tuple(columns[start : start + _OF_A_QUERY]) for start in starts)
@@ -113,18 +113,18 @@ def _rows_sql(columns: Sequence[DigestColumn], shown: str) -> str:
 class FileDigests(Closing):
     """Reads data files twice: the digest by ClickHouse, its counts and sums by a second reader.
 
-    A `tableformat.export.verification.LakeDigests`. The ClickHouse is started by the first file, or
-    by entering, and ended by `close`; a context manager: leaving it closes.
+    It implements `tableformat.export.verification.LakeDigests`. The first file, or entering the
+    context, starts the ClickHouse; `close`, or leaving the context, ends it.
     """
 
     def __init__(self, storages: Storages | None = None) -> None:
-        """Start nothing yet; `storages` open what locations belong to, None for files."""
+        """Keep the storages of locations, None for local files; nothing is started yet."""
         self._storages = Storages() if storages is None else storages
         self._held: OwnClickHouse | None = None
         self._links = 0
 
     def close(self) -> None:
-        """End the ClickHouse, if it was started. Closing twice is the same as once."""
+        """End the ClickHouse, if it runs. Closing again does nothing."""
         held, self._held = self._held, None
         if held is not None:
             held.close()
@@ -144,8 +144,8 @@ class FileDigests(Closing):
             columns: the exported columns as the source is digested.
 
         Raises:
-            UnsupportedError: the storage of a file is not served.
-            DestinationError: a file cannot be read, or its two readers do not agree.
+            UnsupportedError: the storage of a file is not supported.
+            DestinationError: a file cannot be read, or its two readers disagree.
         """
         found = empty_digest(columns)
         for location in locations:
@@ -161,7 +161,7 @@ class FileDigests(Closing):
         self._storages(location).put(location, kept.to_json().encode())
 
     def kept(self, location: str) -> KeptDigest | None:
-        """Return the digest that was stored there, None when there is none.
+        """Return the digest that is stored there, None if there is none.
 
         Raises:
             DestinationError: it cannot be read.
@@ -201,7 +201,7 @@ class FileDigests(Closing):
     def _asked(
         self, path: Path, columns: Sequence[DigestColumn], read_as: Sequence[FileColumn]
     ) -> tuple[Digest, tuple[Tally, ...]]:
-        """Ask ClickHouse for the digest of one file."""
+        """Return ClickHouse's digest of one file."""
         clickhouse = self._opened()
         self._links += 1
         link = clickhouse.directory / f"{self._links}.parquet"
@@ -227,7 +227,7 @@ class FileDigests(Closing):
 def as_read(
     columns: Sequence[DigestColumn], read_as: Sequence[FileColumn]
 ) -> tuple[tuple[DigestColumn, ...], str]:
-    """Return columns as they are digested from a file, and the structure that it is read with."""
+    """Return the digest columns of a file, and the structure to read it with."""
     read = tuple(
         DigestColumn(c.name, quote_identifier(_written(i, r)), r.type, c.canonical)
         for i, (c, r) in enumerate(zip(columns, read_as, strict=True))
@@ -242,10 +242,10 @@ def _joined(counted: Sequence[object], batches: Sequence[Digest]) -> Digest:
 
 
 def _agreed(location: str, digest: Digest, tallies: Sequence[Tally], second: FileTally) -> Digest:
-    """Return the digest, with the NULLs that only the second reader sees; both must agree.
+    """Return the digest, with the NULLs that only the second reader sees, if both readers agree.
 
     Raises:
-        DestinationError: they do not; every figure is told.
+        DestinationError: they disagree; the message has every figure.
     """
     wrong = [] if digest.rows == second.rows else [("rows", digest.rows, second.rows)]
     columns = []
@@ -267,5 +267,5 @@ def _agreed(location: str, digest: Digest, tallies: Sequence[Tally], second: Fil
 
 
 def _written(number: int, column: FileColumn) -> str:
-    """Return the name under which a column is read; one of no column when the file lacks it."""
+    """Return the name to read a column as; a name of no column if the file lacks it."""
     return column.written if column.written is not None else f"mergeberg_absent_{number}"

@@ -1,9 +1,9 @@
-"""Rows of data files in a table of a ClickHouse of our own, as the source's types again.
+"""Loads rows of data files into a table of our own ClickHouse, in the source's types.
 
-Of one data file after the other it gets the columns that somebody asks for, and the number of each
-row. That they are the same values is proved by a digest of both sides: what a type of the lake
-cannot give back is refused, and never guessed. Columns that the table got after a file was written
-are NULL there, as for every reader, whatever ClickHouse would show.
+It loads the requested columns of one data file after the other, and the number of each row. A
+digest of both sides proves that the values are equal: a value that the lake's type cannot restore
+is refused, never guessed. Columns that were added to the table after a file was written are NULL
+there, as for every reader, regardless of ClickHouse's defaults.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = ["FILE_NUMBER", "ROW_NUMBER", "FileRows", "numbered"]
 ROW_NUMBER: Final = "mergeberg_row"
 """The number of a row in its file, from 0."""
 FILE_NUMBER: Final = "mergeberg_file"
-"""The number of a file, as its caller counts them."""
+"""The number of a file, assigned by the caller."""
 _NEVER_NULL: Final = (
     *(Array, Map, Tuple, Nested, Json, QBit, Unknown, AggregateFunction),
     SimpleAggregateFunction,
@@ -70,7 +70,7 @@ _INSERT: Final = "input_format_null_as_default = 0, insert_allow_materialized_co
 
 
 def numbered(*names: str) -> tuple[Column, ...]:
-    """Return columns of numbers."""
+    """Return UInt64 columns of these names."""
     return tuple(Column(name, Simple("UInt64"), "UInt64") for name in names)
 
 
@@ -86,17 +86,17 @@ class _Read:
 
     @property
     def table(self) -> str:
-        """The file, as it stands after FROM."""
+        """The file as the text after FROM."""
         return f"file({quote_string(str(self.link))}, Parquet, {quote_string(self.structure)})"
 
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """Puts columns of data files into a table.
+    """Loads columns of data files into tables.
 
-    `schema` is the lake table's, `columns` are those that are wanted, all stored; `what` is done,
-    as errors have it. Those of `optional` may be none of a file's; then they may be NULL in the
-    `tables`, of which each file goes to one.
+    `schema` is the lake table's; `columns` are the requested stored columns; `what` is the action
+    in messages. A file may lack the columns of `optional`, which then become Nullable in the
+    `tables`. Each file goes to one of these.
     """
 
     held: OwnClickHouse
@@ -110,12 +110,12 @@ class FileRows:
     _widened: set[str] = field(default_factory=set, init=False, repr=False)
 
     def begin(self) -> None:
-        """Empty the tables, and let their columns be what they are in ClickHouse."""
+        """Empty the tables, and restore their original column types."""
         for table in self.tables:
             self.held.command(f"TRUNCATE TABLE {table}")
         for column in evaluated_columns(self.columns) if self._widened else ():
             if column.name in self._widened:
-                # ClickHouse asks for what a NULL becomes, although there is none.
+                # ClickHouse needs a default for NULLs, even in an empty table.
                 empty = f"DEFAULT defaultValueOfTypeName({quote_string(column.type_text)})"
                 own = f"{column.default_kind} {column.default_expression}"
                 self._modify(column, f"{column.type_text} {own if own.strip() else empty}")
@@ -125,7 +125,7 @@ class FileRows:
 
     @property
     def shown(self) -> tuple[Column, ...]:
-        """The columns as the tables have them since `begin`."""
+        """The columns as the tables have them now."""
         return tuple(_or_null(c) if c.name in self._widened else c for c in self.columns)
 
     def insert(self, file: BranchFile, into: str, number: int | None = None) -> None:
@@ -133,14 +133,14 @@ class FileRows:
 
         Args:
             file: the data file.
-            into: the table, which is empty where the file has no number.
-            number: of the file; the table has `FILE_NUMBER` then, too.
+            into: the table, which is empty if the file has no number.
+            number: of the file; the table then has `FILE_NUMBER`, too.
 
         Raises:
-            DestinationError: the file cannot be read, or its values are not the source's.
+            DestinationError: the file cannot be read, or its values do not fit the source's types.
         """
         scratch = self.held.directory
-        # A name of its own for each, so that nothing that was kept of another is read.
+        # A unique name, so that nothing cached for another file is read.
         link = scratch / f"rows-{uuid.uuid4().hex}.parquet"
         try:
             path = self.storages(file.path).fetch(file.path, scratch)
@@ -209,7 +209,7 @@ class FileRows:
             self.held.command(f"ALTER TABLE {table} MODIFY COLUMN {name} {to}")
 
     def _insert(self, read: _Read, file: BranchFile, into: str, number: int | None) -> None:
-        """Add a file's rows, and prove that they are the same."""
+        """Add a file's rows, and prove that the values are equal."""
         for column in self.columns:
             if column.name in read.lacking - self._widened:
                 (wider,) = evaluated_columns((_or_null(column),))
@@ -250,7 +250,7 @@ class FileRows:
 
 
 def _or_null(column: Column) -> Column:
-    """Return a column with NULL among its values, itself where its type can have none."""
+    """Return a column as Nullable; unchanged if its type cannot be."""
     of = column.type
     match of:
         case Nullable() | LowCardinality(Nullable()) | Variant() | Dynamic():
@@ -267,7 +267,7 @@ def _or_null(column: Column) -> Column:
 def _numbered(
     parquet: pq.ParquetFile, names: list[str], fields: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a file with the numbers of its rows, also where there is no column."""
+    """Yield columns of a file with the numbers of its rows, even without any column."""
     begin, rows = 0, parquet.metadata.num_rows
     if not names:
         for at in range(0, rows, _CHUNK):

@@ -1,9 +1,9 @@
-"""Which rows of data files are left when they are merged, and in which order, by ClickHouse.
+"""Merges rows of data files in our own ClickHouse, and returns which rows are left, in order.
 
-A ClickHouse of our own, empty and gone afterwards, gets the columns of a merge from each file
-(`files.py`), and the number of each row in its file. The engine that a lake table remembers
-merges them; what it leaves is told by these numbers, so that no other column is read at all, and by
-the values that it computes.
+The temporary ClickHouse gets the columns of a merge from each file (`files.py`), and the number of
+each row in its file. It merges them with the engine of the lake table's source. The result is the
+numbers of the rows that are left, so that no other column is read, and the values that the merge
+computes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = ["MergedRows"]
 _AS_IS: Final = "default.as_is"
 _ROWS: Final = "default.rows"
 _MERGED: Final = "default.merged"
-# Of no type that a merge computes with, and both in one, so that they are always of one row.
+# A tuple: merges never compute with this type, and both numbers always come from one row.
 _PLACE: Final = Column(
     "mergeberg_place",
     Tuple(((None, Simple("UInt64")), (None, Simple("UInt64")))),
@@ -64,18 +64,17 @@ _LEFT: Final = (
     f"(SELECT *, tupleElement({_PLACE.name}, 1) AS {FILE_NUMBER},"
     f" tupleElement({_PLACE.name}, 2) AS {ROW_NUMBER} FROM {_MERGED})"
 )
-# Numbers of more rows are sorted on disk.
+# Larger sorts use the disk.
 _SORT: Final = "max_bytes_before_external_sort = 1073741824"
 _GROUP: Final = "max_bytes_before_external_group_by = 1073741824"
 
 
 class MergedRows(Closing):
-    """Says which rows of files a merge leaves, and keeps their numbers until `close`.
+    """Merges rows of files, and keeps the numbers of the rows that are left until `close`.
 
-    A `tableformat.operations.rewrite.RowsLeft`, and a
-    `catalog.rewriting.merged_files.OrderedRows`. The
-    ClickHouse is started by the first question; a context manager: leaving it closes. Of the
-    columns `computed` the merge computes values.
+    It implements `tableformat.operations.rewrite.RowsLeft` and
+    `catalog.rewriting.merged_files.OrderedRows`. The first call starts the ClickHouse; leaving the
+    context closes it. The merge computes the values of the columns `computed`.
     """
 
     def __init__(
@@ -87,17 +86,17 @@ class MergedRows(Closing):
         *,
         threads: int = 0,
     ) -> None:
-        """Look at the merge; nothing is started yet.
+        """Check the merge; nothing is started yet.
 
         Args:
-            source: what the lake table remembers.
-            storages: open what locations belong to.
-            schema: of the table, as which the files are read.
-            merge: what becomes of the rows.
-            threads: of the ClickHouse, 0 for as many as there are processors.
+            source: the ClickHouse table, as the lake table stores it.
+            storages: open the storages of locations.
+            schema: of the table, for reading the files.
+            merge: the merge.
+            threads: of the ClickHouse, 0 for the number of processors.
 
         Raises:
-            UnsupportedError: the engine's merges cannot be had.
+            UnsupportedError: the engine's merges are not supported.
         """
         self._source, self._storages, self._merge = source, storages, merge
         self._schema, self._threads = schema, threads
@@ -111,21 +110,21 @@ class MergedRows(Closing):
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """The columns that may have other values than in the files."""
+        """The columns whose values may differ from the files'."""
         return tuple(c.name for c in self.computed)
 
     def close(self) -> None:
-        """End the ClickHouse, if it was started. Closing twice is the same as once."""
+        """End the ClickHouse, if it runs. Closing again does nothing."""
         held, self._held, self._rows = self._held, None, None
         if held is not None:
             held.close()
 
     def __call__(self, files: tuple[BranchFile, ...]) -> Left:
-        """Return what is left of the rows of files.
+        """Return the counts of rows that are left of files.
 
         Raises:
-            RefusedError: ClickHouse refuses the statement (its code and text), what is left cannot
-                be told, or is no value of the lake's types.
+            RefusedError: ClickHouse refuses the statement (its code and text), the result depends
+                on the order of rows, or a value does not fit the lake's types.
             DestinationError: a file cannot be read.
             SourceError: ClickHouse does not start.
         """
@@ -133,13 +132,13 @@ class MergedRows(Closing):
 
     @contextmanager
     def ordered(self, files: tuple[BranchFile, ...]) -> Iterator[pa.Table]:
-        """Lend the numbers of the rows that are left: `FILE_NUMBER` in `files`, `ROW_NUMBER` in it.
+        """Open the numbers of the rows that are left: `FILE_NUMBER` in `files`, `ROW_NUMBER` in it.
 
-        With the values of `sets`, as what ClickHouse hands over. In the sorting order; mapped, not
-        read.
+        The table also has the values of `sets`, as ClickHouse exports them. It is in the sorting
+        order, and memory-mapped.
 
         Raises:
-            TableFormatError: as when it is asked how many there are.
+            TableFormatError: as `__call__`.
         """
         _, path = self._asked(files)
         with pa.memory_map(str(path)) as left, pa.ipc.open_stream(left) as stream:
@@ -158,7 +157,7 @@ class MergedRows(Closing):
         return self._found[files]
 
     def _opened(self) -> OwnClickHouse:
-        """Start the ClickHouse, and let a table without rows take the statement."""
+        """Start the ClickHouse, and run the statement on an empty table."""
         if self._held is not None:
             return self._held
         table = self._source.table
@@ -171,7 +170,7 @@ class MergedRows(Closing):
         try:
             tables.make_as_is(_AS_IS, every)
             self._held.command(f"OPTIMIZE TABLE {_AS_IS} {self._merge.words}")
-            # By file, so that what is read of one is not all of them.
+            # Partitioned by file, so that reading one file's rows does not scan the others.
             tables.make(_ROWS, (*self._columns, *numbers), FILE_NUMBER)
             if not self._merge.leaves_all:
                 tables.make_merging(_MERGED, (*self._columns, _PLACE), merges=self._merge.merges)
@@ -194,7 +193,7 @@ class MergedRows(Closing):
             rows.insert(file, _ROWS, number)
 
     def _merged(self, held: OwnClickHouse) -> str:
-        """Return the table that has the rows that are left."""
+        """Return the table with the rows that are left."""
         if self._merge.leaves_all:
             return _ROWS
         engine = self._source.table.engine
@@ -210,24 +209,24 @@ class MergedRows(Closing):
         self._refuse_unclear_values(held)
         held.command(f"TRUNCATE TABLE {_MERGED}")
         names = ", ".join(quote_identifier(c.name) for c in self._columns)
-        # So that of rows that are the same the first in the order of the files stays.
+        # Sorted, so that of equal rows the first one in the order of the files is kept.
         held.command(
             f"INSERT INTO {_MERGED} SELECT {names}, tuple({FILE_NUMBER}, {ROW_NUMBER}) FROM {_ROWS}"
             f" ORDER BY {FILE_NUMBER}, {ROW_NUMBER}"
             f" SETTINGS {_SORT}, max_threads = 1, max_insert_threads = 1, optimize_on_insert = 0,"
             " max_partitions_per_insert_block = 0"
         )
-        # What ClickHouse did not merge, for want of room or time, it would pass over in silence.
+        # By default ClickHouse silently skips a merge for which it lacks space or time.
         held.command(
             f"OPTIMIZE TABLE {_MERGED} {self._merge.words} SETTINGS optimize_throw_if_noop = 1"
         )
         return _LEFT
 
     def _refuse_unclear_values(self, held: OwnClickHouse) -> None:
-        """Refuse values that hang on the order in which rows were inserted.
+        """Refuse values that depend on the order in which rows were inserted.
 
         Raises:
-            RefusedError: some do; the columns are told.
+            RefusedError: some do; the message names the columns.
         """
         unclear = self._unclear(held, order_checks(self._values))
         if not unclear:
@@ -249,11 +248,11 @@ class MergedRows(Closing):
         return tuple(one for one, is_unclear in zip(asked, found, strict=True) if is_unclear)
 
     def _left(self, held: OwnClickHouse, table: str) -> Left:
-        """Count what is left, and what of it is as it was.
+        """Count the rows that are left, and those of them that are unchanged.
 
         Raises:
-            RefusedError: it is no value of the lake's types.
-            InternalError: a column has other values that is not one of those that are computed.
+            RefusedError: a value does not fit the lake's types.
+            InternalError: a column has changed that the merge does not compute.
         """
         ((found,),) = held.rows(f"SELECT count() FROM {table}")
         rows = whole(found)
@@ -270,7 +269,7 @@ class MergedRows(Closing):
         return Left(rows, whole(as_before))
 
     def _compared(self, table: str) -> str:
-        """Return a query of how many rows are as in the files, and how many but for `sets`."""
+        """Return a query that counts unchanged rows, and rows unchanged except for `sets`."""
         every = [c.name for c in self._columns]
         others = [name for name in every if name not in self.sets]
         numbers = f"{FILE_NUMBER}, {ROW_NUMBER}"
@@ -286,10 +285,10 @@ class MergedRows(Closing):
         )
 
     def _refuse_values(self, held: OwnClickHouse, table: str) -> None:
-        """Refuse values that the lake's types cannot hold, as an export refuses them.
+        """Refuse values that do not fit the lake's types, as an export does.
 
         Raises:
-            RefusedError: some were computed.
+            RefusedError: the merge computed some.
         """
         mapped = map_columns(self._source.table, self._source.conversions)
         checks = tuple(c for c in data_checks(mapped) if c.column in self.sets)
@@ -300,7 +299,7 @@ class MergedRows(Closing):
             raise RefusedError(f"Cannot run {self._merge.command}: {reasons}")
 
     def _numbers(self, held: OwnClickHouse, table: str) -> Path:
-        """Keep the numbers of the rows of a table in the source's order, and what was computed."""
+        """Write the numbers of a table's rows in the source's order, and the computed values."""
         path = held.directory / f"order-{len(self._found)}.arrow"
         keys = order_by(self._source.table.engine)
         numbers = f"{SOURCE_ALIAS}.{FILE_NUMBER}, {SOURCE_ALIAS}.{ROW_NUMBER}"

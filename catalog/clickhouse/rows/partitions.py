@@ -1,15 +1,15 @@
-"""Computes partition ids of values and of data file rows with an empty ClickHouse of our own.
+"""Computes partition ids of values and of data file rows with our own empty ClickHouse.
 
 Hashes, time zones, conversions of literals and functions of a partition key keep ClickHouse's
-own meaning. No source server is needed: a lake table remembers its source's partition key
+own meaning. No source server is needed: a lake table stores its source's partition key
 (`tableformat.iceberg.properties`). The ClickHouse is removed afterwards.
 
 - `partition_id_of` inserts the members of a literal, as ALTER ... PARTITION takes it, and reads
   the partition id. Messages about a literal that names no partition are the same as in
   `catalog/clickhouse/source.py`.
 - `RowPartitions` implements `tableformat.operations.partition_files.RowPartitions`. It inserts
-  the distinct values of the key columns of a data file, as the source's types again, and reads
-  the partitions that they belong to.
+  the distinct values of the key columns of a data file, in the source's types, and reads their
+  partitions.
 """
 
 from __future__ import annotations
@@ -95,17 +95,17 @@ _UNPARTITIONED: Final = PartitionId("all")
 _KEY: Final = "default.key"
 _VALUE: Final = "default.value"
 _PLAIN: Final = "MergeTree"
-# Engines whose arguments are columns that no statement may set.
+# Engines whose arguments are columns that statements cannot set.
 _BY_COLUMNS: Final = (
     "ReplacingMergeTree",
     "CollapsingMergeTree",
     "VersionedCollapsingMergeTree",
 )
-# Of a key without columns.
+# For a key without columns.
 _ANY: Final = Column("none", Simple("UInt8"), "UInt8")
-# Likewise, and of what merges make of rows.
+# The same, for engines whose merges compute values.
 _BY_VALUES: Final = ("SummingMergeTree", "AggregatingMergeTree", "CoalescingMergeTree")
-# What a table may need that exists already; none changes what is done with rows.
+# Settings that existing tables may need; none changes rows.
 _KEY_SETTINGS: Final = (
     "allow_nullable_key",
     "allow_floating_point_partition_key",
@@ -113,21 +113,21 @@ _KEY_SETTINGS: Final = (
     "allow_coalescing_columns_in_partition_or_order_key",
     "allow_dimensions_outside_sorting_key",
 )
-# OPTIMIZE FINAL merges all the same, all rows at once.
+# It stops background merges; OPTIMIZE FINAL still merges all rows at once.
 _UNMERGED: Final = "max_bytes_to_merge_at_max_space_in_pool = 1"
 
 
 def partition_id_of(table: MergeTreeTable, expression: str) -> PartitionId:
-    """Return the id of the partition that an expression names, whether there is one or not.
+    """Return the id of the partition that an expression names, whether it exists or not.
 
     Args:
-        table: as its source describes it, or as a lake table remembers it.
-        expression: what stands after PARTITION: `202401`, `('x', 3)`, `ID '202401'`.
+        table: as its source describes it, or as a lake table stores it.
+        expression: the text after PARTITION: `202401`, `('x', 3)`, `ID '202401'`.
 
     Raises:
         UsageError: the expression is not made of literals, does not fit the partition key
-            (ClickHouse's code and text), or stands for all partitions.
-        SourceError: the embedded ClickHouse cannot be run.
+            (ClickHouse's code and text), or names all partitions.
+        SourceError: the embedded ClickHouse cannot run.
     """
     match parse_partition_literal(expression):
         case All():
@@ -142,7 +142,7 @@ def partition_id_of(table: MergeTreeTable, expression: str) -> PartitionId:
 
 
 def stands_for_all(table: MergeTreeTable, expression: str) -> UsageError:
-    """Return what is said of ALL where one partition is to be named."""
+    """Return the error for ALL where one partition must be named."""
     return UsageError(
         f"Cannot find the partition {expression} of {table.name}: it stands for all of them. Use "
         "--all."
@@ -150,7 +150,7 @@ def stands_for_all(table: MergeTreeTable, expression: str) -> UsageError:
 
 
 def no_such_partition(table: MergeTreeTable, expression: str) -> NotFoundError:
-    """Return what is said of a value that no active part has."""
+    """Return the error for a value that no active part has."""
     return NotFoundError(
         f"Cannot find the partition {expression} of {table.name}: no active part has that "
         "value. List the partitions with `mergeberg partitions`."
@@ -158,7 +158,7 @@ def no_such_partition(table: MergeTreeTable, expression: str) -> NotFoundError:
 
 
 def unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -> UsageError:
-    """Return what is said of a value that ClickHouse does not take for the partition key's."""
+    """Return the error for a value that does not fit the partition key."""
     what = f"Cannot find the partition {expression} of {table.name}"
     if error.code == SUPPORT_IS_DISABLED:
         message = (
@@ -167,7 +167,7 @@ def unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -
             "SETTINGS mutations_sync = 2, or name the partition by its id."
         )
         return RefusedError(message, code=error.code)
-    # Of a statement that the user has not written, the place in it says nothing.
+    # The user did not write the statement, so a position in it would not help.
     reason = "it is no value" if error.code == SYNTAX_ERROR else error.reason.rstrip(".")
     message = (
         f"{what}: {reason}. The partition key is {table.engine.partition_by or 'tuple()'}; "
@@ -177,7 +177,7 @@ def unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -
 
 
 def key_types(connection: Connection, table: MergeTreeTable) -> tuple[DataType, ...]:
-    """Return the types of the members of a table's partition key, in their order.
+    """Return the types of the members of a table's partition key, in order.
 
     Raises:
         UnsupportedError: this ClickHouse does not show the value of a partition (code 48).
@@ -203,29 +203,29 @@ def _member_types(connection: Connection, table: str) -> tuple[DataType, ...]:
 
 
 class KeyTables:
-    """Makes tables that are divided as one is that is not there, in a ClickHouse of our own.
+    """Creates tables with the partition key of an absent table, in our own ClickHouse.
 
-    Nothing of its definition becomes SQL as it is written (`evaluated_definition`).
+    Stored definitions become SQL only through `evaluated_definition`.
     """
 
     def __init__(self, connection: Connection, table: MergeTreeTable) -> None:
-        """Set what such tables need.
+        """Apply the settings that such tables need.
 
         Args:
-            connection: to the ClickHouse of our own.
-            table: the one that is not there.
+            connection: to our own ClickHouse.
+            table: the absent table.
         """
         self._connection, self._table = connection, table
         capabilities = probe_capabilities(connection)
         allowed = [name for name in _KEY_SETTINGS if name in capabilities.table_settings]
         self._settings = ", ".join(f"{name} = 1" for name in allowed)
-        # A DateTime without a zone takes the one in force when its table is made.
+        # A DateTime without a zone gets the session's zone when its table is created.
         zone = f"session_timezone = {quote_string(evaluated_zone(table.server_zone) or 'UTC')}"
         permissions = (f"{name} = {value}" for name, value in capabilities.permissions)
         connection.command(f"SET {', '.join((zone, *permissions))}")
 
     def make(self, name: str, columns: tuple[Column, ...], key: str) -> None:
-        """Create a table; without a `key` it is not divided.
+        """Create a table, partitioned by `key` if it is not ''.
 
         Raises:
             RefusedError: the key or a default reads more than its row.
@@ -238,11 +238,10 @@ class KeyTables:
         )
 
     def make_as_is(self, name: str, columns: tuple[Column, ...]) -> None:
-        """Create the table that is not there, without its replication, storage and TTL.
+        """Create the absent table, without its replication, storage and TTL.
 
-        Its columns are given: which defaults of them are wanted, the caller knows.
-
-        What its engine collapses or replaces rows by is part of it: such columns are keys, too.
+        The caller chooses the columns and their defaults. The columns by which the engine collapses
+        or replaces rows are keys, too, so the engine is kept for them.
 
         Raises:
             RefusedError: a key or a default reads more than its row.
@@ -252,9 +251,9 @@ class KeyTables:
         self._make(name, columns, kind, self._settings)
 
     def make_merging(self, name: str, columns: tuple[Column, ...], *, merges: bool) -> None:
-        """Create a table like it for the rows of a merge, which nothing merges by itself.
+        """Create a similar table for the rows of a merge, without background merges.
 
-        Unless it `merges` rows, it leaves all of them as they are.
+        Unless it `merges` rows, it keeps all of them.
 
         Raises:
             RefusedError: a key reads more than its row.
@@ -278,7 +277,7 @@ class KeyTables:
 
 
 def _text(engine: Engine) -> str:
-    """Return an engine with its arguments and without its replication."""
+    """Return an engine with its arguments, without replication."""
     given = parse_expression(f"tuple({engine.arguments})")
     arguments = given.arguments if isinstance(given, Call) else ()
     if engine.replicated:
@@ -287,7 +286,7 @@ def _text(engine: Engine) -> str:
 
 
 class _Scratch:
-    """An empty table with the partition key, and one whose only row has the value."""
+    """An empty table with the partition key, and one with a single row of the value."""
 
     def __init__(self, connection: Connection, table: MergeTreeTable, expression: str) -> None:
         self._connection = connection
@@ -300,7 +299,7 @@ class _Scratch:
         key = self._table.engine.partition_by
         self._tables.make(_KEY, key_columns(self._table) or (_ANY,), key)
         try:
-            # Nothing is there to be dropped: this is how ClickHouse checks the value.
+            # The table is empty; ClickHouse checks the value before it looks for the partition.
             self._connection.command(f"ALTER TABLE {_KEY} DROP PARTITION {sql}")
         except ClickHouseError as error:
             raise unresolved(self._table, self._expression, error) from error
@@ -327,9 +326,9 @@ class _Scratch:
         return tuple(Column(f"c{i}", one, render_type(one)) for i, one in enumerate(types))
 
     def _proved(self, values: str, sql: str) -> PartitionId | None:
-        """Return the id of a row with these values, when the literal drops exactly that row.
+        """Return the id of a row with these values, if the literal drops exactly that row.
 
-        A literal that ClickHouse takes as another value than CAST does would drop nothing.
+        If ClickHouse converts the literal to another value than CAST does, it drops nothing.
         """
         parts = "SELECT partition_id FROM system.parts WHERE active AND table = 'value'"
         try:
@@ -342,7 +341,7 @@ class _Scratch:
 
 
 def _values(value: Expression, members: tuple[Column, ...]) -> str:
-    """Return the SELECT list of the literal's members as the key's types."""
+    """Return the SELECT list of the literal's members, cast to the key's types."""
     match value:
         case Call("tuple", given) if len(given) == len(members):
             pass
@@ -362,14 +361,13 @@ _SETTINGS: Final = "max_partitions_per_insert_block = 0, input_format_null_as_de
 
 
 class RowPartitions(Closing):
-    """A `tableformat.operations.partition_files.RowPartitions`.
+    """Implements `tableformat.operations.partition_files.RowPartitions`.
 
-    The ClickHouse is started by the first file, and ended by `close`; a context manager: leaving it
-    closes.
+    The first file starts the ClickHouse; `close`, or leaving the context, ends it.
     """
 
     def __init__(self, source: RememberedSource, storages: Storages) -> None:
-        """Start nothing yet; `storages` open what locations belong to."""
+        """Keep the storages of locations; nothing is started yet."""
         self._source = source
         self._storages = storages
         self._key = key_columns(source.table)
@@ -377,14 +375,14 @@ class RowPartitions(Closing):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the key reads, by name."""
+        """The names of the columns that the key reads."""
         return tuple(column.name for column in self._key)
 
     def check(self, state: LakeTableState) -> None:
-        """Refuse a table that has not every column that the key reads.
+        """Refuse a table without all columns that the key reads.
 
         Raises:
-            RefusedError: others renamed or dropped one.
+            RefusedError: one was renamed or dropped.
         """
         table = table_of(state)
         there = {field.name for field in table.schema().fields}
@@ -397,18 +395,18 @@ class RowPartitions(Closing):
             raise RefusedError(message)
 
     def close(self) -> None:
-        """End the ClickHouse, if it was started. Closing twice is the same as once."""
+        """End the ClickHouse, if it runs. Closing again does nothing."""
         held, self._held = self._held, None
         if held is not None:
             held.close()
 
     def ids(self, location: str, state: LakeTableState) -> frozenset[PartitionId]:
-        """Return the partitions that rows of a data file lie in, deleted ones included.
+        """Return the partitions of a data file's rows, deleted ones included.
 
         Raises:
-            RefusedError: the table has not every column that the key reads.
+            RefusedError: the table lacks a column that the key reads.
             DestinationError: the file cannot be read, or lacks a column of the key.
-            UnsupportedError: its storage is not served.
+            UnsupportedError: its storage is not supported.
         """
         if not self._key:
             return _ALL
@@ -424,10 +422,10 @@ class RowPartitions(Closing):
                 path.unlink(missing_ok=True)
 
     def ids_in(self, path: Path, state: LakeTableState) -> frozenset[PartitionId]:
-        """Return the partitions that rows of a file of this host lie in.
+        """Return the partitions of a local file's rows.
 
         Raises:
-            OSError: it cannot be read, lacks a column of the key, or has a value that is none.
+            OSError: it cannot be read, lacks a column of the key, or has an invalid value.
         """
         if not self._key:
             return _ALL
@@ -438,16 +436,16 @@ class RowPartitions(Closing):
             raise OSError(reason) from error
 
     def numbers_in(self, path: Path, wanted: PartitionId, state: LakeTableState) -> pa.Array:
-        """Return the numbers of the rows of a file of this host that lie in a partition.
+        """Return the numbers of a local file's rows that belong to a partition.
 
         Args:
-            path: a file of the key's columns, at least one, and `file_rows.ROW_NUMBER`.
+            path: a file of the key's columns, at least one, and `files.ROW_NUMBER`.
             wanted: the partition.
             state: of the table, whose field ids the columns have.
 
         Raises:
-            OSError: it cannot be read, lacks a column of the key, has a value that is none, or not
-                every row of it came to lie in a partition.
+            OSError: it cannot be read, lacks a column of the key, has an invalid value, or a row
+                got no partition.
         """
         clickhouse = self._opened()
         found = clickhouse.directory / f"numbers-{uuid.uuid4().hex}.parquet"
@@ -487,12 +485,12 @@ class RowPartitions(Closing):
     def _insert(
         self, path: Path, state: LakeTableState, into: str, more: tuple[str, ...] = ()
     ) -> None:
-        """Let a table have the distinct values of the key's columns, and of numbers.
+        """Fill a table with the distinct values of the key's columns, and of numbers.
 
         Raises:
             OSError: the file lacks a column of the key.
             pa.ArrowException: it cannot be read.
-            ClickHouseError: likewise, or a value is none.
+            ClickHouseError: it cannot be read, or a value is invalid.
         """
         clickhouse = self._opened()
         clickhouse.allow(pq.read_metadata(path).num_rows, path.stat().st_size)
@@ -503,7 +501,7 @@ class RowPartitions(Closing):
         if lacking:
             message = f"it lacks {lacking}, which the partition key reads"
             raise OSError(message)
-        # A name of its own for each, so that nothing that was kept of another is read.
+        # A unique name, so that nothing cached for another file is read.
         link = clickhouse.directory / f"rows-{uuid.uuid4().hex}.parquet"
         link.symlink_to(path)
         structure = ", ".join((_read(read_as), *(f"{name} UInt64" for name in more)))
@@ -520,7 +518,7 @@ class RowPartitions(Closing):
             link.unlink()
 
     def _values(self, read_as: tuple[FileColumn, ...]) -> str:
-        """Return the key's columns as the source's types; what is no value of one is refused."""
+        """Return the key's columns in the source's types; the cast raises for other values."""
         written = {one.name: quote_identifier(one.written or "") for one in read_as}
         return ", ".join(
             f"accurateCast({written[one.name]}, {quote_string(one.type_text)})" for one in self._key
@@ -529,7 +527,7 @@ class RowPartitions(Closing):
     def _where(self, read_as: tuple[FileColumn, ...]) -> str:
         """Return the clause that refuses times which the source's types cannot hold.
 
-        ClickHouse checks numbers and texts, and lets a Date or a DateTime begin anew after its end:
+        ClickHouse checks numbers and texts, but wraps a Date or a DateTime around at its end:
         9999-12-31 becomes a day of 2105.
         """
         odd = (_beyond(*pair) for pair in zip(read_as, self._key, strict=True))
@@ -538,7 +536,7 @@ class RowPartitions(Closing):
 
 
 def _beyond(read: FileColumn, column: Column) -> tuple[str, str] | None:
-    """Return the condition of values that a column cannot hold, and what is said of one."""
+    """Return the condition for values that a column cannot hold, and its message."""
     kept = _innermost(column.type)
     name = quote_identifier(read.written or "")
     cast = f"accurateCast({name}, {quote_string(column.type_text)})"
@@ -548,7 +546,7 @@ def _beyond(read: FileColumn, column: Column) -> tuple[str, str] | None:
         precision = kept.precision if isinstance(kept, DateTime64) else 0
         unit = 10 ** max(6 - precision, 0)
         micros = f"toUnixTimestamp64Micro(toDateTime64({cast}, 6, 'UTC'))"
-        # What is finer than its unit is cut off downwards.
+        # The cast rounds down to its unit.
         odd = f"toUnixTimestamp64Micro({name}) - {micros} NOT BETWEEN 0 AND {unit - 1}"
     else:
         return None
