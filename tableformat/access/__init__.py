@@ -1,1 +1,1 @@
-"""Who may give which statement: what each asks for, and a policy of grants."""
+"""Access control: the privileges of each statement, and a policy of grants."""

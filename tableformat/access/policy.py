@@ -11,7 +11,7 @@ The text of a policy is a list of ClickHouse's CREATE ROLE and GRANT statements:
 
 A name after TO is a role if the text creates a role of that name anywhere; otherwise it is a
 user. Comments have ClickHouse's syntax. The parser refuses the rest of ClickHouse's syntax,
-because a policy must not say more than mergeberg enforces.
+because mergeberg does not enforce it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user, by the name that the server knows him by."""
+    """A user, by the name that the server knows."""
 
     name: str
 
@@ -57,14 +57,14 @@ Grantee: TypeAlias = User | Role
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A privilege on something, granted to users and roles."""
+    """A privilege on a scope, granted to users and roles."""
 
     privilege: Privilege
     on: Scope
     to: tuple[Grantee, ...]
 
     def gives(self, need: Need) -> bool:
-        """Whether who has it has what is needed."""
+        """Whether the grant satisfies a need."""
         return includes(self.privilege, need.privilege) and self.on.covers(need.on)
 
 
@@ -78,21 +78,21 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who may do what."""
+    """Roles, their members, and grants."""
 
     roles: tuple[Role, ...] = ()
     memberships: tuple[Membership, ...] = ()
     grants: tuple[Grant, ...] = ()
 
     def missing(self, user: str, needs: Iterable[Need]) -> tuple[Need, ...]:
-        """Return what of it a user has not been granted, each once, in order."""
+        """Return the needs that a user's grants do not satisfy, each once, in order."""
         is_he = self._is(user)
         held = [grant for grant in self.grants if not is_he.isdisjoint(grant.to)]
         asked = dict.fromkeys(needs)
         return tuple(need for need in asked if not any(grant.gives(need) for grant in held))
 
     def _is(self, user: str) -> set[Grantee]:
-        """Return a user and all roles that he has, those of his roles included."""
+        """Return a user with all roles, including roles of roles."""
         found: set[Grantee] = {User(user)}
         while True:
             more = {one.role for one in self.memberships if not found.isdisjoint(one.to)} - found
@@ -106,16 +106,16 @@ _IN_SCOPES: Final = (TokenKind.WORD, TokenKind.QUOTED)
 
 
 def parse_policy(text: str) -> Policy:
-    """Return the policy that a text says.
+    """Parse a policy.
 
     Raises:
-        UsageError: it cannot be read; the message begins with the line.
+        UsageError: it is malformed; the message begins with the line.
     """
     return _Reader(text).policy()
 
 
 def render_policy(policy: Policy) -> str:
-    """Return a policy as text, a line for each statement."""
+    """Return a policy as text, one line for each statement."""
     lines = [f"CREATE ROLE {quote_identifier(role.name)};" for role in policy.roles]
     lines += [
         f"GRANT {quote_identifier(one.role.name)} TO {_listed(one.to)};"
@@ -130,7 +130,7 @@ def _listed(grantees: Iterable[Grantee]) -> str:
 
 
 class _Reader:
-    """Reads the statements of a text."""
+    """Parses the statements of a text."""
 
     def __init__(self, text: str) -> None:
         self._text = text

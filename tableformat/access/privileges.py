@@ -38,20 +38,23 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A name by its parts, `lake.ns.t`, or what stands `below` it, `lake.ns.*`; `*.*` below ()."""
+    """A full name by its parts, `lake.ns.t`, or everything `below` it, `lake.ns.*`.
+
+    Everything below () is `*.*`.
+    """
 
     parts: tuple[str, ...]
     below: bool = False
 
     def covers(self, other: Scope) -> bool:
-        """Whether a privilege on this is one on the other."""
+        """Whether a privilege on this scope applies to the other."""
         if self.below:
             inside = other.parts[: len(self.parts)] == self.parts
             return inside and (other.below or len(other.parts) > len(self.parts))
         return self == other
 
     def __str__(self) -> str:
-        """Return it as GRANT has it."""
+        """Return it in the syntax of GRANT."""
         if not self.parts:
             return "*.*"
         shown = ".".join(p if _PLAIN.match(p) else quote_identifier(p) for p in self.parts)
@@ -63,7 +66,7 @@ EVERYTHING: Final = Scope((), below=True)
 
 
 class Privilege(StrEnum):
-    """A privilege, by the name that GRANT has for it."""
+    """A privilege, by its name in GRANT."""
 
     ALL = "ALL"
     SELECT = "SELECT"
@@ -107,14 +110,14 @@ _PARTS: Final[Mapping[Privilege, tuple[Privilege, ...]]] = {
 
 
 def includes(granted: Privilege, asked: Privilege) -> bool:
-    """Whether who has one privilege has another: ALTER includes ALTER DELETE, ALL everything."""
+    """Whether one privilege includes another: ALTER includes ALTER DELETE, ALL includes all."""
     if granted in (asked, Privilege.ALL):
         return True
     return any(includes(part, asked) for part in _PARTS.get(granted, ()))
 
 
 class Act(StrEnum):
-    """What can be asked for, by the name of the statement or procedure."""
+    """A statement or procedure that requires privileges, by name."""
 
     EXPORT = "EXPORT PARTITION|PART … TO TABLE"
     ATTACH = "ATTACH PARTITION|PART"
@@ -146,7 +149,7 @@ class Act(StrEnum):
 
 
 class Of(Enum):
-    """What of a statement a privilege is asked on."""
+    """The object of a statement to which a privilege applies."""
 
     TABLE = "the table"
     FROM = "the source table"
@@ -157,7 +160,7 @@ class Of(Enum):
 
 
 Asked: TypeAlias = tuple[Privilege, Of | Scope]
-"""A privilege, and on what."""
+"""A privilege and its object."""
 
 _TABLES: Final = Scope(("system", "tables"))
 _EXPORTS: Final = Scope(("system", "replicated_partition_exports"))
@@ -199,7 +202,7 @@ ASKED: Final[Mapping[Act, tuple[Asked, ...]]] = {
     Act.OPTIMIZE: ((Privilege.OPTIMIZE, Of.TABLE),),
     Act.KILL_QUERY: ((Privilege.KILL_QUERY, EVERYTHING),),
     Act.ARCHIVE_PARTITION: (*_EXPORT, (Privilege.ALTER_DELETE, Of.FROM)),
-    # Who may export to a table may give an export to it up.
+    # A user who may export to a table may cancel an export to it.
     Act.CANCEL_EXPORT: (
         (Privilege.SELECT, Of.FROM),
         (Privilege.INSERT, Of.TO),
@@ -213,30 +216,30 @@ ASKED: Final[Mapping[Act, tuple[Asked, ...]]] = {
     Act.LOOK: ((Privilege.SELECT, Of.TABLE),),
     Act.VERIFY_PARTITION: ((Privilege.SELECT, Of.FROM), (Privilege.SELECT, Of.TO)),
 }
-"""What each statement and procedure asks for, in the order in which it is told."""
+"""The privileges of each statement and procedure, in the order of messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A privilege on something that has a name."""
+    """A privilege on a named object."""
 
     privilege: Privilege
     on: Scope
 
     def __str__(self) -> str:
-        """Return it as GRANT has it."""
+        """Return it in the syntax of GRANT."""
         return f"{self.privilege} ON {self.on}"
 
 
 def asked_of(act: Act, named: Mapping[Of, Scope]) -> tuple[Need, ...]:
-    """Return what a statement needs, with the names that stand in it.
+    """Return the privileges that a statement requires on the given names.
 
     Args:
         act: the statement.
-        named: what of it is named how.
+        named: the names of its objects.
 
     Raises:
-        KeyError: it asks for a privilege on something that is not named.
+        KeyError: it requires a privilege on an object without a name.
     """
     return tuple(
         Need(privilege, on if isinstance(on, Scope) else named[on]) for privilege, on in ASKED[act]

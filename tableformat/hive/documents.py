@@ -56,7 +56,7 @@ __all__ = [
 
 TREE_FORMAT: Final = 1
 REPLACING_FORMAT: Final = 2
-"""The format of a document that says that an export replaces others."""
+"""The format of a document with an export that replaces others."""
 PUT_BACK: Final = "put it back from a copy"
 
 
@@ -67,15 +67,15 @@ def sealed(body: Mapping[str, Any], form: int = TREE_FORMAT) -> bytes:
 
 
 def opened(data: bytes, what: str, remedy: str = PUT_BACK) -> dict[str, Any]:
-    """Return the body of a document, however it is spaced.
+    """Parse and verify the stored form of a document; white space does not matter.
 
     Args:
         data: the stored form.
         what: names the document in errors.
-        remedy: what to do about a document that is damaged.
+        remedy: the advice about a damaged document.
 
     Raises:
-        DestinationError: it was changed since it was written, or is of another format.
+        DestinationError: it was changed since it was written, or has another format.
     """
     try:
         raw: dict[str, Any] = json.loads(data)
@@ -95,7 +95,7 @@ def opened(data: bytes, what: str, remedy: str = PUT_BACK) -> dict[str, Any]:
 
 
 def damaged(what: str, why: str, remedy: str = PUT_BACK) -> DestinationError:
-    """Return the error for a document that is not what was written."""
+    """Return the error for a damaged document."""
     return DestinationError(
         f"Cannot read {what}: {why}. It was changed or cut off since it was written; {remedy}."
     )
@@ -119,8 +119,8 @@ class CommittedFile:
 class CommitFile:
     """One export of a partition; `tree` is the tree's identity, `source_table` a name for people.
 
-    `fingerprint` stands for the parts that were exported. No files: the partition had no rows.
-    `replaces` are the transaction ids of every earlier export of the same key.
+    `fingerprint` identifies the exported parts. Without files the partition had no rows. `replaces`
+    are the transaction ids of all earlier exports of the same key.
     """
 
     tree: str
@@ -133,25 +133,25 @@ class CommitFile:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The file's name."""
         return commit_name(self.partition_id, self.transaction_id)
 
     @property
     def rows(self) -> int:
-        """Rows of its files."""
+        """The rows of its files."""
         return sum(f.rows for f in self.files)
 
     def to_bytes(self) -> bytes:
-        """Return the stored form; equal exports have equal bytes, whoever writes them."""
+        """Return the stored form; equal exports have equal bytes."""
         return sealed({**self.body(), "rows": self.rows}, self.format)
 
     @property
     def format(self) -> int:
-        """The format of a document that has it: earlier releases refuse what replaces."""
+        """The format of its documents: earlier releases refuse exports that replace others."""
         return REPLACING_FORMAT if self.replaces else TREE_FORMAT
 
     def body(self) -> dict[str, Any]:
-        """Return its fields as documents have them, without `replaces` where there is none."""
+        """Return its fields as documents store them, without an empty `replaces`."""
         found = asdict(self)
         if not self.replaces:
             del found["replaces"]
@@ -159,14 +159,14 @@ class CommitFile:
 
     @classmethod
     def from_bytes(cls, data: bytes, what: str) -> CommitFile:
-        """Read the stored form.
+        """Parse the stored form.
 
         Args:
             data: the stored form.
             what: names the document in errors.
 
         Raises:
-            DestinationError: it was changed since it was written, or is of another format.
+            DestinationError: it was changed since it was written, or has another format.
         """
         raw = opened(data, what, _REMEDY)
         try:
@@ -183,17 +183,17 @@ class CommitFile:
 
 
 def commit_name(partition_id: str, transaction_id: str) -> str:
-    """Return the name of the commit file of an export."""
+    """Return the name of an export's commit file."""
     return f"commit_{partition_id}_{transaction_id}"
 
 
 def is_commit_name(name: str) -> bool:
-    """Whether a name is that of a commit file."""
+    """Whether a name belongs to a commit file."""
     return _NAME.fullmatch(name) is not None
 
 
 def without_replaced(found: Iterable[CommitFile]) -> tuple[CommitFile, ...]:
-    """Return those commit files of a tree that no other one replaces."""
+    """Return the commit files of a tree that no other one replaces."""
     every = tuple(found)
     replaced = {one for commit in every for one in commit.replaces}
     return tuple(commit for commit in every if commit.transaction_id not in replaced)
@@ -201,7 +201,7 @@ def without_replaced(found: Iterable[CommitFile]) -> tuple[CommitFile, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TreeIdentity:
-    """A tree's identity; `metadata` has no snapshots, and its location means nothing."""
+    """A tree's identity; `metadata` has no snapshots, and its location has no meaning."""
 
     metadata: TableMetadata
 
@@ -211,14 +211,14 @@ class TreeIdentity:
 
     @classmethod
     def from_bytes(cls, data: bytes, what: str) -> TreeIdentity:
-        """Read the stored form.
+        """Parse the stored form.
 
         Args:
             data: the stored form.
             what: names the document in errors.
 
         Raises:
-            DestinationError: it was changed since it was written, or is of another format.
+            DestinationError: it was changed since it was written, or has another format.
         """
         raw = opened(data, what)
         try:
@@ -228,7 +228,7 @@ class TreeIdentity:
 
     @property
     def uuid(self) -> str:
-        """What tells this tree from any other."""
+        """The tree's unique id."""
         return str(self.metadata.table_uuid)
 
     @property
@@ -237,7 +237,7 @@ class TreeIdentity:
         return levels_of(self.metadata.schema(), self.metadata.spec(), self.metadata.properties)
 
     def values_of(self, path: str) -> dict[str, str | int | bool | None]:
-        """Return the columns of a data file that its directories alone have, by name.
+        """Return the columns that only the directories of a data file have, by name.
 
         Args:
             path: of the file, from the root.
@@ -251,7 +251,7 @@ class TreeIdentity:
         }
 
     def state(self, root: str) -> LakeTableState:
-        """Return M before the first commit, of the tree with this root."""
+        """Return the tree's state before the first commit."""
         paths = TreePaths(root)
         io = PyArrowFileIO({})
         table = Table(("hive", root), self.metadata, paths.identity, io, NoopCatalog("hive"))
@@ -277,7 +277,7 @@ class TreeIdentity:
 def new_identity(
     schema: Schema, spec: PartitionSpec, order: SortOrder, properties: Mapping[str, str]
 ) -> TreeIdentity:
-    """Return the identity of a tree that nobody has made yet."""
+    """Return the identity of a new tree."""
     return TreeIdentity(
         new_table_metadata(schema, spec, order, "", dict(properties), table_uuid=uuid.uuid4())
     )

@@ -1,7 +1,7 @@
-"""What the log of a tree says to be exported: data files by key and place, and what was replaced.
+"""Indexes the log of a tree: exported data files by key and location, and replaced exports.
 
-An export counts from its own entry to the one that names it in `replaces`; the state of a tree as
-of an entry is what counts then.
+An export counts from its own entry up to the entry that names it in `replaces`. The state of a tree
+as of an entry consists of the exports that count then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Added", "Exported"]
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A data file that an entry of the log adds; `until`: the entry that replaces its export."""
+    """A data file that a log entry adds; `until` is the entry that replaces its export."""
 
     entry: LogEntry
     export: LoggedExport
@@ -28,17 +28,16 @@ class Added:
     until: LogEntry | None
 
     def is_in(self, last: int) -> bool:
-        """Whether it is exported when the log ends with the entry of a number."""
+        """Whether the file is exported when the log ends with the entry of this number."""
         return self.entry.number <= last and (self.until is None or last < self.until.number)
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """All of a log, sorted once: it is asked for thousands of keys one after the other.
+    """The index of a whole log, computed once for thousands of look-ups.
 
-    `exports` are those of a key in their order, each with the number of its entry. `commits` and
-    `until` are by transaction id: what the commit file of an export says, and by which entry it was
-    replaced.
+    `exports` are those of a key in order, each with the number of its entry. `commits` has the
+    commit file of each export, and `until` the entry that replaced it, both by transaction id.
     """
 
     entries: tuple[LogEntry, ...]
@@ -50,7 +49,7 @@ class Exported:
 
     @classmethod
     def of(cls, entries: tuple[LogEntry, ...], paths: TreePaths) -> Exported:
-        """Sort a log, which is given in its order."""
+        """Index a log, given in order."""
         until: dict[str, LogEntry] = {}
         for entry in entries:
             for replaced in (t for e in entry.exports for t in e.commit.replaces):
@@ -79,9 +78,9 @@ class Exported:
 
     @property
     def counting(self) -> tuple[CommitFile, ...]:
-        """What the commit files say of the exports that no later one replaced."""
+        """The commit files of the exports that no later one replaced."""
         return tuple(c for t, c in self.commits.items() if t not in self.until)
 
     def earlier(self, key: str, *, last: int) -> tuple[str, ...]:
-        """Return the transaction ids of all exports of a key, up to the entry of a number."""
+        """Return the transaction ids of all exports of a key, up to the entry of this number."""
         return tuple(c.transaction_id for number, c in self.exports.get(key, ()) if number <= last)

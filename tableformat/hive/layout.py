@@ -65,31 +65,31 @@ _PROPERTY: Final = "mergeberg.tree.directories"
 
 @dataclass(frozen=True, slots=True)
 class NamedDirectory:
-    """The name of the directory of a member of the partition key that is an expression."""
+    """The user's name for a directory of a key expression."""
 
     name: str
     expression: Expression
 
     def __str__(self) -> str:
-        """Return it as `--hive-column` takes it."""
+        """Return it in the syntax of `--hive-column`."""
         return f"{self.name}={render_expression(self.expression)}"
 
 
 def names_in_force(
     what: str, to: LakeName, given: Mapping[str, str], properties: Mapping[str, str] | None
 ) -> tuple[NamedDirectory, ...]:
-    """Return the names of directories to export with: the user's, or those that a tree remembers.
+    """Return the directory names to export with: the user's, or those that the tree stores.
 
     Args:
-        what: cannot be done when they are refused, without the leading "Cannot".
+        what: the action as it follows "Cannot " in the message.
         to: the destination.
-        given: name to expression, as the user said.
-        properties: of the tree that is there, None without one.
+        given: the user's names, with their expressions.
+        properties: of the existing tree, None without one.
 
     Raises:
-        UsageError: an expression cannot be read, or the destination has no directories to name.
-        RefusedError: the tree was made with other names (code 36).
-        DestinationError: what the tree remembers cannot be read.
+        UsageError: an expression cannot be parsed, or the destination has no directories to name.
+        RefusedError: the tree was created with other names (code 36).
+        DestinationError: the tree's stored names cannot be read.
     """
     said = tuple(_read(name, text) for name, text in given.items())
     if not isinstance(to, HiveName):
@@ -114,14 +114,14 @@ def names_in_force(
 
 
 def listed_names(text: str, what: str) -> dict[str, str]:
-    """Read names that stand in one text: `month=toYYYYMM(d), part=k % 10`; none in an empty one.
+    """Parse a list of names in one text: `month=toYYYYMM(d), part=k % 10`; an empty text has none.
 
     Args:
         text: as given.
-        what: what the text is, for messages.
+        what: the name of the text in messages.
 
     Raises:
-        UsageError: it is no such list, or a name stands twice.
+        UsageError: it is no such list, or a name is repeated.
     """
     if not text.strip():
         return {}
@@ -142,23 +142,23 @@ def listed_names(text: str, what: str) -> dict[str, str]:
 
 
 def remembering(named: Sequence[NamedDirectory]) -> dict[str, str]:
-    """Return the properties by which a tree remembers its names; none without names."""
+    """Return the property that stores a tree's directory names; none without names."""
     if not named:
         return {}
     return {_PROPERTY: json.dumps({n.name: render_expression(n.expression) for n in named})}
 
 
 def remembered_names(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the expressions of the directories that a tree remembers to be named, by name."""
+    """Return the expressions of a tree's named directories, by name."""
     found: dict[str, str] = json.loads(properties.get(_PROPERTY, "{}"))
     return found
 
 
 def check_names(what: str, table: MergeTreeTable, named: Sequence[NamedDirectory]) -> None:
-    """Refuse names that no member of the key has use for, or that readers would mix up.
+    """Refuse names that fit no member of the key, or that readers would confuse.
 
     Args:
-        what: cannot be done when they are refused, without the leading "Cannot".
+        what: the action as it follows "Cannot " in the message.
         table: the source.
         named: the names.
 
@@ -190,7 +190,7 @@ def check_names(what: str, table: MergeTreeTable, named: Sequence[NamedDirectory
 
 
 def why_no_name(name: str) -> str:
-    """Return '' for a name that readers take a directory's column from, else why they do not."""
+    """Return '' if readers accept a directory's column name, else the reason why not."""
     if name.startswith(("_", ".")):
         return f"begins with {name[0]}, and readers pass over directories that do"
     if changed := sorted({c for c in name if c not in spelled_name(c)}):
@@ -219,18 +219,18 @@ _NUMBER_DIGITS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class TreePaths:
-    """The locations of a tree; `root` has no slash at its end."""
+    """The locations of a tree; `root` has no trailing slash."""
 
     root: str
 
     @property
     def own(self) -> str:
-        """Below it is all that is not data."""
+        """The directory of everything that is not data."""
         return f"{self.root}/{_OWN}"
 
     @property
     def identity(self) -> str:
-        """The document that makes a directory a tree."""
+        """The document whose existence makes a directory a tree."""
         return f"{self.own}/tree/identity.json"
 
     @property
@@ -239,27 +239,27 @@ class TreePaths:
         return f"{self.own}/commits"
 
     def commit(self, name: str) -> str:
-        """Return where the commit file of a name is."""
+        """Return the location of the commit file of this name."""
         return f"{self.commits}/{name}"
 
     def log(self, uuid: str) -> str:
-        """Return the directory of the log of the tree of an identity."""
+        """Return the directory of the log of the tree with this identity."""
         return f"{self.own}/log/{uuid}"
 
     def log_entry(self, uuid: str, number: int) -> str:
-        """Return where an entry of the log is; entries are listed in their order."""
+        """Return the location of a log entry; locations sort by number."""
         return f"{self.log(uuid)}/{number:0{_NUMBER_DIGITS}}.json"
 
     def relative(self, location: str) -> str:
-        """Return what stands after the root: a tree may be moved as a whole."""
+        """Return the path below the root, which stays valid if the whole tree is moved."""
         return location.removeprefix(f"{self.root}/")
 
     def absolute(self, path: str) -> str:
-        """Return the location of a path of the tree."""
+        """Return the location of a path below the root."""
         return f"{self.root}/{path}"
 
     def is_data(self, location: str) -> bool:
-        """Whether a location is that of a data file, whoever wrote it."""
+        """Whether a location is a data file, of any writer."""
         return location.endswith(".parquet") and not location.startswith(f"{self.own}/")
 
 
@@ -269,19 +269,19 @@ def check_directories(
     named: Mapping[Expression, str] = MappingProxyType({}),
     spelled: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Refuse a table whose partition key has no directories that every reader takes apart alike.
+    """Refuse a table whose partition key has no directories that every reader parses alike.
 
     A key is one member, a tuple of them, or none; of numbers, dates, times and texts. A member is a
     plain column, or an expression that the user has named (N-30, N-41, N-42).
 
     Args:
         table: the source.
-        types: of its columns in the files, and of the directories that are named.
+        types: of its columns in the files, and of the named directories.
         named: the names of directories by their expressions.
-        spelled: how times and fixed texts are spelled, by name (`levels.py`).
+        spelled: the spelling of times and fixed texts, by name (`levels.py`).
 
     Raises:
-        UnsupportedError: the key has something else (code 48); all of it is named.
+        UnsupportedError: the key has something else (code 48); all of it is listed.
     """
     reasons = []
     for member in parse_partition_key(table.engine.partition_by):

@@ -1,16 +1,16 @@
-"""The levels of a tree's directories: how a value of the partition key is spelled in a name.
+"""Renders partition values as directory names, one level for each column of the partition key.
 
-A reader takes the value of a column from the directory, also where the file has the column. So no
-value may be spelled as a reader spells another one. What each reader does was seen on DuckDB,
-Spark, PyArrow and Polars (docs/spec/hive.md).
+A reader takes the value of a column from the directory, even if the file has the column. So a
+reader must not read a value's name as another value. The behaviour of DuckDB, Spark, PyArrow and
+Polars was observed (docs/spec/hive.md).
 
-Times and fixed texts are spelled by a rule that the tree remembers for each of its levels:
+The tree's properties store a spelling for each level of times and fixed texts:
 
     DateTime, DateTime64    UTC, UTC.3   as ClickHouse writes it, in UTC: `2024-01-31 10:00:00.250`
-    FixedString             text-or-hex  the text without the zero bytes at its end; all bytes in
-                                         hex where it is not UTF-8, is empty or has a zero byte
+    FixedString             text-or-hex  the text without trailing zero bytes; all bytes in hex if
+                                         it is not UTF-8, is empty or has a zero byte
 
-A text is never longer than its bytes, and their hex is twice as long, so that no text is the hex of
+A text is never longer than its bytes, and their hex is twice as long, so no text equals the hex of
 another value.
 """
 
@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 _LONGEST: Final = 255
-"""Bytes of a name on the usual file systems."""
+"""Bytes of a name on common file systems."""
 _NULL_OF_DUCKDB: Final = "null"
-"""DuckDB takes a directory for NULL whose value is this word, in any case of letters."""
+"""DuckDB reads this word, in any case, as NULL."""
 
 _PROPERTY: Final = "mergeberg.tree.spelling"
 _UTC: Final = "UTC"
@@ -53,14 +53,14 @@ _MOST_DIGITS: Final = 6
 _SECONDS: Final = len("2024-01-31 10:00:00")
 
 TEXT_OR_HEX: Final = "text-or-hex"
-"""The spelling of a fixed text."""
+"""The spelling of fixed texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of directories: the column's name, its type, and how its values are spelled.
+    """One level of directories: the column's name, its type, and the spelling of its values.
 
-    `spelling` is '' but for times and fixed texts.
+    `spelling` is '' except for times and fixed texts.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Level:
 
     @property
     def digits(self) -> int:
-        """Digits of the fraction of a second."""
+        """Fractional digits of a second."""
         return int(self.spelling.partition(".")[2] or 0)
 
 
@@ -90,26 +90,26 @@ def levels_of(
 
 
 def spelled_in_utc(digits: int) -> str:
-    """Return the spelling of times that have some digits of a second's fraction in ClickHouse.
+    """Return the spelling of times with this many fractional digits in ClickHouse.
 
-    A lake has microseconds, and so have directories.
+    The lake has microseconds, so directories have at most six digits.
     """
     return f"{_UTC}.{min(digits, _MOST_DIGITS)}" if digits else _UTC
 
 
 def remembering_spellings(spelled: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties by which a tree remembers spellings by level; none without them."""
+    """Return the property that stores a tree's spellings by level; none without spellings."""
     return {_PROPERTY: json.dumps(dict(spelled))} if spelled else {}
 
 
 def remembered_spellings(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the spellings that a tree remembers, by the name of the level."""
+    """Return the spellings that a tree's properties store, by level."""
     found: dict[str, str] = json.loads(properties.get(_PROPERTY, "{}"))
     return found
 
 
 def why_no_directory(level: Level, value: str | None) -> str:
-    """Return '' for a value that readers take from its directory, else why they would not.
+    """Return '' if readers restore a value from its directory, else the reason why not.
 
     Args:
         level: of the directory.
@@ -131,14 +131,14 @@ def why_no_directory(level: Level, value: str | None) -> str:
 def tree_directory(levels: Sequence[Level], values: Sequence[str | None]) -> str:
     """Return the directory of a partition below the root, `eventDate=2024-01-01/retention=7`.
 
-    Readers take the values from it, so that nothing is cut.
+    Names are never cut, because readers take the values from them.
 
     Args:
         levels: of the tree, from the root.
         values: as in `Receipt.partition`.
 
     Raises:
-        UnsupportedError: a name and value are longer than file systems take (code 48).
+        UnsupportedError: a name is too long for file systems (code 48).
     """
     found = [
         f"{spelled_name(level.name)}={_spelled(_shown(level, value))}"
@@ -155,7 +155,7 @@ def tree_directory(levels: Sequence[Level], values: Sequence[str | None]) -> str
 
 
 def _spelled(value: str | None) -> str:
-    # Trees of earlier releases have the empty text in the directory of NULL.
+    # In trees of earlier releases the empty text is in the directory of NULL.
     if not value:
         return HIVE_NULL
     if value.casefold() == _NULL_OF_DUCKDB:
@@ -164,7 +164,7 @@ def _spelled(value: str | None) -> str:
 
 
 def value_in_files(level: Level, text: str) -> str:
-    """Return a value that a directory of a time or a fixed text says, as rows of files show it.
+    """Return a time or fixed text of a directory in the form of the files' rows.
 
     Args:
         level: of the directory.
@@ -180,7 +180,7 @@ def value_in_files(level: Level, text: str) -> str:
 
 
 def _shown(level: Level, value: str | None) -> str | None:
-    """Return a value as ClickHouse writes it, of what `Receipt.partition` says."""
+    """Return a value of `Receipt.partition` as ClickHouse writes it."""
     match level.type:
         case TimestamptzType() if value is not None:
             return _time(value)[: _SECONDS + (1 + level.digits if level.digits else 0)]

@@ -1,9 +1,9 @@
-"""The log of a tree: one entry for each commit, numbered without a gap, each put if absent.
+"""Defines the log of a tree: one entry for each commit, numbered without gaps, each put if absent.
 
-It stands where a catalog stands for an Iceberg table: an entry requires the one before it to be the
-last, so that of two commits at once one is made (docs/decisions/0010-hive-destination.md). The
-state of a tree is what its entries say one after the other; what is visible to others is said by
-commit files alone, which are made of the entries.
+It takes the place of a catalog. An entry requires the previous one to be the last, so of two
+concurrent commits only one succeeds (docs/decisions/0010-hive-destination.md). The tree's state
+results from its entries in order. Other programs see only the commit files, which are created from
+the entries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["LogEntry", "LoggedExport", "entry_of", "state_after", "why_not_whole
 
 @dataclass(frozen=True, slots=True)
 class LoggedExport:
-    """One export of a commit: its key's hash, and what its commit file says."""
+    """One export of a commit: its key's hash, and the contents of its commit file."""
 
     key: str
     commit: CommitFile
@@ -37,10 +37,11 @@ class LoggedExport:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One commit. `number` counts from 1; `parent` is the snapshot of the entry before, None first.
+    """One commit. `number` counts from 1; `parent` is the previous entry's snapshot, if any.
 
-    `made` is milliseconds since 1970, `set_properties` and `removed_properties` change those of the
-    tree. Without exports it is the first one, or a fence (docs/spec/commit-protocol.md).
+    `made` is milliseconds since 1970. `set_properties` and `removed_properties` change the tree's
+    properties. An entry without exports is the first one, or a fence
+    (docs/spec/commit-protocol.md).
     """
 
     tree: str
@@ -55,7 +56,7 @@ class LogEntry:
 
     @property
     def files(self) -> tuple[CommittedFile, ...]:
-        """All files that it adds."""
+        """All files that the entry adds."""
         return tuple(f for e in self.exports for f in e.commit.files)
 
     def to_bytes(self) -> bytes:
@@ -66,14 +67,14 @@ class LogEntry:
 
     @classmethod
     def from_bytes(cls, data: bytes, what: str) -> LogEntry:
-        """Read the stored form.
+        """Parse the stored form.
 
         Args:
             data: the stored form.
             what: names the document in errors.
 
         Raises:
-            DestinationError: it was changed since it was written, or is of another format.
+            DestinationError: it was changed since it was written, or has another format.
         """
         raw = opened(data, what)
         try:
@@ -98,12 +99,12 @@ def entry_of(
     """Return the entry of an attempt.
 
     Args:
-        state: M, on which it was staged.
+        state: the state on which it was staged.
         staged: the attempt.
-        commit: what is to become visible.
-        remove_marks: keys whose mark has done its duty.
-        made: now, in milliseconds since 1970.
-        earlier: returns the transaction ids of the exports of a key that the log has in `state`.
+        commit: the content to make visible.
+        remove_marks: keys whose mark is no longer needed.
+        made: the current time, in milliseconds since 1970.
+        earlier: returns the transaction ids of a key's exports in the log of `state`.
     """
     change = property_change(state, staged, commit, remove_marks)
     paths = TreePaths(state.tree)
@@ -140,7 +141,7 @@ def entry_of(
 
 
 def why_not_whole(entries: Sequence[LogEntry], tree: str) -> str:
-    """Return '' when entries are a log from its beginning, else what is wrong with them."""
+    """Return '' if the entries are a complete log, else what is wrong with them."""
     parent = None
     for number, entry in enumerate(entries, start=1):
         if entry.tree != tree:
@@ -154,14 +155,14 @@ def why_not_whole(entries: Sequence[LogEntry], tree: str) -> str:
 
 
 def state_after(empty: LakeTableState, entries: Sequence[LogEntry]) -> LakeTableState:
-    """Return M of a tree: what its identity says, and after it every entry of its log.
+    """Return the state of a tree: its identity, with every entry of its log applied.
 
     Args:
         empty: the state before the first entry.
         entries: the log from its beginning.
 
     Raises:
-        DestinationError: an entry is missing, or is of another tree.
+        DestinationError: an entry is missing, or belongs to another tree.
     """
     if wrong := why_not_whole(entries, empty.layout.table_uuid):
         message = (
@@ -204,7 +205,7 @@ def _seen(entry: LogEntry) -> SnapshotSeen:
 
 
 def _operation(entry: LogEntry) -> str:
-    """Return what an entry did, in the words of Iceberg's snapshots."""
+    """Return an entry's operation in the terms of Iceberg's snapshots."""
     if not any(e.commit.replaces for e in entry.exports):
         return "append"
     return "overwrite" if entry.files else "delete"

@@ -1,9 +1,9 @@
-"""The rules by which a tree was made: a number that its identity has, for ever.
+"""Defines the rules by which a tree was created, a permanent number in its identity.
 
-Trees without it follow the first rules, whose files have names of columns as Iceberg escapes them
-(`n_x2Ea`). Since the second ones they have the table's own. A tree is never of both. Trees that
-are divided by times or fixed texts follow the third ones (`levels.py`); every other tree that is
-made now is of the second, which earlier releases know, too.
+Trees without a number follow rules 1: their files have column names as Iceberg escapes them
+(`n_x2Ea`). Under rules 2 files have the table's own names. A tree never mixes both. Trees that are
+partitioned by times or fixed texts follow rules 3 (`levels.py`). All other new trees follow rules
+2, which earlier releases know, too.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _THIRD: Final = "3"
 
 
 def rules_of(spelled: Mapping[str, str]) -> dict[str, str]:
-    """Return the property of a tree that is made now.
+    """Return the property of a new tree.
 
     Args:
-        spelled: how its times and fixed texts are spelled, by level.
+        spelled: the spelling of its times and fixed texts, by level.
     """
     return {_PROPERTY: _THIRD if spelled else _SECOND}
 
 
 def check_rules(what: str, to: LakeName, schema: Schema, properties: Mapping[str, str]) -> None:
-    """Refuse to write files into a tree whose files have other names of columns.
+    """Refuse to write files into a tree whose files have other column names.
 
     Args:
-        what: cannot be done when it is refused, without the leading "Cannot".
+        what: the action as it follows "Cannot " in the message.
         to: the tree.
         schema: of the tree.
         properties: of the tree.
 
     Raises:
         UnsupportedError: its files have escaped names (code 48).
-        DestinationError: a newer release made it.
+        DestinationError: a newer release created it.
     """
     rules = properties.get(_PROPERTY, _FIRST)
     if rules not in (_FIRST, _SECOND, _THIRD):

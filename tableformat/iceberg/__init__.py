@@ -1,1 +1,1 @@
-"""The destination: what an Iceberg table is, and how a MergeTree table becomes one."""
+"""The destination: Iceberg tables, and the mapping of MergeTree tables to them."""

@@ -1,1 +1,1 @@
-"""The source side: what a MergeTree table is. Standard library only."""
+"""The source: MergeTree tables. Standard library only."""

@@ -1,1 +1,1 @@
-"""The one Parquet writer, its statistics, and the SELECT list that feeds it."""
+"""The Parquet writer, its statistics, and the SELECT list of its input."""

@@ -33,7 +33,7 @@ def select_list(columns: Iterable[Column], conversions: Mapping[str, str] = _NO_
 
     Args:
         columns: stored columns that `iceberg.schema.map_columns` has accepted.
-        conversions: column name to what the user chose (`--convert`).
+        conversions: `--convert` by column name.
 
     Raises:
         InternalError: a column's type has no mapping.
@@ -46,14 +46,13 @@ def select_list(columns: Iterable[Column], conversions: Mapping[str, str] = _NO_
 
 
 def order_by(engine: Engine) -> str:
-    """Return the text after ORDER BY that gives rows as parts hold them, '' for none.
+    """Return the text after ORDER BY for the order of rows in parts, '' for none.
 
-    A descending key says NULLS FIRST: that is how parts hold it, while ORDER BY alone puts NULLs
-    last in both directions. Without it ClickHouse sorts everything anew, into an order that nobody
-    declared.
+    A descending key needs NULLS FIRST, which is the order in parts; ORDER BY alone puts NULLs last
+    in both directions. Without it ClickHouse would sort all rows again, into another order.
 
     Raises:
-        UsageError: the key's text cannot be read.
+        UsageError: the key cannot be parsed.
     """
     return ", ".join(
         f"{qualify(key.expression)}{' DESC NULLS FIRST' if key.descending else ''}"
@@ -62,9 +61,9 @@ def order_by(engine: Engine) -> str:
 
 
 def filtered_columns(parquet: pq.ParquetFile) -> frozenset[int]:
-    """Return the field ids of the columns that have bloom filters in any row group.
+    """Return the field ids of the columns with bloom filters in any row group.
 
-    Those of members of nested columns are not told, and a file without field ids has none.
+    Members of nested columns are not included, and a file without field ids has none.
     """
     metadata = parquet.metadata
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
@@ -80,17 +79,17 @@ def filtered_columns(parquet: pq.ParquetFile) -> frozenset[int]:
 def filters_kept(
     files: Collection[pq.ParquetFile], schema: pa.Schema, without: frozenset[int] = frozenset()
 ) -> tuple[str, ...]:
-    """Return the columns of a new file that have bloom filters in the files that it is made of.
+    """Return the columns of a new file that have bloom filters in its source files.
 
     Args:
-        files: those files.
-        schema: of the new one, with field ids.
-        without: columns, by field id, whose filters do not go over.
+        files: the source files.
+        schema: of the new file, with field ids.
+        without: columns, by field id, whose filters are dropped.
     """
     wanted = frozenset[int]().union(*(filtered_columns(one) for one in files)) - without
     return tuple(field.name for field in schema if _id_of(field) in wanted)
 
 
 def _id_of(field: pa.Field) -> int:
-    """Return the field id, 0 for none: Iceberg's begin at 1."""
+    """Return the field id, 0 for none: Iceberg's ids begin at 1."""
     return int((field.metadata or {}).get(FIELD_ID, 0))

@@ -45,8 +45,8 @@ _KEY, _ITEM = 0, 1
 class Leaf:
     """One leaf column.
 
-    `path` leads to it by child positions, from the schema down; a list has one child, a map a key
-    (0) and a value (1). `repeated` is true below a list or map.
+    `path` are the child positions from the schema down; a list has one child, a map a key (0) and a
+    value (1). `repeated` is true below a list or map.
     """
 
     index: int
@@ -74,7 +74,7 @@ def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
 
 
 def leaf_values(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
-    """Return the values of one leaf; elements come without the lists around them."""
+    """Return the values of one leaf, without the lists around them."""
     first, *rest = leaf.path
     column = table.column(first)
     return pa.chunked_array([_descend(chunk, rest) for chunk in column.chunks], type=leaf.type)
@@ -117,7 +117,7 @@ def _field_id(field: pa.Field) -> int:
 
 
 BOUND_LENGTH: Final = 16
-# Parquet leaves limits above 4096 bytes out; below this it certainly has them.
+# Parquet omits limits above 4096 bytes; below this it always has them.
 _LIMIT_LENGTH: Final = 4000
 _LAST_CODE_POINT: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
@@ -126,11 +126,11 @@ _LAST_BYTE: Final = 0xFF
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What the footer does not say about a row group, by leaf index.
+    """Facts about a row group that the footer lacks, by leaf index.
 
-    `nans` is of every float leaf. `limits` is of text and binary leaves with values so long that
-    Parquet leaves out their least and greatest. `nulls` is of leaves that the footer tells nothing
-    about, below lists and maps left out.
+    `nans` is for every float leaf. `limits` is for text and binary leaves with values so long that
+    Parquet omits the least and the greatest. `nulls` is for leaves without footer statistics,
+    except below lists and maps.
     """
 
     rows: int
@@ -140,7 +140,7 @@ class GroupFacts:
 
 
 def group_facts(table: pa.Table, file_leaves: Sequence[Leaf]) -> GroupFacts:
-    """Count and compare what Parquet does not, in one row group."""
+    """Compute the facts of one row group that Parquet does not write."""
     nans: dict[int, int] = {}
     limits: dict[int, tuple[bytes, bytes]] = {}
     nulls: dict[int, int] = {}
@@ -161,7 +161,7 @@ def group_facts(table: pa.Table, file_leaves: Sequence[Leaf]) -> GroupFacts:
 
 
 def in_footer(leaf: Leaf) -> bool:
-    """Whether Parquet's own statistics of a leaf are written."""
+    """Whether the footer has Parquet's statistics of a leaf."""
     return not isinstance(leaf.type, pa.UuidType)
 
 
@@ -210,7 +210,7 @@ def _bounds(
     nulls: Sequence[int | None],
     facts: Sequence[GroupFacts],
 ) -> tuple[bytes | None, bytes | None]:
-    """Return both bounds of a leaf; None where there is no value or no certainty."""
+    """Return both bounds of a leaf, None if there is no value or a bound is uncertain."""
     if leaf.repeated:
         return None, None
     limits: list[tuple[Any, Any]] = []
@@ -221,7 +221,7 @@ def _bounds(
         elif found is not None and found.has_min_max:
             limits.append((found.min_raw, found.max_raw))
         elif null is None or chunk.num_values > null + fact.nans.get(leaf.index, 0):
-            # Values that no limit covers.
+            # Some values have no known limit.
             return None, None
     if not limits:
         return None, None
@@ -237,12 +237,12 @@ _Bound = Callable[[Any], bytes | None]
 
 
 def _encoding(kind: pa.DataType) -> tuple[_Order, _Bound, _Bound]:
-    """Return how raw limits of a type are ordered, and made a lower and an upper bound."""
+    """Return how a type's raw limits are sorted, and converted to a lower and an upper bound."""
     if pa.types.is_decimal(kind):
         return _unscaled, _decimal, _decimal
     if pa.types.is_floating(kind):
         code = "<f" if pa.types.is_float32(kind) else "<d"
-        # Iceberg puts -0 before +0; a reader may compare the bytes' values either way.
+        # Iceberg sorts -0 before +0, and readers may treat them as equal or not.
         return (
             _same,
             lambda v: struct.pack(code, -0.0 if v == 0 else v),
@@ -275,7 +275,7 @@ def _unscaled(raw: int | bytes) -> int:
 
 
 def _decimal(raw: int | bytes) -> bytes:
-    """Return the unscaled value in as few big-endian two's complement bytes as hold it."""
+    """Return the unscaled value in the fewest big-endian two's complement bytes."""
     value = _unscaled(raw)
     bits = (value if value >= 0 else ~value).bit_length()
     return value.to_bytes(bits // 8 + 1, "big", signed=True)
@@ -286,7 +286,7 @@ def _lower_text(raw: bytes) -> bytes:
 
 
 def _upper_text(raw: bytes) -> bytes | None:
-    """Return the text, or the least text of 16 code points above all that start like it."""
+    """Return the text, or the least text of 16 code points above all texts with its prefix."""
     text = raw.decode()
     if len(text) <= BOUND_LENGTH:
         return raw

@@ -37,12 +37,12 @@ __all__ = ["FileFormat", "FileSink", "SortField", "WrittenFile", "write_file"]
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How files are written. Sizes in bytes.
+    """The settings of files. Sizes are in bytes.
 
-    `target_file_bytes` is the planner's, not the writer's. A row group ends at whichever of
-    `row_group_bytes` (Arrow memory) and `row_group_rows` comes first. The bloom filters of
-    `bloom_columns` are as large as `bloom_values` different values of a row group need. Of a
-    partition of at most `parts_apart` parts each is in files of its own, the planner's, too.
+    The planner uses `target_file_bytes` and `parts_apart`: each part of a partition with at most
+    `parts_apart` parts gets its own files. A row group ends at `row_group_bytes` (Arrow memory) or
+    `row_group_rows`, whichever comes first. The bloom filters of `bloom_columns` are sized for
+    `bloom_values` distinct values in a row group.
     """
 
     target_file_bytes: int = 512 * 1024 * 1024
@@ -58,10 +58,10 @@ class FileFormat:
 
 _NARROW_ROW_BYTES: Final = 50
 _NARROW_PAGE_ROWS: Final = 100_000
-# Larger than any row group: how rows are grouped is decided here, never by the library.
+# Larger than any row group, so that PyArrow never splits one.
 _ONE_GROUP: Final = 1 << 40
 _DIGITS_OF_64_BITS: Final = 18
-# As ClickHouse's `bloom_filter` has it where nothing else is said.
+# The default of ClickHouse's `bloom_filter`.
 _FALSE_POSITIVES: Final = 0.025
 _LEAST: Final = -(1 << 127)
 _EXACT: Final = Context(prec=39)
@@ -71,7 +71,7 @@ SortField = tuple[int, bool, bool]
 
 
 class FileSink(Protocol):
-    """Where the bytes of one file go. Nothing is visible under the file's name before `commit`."""
+    """The output of one file. Nothing is visible under the file's name before `commit`."""
 
     def write(self, data: bytes, /) -> None:
         """Append bytes."""
@@ -82,13 +82,13 @@ class FileSink(Protocol):
         ...
 
     def abort(self) -> None:
-        """Remove what was written; afterwards there is no file."""
+        """Remove the written bytes; no file is left."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """One finished file. `rows` is what the footer says, checked against what was handed in."""
+    """One finished file. `rows` comes from the footer and was compared with the input."""
 
     rows: int
     bytes: int
@@ -111,16 +111,16 @@ def write_file(
 
     Args:
         batches: the rows in file order; consumed as a stream.
-        sink: takes the bytes; committed once the footer is written and counted.
+        sink: takes the bytes; committed once the footer is written and checked.
         schema: of the file, every leaf with its `PARQUET:field_id`.
         fmt: codec, bounds of row groups and pages, bloom filters.
-        sort: the declared order of the rows; it is written down, not established.
-        convert: turns what arrives into `schema`, losing nothing or raising `pa.ArrowInvalid`.
-        on_rows: told the number of rows after each row group.
+        sort: the declared order of the rows; it is written to the file, but rows are not sorted.
+        convert: converts input tables to `schema`; loses nothing or raises `pa.ArrowInvalid`.
+        on_rows: gets the number of rows so far, after each row group.
 
     Raises:
         pa.ArrowInvalid: a value does not fit the schema, or a string is not UTF-8.
-        InternalError: the converted columns are not those of `schema`, or rows went missing.
+        InternalError: the converted columns do not have `schema`, or rows are missing.
         OSError: the sink cannot be written.
     """
     stream = _HashingStream(sink)
@@ -136,7 +136,7 @@ def write_file(
         )
         sink.commit()
     except BaseException:
-        # A library that closes its file late must not write a footer into what is no file any more.
+        # PyArrow may close its file late and must not write a footer to the aborted sink.
         stream.close()
         sink.abort()
         raise
@@ -158,7 +158,7 @@ def _write_groups(
     convert: Callable[[pa.Table], pa.Table],
     on_rows: Callable[[int], None],
 ) -> tuple[int, list[GroupFacts], pq.FileMetaData]:
-    """Write row group after row group; nothing of one is held when the next is collected."""
+    """Write one row group after the other; each is freed before the next is collected."""
     file_leaves = leaves(schema)
     collected: list[pq.FileMetaData] = []
     facts: list[GroupFacts] = []
@@ -172,7 +172,7 @@ def _write_groups(
         if table.num_rows != handed_in or not table.schema.equals(schema):
             message = f"Cannot write {table.schema} to a file of {schema}."
             raise InternalError(f"{message} This is a bug, please report it.")
-        # Strings arrive unchecked; every reader would stumble over one that is not UTF-8.
+        # Strings arrive unchecked, and readers fail on one that is not UTF-8.
         table.validate(full=True)
         _check_decimals(table, file_leaves)
         if writer is None:
@@ -192,9 +192,9 @@ def _write_groups(
 
 
 def _check_decimals(table: pa.Table, file_leaves: Sequence[Leaf]) -> None:
-    """Refuse the one decimal that Arrow's validation lets pass whatever the type's digits.
+    """Refuse the one decimal that Arrow's validation misses, regardless of the type's digits.
 
-    The least number of 128 bits has no absolute value in them, and counts as a small one.
+    The least 128-bit number has no absolute value in 128 bits and counts as a small one.
     """
     for leaf in file_leaves:
         if pa.types.is_decimal128(leaf.type) and leaf.type.precision > _DIGITS_OF_64_BITS:
@@ -205,7 +205,7 @@ def _check_decimals(table: pa.Table, file_leaves: Sequence[Leaf]) -> None:
 
 
 def _groups(batches: Iterator[pa.RecordBatch], fmt: FileFormat) -> Iterator[pa.Table]:
-    """Collect batches into tables that stay inside both bounds of a row group."""
+    """Collect batches into tables within both bounds of a row group."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for piece in _pieces(batches, fmt):
@@ -224,7 +224,7 @@ def _groups(batches: Iterator[pa.RecordBatch], fmt: FileFormat) -> Iterator[pa.T
 
 
 def _pieces(batches: Iterator[pa.RecordBatch], fmt: FileFormat) -> Iterator[pa.RecordBatch]:
-    """Cut batches that alone exceed a bound; a single row is never cut."""
+    """Split batches that alone exceed a bound; a single row is never split."""
     for batch in batches:
         if batch.num_rows == 0:
             continue
@@ -253,9 +253,9 @@ def _options(
         "write_page_index": True,
         "write_page_checksum": True,
         "max_rows_per_page": max(fmt.page_rows, _NARROW_PAGE_ROWS) if narrow else fmt.page_rows,
-        # What Iceberg asks of small decimals: the integer types.
+        # Iceberg requires the integer types for small decimals.
         "store_decimal_as_integer": True,
-        # The Arrow schema in the footer would make readers of pyarrow differ from all others.
+        # With the Arrow schema in the footer PyArrow would read other types than other readers.
         "store_schema": False,
         "sorting_columns": [
             pq.SortingColumn(index[field_id], descending=descending, nulls_first=nulls_first)
@@ -277,7 +277,7 @@ def _options(
 
 
 def _with_statistics(schema: pa.Schema, file_leaves: Sequence[Leaf]) -> bool | list[str]:
-    """Return for which leaves Parquet writes statistics: True, or the paths that it gives them."""
+    """Return the leaves with Parquet statistics: True for all, or their Parquet paths."""
     if all(in_footer(leaf) for leaf in file_leaves):
         return True
     empty = io.BytesIO()
@@ -287,14 +287,14 @@ def _with_statistics(schema: pa.Schema, file_leaves: Sequence[Leaf]) -> bool | l
 
 
 def _offset(group: pq.RowGroupMetaData) -> int:
-    """Return where a row group starts: at its first dictionary or data page."""
+    """Return the start of a row group: its first dictionary or data page."""
     first = group.column(0)
     dictionary = first.dictionary_page_offset
     return int(first.data_page_offset if dictionary is None else dictionary)
 
 
 class _HashingStream:
-    """The file object given to the library: passes bytes on, counts and digests them."""
+    """The file object for PyArrow: it passes bytes on, counts and hashes them."""
 
     def __init__(self, sink: FileSink) -> None:
         self._sink = sink
@@ -313,7 +313,7 @@ class _HashingStream:
         return self._size
 
     def flush(self) -> None:
-        """Do nothing: durability is `FileSink.commit`'s."""
+        """Do nothing: `FileSink.commit` makes the file durable."""
 
     def close(self) -> None:
         self.closed = True
