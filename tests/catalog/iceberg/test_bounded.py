@@ -1,4 +1,4 @@
-"""A catalog that does not answer is an error in time, from its very first request on."""
+"""A catalog that does not respond is an error in time, from the first request on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONFIG = (
 def test_a_catalog_that_never_answers_does_not_hold_an_export_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: int
 ) -> None:
-    """Harm prevented: an export that hangs, and holds its partition, until somebody kills it."""
+    """Harm prevented: an export hangs, and blocks its partition, until it is killed."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         silent: list[socket.socket] = []
 

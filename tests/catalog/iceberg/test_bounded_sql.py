@@ -74,7 +74,7 @@ def opened(uri: str, time_outs: TimeOuts = IMPATIENT, **more: str) -> OpenedCata
 
 
 def parameters(catalog: Catalog) -> dict[str, str]:
-    """Return what a catalog's connection was made with."""
+    """Return the parameters of a catalog's connection."""
     assert isinstance(catalog, SqlCatalog)
     with catalog.engine.connect() as connection:
         made: Any = connection.connection.dbapi_connection
@@ -93,7 +93,7 @@ def test_a_connection_is_bounded_and_what_the_address_says_stays() -> None:
 
 
 def test_the_bounds_of_a_transaction_end_with_it() -> None:
-    """Harm prevented: behind a pooler, the next one to use a connection has our time-outs."""
+    """Harm prevented: other clients of a connection pooler get our time-outs."""
     catalog = opened(_server().uri(_server().account())).catalog
     assert isinstance(catalog, SqlCatalog)
     show = "SELECT current_setting('statement_timeout')"
@@ -118,7 +118,7 @@ def test_a_server_that_does_not_answer_at_all_is_an_error_in_time() -> None:
 def test_a_server_that_says_nothing_more_is_an_error_in_time(
     relay: Relay, *, performed: bool
 ) -> None:
-    """Harm prevented: an export that hangs, and holds its partitions, until somebody kills it."""
+    """Harm prevented: an export hangs, and blocks its partitions, until it is killed."""
 
     def silent(exchange: Exchange) -> bool:
         if performed:
@@ -135,7 +135,7 @@ def test_a_server_that_says_nothing_more_is_an_error_in_time(
 
 
 def test_a_server_that_is_paused_is_an_error_in_time(relay: Relay) -> None:
-    """Harm prevented: a machine that is swapping answers keepalives, and nothing else."""
+    """Harm prevented: a swapping machine responds to keepalives and to nothing else."""
     account = _server().account()
     catalog = opened(_server().uri(account, relay.port)).catalog
     (backend,) = _server().execute(

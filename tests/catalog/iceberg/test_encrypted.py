@@ -1,4 +1,4 @@
-"""A catalog is asked over TLS, unless it is on this machine or the user allowed it otherwise."""
+"""Catalogs use TLS, unless they are on this machine or the user allows plain connections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def opened(uri: str, environment: Mapping[str, str] = NOTHING, **more: Any) -> s
 def test_what_may_be_plain_is_refused_unless_it_is_allowed(
     uri: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Harm prevented: whoever is on the way says which files a table has."""
+    """Harm prevented: an attacker in the network changes which files a table has."""
     with pytest.raises(RefusedError) as caught:
         opened(uri)
     assert "without TLS everybody on the way" in caught.value.message
@@ -64,14 +64,14 @@ def test_what_may_be_plain_is_refused_unless_it_is_allowed(
 
 
 def test_a_token_is_fetched_over_tls_too() -> None:
-    """Harm prevented: the catalog's secret goes in clear to who gives the tokens."""
+    """Harm prevented: the catalog's secret is sent to the token server in clear."""
     login: dict[str, Any] = {"oauth2-server-uri": "http://login.example/token"}
     with pytest.raises(RefusedError, match=r"http://login.example.*Use https in its oauth2-server"):
         opened("https://catalog.example", **login)
 
 
 def test_a_catalog_is_refused_before_anything_is_asked_of_it() -> None:
-    """Harm prevented: the check is there, and the door goes past it."""
+    """Harm prevented: the check exists, but opening a catalog bypasses it."""
     with pytest.raises(RefusedError, match=r"the catalog prod \(http://catalog.invalid\)"):
         _ = OpenedCatalog("prod", None, {"uri": "http://catalog.invalid"}).catalog
     uri = "postgresql+psycopg2://db.invalid/x?sslmode=disable"
@@ -81,7 +81,7 @@ def test_a_catalog_is_refused_before_anything_is_asked_of_it() -> None:
 
 @pytest.mark.parametrize("where", ["db.example", "10.0.0.1:6432", "db1,db2"])
 def test_where_nothing_is_said_the_library_must_not_fall_back(where: str) -> None:
-    """Harm prevented: a server that offers no TLS is spoken to without, and nobody hears of it."""
+    """Harm prevented: without TLS on the server, libpq silently connects in clear."""
     url = make_url(
         opened(f"postgresql+psycopg2://exporter:hidden@{where}/iceberg?connect_timeout=3")
     )

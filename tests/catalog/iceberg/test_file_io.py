@@ -1,4 +1,4 @@
-"""PyIceberg's metadata goes through the same storage as data files, when it is in S3."""
+"""PyIceberg's metadata goes through the same storage as data files in S3."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def lake(minio_server: MinIO, tmp_path: Path) -> Lake:
 
 
 def test_an_object_appears_when_its_stream_is_closed_and_nothing_failed(lake: Lake) -> None:
-    """Harm prevented: PyArrow publishes what was written until an exception."""
+    """Harm prevented: PyArrow publishes the bytes before an exception."""
     location = f"s3://{lake.bucket}/x.json"
     file = lake.io.new_output(location)
 
@@ -97,7 +97,7 @@ def test_metadata_is_not_replaced_that_must_not_be(lake: Lake) -> None:
 
 
 def test_nothing_that_a_table_says_of_its_storage_is_used(lake: Lake) -> None:
-    """Harm prevented: whoever may change a table's properties decides where its rows go."""
+    """Harm prevented: a user who may change a table's properties redirects its rows."""
     lake.catalog.create_namespace("n")
     made = lake.catalog.create_table("n.t", SCHEMA, properties={"s3.region": "elsewhere"})
 
@@ -138,7 +138,7 @@ def test_the_storage_says_itself_why_a_table_cannot_be_loaded(
 
 
 def test_pyiceberg_appends_and_reads_rows_through_it(lake: Lake) -> None:
-    """Harm prevented: whoever opens our catalog can read a table, and not write it."""
+    """Harm prevented: our catalog can read a table and not write it."""
     lake.make_table()
     table = lake.catalog.load_table("n.t")
 

@@ -23,7 +23,7 @@ def translated(uri: str, **beside: str) -> str:
 
 @given(path=TEXTS.filter(lambda text: "?" not in text))
 def test_a_file_is_the_same_file(path: str) -> None:
-    """Whatever stands in its path: another file would be another, empty catalog."""
+    """Harm prevented: characters in the path open another, empty catalog."""
     url = make_url(translated(f"jdbc:sqlite:/srv/{path}"))
 
     assert (url.drivername, url.database) == ("sqlite", f"/srv/{path}")

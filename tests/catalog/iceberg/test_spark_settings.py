@@ -245,7 +245,7 @@ def test_files_in_s3_are_reached_in_the_same_way() -> None:
 def test_what_would_be_another_catalog_is_refused_by_the_setting(
     settings: dict[str, str], others: dict[str, str], said: str
 ) -> None:
-    """With the way round, which is PyIceberg's own configuration."""
+    """The message offers PyIceberg's own configuration."""
     with pytest.raises(UnsupportedError, match=said) as caught:
         opened(settings, others)
 
@@ -276,7 +276,7 @@ def test_catalogs_are_told_by_their_class() -> None:
 
 
 def test_a_setting_is_the_same_in_capitals_unless_it_is_given_twice() -> None:
-    """As in Iceberg, which reads them so; which of two counts there nobody can see."""
+    """As in Iceberg, which ignores case; which of two values it uses is undefined."""
     assert opened(KINDS[GLUE] | {"Client.Region": "x"})["client.region"] == "x"
     with pytest.raises(UnsupportedError, match=r"lake\.client\.region is given twice"):
         opened(KINDS[GLUE] | {"client.region": "x", "Client.Region": "y"})
@@ -309,7 +309,7 @@ def test_every_row_of_the_table_is_what_happens(kind: str, row: Setting, text: s
     ),
 )
 def test_nothing_shows_a_value(kind: str, settings: dict[str, str]) -> None:
-    """Neither a refusal nor the repr of what is opened; names of classes are no secrets."""
+    """Neither a refusal nor the repr of a catalog; names of classes are no secrets."""
     shown = ("type", "catalog-impl", "io-impl", "jdbc.schema-version")
     settings = {name: text for name, text in settings.items() if name not in shown}
     try:
@@ -327,7 +327,7 @@ def test_nothing_shows_a_value(kind: str, settings: dict[str, str]) -> None:
 
 @given(NAMES)
 def test_a_name_that_nobody_knows_is_refused(name: str) -> None:
-    """Harm prevented: a setting that says where tables are, passed over."""
+    """Harm prevented: a setting with the location of tables is ignored."""
     if found(name.lower()) is None:
         with pytest.raises(UnsupportedError, match="is no setting that mergeberg knows"):
             opened(KINDS[REST] | {name: "x"})
@@ -336,7 +336,7 @@ def test_a_name_that_nobody_knows_is_refused(name: str) -> None:
 def test_pyicebergs_own_configuration_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the way round for what cannot be translated."""
+    """It is the remedy for settings that cannot be translated."""
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "sqlite:////other.db")
     properties = opened(KINDS[SQL])

@@ -1,4 +1,4 @@
-"""The SQLite ledger answers as the ledger in memory does, through two open handles on one file."""
+"""The SQLite ledger agrees with the ledger in memory, through two handles on one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a ledger in a file can get wrong: formats, other files, network disks, processes."""
+"""Risks of a ledger in a file: formats, other files, network disks, processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ROW = Row(Key("s", "202401", "d"), "db.t", "lake.n.t", State.RUNNING, Claim(1, 
 
 
 def change(path: Path, sql: str, *values: object) -> None:
-    """Change the file behind the ledger's back."""
+    """Change the file without the ledger."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute(sql, values)
 
@@ -77,7 +77,7 @@ def test_an_emptied_ledger_has_another_identity(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("found", [1, LEDGER_FORMAT - 2, 99])
 def test_a_ledger_of_another_format_is_refused_by_name(tmp_path: Path, found: int) -> None:
-    """Harm prevented: a release misreads what an older or newer one wrote."""
+    """Harm prevented: a release misreads a ledger of an older or newer one."""
     path = tmp_path / "ledger.db"
     SqliteLedger(path).next_epoch()
     change(path, "UPDATE ledger SET format = ?", found)
@@ -142,7 +142,7 @@ def test_a_ledger_that_a_newer_release_takes_over_is_not_written_any_more(tmp_pa
 
 
 def test_reading_never_makes_a_ledger(tmp_path: Path) -> None:
-    """Harm prevented: a mistyped --ledger leaves an empty ledger behind."""
+    """Harm prevented: a mistyped --ledger creates an empty ledger."""
     path = tmp_path / "deep" / "ledger.db"
     ledger = SqliteLedger(path)
 
@@ -180,7 +180,7 @@ def test_a_row_of_another_format_is_refused_by_name(tmp_path: Path, found: int) 
 def test_a_damaged_row_is_refused_and_never_read_as_another_state(
     tmp_path: Path, state: str, damaged: str
 ) -> None:
-    """Harm prevented: a flipped bit says COMPLETED, and rows are never exported, or twice."""
+    """Harm prevented: a flipped bit turns into COMPLETED, and rows are lost or doubled."""
     path = tmp_path / "ledger.db"
     ledger = SqliteLedger(path)
     ledger.write(_ROW)
@@ -196,7 +196,7 @@ def test_a_damaged_row_is_refused_and_never_read_as_another_state(
 
 
 def test_a_row_under_the_name_of_another_key_is_refused(tmp_path: Path) -> None:
-    """Harm prevented: what was exported of one partition is believed of another."""
+    """Harm prevented: one partition's record is used for another."""
     path = tmp_path / "ledger.db"
     ledger = SqliteLedger(path)
     ledger.write(_ROW)
@@ -208,7 +208,7 @@ def test_a_row_under_the_name_of_another_key_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_event_is_refused_by_name_and_exports_go_on(tmp_path: Path) -> None:
-    """Harm prevented: a log that cannot be read stops exports, or shows what never happened."""
+    """Harm prevented: an unreadable log stops exports, or shows false events."""
     path = tmp_path / "ledger.db"
     ledger = SqliteLedger(path)
     ledger.note((EVENT,))
@@ -233,7 +233,7 @@ def test_rows_wait_for_the_disk_also_after_an_event_that_did_not(tmp_path: Path)
 
 
 def test_a_ledger_that_another_process_locks_says_who_to_look_for(tmp_path: Path) -> None:
-    """Harm prevented: an export that waits for ever, or says "damaged" of a ledger that is busy."""
+    """Harm prevented: an export waits for ever, or reports a busy ledger as damaged."""
     path = tmp_path / "ledger.db"
     ledger = SqliteLedger(path, busy_seconds=0.05)
     ledger.write(_ROW)
@@ -251,7 +251,7 @@ def test_a_ledger_that_another_process_locks_says_who_to_look_for(tmp_path: Path
 
 
 def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
-    """Harm prevented: somebody's file is overwritten."""
+    """Harm prevented: a user's file is overwritten."""
     path = tmp_path / "notes.txt"
     path.write_text("these are not the rows you are looking for" * 100)
 

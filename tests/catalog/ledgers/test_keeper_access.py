@@ -1,4 +1,4 @@
-"""Who may use a ledger in ZooKeeper: TLS, digest users, client certificates."""
+"""Access to a ledger in ZooKeeper: TLS, digest users, client certificates."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EVENT = Event(
 
 
 def fill(address: KeeperAddress) -> None:
-    """Make every kind of node that there is; a lease goes with its session."""
+    """Create every kind of node; a lease ends with its session."""
     with opened(address) as ledger:
         ledger.write_all((LARGE, a_row("small", landed=(landed(7),))))
         ledger.next_epoch()
@@ -77,7 +77,7 @@ def check_rights(client: KazooClient, path: str) -> None:
 
 
 def test_nodes_of_a_user_are_nobody_elses(zookeeper_server: ZooKeeper) -> None:
-    """Harm prevented: everybody who reaches Keeper may say that nothing was exported."""
+    """Harm prevented: any client of Keeper can delete the record of exports."""
     address = address_of(zookeeper_server.address, USER)
     fill(address)
 
@@ -198,7 +198,7 @@ def impostor(authority: Authority) -> Iterator[int]:
 def test_a_server_of_another_authority_or_name_is_not_spoken_to(
     secure_server: ZooKeeper, authority: Authority, tmp_path: Path
 ) -> None:
-    """Harm prevented: somebody on the way passes for Keeper."""
+    """Harm prevented: an attacker in the network impersonates Keeper."""
     mine = shown_by(authority)
     other = secure_address(secure_server, Authority(tmp_path, "another"), **mine)
     named = secure_address(secure_server, authority, **mine)

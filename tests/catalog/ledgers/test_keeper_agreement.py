@@ -1,4 +1,4 @@
-"""The ledger in ZooKeeper answers as the ledger in memory does, through two sessions."""
+"""The ledger in ZooKeeper agrees with the ledger in memory, through two sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manifests in ZooKeeper: each beside its row, and rows that are removed with theirs."""
+"""Manifests in ZooKeeper: each below its row, and removed with it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def manifests_below(client: KazooClient, paths: KeeperPaths) -> dict[str, str]:
 def test_a_node_of_its_own_has_the_manifest_of_the_row_as_it_is_printed(
     zookeeper_server: ZooKeeper,
 ) -> None:
-    """Nothing else stands in it, so that a tool reads it as it is; and it goes with the row."""
+    """The node has nothing else, so tools can read it; it is removed with the row."""
     address = address_of(zookeeper_server.address)
     with opened(address) as ledger, peeking(address) as client:
         paths = paths_of(address, ledger.identity)

@@ -1,4 +1,4 @@
-"""A ledger in ZooKeeper of which somebody has removed nodes, or in which somebody has put some."""
+"""A ledger in ZooKeeper with removed nodes or with foreign nodes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def written(ledger: object, row: Row) -> Row:
 def test_the_leases_are_given_again_when_somebody_has_removed_them_all(
     zookeeper_server: ZooKeeper,
 ) -> None:
-    """Harm prevented: who frees stuck leases makes every export ask without end."""
+    """Harm prevented: after an administrator frees stuck leases, exports retry for ever."""
     address = address_of(zookeeper_server.address)
     with opened(address) as ledger, peeking(address) as client:
         assert isinstance(ledger.take_lease(KEY, SOMEBODY, 60), Lease)
@@ -81,7 +81,7 @@ def test_a_lease_that_went_with_its_session_and_its_folder_is_taken_again(
 def test_a_folder_of_rows_that_is_gone_is_an_error_that_names_it(
     zookeeper_server: ZooKeeper,
 ) -> None:
-    """Harm prevented: "another run claimed it" is said of a ledger that has lost its rows."""
+    """Harm prevented: lost rows are reported as another run's claim."""
     address = address_of(zookeeper_server.address)
     with opened(address) as ledger, peeking(address) as client:
         row = written(ledger, a_row())
@@ -180,13 +180,13 @@ def test_a_row_that_cannot_be_read_is_said_of_its_ledger(
 
 
 def _put_body(client: KazooClient, path: str, body: bytes) -> None:
-    """Replace what stands behind the head of a row."""
+    """Replace the text after a row's head."""
     head = unsealed(client.get(path)[0], path).partition(b"\n")[0]
     client.set(path, sealed(head + b"\n" + body))
 
 
 def test_an_error_names_a_few_of_many_rows(zookeeper_server: ZooKeeper) -> None:
-    """Harm prevented: a line of 3,000 characters, of which nobody reads the end."""
+    """Harm prevented: a message of 3,000 characters."""
     address = address_of(zookeeper_server.address)
     with opened(address) as ledger, peeking(address) as client:
         rows = tuple(a_row(str(number)) for number in range(100))

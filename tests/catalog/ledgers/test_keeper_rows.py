@@ -68,7 +68,7 @@ def test_a_ledger_keeps_its_identity_and_rows_when_it_is_opened_again(
 def test_reading_never_makes_a_ledger_and_writing_makes_what_is_missing(
     zookeeper_server: ZooKeeper,
 ) -> None:
-    """Harm prevented: a mistyped --ledger leaves an empty ledger behind (LegacyTables)."""
+    """Harm prevented: a mistyped --ledger creates an empty ledger (LegacyTables)."""
     address = address_of(zookeeper_server.address)
     address = replace(address, chroot=f"{address.chroot}/team/lake")
     with opened(address) as ledger, peeking(address) as client:
@@ -99,7 +99,7 @@ def test_what_else_is_below_the_path_is_left_alone(zookeeper_server: ZooKeeper) 
 
 @pytest.mark.parametrize("layouts", [["v2"], ["v1", "v2"], []])
 def test_another_layout_is_refused_by_name(zookeeper_server: ZooKeeper, layouts: list[str]) -> None:
-    """Harm prevented: a release misreads what a newer one wrote."""
+    """Harm prevented: a release misreads the layout of a newer one."""
     address = address_of(zookeeper_server.address)
     with peeking(address) as client, opened(address) as ledger:
         client.ensure_path(f"{address.chroot}/mergeberg")
@@ -152,7 +152,7 @@ def test_a_ledger_that_was_removed_is_not_written_any_more(
 def test_a_row_of_any_size_comes_back(
     zookeeper_of_session: ZooKeeper, parts: int, error: str
 ) -> None:
-    """Harm prevented: what was exported of a partition of many parts is cut, or mixed up."""
+    """Harm prevented: the record of a partition with many parts is truncated or mixed up."""
     with opened(address_of(zookeeper_of_session.address)) as ledger:
         small = written(ledger.write(a_row(last_error="before")))
         large = written(
@@ -197,7 +197,7 @@ def test_ten_thousand_parts_make_no_large_node_and_no_large_request(
 def test_bodies_of_versions_before_are_removed_and_those_of_the_next_are_not(
     zookeeper_server: ZooKeeper,
 ) -> None:
-    """Harm prevented: Keeper fills; or the body of a row that is just being written is gone."""
+    """Harm prevented: Keeper fills up, or the body of a row being written is removed."""
     address = address_of(zookeeper_server.address)
     with opened(address) as ledger, peeking(address) as client:
         first = written(ledger.write(LARGE))
@@ -327,7 +327,7 @@ def test_a_piece_that_is_gone_is_an_error_that_names_it(zookeeper_server: ZooKee
 
 
 def test_a_row_in_the_place_of_another_is_refused(zookeeper_server: ZooKeeper) -> None:
-    """Harm prevented: what was exported of one partition is believed of another."""
+    """Harm prevented: one partition's record is used for another."""
     address = address_of(zookeeper_server.address)
     with opened(address) as ledger, peeking(address) as client:
         ledger.write_all((a_row(), a_row("202402")))
@@ -340,7 +340,7 @@ def test_a_row_in_the_place_of_another_is_refused(zookeeper_server: ZooKeeper) -
 
 
 def test_events_of_many_parts_are_cut_and_bounded(zookeeper_server: ZooKeeper) -> None:
-    """Harm prevented: a log that nobody reads fills Keeper."""
+    """Harm prevented: an unread log fills Keeper."""
     address = address_of(zookeeper_server.address)
     many = tuple(replace(EVENT, time=n, part_name=f"202401_{n}_{n}_0") for n in range(12_000))
     with opened(address) as ledger, peeking(address) as client:

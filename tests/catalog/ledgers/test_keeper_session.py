@@ -1,4 +1,4 @@
-"""How long requests are repeated, and what is said when they came to nothing."""
+"""Repeated requests are bounded in time, and failures have a reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 0.5
 
 @pytest.fixture
 def session(zookeeper_server: ZooKeeper) -> Iterator[KeeperSession]:
-    """Return a session that goes on for half a second without an answer."""
+    """Return a session that waits half a second for a response."""
     address = replace(address_of(zookeeper_server.address), seconds=PATIENCE)
     with closing(KeeperSession(address)) as made:
         # The first connection may take longer than that.
@@ -29,7 +29,7 @@ def session(zookeeper_server: ZooKeeper) -> Iterator[KeeperSession]:
 
 
 def asking(session: KeeperSession, seconds: float) -> int:
-    """Ask for some seconds, and get answers; return how many."""
+    """Send requests for some seconds; return the number of responses."""
     end = time.monotonic() + seconds
     responses = 0
     while time.monotonic() < end:
@@ -38,7 +38,7 @@ def asking(session: KeeperSession, seconds: float) -> int:
 
 
 def counting(attempt: Callable[[int], int]) -> tuple[list[int], Callable[[], int]]:
-    """Return an attempt that is told the how manieth it is, and where it notes that."""
+    """Return an attempt that gets its own number, and the list of its calls."""
     made: list[int] = []
 
     def counted() -> int:
@@ -64,7 +64,7 @@ def test_a_loss_at_the_end_of_a_long_attempt_is_tried_again(session: KeeperSessi
 
 
 def test_attempts_that_are_answered_and_come_to_nothing_end(session: KeeperSession) -> None:
-    """Harm prevented: processes that stand in each other's way do it for ever."""
+    """Harm prevented: competing processes retry for ever."""
 
     def attempt(_: int) -> int:
         asking(session, PATIENCE * 2)

@@ -1,4 +1,4 @@
-"""A ledger in a file that this user may only read shows what it has, at any moment."""
+"""A ledger file that this user may only read is readable at any moment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def path() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def reader(path: Path) -> Iterator[SqliteLedger]:
-    """Lend the ledger of a user who may write neither it nor its directory."""
+    """Open the ledger as a user who may write neither the file nor its directory."""
     own = path.parent.with_name("own")
     own.mkdir()
     path.chmod(0o444)
@@ -55,7 +55,7 @@ def filled(path: Path) -> SqliteLedger:
 
 @pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open"])
 def test_everything_can_be_read(path: Path, *, is_open: bool) -> None:
-    """Harm prevented: whoever only looks has to be allowed to change."""
+    """Harm prevented: reading requires the right to write."""
     written = filled(path)
     if not is_open:
         written.close()
@@ -91,7 +91,7 @@ def test_nothing_can_be_written_and_it_is_said(path: Path) -> None:
 
 
 def test_what_is_written_meanwhile_is_seen_by_the_next_look(path: Path) -> None:
-    """Harm prevented: `exports list --watch` shows for ever what was there when it began."""
+    """Harm prevented: `exports list --watch` shows its first state for ever."""
     filled(path).close()
     with reader(path) as ledger:
         assert ledger.highest_epoch() == 1

@@ -1,4 +1,4 @@
-"""How abfs is reached: what locations, properties and the environment say, and what is refused."""
+"""Settings of abfs from locations, properties and the environment, and their refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a signature of Azure's may do; `test_store_faults.py` has what happens in every store."""
+"""Azure's signatures; `test_store_faults.py` has the tests of all stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = over(AbfsPlace)
 def test_a_signature_that_has_ended_is_refused_at_once(
     place: AbfsPlace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Harm prevented: fifteen minutes of trying what will never work."""
+    """Harm prevented: fifteen minutes of hopeless retries."""
     signature = place.server.signature(_ALL, seconds=-60)
     sink = place.reached(sas=signature).create(place.file)
     sink.write(b"small")

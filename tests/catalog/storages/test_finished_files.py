@@ -1,4 +1,4 @@
-"""Which finished files an export goes on with: those that the storage has, or says to have lost."""
+"""A resumed export uses the finished files that the storage has, or reports as lost."""
 
 from __future__ import annotations
 

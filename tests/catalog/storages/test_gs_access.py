@@ -1,4 +1,4 @@
-"""What is said of Google Cloud Storage: who asks, where, and what becomes of the answers."""
+"""Settings of Google Cloud Storage: credentials, address, and the reading of responses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def of(properties: dict[str, Any], **environment: str) -> GsAccess:
 
 
 def refusal(status: str, reason: str, message: str = "no") -> bytes:
-    """Return an error as Google says it."""
+    """Return an error in Google's form."""
     said = {"error": {"code": 0, "message": message, "errors": [{"reason": reason}]}}
     return answer(json.dumps(said).encode(), status=status, ours=False)
 
@@ -109,7 +109,7 @@ def test_nobody_is_named_to_a_server_of_this_host_alone(
 def test_http_is_refused_unless_it_is_allowed(
     properties: dict[str, str], environment: dict[str, str]
 ) -> None:
-    """What a table says about it does not count: whoever may change a table could turn TLS off."""
+    """A table's properties cannot allow it: a user who may change a table could disable TLS."""
     with pytest.raises(RefusedError, match="over http everybody on the way reads the rows"):
         of(properties, **environment)
 
@@ -171,7 +171,7 @@ def test_one_table_is_not_in_two_kinds_of_storage() -> None:
 
 
 def test_what_a_catalog_lends_for_a_table_is_for_what_lies_below_it() -> None:
-    """Harm prevented: a token that was lent for one table is shown for another."""
+    """Harm prevented: a token that was vended for one table is used for another."""
     storages = Storages({"gcs.oauth2.token": "whole"})
     storages.learn("gs://b/wh/t", {"gcs.oauth2.token": "lent"})
 
@@ -228,7 +228,7 @@ def test_who_asks_stands_in_every_request_and_in_no_address() -> None:
 def test_what_will_never_work_fails_at_once(
     refused: bytes, kind: type[DestinationError], said: str
 ) -> None:
-    """Harm prevented: fifteen minutes of waiting for a right that nobody grants."""
+    """Harm prevented: fifteen minutes of waiting for a missing right."""
     server, storage = asked(refused)
     with server, pytest.raises(DestinationError) as caught:
         storage.put_if_absent("gs://b/f", b"x")

@@ -1,6 +1,6 @@
-"""Who asks Google Cloud Storage, when no token is given: a service account, by its key file.
+"""Login to Google Cloud Storage without a token: a service account, by its key file.
 
-The server that gives tokens is a stand-in; what is asked of it is signed by the library itself.
+The token server is a stand-in; Google's library itself signs the requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How HDFS is reached, and what its answers mean: without a cluster."""
+"""Settings of HDFS, and the reading of its responses, without a cluster."""
 
 from __future__ import annotations
 

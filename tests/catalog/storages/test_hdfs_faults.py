@@ -1,4 +1,4 @@
-"""What happens to files in HDFS alone; `test_store_faults.py` has what happens in every store."""
+"""Faults of HDFS; `test_store_faults.py` has the tests of all stores."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_gateway_that_passes_over_conditions_is_refused(
 
 
 def test_another_cluster_is_not_taken_for_this_one(place: HdfsPlace) -> None:
-    """Harm prevented: rows go where no reader of the location looks, or are found gone."""
+    """Harm prevented: rows go to another cluster, or are reported as lost."""
     storage, elsewhere = place.storage, "hdfs://other.example.com:8020/lake/f"
     acts: tuple[Callable[[str], object], ...] = (
         *(storage.read, storage.size, storage.sha256, storage.list, storage.delete),

@@ -37,7 +37,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_a_file_is_not_there_before_it_is_finished(root: str) -> None:
-    """Half a file under its name would be read by someone."""
+    """Harm prevented: a reader reads an incomplete file."""
     storage = open_storage(root)
     sink = storage.create(f"{root}/a/f.parquet")
     sink.write(b"half")
@@ -129,7 +129,7 @@ def open_to_all() -> Iterator[Path]:
 def test_a_directory_that_cannot_be_listed_is_not_an_empty_one(
     open_to_all: Path, below: str
 ) -> None:
-    """Harm prevented: a tree of which nothing can be read is exported anew; gc knows no receipt."""
+    """Harm prevented: an unreadable tree is exported again; gc finds no receipt."""
     storage, closed = open_storage(str(open_to_all)), open_to_all / "lake" / below
     storage.put(f"{open_to_all}/lake/p=1/f.parquet", b"x")
     closed.chmod(0)

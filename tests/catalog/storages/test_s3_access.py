@@ -1,4 +1,4 @@
-"""How S3 is reached is said once, by PyIceberg's properties of a catalog or of a table."""
+"""PyIceberg's properties of a catalog or a table are the only settings of S3."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_catalogs_own_properties_are_all_it_takes(tmp_path: Path) -> None:
 def test_http_is_refused_unless_it_is_allowed(
     properties: dict[str, str], environment: dict[str, str]
 ) -> None:
-    """What a table says about it does not count: whoever may change a table could turn TLS off."""
+    """A table's properties cannot allow it: a user who may change a table could disable TLS."""
     with pytest.raises(RefusedError, match="over http everybody on the way reads the rows"):
         of(properties, **environment)
 
@@ -89,7 +89,7 @@ def test_the_catalog_allows_http_or_it_is_refused_before_anything_is_begun() -> 
 
 
 def asked_anywhere(storages: Storages, location: str) -> None:
-    """Ask for an object where no server is."""
+    """Request an object from an address without a server."""
     with pytest.raises(DestinationError):
         storages(location).size(location)
 
@@ -98,7 +98,7 @@ def asked_anywhere(storages: Storages, location: str) -> None:
 def test_http_is_told_of_whoever_named_it_and_once(
     named_by: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Harm prevented: rows in clear over a network, allowed once, and nobody ever hears of it."""
+    """Harm prevented: rows in clear over a network, allowed once and never reported."""
     endpoint = f"http://store-{len(named_by)}.invalid:9000"
     keys = {"s3.access-key-id": "k", "s3.secret-access-key": "s"}
     monkeypatch.setenv("MERGEBERG_ALLOW_INSECURE", "1")
@@ -163,7 +163,7 @@ def test_what_would_have_no_effect_is_refused_by_name(
 
 
 def test_what_a_table_adds_is_for_what_lies_below_it() -> None:
-    """Harm prevented: the credentials that a catalog lent for one table are used for another."""
+    """Harm prevented: credentials that were vended for one table are used for another."""
     storages = Storages({"s3.access-key-id": "whole", "s3.secret-access-key": "s"})
     for name in ("t", "t2"):
         own = {"s3.access-key-id": name, "s3.secret-access-key": "s"}

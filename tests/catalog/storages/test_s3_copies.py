@@ -1,4 +1,4 @@
-"""Copies that S3 makes itself: in ranges, in one name, of what was looked at."""
+"""Copies inside S3: in ranges, with the same credentials, of the version that was read."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Refusing:
 def test_a_server_that_does_not_copy_leaves_nothing(
     minio_server: MinIO, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    """Harm prevented: half a copy is paid for, or a file that was changed is taken for the old."""
+    """Harm prevented: an incomplete copy costs money, or a changed file is copied."""
     storage, bucket = S3Storage(access_to(minio_server)), minio_server.make_bucket()
     storage.put(f"s3://{bucket}/a", b"x")
     refusing = _Refusing(storage._requests.client, code)

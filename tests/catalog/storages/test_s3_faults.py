@@ -1,4 +1,4 @@
-"""What happens to objects in S3 alone; `test_store_faults.py` has what happens in every store."""
+"""Faults of S3; `test_store_faults.py` has the tests of all stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.store_places import LARGE, over
 def test_an_unknown_account_is_refused_at_once(
     place: S3Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Harm prevented: fifteen minutes of trying what will never work."""
+    """Harm prevented: fifteen minutes of hopeless retries."""
     unknown = place.reached(account=Account("nobody", place.server.secret_key))
 
     with pytest.raises(LastingError, match="InvalidAccessKeyId"):

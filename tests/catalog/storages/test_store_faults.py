@@ -1,7 +1,7 @@
-"""What a network and a server do to objects in every store: whole or not at all, an end in time.
+"""Faults of networks and servers in every store: objects are complete or absent, errors in time.
 
-The servers are real or local ones that keep what an export depends on: where an answer is lost, it
-was given. `tests/store_kinds.py` has what differs from store to store.
+The servers are real ones, or local ones with the properties that an export needs: a lost response
+was sent. `tests/store_kinds.py` has the differences between stores.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Refusal = Callable[[Storage, Callable[[Any], object]], str]
 def test_a_lost_answer_is_found_to_be_a_success(
     place: Place, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
-    """Harm prevented: a finished file is taken for somebody else's, and the export fails."""
+    """Harm prevented: a finished file counts as another writer's, and the export fails."""
     place.lose_answer(monkeypatch, step)
 
     place.write(step.content)
@@ -78,7 +78,7 @@ def test_a_lost_answer_is_found_to_be_a_success(
 def test_a_claim_whose_answer_was_lost_is_won_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
-    """Harm prevented: nobody has the claim, or two who would write the same."""
+    """Harm prevented: no process has the claim, or two have it."""
     place.lose_answer(monkeypatch, step)
 
     assert place.storage.put_if_absent(place.file, b"same") is True
@@ -141,7 +141,7 @@ def test_bytes_that_changed_in_the_store_are_not_read(
 
 @over(*WAITING)
 def test_nothing_is_stored_of_an_object_that_is_only_begun(place: Place) -> None:
-    """Harm prevented: blocks that nobody finds, and that are paid for."""
+    """Harm prevented: hidden blocks that cost money."""
     sink = place.storage.create(place.file)
     sink.write(LARGE)
     assert place.stored() == []
@@ -210,7 +210,7 @@ def test_an_address_without_a_server_ends_it_in_time(place: Place) -> None:
 def test_an_object_that_may_be_stored_is_removed_when_it_is_given_up(
     place: Place, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
-    """Harm prevented: a file that nobody counts stays among those of an export."""
+    """Harm prevented: an uncounted file stays among those of an export."""
     hasty = place.another(AT_ONCE)
     sink = hasty.storage.create(hasty.file)
     sink.write(step.content)
@@ -227,7 +227,7 @@ def test_an_object_that_may_be_stored_is_removed_when_it_is_given_up(
 
 @pytest.fixture
 def refusal(caplog: pytest.LogCaptureFixture) -> Refusal:
-    """Return what returns the message of a refusal, which is not tried again and has no secret."""
+    """Return a function that returns the message of a refusal, without retries and secrets."""
 
     def message_of(storage: Storage, act: Callable[[Any], object]) -> str:
         with pytest.raises(LastingError) as caught:
@@ -247,7 +247,7 @@ def refusal(caplog: pytest.LogCaptureFixture) -> Refusal:
 def test_a_refused_write_names_the_right_to_grant(
     place: MinIOPlace | AbfsPlace | HdfsPlace, refusal: Refusal
 ) -> None:
-    """Harm prevented: fifteen minutes of waiting for a right that nobody grants."""
+    """Harm prevented: fifteen minutes of waiting for a missing right."""
     reader = place.without_right()
 
     def write(storage: Storage) -> None:
@@ -268,7 +268,7 @@ def test_a_refused_write_names_the_right_to_grant(
 
 @over(S3ProxyPlace, MinIOPlace, AbfsPlace)
 def test_a_wrong_key_is_refused_at_once(place: S3Place | AbfsPlace, refusal: Refusal) -> None:
-    """Harm prevented: fifteen minutes of trying what will never work."""
+    """Harm prevented: fifteen minutes of hopeless retries."""
     said = refusal(place.with_wrong_key(), lambda to: to.put(place.file, b"x"))
 
     assert re.search(place.wrong_key, said)
@@ -328,7 +328,7 @@ def test_a_server_of_an_unknown_authority_is_refused_at_once(
 
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """Let no file of this process have more bytes than half of a large object."""
+    """Limit the files of this process to half of a large object."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(LARGE) // 2, hard))
     try:
@@ -353,7 +353,7 @@ def test_a_copy_without_space_is_an_error_and_leaves_nothing(place: Place, tmp_p
 
 @over(*WAITING)
 def test_a_write_without_space_is_an_error_and_leaves_nothing(place: Place) -> None:
-    """Harm prevented: the export dies of it in the middle, without a word of what to do."""
+    """Harm prevented: the export fails half-way without advice."""
     sink = place.storage.create(place.file)
 
     with full_disk(), pytest.raises(DestinationError, match=rf"Cannot write {place.file}.*TMPDIR"):

@@ -1,4 +1,4 @@
-"""What a network does to an upload and to an answer: it goes on by itself, and is there once."""
+"""Network faults of uploads and responses: requests are retried, and objects stored once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def way(place: Place) -> Iterator[Way]:
 
 @over_both
 def test_an_answer_that_never_comes_was_a_success(way: Way) -> None:
-    """Harm prevented: the file that is there counts as somebody else's, and the export fails."""
+    """Harm prevented: the stored file counts as another writer's, and the export fails."""
     sink = way.storage.create(way.place.file)
     sink.write(b"rows")
     assert way.storage.list(way.place.root) == (), "the connection is there before it is disturbed"
@@ -107,7 +107,7 @@ def test_over_a_slow_way_it_takes_its_time(way: Way) -> None:
 def test_an_answer_that_does_not_come_as_it_was_sent_is_asked_for_again(
     place: Place, caplog: pytest.LogCaptureFixture, disturb: Callable[[Relay, int], None]
 ) -> None:
-    """Harm prevented: half an object, or another one, is taken for metadata or a receipt."""
+    """Harm prevented: a partial or wrong object is read as metadata or a receipt."""
     place.storage.put(place.file, LARGE)
     with relay(place.server.port) as between:
         endpoint = f"https://127.0.0.1:{between.port}"

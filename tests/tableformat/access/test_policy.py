@@ -1,4 +1,4 @@
-"""A policy grants what it says and nothing else, and means the same when it is written again."""
+"""A policy grants exactly its text, and keeps its meaning when it is rendered."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_more_grants_never_refuse_more(
 def test_what_is_missing_is_enough_when_it_is_granted(
     policy: Policy, user: str, needs: list[Need]
 ) -> None:
-    """What the error names is all that it takes."""
+    """The privileges that the error names are sufficient."""
     missing = policy.missing(user, needs)
     granted = tuple(Grant(need.privilege, need.on, (User(user),)) for need in missing)
 
@@ -161,7 +161,7 @@ def test_a_user_who_is_called_like_a_role_has_nothing_of_it() -> None:
     ],
 )
 def test_a_text_that_says_something_else_is_refused_with_its_line(text: str, told: str) -> None:
-    """Harm prevented: a policy of which half is heard."""
+    """Harm prevented: a part of a policy is ignored."""
     with pytest.raises(UsageError) as refused:
         parse_policy(text)
 

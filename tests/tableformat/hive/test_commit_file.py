@@ -1,4 +1,4 @@
-"""Commit files: what is written is read, and nothing else."""
+"""Commit files read back as written, and other contents are refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_it_may_be_spaced_and_ordered_otherwise() -> None:
 
 @given(commit=COMMITS, name=st.sampled_from(["partition_id", "transaction_id", "rows", "files"]))
 def test_a_change_by_hand_is_told_by_the_checksum(commit: CommitFile, name: str) -> None:
-    """Harm prevented: a file that is taken off the list by hand, and nobody notices."""
+    """Harm prevented: a manual removal of a file from the list is not noticed."""
     raw = json.loads(commit.to_bytes())
     raw[name] = [*raw[name], {"path": "x"}] if name == "files" else f"{raw[name]}1"
 

@@ -1,4 +1,4 @@
-"""Where things lie in a tree, and which partition keys have directories."""
+"""The paths of a tree, and the partition keys that have directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a tree: the state that its entries say, and entries that are missing or foreign."""
+"""The log of a tree: the state of its entries, and missing or foreign entries."""
 
 from __future__ import annotations
 

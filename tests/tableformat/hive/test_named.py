@@ -1,4 +1,4 @@
-"""Names of directories: read, remembered, and refused where readers would mix them up."""
+"""Names of directories: parsed, stored, and refused if readers would confuse them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_only_trees_have_directories_to_name() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "[1]", '{"a": "("}', '{"a": 1}'])
 def test_what_a_tree_remembers_and_cannot_be_read_is_an_error(text: str) -> None:
-    """Harm prevented: an export that goes on without names, into other directories."""
+    """Harm prevented: an export continues without names, into other directories."""
     with pytest.raises(DestinationError, match=r"mergeberg\.tree\.directories"):
         names_in_force("export", TREE, {}, {"mergeberg.tree.directories": text})
 

@@ -1,4 +1,4 @@
-"""The rules by which a tree was made decide what may still be written into it."""
+"""The rules by which a tree was created decide which files may be added."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_tree_of_a_newer_release_is_refused() -> None:
 
 
 def test_a_tree_of_times_is_one_that_earlier_releases_refuse() -> None:
-    """Harm prevented: an earlier release that spells the times of a tree in another way."""
+    """Harm prevented: an earlier release spells the times of a tree differently."""
     assert rules_of({}) == {"mergeberg.tree.rules": "2"}
     assert rules_of({"t": "UTC"}) == {"mergeberg.tree.rules": "3"}
     check_rules("export db.t to it", TREE, ODD, rules_of({"t": "UTC"}))

@@ -1,4 +1,4 @@
-"""The way into a file loses nothing: what Arrow would let pass in silence is found."""
+"""Conversion to a file loses nothing: errors that Arrow misses are found."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def schema_of(of: IcebergType) -> Schema:
 def test_a_member_that_was_dropped_is_not_that_of_its_name_which_came_later(
     tmp_path: Path, shape: str
 ) -> None:
-    """Harm prevented: values that somebody dropped are back once the file is written anew."""
+    """Harm prevented: dropped values return when the file is rewritten."""
     make, value = SHAPES[shape]
     written = file_schema(schema_of(make(21)))
     pq.write_table(pa.table([pa.array([value], written.field(0).type)], written), tmp_path / "f")

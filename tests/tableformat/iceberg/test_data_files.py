@@ -1,4 +1,4 @@
-"""What a manifest says about a file: counts are exact, and no bound ever hides a row."""
+"""Manifest entries of files: counts are exact, and no bound hides a row."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_long_text_is_cut_by_code_points_and_rounded_up(
 
 
 def test_very_long_values_still_have_bounds() -> None:
-    """Parquet itself leaves out limits above 4 kB; wide log lines are what people filter by."""
+    """Parquet omits limits above 4 kB, but users filter by long log lines."""
     assert text_bounds(["b" + "x" * 10_000, "a" * 10_000, "c"]) == ("a" * 16, "c")
 
 

@@ -36,7 +36,7 @@ def strictly(columns: dict[str, str], *lake: NestedField) -> tuple[str, ...]:
 
 
 def test_strict_refuses_another_order_and_columns_of_the_destination_alone() -> None:
-    """Harm prevented: rows that are read by position, in tables that are said to be the same."""
+    """Harm prevented: rows are read by position in tables that count as equal."""
     a, b, more = (field(n, name, IntegerType()) for n, name in enumerate(("a", "b", "more"), 1))
     ours = {"a": "Int32", "b": "Int32"}
 

@@ -74,7 +74,7 @@ def selected(
 
 
 def seen(value: Any) -> Any:
-    """Bring what a reader gives into the form of `Sample.seen`."""
+    """Convert a reader's result to the form of `Sample.seen`."""
     match value:
         case datetime():
             return _micros(value)
@@ -98,7 +98,7 @@ def _micros(value: datetime) -> int:
 
 
 def escaped(value: Any) -> Any:
-    """Bring the names of struct members back: files escape what Avro names may not hold."""
+    """Restore the names of struct members, which files escape for Avro."""
     names = {"b_x20b": "b b", "x_x2Ey": "x.y"}
     match value:
         case dict():
@@ -149,7 +149,7 @@ def test_every_value_of_every_type_is_the_same_in_the_file(
 def test_every_converted_value_is_the_same_in_the_file(
     clickhouse: EmbeddedClickHouse, columns: list[Sample]
 ) -> None:
-    """A conversion goes to any depth, loses no NULL and leaves what it does not fit alone."""
+    """A conversion applies at any depth, loses no NULL and skips other types."""
     mapped, given_by_clickhouse = selected(clickhouse, columns)
 
     table = to_file(given_by_clickhouse, mapped.schema)
@@ -161,7 +161,7 @@ def test_every_converted_value_is_the_same_in_the_file(
 
 
 def _rows(column: pa.ChunkedArray) -> list[Any]:
-    """Return the values, instants as microseconds: they may lie outside Python's calendar."""
+    """Return the values with instants as microseconds, which may exceed Python's calendar."""
     return list(column.cast(_counted(column.type)).to_pylist())
 
 
@@ -181,7 +181,7 @@ def _counted(of: pa.DataType) -> pa.DataType:
 
 
 def _plain(value: Any) -> Any:
-    """Forget what a reader of plain Parquet shows in its own way: UUIDs as text."""
+    """Normalise the values that a plain Parquet reader returns differently: UUIDs as text."""
     match value:
         case UUID():
             return str(value)

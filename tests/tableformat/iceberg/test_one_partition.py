@@ -1,4 +1,4 @@
-"""The one Iceberg partition that rows of a file lie in."""
+"""The single Iceberg partition that the rows of a file belong to."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_key_whose_every_expression_is_exact_is_one_to_one(members: list[str])
 
 @given(st.lists(st.sampled_from(EXACT), unique=True), st.sampled_from(WRAPS))
 def test_a_key_that_wraps_around_is_not(members: list[str], wraps: str) -> None:
-    """Harm prevented: two lake partitions of one source partition, or the other way round."""
+    """Harm prevented: two lake partitions for one source partition, or the reverse."""
     assert "from 1970 to 2105 only" in why_not(f"({', '.join([*members, wraps])})")
 
 
@@ -62,7 +62,7 @@ def test_a_source_without_partitions_is_its_own_only_one(key: str, spec: str | N
 
 @pytest.mark.parametrize("spec", ["month(ts)", "month(ts), region", "region, month(ts)"])
 def test_a_chosen_spec_that_has_every_field_of_the_key_is_one_to_one(spec: str) -> None:
-    """Harm prevented: who names the spec that is derived anyway is refused."""
+    """Harm prevented: a user who names the derived spec is refused."""
     assert why_not("toYYYYMM(ts)", spec) == ""
 
 

@@ -1,4 +1,4 @@
-"""The proof that a partition lies in one Iceberg partition, against ClickHouse and PyIceberg."""
+"""The proof that a partition belongs to one Iceberg partition, against ClickHouse and PyIceberg."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_clickhouse_computes_the_value_that_iceberg_computes(
 
 
 def _beyond(value: Any, of: IcebergType) -> bool:
-    """Whether a value lies outside its type: below the least number there is no truncation."""
+    """Whether a value exceeds its type: below the minimum there is no truncation."""
     if not (isinstance(of, IntegerType | LongType) and isinstance(value, int)):
         return False
     return value < -(2**31 if isinstance(of, IntegerType) else 2**63)

@@ -1,4 +1,4 @@
-"""Partition keys and the specs they stand for; what is not exact is refused with a way round."""
+"""Specs of partition keys; inexact keys are refused with a remedy."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_key_that_is_exact_is_derived(key: str, spec: str) -> None:
 
 
 def test_a_key_that_wraps_outside_1970_to_2105_is_derived_with_a_note() -> None:
-    """ToDate of a DateTime64 is the most common key of all; the proof refuses what wraps."""
+    """ToDate of a DateTime64 is the most common key; the proof refuses wrapped values."""
     spec = derived("toDate(ts)", ts=DateTime64(3, "UTC"))
 
     assert str(spec) == "day(ts)"

@@ -1,4 +1,4 @@
-"""Truncations and buckets of numbers, texts and ids, by what the lake keeps."""
+"""Truncations and buckets of numbers, texts and ids, by the lake's type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lake table remembers reads back as it was; strangers' tables remember nothing."""
+"""A lake table's stored source reads back unchanged; foreign tables have none."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_properties_that_cannot_be_read_are_refused(name: str, text: str | None,
 
 
 def test_of_another_source_a_table_notes_new_columns_and_leaves_the_others() -> None:
-    """Harm prevented: the lake says of a column what its files do not hold."""
+    """Harm prevented: the properties describe a column otherwise than its files."""
     before = table_of(column_of("a", Simple("UInt64")), column_of("b", Simple("Int8")))
     properties = table_properties(before, map_columns(before, {"a": "long"}))
     other = table_of(*(column_of(n, Simple("Int64")) for n in ("a", "b", "c")))

@@ -1,4 +1,4 @@
-"""A table's conversions hold until its end, and what contradicts them is refused with both."""
+"""A table's conversions are permanent, and contradictions are refused with both."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_new_table_or_a_strangers_has_only_what_is_said() -> None:
 
 
 def test_a_default_may_be_said_by_its_name() -> None:
-    """String is text also without being asked to."""
+    """String is text by default, too."""
     assert in_force({"s": "string"})["s"] == "string"
 
 
@@ -53,7 +53,7 @@ def test_a_column_that_the_table_does_not_have_yet_may_be_converted() -> None:
 
 
 def test_what_the_source_no_longer_has_or_has_as_another_type_is_left_out() -> None:
-    """The structure of the table then says whether it still fits."""
+    """The comparison of structures then decides whether the column fits."""
     assert in_force({}, table_of(column_of("a", Simple("Int64")))) == {}
 
 

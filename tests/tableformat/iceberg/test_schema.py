@@ -141,7 +141,7 @@ def test_names_that_iceberg_cannot_hold_are_refused(columns: dict[str, str], why
     ],
 )
 def test_a_definition_that_is_not_utf8_is_refused_by_name(column: Column) -> None:
-    """No lake table could keep it, and the catalog's own answer would name no column."""
+    """Lake tables cannot store it, and the catalog's error would name no column."""
     with pytest.raises(RefusedError, match=r"column c.*holds bytes that are not UTF-8") as refused:
         map_columns(table_of(column))
 
@@ -212,7 +212,7 @@ def test_a_type_that_needs_a_conversion_is_refused_with_those_that_would_export_
 
 
 def test_strict_lets_pass_what_a_conversion_asks_for() -> None:
-    """Who writes --convert e=string knows that the value becomes another kind."""
+    """A user who gives --convert e=string accepts the other kind of value."""
     table = table_of(
         column_of("e", Enum(8, (("a", 1),))),
         column_of("t", parse_type("Tuple(a IPv4, b Time)")),

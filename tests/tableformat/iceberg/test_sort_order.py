@@ -1,4 +1,4 @@
-"""The declared sort order is true for what ClickHouse has sorted, and never more than that."""
+"""The declared sort order holds for rows that ClickHouse has sorted."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_conversion_that_keeps_the_order_is_declared(of: DataType, conversion:
     ],
 )
 def test_a_conversion_that_loses_the_order_ends_the_prefix(of: DataType, conversion: str) -> None:
-    """UUIDs compare their low half first also as bytes; equal rounded times hide the next field."""
+    """UUIDs compare their low half first, also as bytes; rounded times are equal."""
     assert prefix_of("(c, id)", {"c": conversion}, c=of, id=Simple("Int8")) == ()
 
 
@@ -194,7 +194,7 @@ KEYS = [
 def test_rows_that_clickhouse_has_sorted_are_in_the_declared_order(
     clickhouse: EmbeddedClickHouse, data: st.DataObject
 ) -> None:
-    """Compared by Iceberg's rules: unsigned bytes, NULLs where the order says, transforms."""
+    """By Iceberg's rules: unsigned bytes, the declared place of NULLs, transforms."""
     types: dict[str, DataType] = {
         "a": data.draw(st.sampled_from(SORTED)),
         "b": data.draw(st.sampled_from(SORTED)),

@@ -1,4 +1,4 @@
-"""docs/reference/types.md says what the mapping does, for every type that ClickHouse has."""
+"""docs/reference/types.md agrees with the mapping for every ClickHouse type."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DIGITS: Final = {"P": "38", "S": "8"}
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the page: types, what they become, and what each conversion makes of them."""
+    """One row of the page: types, their mapping, and the result of each conversion."""
 
     types: tuple[str, ...]
     iceberg: str
@@ -59,7 +59,7 @@ EACH: Final = [(row, text) for row in ROWS for text in row.types]
 
 
 def read(text: str) -> DataType:
-    """Read a type as a source does: it knows what a state comes to."""
+    """Parse a type as a source does, with the final type of a state."""
     return rebuild(
         parse_type(text),
         lambda of: (

@@ -1,7 +1,6 @@
-"""The child of `clickhouse_process`: answers queries, one JSON line each way.
+"""The child of `clickhouse_process`: responds to queries, one JSON line each way.
 
-The engine is in memory. It writes to file descriptor 1 as it likes, so the answers leave through a
-copy of it.
+The engine is in memory. It may write to file descriptor 1, so responses use a copy of it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from chdb import session
 
 
 def serve() -> None:
-    """Answer until the input ends."""
+    """Respond until the input ends."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
         engine = session.Session()  # type: ignore[no-untyped-call]

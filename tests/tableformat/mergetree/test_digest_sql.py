@@ -1,6 +1,6 @@
-"""The SQL of a digest: anybody can compute the same, and no change of a value goes unseen.
+"""The SQL of a digest is reproducible, and detects every change of a value.
 
-docs/spec/digest.md. ClickHouse is the real one; one query answers for hundreds of variants.
+docs/spec/digest.md. ClickHouse is the real one; one query computes hundreds of variants.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def variants(tables: Sequence[Sequence[dict[str, str | None]]]) -> str:
 
 
 def canonical(row: dict[str, str | None]) -> tuple[str, ...]:
-    """Return what makes a row another one: every NaN is the same value."""
+    """Return the part of a row that the digest distinguishes: every NaN is equal."""
     return tuple(
         "nan" if name == "f" and value is not None and _is_nan(value) else str(value)
         for name, value in row.items()

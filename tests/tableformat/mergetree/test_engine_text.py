@@ -1,4 +1,4 @@
-"""Engines, read from what ClickHouse shows, and made into staging tables that ClickHouse takes."""
+"""Engines parsed from ClickHouse's text, and rendered to staging tables that it accepts."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_a_table_of_the_old_syntax_has_the_clauses_that_it_stands_for(
 
 
 def test_a_staging_table_keeps_nothing_that_replicates_merges_or_shares_a_directory() -> None:
-    """A staging table that keeps table_disk would lie in the source's own directory."""
+    """With table_disk a staging table would use the source's own directory."""
     engine = parse_engine(
         "ReplicatedMergeTree('/tables/{uuid}', '{replica}', ver) ORDER BY k TTL d SETTINGS "
         "replicated_deduplication_window = 1, shared_merge_tree_x = 1, zookeeper_session = 2, "

@@ -1,4 +1,4 @@
-"""Nothing that a lake table remembers becomes SQL as it stands, or reads more than its row."""
+"""Stored definitions of a lake table never become SQL directly, and read only their row."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_a_value_is_read_as_clickhouse_reads_it(clickhouse: ClickHouse, value: s
 def test_the_arguments_of_a_lambda_are_no_columns(
     text: str, columns: set[str], qualified: str
 ) -> None:
-    """Harm prevented: a column that the table has not is asked for, or another one is read."""
+    """Harm prevented: a missing column is requested, or another one is read."""
     read = parse_expression(text)
 
     assert columns_of(read) == columns

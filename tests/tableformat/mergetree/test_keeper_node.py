@@ -14,5 +14,5 @@ def test_it_tells_when_and_by_which_change_it_was_made() -> None:
 
 @given(one=keeper_nodes, other=keeper_nodes)
 def test_two_nodes_never_read_alike(one: KeeperNode, other: KeeperNode) -> None:
-    """Two tables that were made in the same second are told apart as well."""
+    """Also two tables that were created in the same second are distinct."""
     assert (str(one) == str(other)) == (one == other)

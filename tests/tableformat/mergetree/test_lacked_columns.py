@@ -1,4 +1,4 @@
-"""From what ClickHouse computes a column that a part lacks, as far as the table's text tells it."""
+"""Definitions from which ClickHouse computes a column that a part lacks."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ COLUMNS = (
 def test_the_definitions_that_count_are_those_of_what_no_file_has(
     lacked: tuple[str, ...], needed: str
 ) -> None:
-    """Harm prevented: a column of a column is changed, and nobody sees it."""
+    """Harm prevented: a change of an indirectly used column is not noticed."""
     found = [c.name for c in definitions(COLUMNS, lacked)]
     assert found == needed.split("|" if "|" in needed else None)
 
 
 def test_a_table_over_parts_has_no_expression_that_none_of_them_needs() -> None:
-    """Harm prevented: a dictionary that is gone keeps stored columns from being read."""
+    """Harm prevented: a dropped dictionary makes stored columns unreadable."""
     assert [(c.name, c.default_kind) for c in columns_of_parts(COLUMNS, ())] == [
         (name, "") for name in ("k", "two words", "n.x", "s", "u", "z")
     ]

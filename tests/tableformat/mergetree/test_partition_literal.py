@@ -1,4 +1,4 @@
-"""What a user may write after PARTITION, and that ClickHouse finds the same partition by it."""
+"""Partition literals of users, and that ClickHouse finds the same partition."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ FUNCTIONS, TABLE_FUNCTIONS, CALLABLE = 1_885, 94, 1_416
 
 
 def refused(expression: Expression) -> str:
-    """Return what is said of an expression, '' when it may be evaluated."""
+    """Return the reason against an expression, '' if it may be evaluated."""
     try:
         refuse_outside("run it", expression, "Compute it first.")
     except UnsupportedError as error:
@@ -47,7 +47,7 @@ def refused(expression: Expression) -> str:
 
 
 def said_of(clickhouse: ClickHouse, sql: str) -> tuple[str, bool]:
-    """Return what ClickHouse says, and whether it is an error."""
+    """Return ClickHouse's response, and whether it is an error."""
     try:
         return str(clickhouse.rows(sql)), False
     except QueryError as error:
@@ -55,7 +55,7 @@ def said_of(clickhouse: ClickHouse, sql: str) -> tuple[str, bool]:
 
 
 def test_every_function_of_the_engine_is_listed_once(clickhouse: ClickHouse) -> None:
-    """A new one belongs to ALLOWED once somebody has seen what it reads, and is refused before."""
+    """A new function is refused until it is reviewed and added to ALLOWED."""
     rows = clickhouse.rows("SELECT name, is_aggregate FROM system.functions")
     names = {name.lower() for name, _ in rows}
 
@@ -78,7 +78,7 @@ def test_each_of_them_is_refused_unless_it_may_be_called(clickhouse: ClickHouse)
 
 
 def test_no_table_function_may_stand_behind_in(clickhouse: ClickHouse) -> None:
-    """ClickHouse takes what stands there for a table function, also where it is a function."""
+    """ClickHouse reads a name after IN as a table function, even if it is a function."""
     names = [name for (name,) in clickhouse.rows("SELECT name FROM system.table_functions")]
 
     assert len(names) == TABLE_FUNCTIONS
@@ -140,7 +140,7 @@ def test_what_computes_with_the_row_is_evaluated(text: str) -> None:
 def test_what_may_be_called_opens_no_file_and_no_connection(
     clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    """Each is called with a path, an address and both among others; a pipe tells who read it."""
+    """Each is called with a path and an address, among others; a pipe detects a reader."""
     path = tmp_path / "secret"
     os.mkfifo(path)
     pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""How ClickHouse SQL is cut into tokens: its quotes, its comments, and what cannot be cut."""
+"""Tokens of ClickHouse SQL: quotes, comments, and malformed texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which conversions there are, how they are written, and what each type takes."""
+"""The conversions, their text, and the types that take them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_type_is_a_value_or_taken_apart_or_refused(of: DataType, text: str
 
 @given(of=data_types)
 def test_no_type_without_values_of_its_own_takes_a_conversion(of: DataType) -> None:
-    """A container passes a conversion on to what it holds; it would be said twice otherwise."""
+    """A container passes a conversion to its elements and must not apply it twice."""
     if find_value(of) is Handling.BY_ELEMENT and not alternatives_of(of):
         assert conversions_of(of) == ()
 

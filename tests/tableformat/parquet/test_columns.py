@@ -38,7 +38,7 @@ from tests.strategies.mapping import column_of
     ],
 )
 def test_a_value_leaves_clickhouse_as_its_wire_type(of: str, sql: str) -> None:
-    """One CAST of the whole where that is enough; a function goes into the value."""
+    """One CAST of the whole value if that is enough, else an expression inside it."""
     assert wire_expression("x", parse_type(of)) == sql
 
 
@@ -127,7 +127,7 @@ def test_the_form_of_a_value_does_not_depend_on_the_defaults_of_a_server() -> No
 
 
 def test_every_column_is_qualified_so_that_its_alias_never_takes_its_place_in_order_by() -> None:
-    """ORDER BY `id` would mean the cast value, and ClickHouse would sort everything anew."""
+    """ORDER BY `id` would mean the cast value, and ClickHouse would sort all rows again."""
     columns = [column_of("id", Simple("UInt64")), column_of("a`b", Simple("String"))]
 
     assert select_list(columns) == (
@@ -157,7 +157,7 @@ def test_rows_are_asked_for_in_the_order_in_which_parts_hold_them(
 
 
 def test_a_column_may_have_any_name_that_a_query_of_ours_uses() -> None:
-    """Harm prevented: a Tuple column called like the table's alias answers for its neighbours."""
+    """Harm prevented: a Tuple column named like the table's alias hides other columns."""
     columns = [column_of("t", parse_type("Tuple(b String)")), column_of("b", Simple("Bool"))]
 
     assert "`t`.`b`" not in select_list(columns)

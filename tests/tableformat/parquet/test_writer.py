@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
 
 
 class MemorySink:
-    """A sink that remembers what became of it."""
+    """A sink that records its state."""
 
     def __init__(self) -> None:
         self.data = io.BytesIO()

@@ -1,7 +1,7 @@
-"""A statement that is not of the parts is refused, however well the parts open under it.
+"""Parts are refused under another table's statement, even if ClickHouse opens them.
 
-ClickHouse says nothing in any of these cases: it shows no rows, or all of them under wrong keys, or
-numbers that are cut off.
+ClickHouse raises no error in these cases: it returns no rows, or all of them under wrong keys, or
+truncated numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def folders(clickhouse: Clickhouse, tmp_path: Path) -> Folders:
 
 @pytest.mark.parametrize("key", ["toYear(d)", "tuple(toYYYYMM(d), k % 2)", "s"])
 def test_a_partition_key_under_which_nothing_opens_is_refused(folders: Folders, key: str) -> None:
-    """ClickHouse loads no part, and says nothing."""
+    """ClickHouse loads no part and raises no error."""
     wrong = folders.replaced("PARTITION BY toYYYYMM(d)", f"PARTITION BY {key}")
 
     with pytest.raises(SourceError, match=r"ClickHouse loaded none of 2 under PARTITION BY .*keys"):
@@ -43,7 +43,7 @@ def test_a_partition_key_under_which_nothing_opens_is_refused(folders: Folders, 
 def test_a_partition_key_under_which_everything_opens_is_refused(
     folders: Folders, key: str
 ) -> None:
-    """A key of the same type: the partition of the lake would be another one than the rows say."""
+    """With a key of the same type the rows would go to a wrong lake partition."""
     refused = folders.replaced("PARTITION BY toYYYYMM(d)", f"PARTITION BY {key}").refusals()
 
     assert refused.keys() == {"202401", "202402"}
@@ -129,7 +129,7 @@ def test_keys_of_any_form_and_columns_of_any_name_pass(
 def test_a_time_zone_that_divides_otherwise_is_refused(
     clickhouse: Clickhouse, tmp_path: Path
 ) -> None:
-    """Which day a time lies on is decided by the zone of the server that wrote it."""
+    """The zone of the server that wrote a time decides its day."""
     name = clickhouse.table(
         "ENGINE = MergeTree PARTITION BY toYYYYMMDD(at) ORDER BY at", "at DateTime"
     )
@@ -173,7 +173,7 @@ def test_a_column_of_the_parts_that_the_statement_lacks_refuses_them(folders: Fo
     ],
 )
 def test_a_column_of_another_type_refuses_the_parts(folders: Folders, old: str, new: str) -> None:
-    """ClickHouse would cast on the way out: 1000 would come as 232."""
+    """ClickHouse would cast the values: 1000 would become 232."""
     wrong = folders.replaced(old, new)
 
     if new == "`d` DateTime":

@@ -55,7 +55,7 @@ def read(reader: EmbeddedConnection, file: Path, text: str) -> Definition:
 def test_names_are_read_from_every_head(
     reader: EmbeddedConnection, file: Path, head: str, database: str, name: str, uuid: str
 ) -> None:
-    """SHOW CREATE TABLE, metadata files of databases of both kinds, and what people type."""
+    """SHOW CREATE TABLE, metadata files of both kinds of databases, and manual input."""
     found = read(reader, file, f"{head} (k UInt64) {_TAIL};\n")
 
     assert (found.database, found.name, found.uuid) == (database, name, uuid)
@@ -168,7 +168,7 @@ def test_a_statement_is_that_of_a_table_unless_it_says_another(
 def test_a_file_that_is_no_statement_is_not_read_to_its_end(
     reader: EmbeddedConnection, file: Path
 ) -> None:
-    """Whoever names a data file by mistake is told so, and has memory left."""
+    """Harm prevented: a data file that is named by mistake exhausts the memory."""
     with file.open("wb") as opened:
         opened.truncate(1 << 40)
 

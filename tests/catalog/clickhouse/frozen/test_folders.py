@@ -1,4 +1,4 @@
-"""Which folders are parts, and what is said of those that are not, without ClickHouse."""
+"""Part folders are recognised without ClickHouse, and other folders are refused by name."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_folder_with_only_the_name_of_a_part_is_refused(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("where", ["", "data", "data/db/t"])
 def test_a_backup_that_was_not_restored_is_refused(tmp_path: Path, where: str) -> None:
-    """Equal files of its parts lie there once."""
+    """A backup stores equal files of its parts only once."""
     parts(tmp_path / "data/db/t", "202401_1_1_0")
     (tmp_path / ".backup").write_text("<config/>")
 

@@ -1,6 +1,6 @@
-"""What ClickHouse passes over without a word in a directory of parts is refused with its reason.
+"""Parts that ClickHouse silently skips in a directory are refused with the reason.
 
-Of each: the partition is listed, never taken for a smaller one, and the others are exported.
+In each case the partition is listed, never read as a smaller one, and the others are exported.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def cut_data(part: Path) -> None:
 
 
 def linked_to_nowhere(part: Path) -> None:
-    """As a copy of links is that was made without what they name."""
+    """Copy links without their targets."""
     for file in part.iterdir():
         file.unlink()
         file.symlink_to(f"nowhere/{file.name}")
@@ -223,7 +223,7 @@ def test_folders_beside_the_parts_are_passed_over_and_named(folders: Folders) ->
 
 
 def test_an_empty_directory_is_no_empty_table(folders: Folders) -> None:
-    """Else a re-run would find that every partition is gone."""
+    """Harm prevented: a repeated run concludes that every partition was dropped."""
     for part in folders.directory.iterdir():
         shutil.rmtree(part)
 
@@ -232,7 +232,7 @@ def test_an_empty_directory_is_no_empty_table(folders: Folders) -> None:
 
 
 def test_a_part_that_came_while_the_directory_was_open_is_not_exported(folders: Folders) -> None:
-    """What was listed is what is proved."""
+    """Only the listed parts are proved."""
     extra = folders.directory.parent / "1_9_9_0"
     shutil.move(folders.directory / "1_2_2_0", extra)
     with folders.source() as source:
@@ -246,7 +246,7 @@ def test_a_part_that_came_while_the_directory_was_open_is_not_exported(folders: 
 def test_lightweight_updates_that_are_not_in_the_parts_refuse_the_partition(
     clickhouse: Clickhouse, tmp_path: Path
 ) -> None:
-    """A FREEZE leaves them out and nobody can know; a copy of the table's directory has them."""
+    """A FREEZE omits them without a trace; a copy of the table's directory has them."""
     name = clickhouse.table(
         "ENGINE = MergeTree PARTITION BY p ORDER BY k SETTINGS enable_block_number_column = 1,"
         " enable_block_offset_column = 1"

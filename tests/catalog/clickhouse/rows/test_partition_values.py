@@ -1,4 +1,4 @@
-"""The partition that a value names, from what the lake remembers: the one that the source finds.
+"""A value names the same partition from the lake table's properties as from the source.
 
 B.6; the statements of ClickHouse's own tests 00502_custom_partitioning_local and
 00502_custom_partitioning_replicated_zookeeper, as far as they name partitions.
@@ -113,7 +113,7 @@ def test_what_is_no_value_of_the_key_is_refused_in_the_same_words(
 
 
 def test_a_partition_that_is_not_there_has_an_id_all_the_same(clickhouse: Clickhouse) -> None:
-    """Whether the lake holds it is the lake's to say."""
+    """The caller decides whether the lake has the partition."""
     table = clickhouse.source.describe(made(clickhouse, "by month"))
 
     assert partition_id_of(remembered(table), "203001") == PartitionId("203001")
@@ -133,7 +133,7 @@ def test_a_time_without_a_zone_is_read_in_that_of_the_source(clickhouse: Clickho
 
 
 def test_a_value_that_only_the_source_can_read_is_refused(clickhouse: Clickhouse) -> None:
-    """Harm prevented: a value that is cut to fit names a partition that nobody meant."""
+    """Harm prevented: a truncated value names another partition."""
     name = clickhouse.table("ENGINE = MergeTree PARTITION BY s ORDER BY s", "s FixedString(3)")
 
     with pytest.raises(UsageError, match="can only be told by the source"):

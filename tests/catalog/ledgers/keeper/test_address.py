@@ -1,4 +1,4 @@
-"""The address of a ledger in Keeper: what it may be, what is refused; no secret is shown."""
+"""Addresses of ledgers in Keeper: valid forms, refusals without secrets."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_malformed_address_is_refused_without_its_secret(uri: str, said: str) 
 
 @pytest.mark.parametrize("host", ["zk1", "10.0.0.1", "127.0.0.1,zk2", "[2001:db8::1]", "8.8.8.8:1"])
 def test_another_machine_is_spoken_to_over_tls_alone(host: str) -> None:
-    """Harm prevented: whoever is on the way changes what the ledger says."""
+    """Harm prevented: an attacker in the network changes the ledger."""
     with pytest.raises(RefusedError, match="without TLS everybody on the way"):
         parse_keeper(f"keeper://{host}/x", environment={})
 
