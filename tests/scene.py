@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Effects, Step
 from tableformat.errors import NotFoundError
 from tableformat.export.decision import Wish

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.keeper.address import is_keeper, parse_keeper
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.network import without_secret
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.ledger import Ledger

@@ -11,7 +11,7 @@ import pytest
 
 from catalog.hive import HiveTable, open_tree, tree_name
 from catalog.iceberg.opening import open_catalog
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.committer import Commit
 from tableformat.errors import (
     DestinationError,

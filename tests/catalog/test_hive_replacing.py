@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from catalog.hive import GRACE, TreeFiles, open_tree
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from spark_ext.actions.gc import sweep
 from tableformat.effects import Direct
 from tableformat.export.commit import Ports

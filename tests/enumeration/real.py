@@ -24,7 +24,7 @@ from typing import Final
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg.opening import open_catalog
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from spark_ext.cli.main import invoke
 from tableformat.ledger import State

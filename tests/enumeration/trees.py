@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from catalog.hive import OpenedTree, open_tree
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.storages.opening import Storages, open_storage
 from tableformat.committer import Sent
 from tableformat.effects import Step

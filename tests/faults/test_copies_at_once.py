@@ -23,7 +23,7 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg.opening import open_catalog
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.file_names import exported_by
 from tableformat.ledger import State

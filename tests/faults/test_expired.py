@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import DestinationError, LedgerError
 from tableformat.export.cleanup import ABANDONED_TTL, MOST_EXPORTS

@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.storages.local import LocalStorage
 from tableformat.effects import Direct, Effects, Step
 from tableformat.export.decision import Wish

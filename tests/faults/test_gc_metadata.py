@@ -14,7 +14,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.committer import Commit, LakeTableState, Staged
 from tableformat.effects import Step
 from tableformat.export.decision import Wish

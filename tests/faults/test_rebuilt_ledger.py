@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.storages.opening import open_storage
 from tableformat.effects import Direct, Step
 from tableformat.errors import RefusedError

@@ -19,7 +19,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from catalog.iceberg.opening import open_catalog
 from catalog.iceberg.table import IcebergTable
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.committer import LakeTableState, SchemaChange, Sent
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError

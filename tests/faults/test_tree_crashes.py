@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from catalog.hive import open_tree
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Direct
 from tableformat.export.commit import Ports
 from tableformat.export.decision import Wish

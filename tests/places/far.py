@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog
-from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.keeper import KeeperLedger
 from catalog.ledgers.keeper.address import KeeperAddress, is_keeper, parse_keeper
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.network import TimeOuts
 from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.requests import Requests

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog, open_catalog
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import open_ledger
 from catalog.storages.opening import open_storage
 from tableformat.ledger import Ledger

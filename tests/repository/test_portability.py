@@ -13,7 +13,7 @@ from tests.repository.source_files import FOLDERS, ROOT, SourceFile, source_file
 # What a file uses of Linux' own, and why it may.
 _ALLOWED = {
     "catalog/processes.py": ({"/proc"}, "else ps"),
-    "catalog/ledgers/embedded.py": ({"/proc"}, "else mount, in file_systems.py"),
+    "catalog/ledgers/sqlite.py": ({"/proc"}, "else mount"),
     "spark_ext/engine/session.py": ({"sched_"}, "else the processors of the machine"),
     "tests/support/processes.py": ({"/proc"}, "else the nearest that psutil or getrusage says"),
     "tests/support/tied_processes.py": ({"setpriv"}, "else a watcher"),

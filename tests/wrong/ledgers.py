@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from catalog.ledgers import embedded as file_systems
+from catalog.ledgers import sqlite as file_systems
 from catalog.ledgers import uris
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.ledger import Claim, Key, Owner, Row, State
 from tests.errors_page import Said, said
 from tests.wrong.places import Places

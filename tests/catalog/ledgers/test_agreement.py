@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import settings
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from conformance.suites.ledger import ledger_agreement
 
 _DIRECTORY = tempfile.TemporaryDirectory(prefix="mergeberg-ledgers-")

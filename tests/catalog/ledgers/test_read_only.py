@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers import embedded as file_ledger
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers import sqlite as file_ledger
+from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.errors import LedgerError
 from tableformat.history import Event, EventKind
 from tableformat.ledger import Claim, Key, Lease, Owner, Row, State

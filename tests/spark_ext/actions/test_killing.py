@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from spark_ext.actions import wiring
 from spark_ext.actions.cancel import KilledPartition, kill_in_session
 from spark_ext.sql.statements import KillMode

@@ -14,7 +14,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg.opening import open_catalog
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers import uris
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.committer import Sent
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Key, Owner, State

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.ledger import State
 from tests.big_export import assert_exported_once, fill, start, until_it_writes

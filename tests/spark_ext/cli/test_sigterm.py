@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from spark_ext.actions import wiring
 from spark_ext.actions.export import Stopping

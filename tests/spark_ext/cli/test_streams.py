@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from spark_ext.cli.main import invoke
 from tableformat.ledger import State

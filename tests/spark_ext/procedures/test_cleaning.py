@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.errors import NotFoundError, UsageError
 from tableformat.export.slices import SliceTask, WritePlan

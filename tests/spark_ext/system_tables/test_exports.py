@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from spark_ext.actions.exports import ListedExport, in_ledger, list_exports
 from spark_ext.system_tables.exports import (
     REPLICATED_PARTITION_EXPORTS as TABLE,

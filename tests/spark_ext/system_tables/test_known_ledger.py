@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from spark_ext.system_tables.exports import known_ledger
 from tableformat.errors import UnsupportedError

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers.embedded import SqliteLedger
 from catalog.ledgers.memory import MemoryLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Direct, Step
 from tableformat.export import leases as module
 from tableformat.export.give_up import GivenUp, kill

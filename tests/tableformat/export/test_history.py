@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.ledgers.embedded import SqliteLedger
+from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Step
 from tableformat.errors import LedgerError, SourceError
 from tableformat.export.decision import Wish

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers import embedded as file_systems
-from catalog.ledgers.embedded import LEDGER_FORMAT, SqliteLedger, network_file_system
+from catalog.ledgers import sqlite as file_systems
+from catalog.ledgers.sqlite import LEDGER_FORMAT, SqliteLedger, network_file_system
 from catalog.processes import this_process
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import RUNNING_EXPORTS, Counter, Event, EventKind
@@ -307,7 +307,7 @@ def test_of_many_processes_one_claims_a_row_and_all_are_counted(tmp_path: Path) 
     """Harm prevented: two exports of one key both believe that they own it; counts get lost."""
     SqliteLedger(tmp_path / "ledger.db").close()
     code = (
-        "import sys; from pathlib import Path; from catalog.ledgers.embedded import SqliteLedger;"
+        "import sys; from pathlib import Path; from catalog.ledgers.sqlite import SqliteLedger;"
         "from tableformat.ledger import *; from tableformat.history import *;"
         "ledger = SqliteLedger(Path(sys.argv[1])); epoch = ledger.next_epoch();"
         "row = Row(Key('s', '1', 'd'), 'a', 'b', State.RUNNING, Claim(epoch, '7', 'f', 1), 1, 1);"
