@@ -59,10 +59,10 @@ from tableformat.hive.documents import (
     new_identity,
     without_replaced,
 )
-from tableformat.hive.exported import Added, Exported
 from tableformat.hive.layout import TreePaths
 from tableformat.hive.levels import tree_directory
 from tableformat.hive.log import LogEntry, entry_of, state_after
+from tableformat.hive.log_index import LoggedFile, LogIndex
 from tableformat.names import HiveName, LakeName
 from tableformat.quantities import counted
 from tableformat.storage import Storage
@@ -181,7 +181,7 @@ class PublishedCommits:
         self._files = files
         self._there: set[str] = set()
 
-    def complete(self, exported: Exported) -> None:
+    def complete(self, index: LogIndex) -> None:
         """Write the commit files that are owed: of a run that died, or that somebody removed.
 
         Those of exports that were replaced go, after their successors are there.
@@ -189,7 +189,7 @@ class PublishedCommits:
         Raises:
             DestinationError: a data file is not what was written, or a commit file is refused.
         """
-        made = exported.counting
+        made = index.counting
         if not all(commit.name in self._there for commit in made):
             self._there |= self._files.listed()
         for commit in made:
@@ -197,8 +197,8 @@ class PublishedCommits:
                 for file in commit.files:
                     self._files.check(commit, file, content=True)
                 self.put(commit)
-        for replaced in exported.until:
-            self._withdraw(exported.commits[replaced].name)
+        for replaced in index.until:
+            self._withdraw(index.commits[replaced].name)
 
     def put(self, commit: CommitFile) -> None:
         """Put a commit file, and then remove those that it replaces."""
@@ -348,7 +348,7 @@ class HiveTable:
         self._identity = identity
         self._empty = identity.state(opened.name.uri)
         self._known: dict[int, LogEntry] = {}
-        self._exported = Exported.of((), opened.paths)
+        self._index = LogIndex.of((), opened.paths)
         self._published = PublishedCommits(opened.files)
 
     def load(self) -> LakeTableState:
@@ -366,9 +366,9 @@ class HiveTable:
             )
             raise NotFoundError(message, code=UNKNOWN_TABLE)
         self._read_log()
-        state = state_after(self._empty, self._exported.entries)
+        state = state_after(self._empty, self._index.entries)
         if self._opened.completes:
-            self._published.complete(self._exported)
+            self._published.complete(self._index)
         return state
 
     def _read_log(self) -> None:
@@ -383,7 +383,7 @@ class HiveTable:
         if known != self._known:
             self._known = known
             entries = (known[number] for number in sorted(known))
-            self._exported = Exported.of(tuple(entries), self._paths)
+            self._index = LogIndex.of(tuple(entries), self._paths)
 
     def unseen(self, transaction_id: str) -> str:
         """Say why nobody takes an export of the log for exported, '' when its commit file is there.
@@ -391,7 +391,7 @@ class HiveTable:
         Raises:
             DestinationError: the commit file cannot be read, or is not what was written.
         """
-        name = self._exported.commits[transaction_id].name
+        name = self._index.commits[transaction_id].name
         try:
             self._opened.files.commit(name, self._identity.uuid)
         except MissingError:
@@ -406,14 +406,14 @@ class HiveTable:
         last = _number(state, state.main if at is None else at)
         return tuple(
             FileInMain(one.location, one.rows, deletes=False, bytes=one.bytes)
-            for one in self._exported.by_key.get(key, ())
+            for one in self._index.by_key.get(key, ())
             if one.is_in(last)
         )
 
     def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
         """Return the locations of all data files that are committed."""
         last = _number(state, state.main)
-        return tuple(at for at, one in self._exported.by_location.items() if one.is_in(last))
+        return tuple(at for at, one in self._index.by_location.items() if one.is_in(last))
 
     def files_in(
         self, state: LakeTableState, partition: tuple[str | None, ...]
@@ -429,7 +429,7 @@ class HiveTable:
         found = []
         for at in (o.location for o in self._storage.list(directory)):
             if self._paths.is_data(at):
-                one = self._exported.by_location.get(at)
+                one = self._index.by_location.get(at)
                 known = one is not None and one.is_in(last)
                 if one is not None and one.entry.number <= last and not known:
                     continue
@@ -445,7 +445,7 @@ class HiveTable:
         Also those that were replaced, for as long as readers may use them.
         """
         last = _number(state, state.main)
-        of_key = self._exported.by_key.get(key, ())
+        of_key = self._index.by_key.get(key, ())
         asked = (o for o in of_key if o.export.commit.transaction_id in transaction_ids)
         return frozenset(
             one.location
@@ -453,7 +453,7 @@ class HiveTable:
             if one.is_in(last) or (one.entry.number <= last and self._is_kept(one))
         )
 
-    def _is_kept(self, one: Added) -> bool:
+    def _is_kept(self, one: LoggedFile) -> bool:
         """Whether readers may still use a file whose export was replaced.
 
         That is for a time, and until the commit file of the export that counts is there and its own
@@ -463,7 +463,7 @@ class HiveTable:
             return True
         names = self._opened.files.listed()
         # Of the exports of a key the last one counts.
-        _, counting = self._exported.exports[one.export.key][-1]
+        _, counting = self._index.exports[one.export.key][-1]
         return counting.name not in names or one.export.commit.name in names
 
     def metadata_files(self, state: LakeTableState) -> frozenset[str]:
@@ -503,7 +503,7 @@ class HiveTable:
             commit,
             remove_marks,
             made=milliseconds(),
-            earlier=partial(self._exported.earlier, last=_number(state, state.main)),
+            earlier=partial(self._index.earlier, last=_number(state, state.main)),
         )
         at = self._paths.log_entry(self._identity.uuid, entry.number)
         try:

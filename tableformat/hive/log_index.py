@@ -13,11 +13,11 @@ from tableformat.hive.documents import CommitFile
 from tableformat.hive.layout import TreePaths
 from tableformat.hive.log import LogEntry, LoggedExport
 
-__all__ = ["Added", "Exported"]
+__all__ = ["LogIndex", "LoggedFile"]
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class LoggedFile:
     """A data file that a log entry adds; `until` is the entry that replaces its export."""
 
     entry: LogEntry
@@ -33,7 +33,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class LogIndex:
     """The index of a whole log, computed once for thousands of look-ups.
 
     `exports` are those of a key in order, each with the number of its entry. `commits` has the
@@ -42,20 +42,20 @@ class Exported:
 
     entries: tuple[LogEntry, ...]
     exports: Mapping[str, Sequence[tuple[int, CommitFile]]]
-    by_key: Mapping[str, Sequence[Added]]
-    by_location: Mapping[str, Added]
+    by_key: Mapping[str, Sequence[LoggedFile]]
+    by_location: Mapping[str, LoggedFile]
     commits: Mapping[str, CommitFile]
     until: Mapping[str, LogEntry]
 
     @classmethod
-    def of(cls, entries: tuple[LogEntry, ...], paths: TreePaths) -> Exported:
+    def of(cls, entries: tuple[LogEntry, ...], paths: TreePaths) -> LogIndex:
         """Index a log, given in order."""
         until: dict[str, LogEntry] = {}
         for entry in entries:
             for replaced in (t for e in entry.exports for t in e.commit.replaces):
                 until.setdefault(replaced, entry)
         found = [
-            Added(
+            LoggedFile(
                 entry,
                 export,
                 paths.absolute(file.path),
@@ -67,7 +67,7 @@ class Exported:
             for export in entry.exports
             for file in export.commit.files
         ]
-        by_key: dict[str, list[Added]] = {}
+        by_key: dict[str, list[LoggedFile]] = {}
         for one in found:
             by_key.setdefault(one.export.key, []).append(one)
         exports: dict[str, list[tuple[int, CommitFile]]] = {}
