@@ -27,13 +27,13 @@ from tableformat.errors import DestinationError
 from tableformat.iceberg.arrow_schema import FIELD_ID_KEY
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.read_columns import file_columns
+from tableformat.mergetree.definition_sql import evaluated_columns
 from tableformat.mergetree.digest_sql import (
     DigestColumn,
     digest_sql,
     read_digest,
     source_columns,
 )
-from tableformat.mergetree.evaluated_definition import evaluated_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (

@@ -28,7 +28,7 @@ from tableformat.errors import InternalError, RefusedError, SourceError
 from tableformat.export.data_checks import broken, checks_sql, data_checks
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.schema import map_columns
-from tableformat.mergetree.evaluated_definition import evaluated_zone
+from tableformat.mergetree.definition_sql import evaluated_zone
 from tableformat.mergetree.final_merge import (
     OrderCheck,
     RowMerge,

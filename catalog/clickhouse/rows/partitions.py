@@ -46,13 +46,13 @@ from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.read_columns import FileColumn, file_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.mergetree.compatibility import key_columns
-from tableformat.mergetree.digest_sql import source_columns
-from tableformat.mergetree.evaluated_definition import (
+from tableformat.mergetree.definition_sql import (
     evaluated_columns,
     evaluated_engine,
     evaluated_key,
     evaluated_zone,
 )
+from tableformat.mergetree.digest_sql import source_columns
 from tableformat.mergetree.expression import Call, Expression, Literal
 from tableformat.mergetree.expression_text import (
     parse_expression,
@@ -205,7 +205,7 @@ def _member_types(connection: Connection, table: str) -> tuple[DataType, ...]:
 class KeyTables:
     """Creates tables with the partition key of an absent table, in our own ClickHouse.
 
-    Stored definitions become SQL only through `evaluated_definition`.
+    Stored definitions become SQL only through `definition_sql`.
     """
 
     def __init__(self, connection: Connection, table: MergeTreeTable) -> None:

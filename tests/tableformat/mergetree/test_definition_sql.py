@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tableformat.errors import RefusedError, UnsupportedError
-from tableformat.mergetree.evaluated_definition import (
+from tableformat.mergetree.definition_sql import (
     evaluated_columns,
     evaluated_engine,
     evaluated_key,
