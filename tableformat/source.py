@@ -15,7 +15,7 @@ from tableformat.digest import Digest
 from tableformat.errors import TableFormatError
 from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
-from tableformat.mergetree.lacked_columns import column_list, columns_of_parts
+from tableformat.mergetree.missing_columns import column_list, columns_of_parts
 from tableformat.mergetree.table import MergeTreeTable, Part, PartitionSummary
 from tableformat.mergetree.types import DataType
 from tableformat.names import PartitionId, TableName
@@ -113,7 +113,7 @@ class PartsLayout:
     def over(self, table: MergeTreeTable, partitions: Iterable[FrozenPartition]) -> PartsLayout:
         """Return the clauses under which these partitions of a table open.
 
-        An expression stands only where a part needs it (`mergetree/lacked_columns.py`).
+        An expression stands only where a part needs it (`mergetree/missing_columns.py`).
         """
         lacked = {name for one in partitions for held in one.parts for name in held.part.lacks}
         return replace(self, columns=column_list(columns_of_parts(table.columns, lacked)))

@@ -14,7 +14,7 @@ from typing import Final
 from tableformat.export.content import columns_of, lacks_values
 from tableformat.export.watermark import Listing
 from tableformat.ledger import Row
-from tableformat.mergetree.lacked_columns import is_constant, is_null, shown_definitions
+from tableformat.mergetree.missing_columns import is_constant, is_null, shown_definitions
 from tableformat.mergetree.table import Column
 from tableformat.names import LakeName, PartitionId, quote_identifier, quote_string
 

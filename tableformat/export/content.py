@@ -13,7 +13,7 @@ from typing import Final
 
 from tableformat.errors import UsageError
 from tableformat.ledger import Claim, ExportedPart, Record
-from tableformat.mergetree.lacked_columns import computed_text, shown_definitions
+from tableformat.mergetree.missing_columns import computed_text, shown_definitions
 from tableformat.mergetree.table import MergeTreeTable, Part, fingerprint
 from tableformat.names import PartName
 from tableformat.quantities import counted

@@ -190,7 +190,7 @@ class Part:
     `rows` counts lightweight-deleted rows too, as system.parts does. `path` is the part's
     directory, `disk` the root directory of its disk; `part_type` is Wide or Compact; sizes are in
     bytes. `lacks` are the table's stored columns without values in the part, in declared order,
-    which ClickHouse computes (`lacked_columns.py`).
+    which ClickHouse computes (`missing_columns.py`).
     """
 
     name: str

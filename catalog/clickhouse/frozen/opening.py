@@ -25,7 +25,7 @@ from catalog.clickhouse.snapshot.staging import files_layout
 from catalog.network import some
 from tableformat.errors import RefusedError, SourceError, UsageError
 from tableformat.mergetree.engine_text import staging_engine
-from tableformat.mergetree.lacked_columns import column_list, columns_of_parts
+from tableformat.mergetree.missing_columns import column_list, columns_of_parts
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import TableName, quote_identifier, quote_string
 

@@ -59,7 +59,7 @@ from tableformat.mergetree.expression_text import (
     parse_partition_key,
     render_expression,
 )
-from tableformat.mergetree.lacked_columns import column_list
+from tableformat.mergetree.missing_columns import column_list
 from tableformat.mergetree.partition_literal import (
     All,
     ById,

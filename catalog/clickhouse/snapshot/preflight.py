@@ -17,7 +17,7 @@ from catalog.clickhouse.describe import describe, list_parts, of_table
 from catalog.clickhouse.lacked import with_lacked
 from catalog.network import some
 from tableformat.errors import RefusedError
-from tableformat.mergetree.lacked_columns import definitions, external_reference
+from tableformat.mergetree.missing_columns import definitions, external_reference
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 
 __all__ = [

@@ -33,7 +33,7 @@ from tableformat.clickhouse_codes import (
     UNKNOWN_SETTING,
 )
 from tableformat.mergetree.engine_text import old_staging_engine, staging_engine
-from tableformat.mergetree.lacked_columns import column_list, columns_of_parts
+from tableformat.mergetree.missing_columns import column_list, columns_of_parts
 from tableformat.mergetree.readability import PART_OFFSET, check_readable, has_column
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
 from tableformat.mergetree.table_settings import with_files

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.clickhouse.connection import definitions, ttl_columns
-from tableformat.mergetree.lacked_columns import column_list
+from tableformat.mergetree.missing_columns import column_list
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import Simple
 from tableformat.names import quote_identifier, quote_string

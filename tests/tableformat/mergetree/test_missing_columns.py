@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tableformat.export.content import content_of
-from tableformat.mergetree.lacked_columns import (
+from tableformat.mergetree.missing_columns import (
     called_functions,
     columns_of_parts,
     computed_text,
