@@ -322,8 +322,12 @@ class Capabilities:
 
     @property
     def permissions(self) -> tuple[tuple[str, str], ...]:
-        """Query settings under which any table that exists may be created again."""
-        return tuple((name, "1") for name in PERMISSIONS if name in self.query_settings)
+        """Query settings under which any existing table can be created again from its columns.
+
+        A Nested column is one column of an existing table; ClickHouse would divide it anew.
+        """
+        wanted = (("flatten_nested", "0"), *((name, "1") for name in PERMISSIONS))
+        return tuple(pair for pair in wanted if pair[0] in self.query_settings)
 
     @property
     def makes_wire_values(self) -> bool:

@@ -123,6 +123,25 @@ def test_an_expression_of_a_column_that_parts_have_changes_nothing(exports: Real
     assert words(exports.run(name)) == ["already_exported"] * 2
 
 
+@pytest.mark.parametrize("given", ["", ", u UInt64 DEFAULT k + 1", ", u UInt64 MATERIALIZED k + 1"])
+@pytest.mark.parametrize("flatten", [0, 1])
+def test_a_nested_column_stays_what_it_is_beside_an_expression(
+    exports: RealExport, given: str, flatten: int
+) -> None:
+    """Harm prevented: a clone without the expression divides the column, and parts fit no more."""
+    exports.clickhouse.command(f"SET flatten_nested = {flatten}")
+    name = exports.clickhouse.table(
+        "ENGINE = MergeTree PARTITION BY p ORDER BY k",
+        f"p UInt8, k UInt64, n Nested(a UInt8, b String){given}",
+    )
+    exports.clickhouse.command("SET flatten_nested = 1")
+    values = "[1, 2], ['x', 'y']" if flatten else "[(1, 'x'), (2, 'y')]"
+    columns = "p, k, `n.a`, `n.b`" if flatten else "p, k, n"
+    exports.clickhouse.command(f"INSERT INTO {name.sql} ({columns}) SELECT 0, 7, {values}")
+
+    assert words(exports.run(name, verify=True)) == ["committed"]
+
+
 @pytest.mark.parametrize("changes", [("MODIFY COLUMN s String DEFAULT 'World'",), ()])
 def test_a_merge_explains_nothing_of_what_parts_lacked(
     exports: RealExport, changes: Changes
