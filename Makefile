@@ -55,7 +55,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv jar demo clean-demo check test test-all durations readers servers services soak model big bench lint format lock clean
+.PHONY: help venv jar demo clean-demo check test test-all durations readers servers services soak mutation model big bench lint format lock clean
 .PHONY: set-up-check set-up-test set-up-test-all set-up-soak
 
 help: ## List the targets
@@ -179,6 +179,10 @@ soak: ## Hours: the tests that `make test-all` leaves, generated tables, crashes
 	$(BIN)/python -m tests.readers over-s3
 	$(BIN)/python -m tests.other_spark
 	$(BIN)/python -m tests.model
+
+mutation: set-up-test-all ## Mutate the code behind each requirement, and name those whose tests stay green (hours); ARGS="--ids P-0 --mutants 3"
+	test -d $(READERS)/reach || $(BIN)/python -m tests.mutation --reach
+	$(BIN)/python -m tests.mutation $(ARGS)
 
 model: $(STAMP) ## Ask the model of the commit protocol every question (half an hour); ARGS="ok-move --trace"
 	$(BIN)/python -m tests.model $(ARGS)

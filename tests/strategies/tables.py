@@ -144,6 +144,8 @@ _VIRTUAL: Final = (
     *("_sample_factor", "_part_data_version", "_disk_name", "_table", "_database"),
     *("_part_starting_offset", "_part_granule_offset", "_block_number", "_block_offset"),
 )
+_REQUIRED_VIRTUAL: Final = ("_part", "_partition_id", "_partition_value")
+# Without these of ClickHouse's own nobody knows where a row is, so such a table is refused.
 _FLATTENED: Final = (
     ("list.a", parse_type("Array(UInt32)")),
     ("list.b", parse_type("Array(Nullable(String))")),
@@ -231,6 +233,7 @@ def tables(draw: st.DrawFn, *, most_columns: int = 8, most_rows: int = 4) -> Tab
     if partition.refused and may_choose:
         spec = "unpartitioned"
         refused = [why for why in refused if why not in partition.refused]
+    refused += [f"column {c.name}: " for c in columns if c.name in _REQUIRED_VIRTUAL]
     added = _added(draw)
     return TableDefinition(
         columns=tuple(columns),
