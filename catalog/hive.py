@@ -31,7 +31,7 @@ from pyiceberg.table.sorting import SortOrder
 from catalog.ledgers.memory import milliseconds
 from catalog.network import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.storages.local import local_directory
-from catalog.storages.opening import Storages, is_far
+from catalog.storages.opening import Storages, is_remote
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import (
     Commit,
@@ -245,7 +245,7 @@ def open_tree(
     Raises:
         UsageError: its scheme is not served, or nothing says how to reach it.
     """
-    beside = local_directory(warehouse) if warehouse and not is_far(name.uri) else None
+    beside = local_directory(warehouse) if warehouse and not is_remote(name.uri) else None
     # Credentials go to the host that is named here.
     storages = Storages({"warehouse": name.uri}, time_outs)
     return OpenedTree(name, storages, beside, completes)

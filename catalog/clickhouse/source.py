@@ -25,9 +25,9 @@ from catalog.clickhouse.describe import ObjectTable, active_parts, object_table
 from catalog.clickhouse.lacked import with_lacked
 from catalog.clickhouse.removal import drop_detached, take_out
 from catalog.clickhouse.rows.partitions import (
+    all_partitions_error,
     key_types,
     no_such_partition,
-    stands_for_all,
     unresolved,
 )
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting
@@ -288,7 +288,7 @@ class ClickHouseSource(Closing):
         """
         match parse_partition_literal(expression):
             case All():
-                raise stands_for_all(table, expression)
+                raise all_partitions_error(table, expression)
             case ById(one):
                 if one not in (partition.partition_id for partition in self.partitions(table.name)):
                     raise no_such_partition(table, expression)

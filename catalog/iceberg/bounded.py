@@ -83,9 +83,9 @@ class BoundedRestCatalog(RestCatalog):
     def _io(self, response: TableResponse) -> FileIO:
         """Return the `FileIO` of a table's files."""
         at = response.metadata_location
-        lent = self._resolve_storage_credentials(response.storage_credentials, at)
+        credentials = self._resolve_storage_credentials(response.storage_credentials, at)
         of_server = {n: v for n, v in self.properties.items() if self._own.get(n) != v}
-        vended = {**of_server, **response.config, **lent}
+        vended = {**of_server, **response.config, **credentials}
         return load_file_io(with_vended(self._own, vended, os.environ), at)
 
     def _create_session(self) -> Session:
@@ -141,7 +141,7 @@ def _commit_to_disk(connection: Any, _entry: object) -> None:
 _LIBPQ: Final = ("psycopg", "psycopg2")
 """The drivers that pass a connection's parameters to libpq."""
 _PROBES: Final = 3
-_WATCH: Final = "mergeberg.watch"
+_TIMER: Final = "mergeberg.watch"
 # For the transaction only: a connection pooler gives the connection to other clients afterwards.
 _BOUND: Final = (
     "SELECT set_config('statement_timeout', '{0}', true),"
@@ -169,7 +169,7 @@ class BoundedSqlCatalog(SharedSqlCatalog):
         if self.engine.dialect.driver in _LIBPQ:
             event.listen(self.engine, "do_connect", bounds.connection)
             event.listen(self.engine, "checkout", bounds.watch)
-            event.listen(self.engine, "checkin", _end_watch)
+            event.listen(self.engine, "checkin", _end_timer)
         event.listen(self.engine, "begin", bounds.transaction)
         super()._init_catalog()
 
@@ -187,10 +187,10 @@ class _Bounds:
         """Bound the time to connect, and to notice a lost connection."""
         read = self.time_outs.read
         bounds = {
-            "connect_timeout": _whole(self.time_outs.connect),
-            "tcp_user_timeout": _whole(read * 1000),
-            "keepalives_idle": _whole(read / 2),
-            "keepalives_interval": _whole(read / 2 / _PROBES),
+            "connect_timeout": _positive(self.time_outs.connect),
+            "tcp_user_timeout": _positive(read * 1000),
+            "keepalives_idle": _positive(read / 2),
+            "keepalives_interval": _positive(read / 2 / _PROBES),
             "keepalives_count": _PROBES,
         }
         for name, value in bounds.items():
@@ -198,7 +198,7 @@ class _Bounds:
 
     def transaction(self, connection: Connection) -> None:
         """Bound how long the server runs a statement, and waits for one."""
-        connection.exec_driver_sql(_BOUND.format(_whole(self.time_outs.read * 1000)))
+        connection.exec_driver_sql(_BOUND.format(_positive(self.time_outs.read * 1000)))
 
     def watch(self, connection: Any, entry: ConnectionPoolEntry, _shown: object) -> None:
         """Bound how long a connection is in use, and replace one that broke while idle.
@@ -207,22 +207,22 @@ class _Bounds:
             DisconnectionError: it broke; the pool opens another one.
         """
         # The limit of a statement is shorter and has a better message.
-        watch = _Watch(connection.fileno(), self.time_outs.read + self.time_outs.connect)
+        watch = _ConnectionTimer(connection.fileno(), self.time_outs.read + self.time_outs.connect)
         try:
             self.dialect.do_ping(connection)
         except self.dialect.loaded_dbapi.Error as error:
             watch.end()
             raise DisconnectionError from error
-        entry.info[_WATCH] = watch
+        entry.info[_TIMER] = watch
 
 
-class _Watch:
+class _ConnectionTimer:
     """Shuts a connection down after a time limit, which wakes a thread that waits on it."""
 
     def __init__(self, number: int, seconds: float) -> None:
         # A duplicate descriptor: the original number may belong to another file by then.
         self._socket = socket.socket(fileno=os.dup(number))
-        self._timer = threading.Timer(seconds, self._cut)
+        self._timer = threading.Timer(seconds, self._shut_down)
         self._timer.daemon = True
         self._timer.start()
 
@@ -232,18 +232,18 @@ class _Watch:
         self._timer.join()
         self._socket.close()
 
-    def _cut(self) -> None:
+    def _shut_down(self) -> None:
         # The server may have closed it already.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def _end_watch(_connection: object, entry: ConnectionPoolEntry) -> None:
+def _end_timer(_connection: object, entry: ConnectionPoolEntry) -> None:
     # None if the connection broke before it was handed out.
-    if watch := entry.info.pop(_WATCH, None):
+    if watch := entry.info.pop(_TIMER, None):
         watch.end()
 
 
-def _whole(value: float) -> int:
+def _positive(value: float) -> int:
     """Round to an integer above 0, because 0 means no limit."""
     return max(1, round(value))

@@ -43,13 +43,13 @@ class LakeFileIO(FileIO):
     def new_input(self, location: str) -> InputFile:
         """Return a file for reading."""
         if is_local(location):
-            return _File(location)
+            return _LocalFile(location)
         return _Object(location, self._storage(location))
 
     def new_output(self, location: str) -> OutputFile:
         """Return a file for writing."""
         if is_local(location):
-            return _File(location)
+            return _LocalFile(location)
         return _Object(location, self._storage(location))
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
@@ -72,7 +72,7 @@ class LakeFileIO(FileIO):
         return open_storage(location, self._storages.access_by(location, self.properties))
 
 
-class _File(InputFile, OutputFile):
+class _LocalFile(InputFile, OutputFile):
     """A local file: read in place, and written as data files are."""
 
     def __len__(self) -> int:
@@ -94,9 +94,9 @@ class _File(InputFile, OutputFile):
             FileExistsError: the file exists and must not be replaced.
         """
         if not overwrite and self.exists():
-            raise _taken(self.location)
+            raise _exists_error(self.location)
         # A rename may replace: hard links are not universal, and metadata names have a UUID.
-        return _Written(self.location, LocalStorage(), replaces=True)
+        return _BufferedOutput(self.location, LocalStorage(), replaces=True)
 
     def to_input_file(self) -> InputFile:
         """Return the file itself."""
@@ -127,14 +127,14 @@ class _Object(InputFile, OutputFile):
 
     def create(self, overwrite: bool = False) -> OutputStream:  # noqa: FBT001, FBT002  PyIceberg's
         """Start the object; it appears when the stream is closed without an earlier error."""
-        return _Written(self.location, self._storage, replaces=overwrite)
+        return _BufferedOutput(self.location, self._storage, replaces=overwrite)
 
     def to_input_file(self) -> InputFile:
         """Return the object itself."""
         return self
 
 
-class _Written:
+class _BufferedOutput:
     """Bytes that become an object when the stream is closed, unless an error came first."""
 
     def __init__(self, location: str, storage: Storage, *, replaces: bool) -> None:
@@ -182,8 +182,8 @@ class _Written:
         if self._replaces:
             self._storage.put(self._location, data)
         elif not self._storage.put_if_absent(self._location, data):
-            raise _taken(self._location)
+            raise _exists_error(self._location)
 
 
-def _taken(location: str) -> FileExistsError:
+def _exists_error(location: str) -> FileExistsError:
     return FileExistsError(f"Cannot write {location}: there is an object of that name.")

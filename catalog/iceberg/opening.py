@@ -72,7 +72,7 @@ _ADDRESSES: Final = ("uri", "oauth2-server-uri")
 """Addresses of a REST catalog and of its token server."""
 _SSLMODE: Final = "sslmode"
 _ENCRYPTED: Final = ("require", "verify-ca", "verify-full")
-_DEMANDED: Final = "verify-full"
+_DEFAULT_SSLMODE: Final = "verify-full"
 
 
 def with_encryption(
@@ -89,11 +89,11 @@ def with_encryption(
         RefusedError: a connection would not use TLS, and that is not allowed.
     """
     allowed = is_true(properties.get(ALLOW_INSECURE)) or is_true(environment.get(INSECURE))
-    for said in _ADDRESSES:
-        address = str(properties.get(said, ""))
+    for setting in _ADDRESSES:
+        address = str(properties.get(setting, ""))
         if is_in_clear(address):
             shown = f"http://{urlsplit(address).netloc.rpartition('@')[2]}"
-            _pass_or_refuse(name, shown, f"Use https in its {said}", allowed)
+            _warn_or_refuse(name, shown, f"Use https in its {setting}", allowed)
     uri = str(properties.get("uri", ""))
     if uri.startswith("postgresql"):
         return {**properties, "uri": _postgres(name, uri, environment, allowed=allowed)}
@@ -112,10 +112,10 @@ def _postgres(name: str, uri: str, environment: Mapping[str, str], *, allowed: b
     if mode in _ENCRYPTED or all(is_this_machine(h) or h.startswith("/") for h in hosts):
         return uri
     if mode is None and not allowed:
-        named = url.update_query_dict({_SSLMODE: _DEMANDED})
+        named = url.update_query_dict({_SSLMODE: _DEFAULT_SSLMODE})
         return named.render_as_string(hide_password=False)
-    way = f"Write sslmode={_DEMANDED} into its uri"
-    _pass_or_refuse(name, f"PostgreSQL at {', '.join(hosts)}", way, allowed)
+    advice = f"Write sslmode={_DEFAULT_SSLMODE} into its uri"
+    _warn_or_refuse(name, f"PostgreSQL at {', '.join(hosts)}", advice, allowed)
     return uri
 
 
@@ -135,20 +135,20 @@ def _without_port(host: str) -> str:
     return host.partition(":")[0] if host.count(":") == 1 else host.strip("[]")
 
 
-def _pass_or_refuse(name: str, shown: str, way: str, allowed: bool) -> None:  # noqa: FBT001
+def _warn_or_refuse(name: str, shown: str, advice: str, allowed: bool) -> None:  # noqa: FBT001
     if allowed:
-        _tell(name, shown)
+        _warn_once(name, shown)
         return
     message = (
         f"Cannot open the catalog {name} ({shown}): without TLS everybody on the way reads what is "
-        f"said there, and can change which files a table has. {way}, or allow it in the catalog's "
-        f"configuration ({ALLOW_INSECURE}: true) or by {INSECURE}=1."
+        f"said there, and can change which files a table has. {advice}, or allow it in the "
+        f"catalog's configuration ({ALLOW_INSECURE}: true) or by {INSECURE}=1."
     )
     raise RefusedError(message)
 
 
 @functools.cache
-def _tell(name: str, shown: str) -> None:
+def _warn_once(name: str, shown: str) -> None:
     """Warn about an allowed plain connection, once in a process."""
     _LOGGER.warning(
         "the catalog %s (%s) is not asked over TLS: everybody on the way reads what is said there, "
@@ -208,18 +208,18 @@ class OpenedCatalog:
         root = self.local_warehouse
         try:
             if root is None:
-                return _closed_with_it(_configured(self.name, self._whole(), self.time_outs))
+                return _close_with(_configured(self.name, self._all_properties(), self.time_outs))
             make_directory(root)
             # A path may have characters with a meaning in URLs; a location is literal.
             database = URL.create("sqlite", database=str(_local_file(root, self.name)))
             local = {"uri": database, "warehouse": local_location(root), **self._files()}
-            return _closed_with_it(opened_by_configuration(SharedSqlCatalog(self.name, **local)))
+            return _close_with(opened_by_configuration(SharedSqlCatalog(self.name, **local)))
         except UsageError:
             raise
         except Exception as error:
             raise unreachable(self.name, "open the catalog", error) from error
 
-    def _whole(self) -> dict[str, Any]:
+    def _all_properties(self) -> dict[str, Any]:
         """Return the properties with our `FileIO`, unless they name another one."""
         return {**self._files(), **self.properties, BY_CATALOG: self.storages}
 
@@ -358,7 +358,7 @@ def _configured(name: str, properties: Mapping[str, Any], time_outs: TimeOuts) -
     return opened_by_configuration(load_catalog(name, **properties))
 
 
-def _closed_with_it(catalog: Catalog) -> Catalog:
+def _close_with(catalog: Catalog) -> Catalog:
     """Close the connections of an SQL catalog when the catalog is garbage-collected."""
     if isinstance(catalog, SqlCatalog):
         # Not at process exit: a forked child shares the connections.

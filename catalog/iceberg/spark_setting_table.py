@@ -16,7 +16,17 @@ from typing import Final
 
 from tableformat.errors import UnsupportedError
 
-__all__ = ["GLUE", "HIVE", "REST", "SETTINGS", "SQL", "Does", "Setting", "found", "refusal"]
+__all__ = [
+    "GLUE",
+    "HIVE",
+    "REST",
+    "SETTINGS",
+    "SQL",
+    "Setting",
+    "Treatment",
+    "find_setting",
+    "refusal",
+]
 
 REST: Final = "rest"
 SQL: Final = "sql"
@@ -24,12 +34,12 @@ HIVE: Final = "hive"
 GLUE: Final = "glue"
 
 
-class Does(Enum):
+class Treatment(Enum):
     """The treatment of a setting."""
 
     RENAMED = "becomes"
     READ = "read"
-    PASSED_OVER = "passed over"
+    IGNORED = "passed over"
     REFUSED = "refused"
 
 
@@ -37,32 +47,32 @@ class Does(Enum):
 class Setting:
     """One row: the `name` after `spark.sql.catalog.<catalog>.`, and its treatment.
 
-    `says` is PyIceberg's property, the use of the value, or the reason. `of` is the kind of catalog
-    that has the setting, '' for every kind; other kinds ignore it in Spark, too. `harmless` are
-    values with which a refused setting is ignored.
+    `detail` is PyIceberg's property, the use of the value, or the reason. `of` is the kind of
+    catalog that has the setting, '' for every kind; other kinds ignore it in Spark, too. `harmless`
+    are values with which a refused setting is ignored.
     """
 
     name: str
-    does: Does
-    says: str
+    treatment: Treatment
+    detail: str
     of: str = ""
     harmless: tuple[str, ...] = ()
 
 
 def _renamed(name: str, becomes: str = "", of: str = "") -> Setting:
-    return Setting(name, Does.RENAMED, becomes or name, of)
+    return Setting(name, Treatment.RENAMED, becomes or name, of)
 
 
-def _read(name: str, says: str, of: str = "") -> Setting:
-    return Setting(name, Does.READ, says, of)
+def _read(name: str, detail: str, of: str = "") -> Setting:
+    return Setting(name, Treatment.READ, detail, of)
 
 
-def _over(name: str, why: str, of: str = "") -> Setting:
-    return Setting(name, Does.PASSED_OVER, why, of)
+def _ignored(name: str, why: str, of: str = "") -> Setting:
+    return Setting(name, Treatment.IGNORED, why, of)
 
 
 def _refused(name: str, why: str, of: str = "", harmless: tuple[str, ...] = ()) -> Setting:
-    return Setting(name, Does.REFUSED, why, of, harmless)
+    return Setting(name, Treatment.REFUSED, why, of, harmless)
 
 
 _CACHE: Final = "what Spark keeps in memory"
@@ -86,25 +96,25 @@ _EVERY: Final = (
         "io-impl",
         "checked: S3FileIO, GCSFileIO, ResolvingFileIO or HadoopFileIO; PyIceberg goes by paths",
     ),
-    _over("default-namespace", "where `USE` begins"),
-    _over("cache-enabled", _CACHE),
-    _over("cache.*", _CACHE),
-    _over("io.manifest.*", _CACHE),
-    _over("metrics-reporter-impl", "whom Spark reports to"),
-    _over("table-default.*", _NEW_TABLES),
-    _over("table-override.*", _NEW_TABLES),
-    _over("view-default.*", "views"),
-    _over("view-override.*", "views"),
-    _over("app-id", "set by Spark"),
-    _over("app-name", "set by Spark"),
-    _over("user", "set by Spark"),
-    _over("clients", _SPEED),
+    _ignored("default-namespace", "where `USE` begins"),
+    _ignored("cache-enabled", _CACHE),
+    _ignored("cache.*", _CACHE),
+    _ignored("io.manifest.*", _CACHE),
+    _ignored("metrics-reporter-impl", "whom Spark reports to"),
+    _ignored("table-default.*", _NEW_TABLES),
+    _ignored("table-override.*", _NEW_TABLES),
+    _ignored("view-default.*", "views"),
+    _ignored("view-override.*", "views"),
+    _ignored("app-id", "set by Spark"),
+    _ignored("app-name", "set by Spark"),
+    _ignored("user", "set by Spark"),
+    _ignored("clients", _SPEED),
     _refused("unique-table-location", _FILES, harmless=("false",)),
     _refused("encryption.*", "tables that are encrypted cannot be written"),
-    _over("kms.*", "says more of `encryption.*`"),
+    _ignored("kms.*", "says more of `encryption.*`"),
     _refused("hadoop.*", "what it changes in Hadoop's configuration is unknown to PyIceberg"),
     _refused("lock-impl", _OTHERS_LOCK, of=GLUE),
-    _over("lock.*", "says more of `lock-impl`"),
+    _ignored("lock.*", "says more of `lock-impl`"),
 )
 _REST: Final = (
     _read("credential", "`credential`, and `oauth2-server-uri` where it is not given", REST),
@@ -125,22 +135,22 @@ _REST: Final = (
     _renamed("rest-page-size", of=REST),
     _renamed("namespace-separator", of=REST),
     _renamed("view-endpoints-supported", of=REST),
-    _over("token-expires-in-ms", _TOKENS, REST),
-    _over("token-refresh-enabled", _TOKENS, REST),
-    _over("token-exchange-enabled", _TOKENS, REST),
-    _over("auth.session-timeout-ms", _CACHE, REST),
-    _over("snapshot-loading-mode", "an export always reads all snapshots", REST),
-    _over("scan-planning-mode", "how Spark plans its scans", REST),
-    _over("rest-scan-planning.*", "how Spark plans its scans", REST),
-    _over("rest-metrics-reporting-enabled", "whom Spark reports to", REST),
-    _over("rest-table-cache.*", _CACHE, REST),
-    _over("rest-catalog-purge", "what Spark's DROP TABLE … PURGE does", REST),
-    _over("rest.client.max-retries", _HOW, REST),
-    _over("rest.client.max-connections", _HOW, REST),
-    _over("rest.client.connections-per-route", _HOW, REST),
-    _over("rest.client.connection-timeout-ms", _HOW, REST),
-    _over("rest.client.socket-timeout-ms", _HOW, REST),
-    _over("rest.client.user-agent", _HOW, REST),
+    _ignored("token-expires-in-ms", _TOKENS, REST),
+    _ignored("token-refresh-enabled", _TOKENS, REST),
+    _ignored("token-exchange-enabled", _TOKENS, REST),
+    _ignored("auth.session-timeout-ms", _CACHE, REST),
+    _ignored("snapshot-loading-mode", "an export always reads all snapshots", REST),
+    _ignored("scan-planning-mode", "how Spark plans its scans", REST),
+    _ignored("rest-scan-planning.*", "how Spark plans its scans", REST),
+    _ignored("rest-metrics-reporting-enabled", "whom Spark reports to", REST),
+    _ignored("rest-table-cache.*", _CACHE, REST),
+    _ignored("rest-catalog-purge", "what Spark's DROP TABLE … PURGE does", REST),
+    _ignored("rest.client.max-retries", _HOW, REST),
+    _ignored("rest.client.max-connections", _HOW, REST),
+    _ignored("rest.client.connections-per-route", _HOW, REST),
+    _ignored("rest.client.connection-timeout-ms", _HOW, REST),
+    _ignored("rest.client.socket-timeout-ms", _HOW, REST),
+    _ignored("rest.client.user-agent", _HOW, REST),
     _refused("rest.client.proxy.*", "PyIceberg takes a proxy from `HTTPS_PROXY` only", REST),
     _refused("rest.client.tls.*", "whom to trust is decided by a Java class", REST),
     _refused("rest.access-key-id", "PyIceberg would use it for the files too", REST),
@@ -153,20 +163,20 @@ _DATABASES: Final = (
     _read("jdbc.password", "the password in `uri`", SQL),
     _read("jdbc.schema-version", "`schema_version`", SQL),
     _renamed("jdbc.init-catalog-tables", "init_catalog_tables", SQL),
-    _over("jdbc.strict-mode", "an export makes the namespace that its table is in", SQL),
+    _ignored("jdbc.strict-mode", "an export makes the namespace that its table is in", SQL),
     _read("jdbc.*", "as an option of the address would be", SQL),
-    _over("retryable_status_codes", _HOW, SQL),
-    _over("list-all-tables", "what `SHOW TABLES` shows", HIVE),
-    _over("client-pool-cache-keys", _CACHE, HIVE),
-    _over("client.pool.cache.eviction-interval-ms", _CACHE, HIVE),
+    _ignored("retryable_status_codes", _HOW, SQL),
+    _ignored("list-all-tables", "what `SHOW TABLES` shows", HIVE),
+    _ignored("client-pool-cache-keys", _CACHE, HIVE),
+    _ignored("client.pool.cache.eviction-interval-ms", _CACHE, HIVE),
     _renamed("glue.id", of=GLUE),
     _renamed("glue.endpoint", of=GLUE),
     _renamed("glue.skip-archive", of=GLUE),
-    _over("glue.skip-name-validation", "names that Spark accepts", GLUE),
+    _ignored("glue.skip-name-validation", "names that Spark accepts", GLUE),
     _refused("glue.lakeformation-enabled", _RIGHTS, GLUE, ("false",)),
     _refused("glue.account-id", _RIGHTS, GLUE),
     _refused("lakeformation.*", _RIGHTS, GLUE),
-    _over("dynamodb.*", "a catalog or locks in DynamoDB"),
+    _ignored("dynamodb.*", "a catalog or locks in DynamoDB"),
 )
 _FILES_FAR_AWAY: Final = (
     _renamed("mergeberg.ca-file"),
@@ -180,7 +190,7 @@ _FILES_FAR_AWAY: Final = (
     _renamed("http-client.proxy-endpoint", "s3.proxy-uri"),
     _read("s3.path-style-access", "`s3.force-virtual-addressing`, the other way round"),
     _refused("s3.sse.type", _FILES + "; set the encryption of the bucket", harmless=("none",)),
-    _over("s3.sse.*", "says more of `s3.sse.type`"),
+    _ignored("s3.sse.*", "says more of `s3.sse.type`"),
     _refused("s3.acl", _FILES),
     _refused("s3.write.tags.*", _FILES),
     _refused("s3.write.table-tag-enabled", _FILES, harmless=("false",)),
@@ -191,48 +201,48 @@ _FILES_FAR_AWAY: Final = (
     _refused("s3.access-points.*", "names other places than the table does"),
     _refused("s3.access-grants.*", _RIGHTS, harmless=("false",)),
     _refused("s3.remote-signing-enabled", _SIGNED, harmless=("false",)),
-    _over("signer.*", "says more of `s3.remote-signing-enabled`"),
-    _over("rest.remote-signing.*", "says more of `s3.remote-signing-enabled`"),
+    _ignored("signer.*", "says more of `s3.remote-signing-enabled`"),
+    _ignored("rest.remote-signing.*", "says more of `s3.remote-signing-enabled`"),
     _refused("s3.client-factory-impl", _AWS),
     _refused("client.factory", _AWS),
     _refused("client.assume-role.*", _AWS),
     _refused("client.credentials-provider", _AWS),
     _refused("client.credentials-provider.*", _AWS),
-    _over("client.refresh-credentials-enabled", "how Spark asks"),
-    _over("client.refresh-credentials-endpoint", "how Spark asks"),
-    _over("client.legacy-md5-plugin-enabled", "how Spark asks"),
-    _over("s3.session-token-expires-at-ms", "how Spark asks"),
-    _over("s3.acceleration-enabled", _ROUTE),
-    _over("s3.dualstack-enabled", _ROUTE),
-    _over("s3.cross-region-access-enabled", _ROUTE),
-    _over("s3.use-arn-region-enabled", _ROUTE),
-    _over("s3.checksum-enabled", _SPEED),
-    _over("s3.chunked-encoding-enabled", _SPEED),
-    _over("s3.preload-client-enabled", _SPEED),
-    _over("s3.staging-dir", _SPEED),
-    _over("s3.multipart.*", _SPEED),
-    _over("s3.delete.*", _SPEED),
-    _over("s3.retry.*", _SPEED),
-    _over("s3.crt.*", _SPEED),
-    _over("s3.analytics-accelerator.*", _SPEED),
-    _over("s3.directory-bucket.*", _SPEED),
-    _over("http-client.*", _SPEED),
+    _ignored("client.refresh-credentials-enabled", "how Spark asks"),
+    _ignored("client.refresh-credentials-endpoint", "how Spark asks"),
+    _ignored("client.legacy-md5-plugin-enabled", "how Spark asks"),
+    _ignored("s3.session-token-expires-at-ms", "how Spark asks"),
+    _ignored("s3.acceleration-enabled", _ROUTE),
+    _ignored("s3.dualstack-enabled", _ROUTE),
+    _ignored("s3.cross-region-access-enabled", _ROUTE),
+    _ignored("s3.use-arn-region-enabled", _ROUTE),
+    _ignored("s3.checksum-enabled", _SPEED),
+    _ignored("s3.chunked-encoding-enabled", _SPEED),
+    _ignored("s3.preload-client-enabled", _SPEED),
+    _ignored("s3.staging-dir", _SPEED),
+    _ignored("s3.multipart.*", _SPEED),
+    _ignored("s3.delete.*", _SPEED),
+    _ignored("s3.retry.*", _SPEED),
+    _ignored("s3.crt.*", _SPEED),
+    _ignored("s3.analytics-accelerator.*", _SPEED),
+    _ignored("s3.directory-bucket.*", _SPEED),
+    _ignored("http-client.*", _SPEED),
     _renamed("gcs.service.host"),
     _renamed("gcs.oauth2.token"),
-    _over("gcs.oauth2.token-expires-at", "how Spark asks"),
-    _over("gcs.oauth2.refresh-credentials-enabled", "how Spark asks"),
-    _over("gcs.oauth2.refresh-credentials-endpoint", "how Spark asks"),
-    _over("gcs.project-id", "a bucket that is there has one"),
-    _over("gcs.channel.*", _SPEED),
-    _over("gcs.delete.batch-size", _SPEED),
+    _ignored("gcs.oauth2.token-expires-at", "how Spark asks"),
+    _ignored("gcs.oauth2.refresh-credentials-enabled", "how Spark asks"),
+    _ignored("gcs.oauth2.refresh-credentials-endpoint", "how Spark asks"),
+    _ignored("gcs.project-id", "a bucket that is there has one"),
+    _ignored("gcs.channel.*", _SPEED),
+    _ignored("gcs.delete.batch-size", _SPEED),
     _refused("gcs.*", "an export writes otherwise, or not at all", harmless=("false",)),
     _renamed("adls.auth.shared-key.account.name", "adls.account-name"),
     _renamed("adls.auth.shared-key.account.key", "adls.account-key"),
     _renamed("adls.token"),
-    _over("adls.read.*", _SPEED),
-    _over("adls.write.*", _SPEED),
-    _over("adls.refresh-credentials-enabled", "how Spark asks"),
-    _over("adls.refresh-credentials-endpoint", "how Spark asks"),
+    _ignored("adls.read.*", _SPEED),
+    _ignored("adls.write.*", _SPEED),
+    _ignored("adls.refresh-credentials-enabled", "how Spark asks"),
+    _ignored("adls.refresh-credentials-endpoint", "how Spark asks"),
     _refused("adls.*", "name the account's key, adls.auth.shared-key.account.key, or adls.token"),
     _renamed("hdfs.user"),
     _renamed("mergeberg.hdfs.http-address"),
@@ -245,7 +255,7 @@ SETTINGS: Final = (*_EVERY, *_REST, *_DATABASES, *_FILES_FAR_AWAY)
 _BY_NAME: Final[Mapping[str, Setting]] = {one.name: one for one in SETTINGS}
 
 
-def found(name: str) -> Setting | None:
+def find_setting(name: str) -> Setting | None:
     """Return the row of a setting's lower-case name, None if it is unknown."""
     if exact := _BY_NAME.get(name):
         return exact

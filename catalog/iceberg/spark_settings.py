@@ -28,7 +28,15 @@ from urllib.parse import unquote, unquote_plus
 
 from sqlalchemy.engine import URL
 
-from catalog.iceberg.spark_setting_table import GLUE, HIVE, REST, SQL, Does, found, refusal
+from catalog.iceberg.spark_setting_table import (
+    GLUE,
+    HIVE,
+    REST,
+    SQL,
+    Treatment,
+    find_setting,
+    refusal,
+)
 from tableformat.errors import UnsupportedError
 
 __all__ = [
@@ -46,7 +54,7 @@ _POSTGRESQL: Final = "jdbc:postgresql:"
 _ADDRESS: Final = re.compile(
     r"//(?P<host>\[[0-9A-Fa-f:.]+\]|[^:/,?@\[\]]*)(?::(?P<port>[0-9]{1,5}))?/(?P<database>[^/?#]*)"
 )
-_SAME: Final = {
+_LIBPQ_NAMES: Final = {
     "sslmode": "sslmode",
     "sslrootcert": "sslrootcert",
     "gssencmode": "gssencmode",
@@ -54,7 +62,7 @@ _SAME: Final = {
     "connecttimeout": "connect_timeout",
 }
 """Options of the JDBC driver that libpq has, too, with libpq's names."""
-_OF_JAVA_ONLY: Final = frozenset(
+_DRIVER_ONLY: Final = frozenset(
     (
         "autosave",
         "defaultrowfetchsize",
@@ -66,7 +74,7 @@ _OF_JAVA_ONLY: Final = frozenset(
     )
 )
 """Options that change how the driver works, but not where it connects or what it does there."""
-_OF_FILES: Final = frozenset(("busy_timeout", "cache_size", "journal_mode", "synchronous"))
+_SQLITE_OPTIONS: Final = frozenset(("busy_timeout", "cache_size", "journal_mode", "synchronous"))
 
 _KNOWN: Final = (
     "user, password, ssl, currentSchema, sslMode, sslRootCert, gssEncMode, ApplicationName"
@@ -76,34 +84,34 @@ Refuse = Callable[[str, str], UnsupportedError]
 """Returns the error for a setting and the reason."""
 
 
-def sqlalchemy_uri(uri: str, beside: Mapping[str, str], refuse: Refuse) -> str:
+def sqlalchemy_uri(uri: str, driver_properties: Mapping[str, str], refuse: Refuse) -> str:
     """Return SQLAlchemy's address of the same database; it may have a password.
 
     Args:
         uri: the JDBC address.
-        beside: the driver's properties outside the address, without `jdbc.`.
+        driver_properties: the driver's properties outside the address, without `jdbc.`.
         refuse: returns the error for `uri`, or for `jdbc.<property>`.
 
     Raises:
         UnsupportedError: another database, or an option without equivalent.
     """
     if uri.startswith(_SQLITE):
-        return _of_file(uri.removeprefix(_SQLITE), beside, refuse)
+        return _of_file(uri.removeprefix(_SQLITE), driver_properties, refuse)
     if uri.startswith(_POSTGRESQL):
-        return _of_server(uri.removeprefix(_POSTGRESQL), beside, refuse)
+        return _of_server(uri.removeprefix(_POSTGRESQL), driver_properties, refuse)
     why = "is of another database than SQLite (jdbc:sqlite:) and PostgreSQL (jdbc:postgresql:)"
     raise refuse("uri", why)
 
 
-def _of_file(rest: str, beside: Mapping[str, str], refuse: Refuse) -> str:
+def _of_file(rest: str, driver_properties: Mapping[str, str], refuse: Refuse) -> str:
     path, _, query = rest.partition("?")
-    given = {name.lower(): "jdbc." + name for name in beside} | dict.fromkeys(
+    given = {name.lower(): "jdbc." + name for name in driver_properties} | dict.fromkeys(
         _options(query), "uri"
     )
     for option, setting in given.items():
         # A file has no users.
-        if option not in _OF_FILES | {"user", "password"}:
-            raise refuse(setting, f"has another option than {', '.join(sorted(_OF_FILES))}")
+        if option not in _SQLITE_OPTIONS | {"user", "password"}:
+            raise refuse(setting, f"has another option than {', '.join(sorted(_SQLITE_OPTIONS))}")
     if not path.startswith("/"):
         why = (
             "names no file by its whole path, so that another process would find another one; "
@@ -113,12 +121,12 @@ def _of_file(rest: str, beside: Mapping[str, str], refuse: Refuse) -> str:
     return URL.create("sqlite", database=path).render_as_string(hide_password=False)
 
 
-def _of_server(rest: str, beside: Mapping[str, str], refuse: Refuse) -> str:
+def _of_server(rest: str, driver_properties: Mapping[str, str], refuse: Refuse) -> str:
     address, _, query = rest.partition("?")
     place = _ADDRESS.fullmatch(address)
     if place is None:
         raise refuse("uri", "is not jdbc:postgresql://HOST[:PORT]/DATABASE with one host")
-    given = {name.lower(): ("jdbc." + name, text) for name, text in beside.items()}
+    given = {name.lower(): ("jdbc." + name, text) for name, text in driver_properties.items()}
     given |= {name: ("uri", text) for name, text in _options(query).items()}
     user, password = (given.pop(name, ("", ""))[1] for name in ("user", "password"))
     return URL.create(
@@ -144,9 +152,9 @@ def _options_of_libpq(given: Mapping[str, tuple[str, str]], refuse: Refuse) -> d
                 continue
             case "currentschema" if re.fullmatch(r"[A-Za-z0-9_]+(,[A-Za-z0-9_]+)*", text):
                 options["options"] = f"-csearch_path={text}"
-            case _ if name in _SAME:
-                options[_SAME[name]] = text
-            case _ if name in _OF_JAVA_ONLY:
+            case _ if name in _LIBPQ_NAMES:
+                options[_LIBPQ_NAMES[name]] = text
+            case _ if name in _DRIVER_ONLY:
                 continue
             case _:
                 raise refuse(setting, f"has an option without equal; there are {_KNOWN}")
@@ -170,7 +178,7 @@ CATALOG: Final = "spark.sql.catalog."
 
 _CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
 _SESSION_CLASS: Final = "org.apache.iceberg.spark.SparkSessionCatalog"
-_OF_SPARK: Final = "spark_catalog"
+_SESSION_CATALOG: Final = "spark_catalog"
 _ICEBERG: Final = "org.apache.iceberg."
 _KINDS: Final = {"rest": REST, "jdbc": SQL, "hive": HIVE, "glue": GLUE}
 _CLASSES: Final = {
@@ -193,7 +201,7 @@ _TOKENS: Final = "v1/oauth/tokens"
 _S3: Final = ("s3://", "s3a://", "s3n://")
 _GS: Final = ("gs://",)
 _ABFS: Final = ("abfs://", "abfss://")
-_OF_HADOOP: Final = (
+_HADOOP_SCHEMES: Final = (
     (_S3, ("spark.hadoop.fs.s3",), f"{_ICEBERG}aws.s3.S3FileIO, and s3.endpoint"),
     (
         _GS,
@@ -221,7 +229,7 @@ def iceberg_catalogs(conf: Mapping[str, str]) -> tuple[str, ...]:
 def other_catalogs(conf: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of a session's catalogs without lake tables, sorted."""
     others = (name for name, made_by in _catalogs(conf).items() if made_by != _CLASS)
-    return tuple(sorted({_OF_SPARK, *others} - {*iceberg_catalogs(conf)}))
+    return tuple(sorted({_SESSION_CATALOG, *others} - {*iceberg_catalogs(conf)}))
 
 
 def _catalogs(conf: Mapping[str, str]) -> dict[str, str]:
@@ -256,12 +264,12 @@ def pyiceberg_properties(name: str, conf: Mapping[str, str]) -> Mapping[str, Any
     if made_by != _CLASS:
         raise refusal(name, "", f"is not {_CLASS}")
     given = _given(name, conf)
-    asked = _Asked(name, _kind(name, given), given, conf)
-    return _translated(asked)
+    catalog = _SparkCatalog(name, _kind(name, given), given, conf)
+    return _translated(catalog)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SparkCatalog:
     """A Spark catalog: its kind, and its own settings by lower-case name."""
 
     name: str
@@ -313,81 +321,83 @@ def _kind(name: str, given: Mapping[str, str]) -> str:
     raise refusal(name, "type", f"is {type_!r}, and may be one of {', '.join(_KINDS)}")
 
 
-def _translated(asked: _Asked) -> dict[str, Any]:
-    properties: dict[str, Any] = {"type": asked.kind}
-    for setting, text in asked.given.items():
-        row = found(setting)
+def _translated(catalog: _SparkCatalog) -> dict[str, Any]:
+    properties: dict[str, Any] = {"type": catalog.kind}
+    for setting, text in catalog.given.items():
+        row = find_setting(setting)
         if row is None:
-            raise asked.refuse(setting, "is no setting that mergeberg knows what becomes of")
-        if row.of and row.of != asked.kind:
+            raise catalog.refuse(setting, "is no setting that mergeberg knows what becomes of")
+        if row.of and row.of != catalog.kind:
             continue
-        if row.does is Does.RENAMED:
-            properties[row.says] = text
-        elif row.does is Does.REFUSED and text.lower() not in row.harmless:
-            raise asked.refuse(setting, f"has no equal in PyIceberg ({row.says})")
-    _check_files(asked)
-    if path_style := asked.text("s3.path-style-access"):
-        properties["s3.force-virtual-addressing"] = _turned(asked, path_style)
-    if warehouse := asked.text("warehouse"):
-        properties["warehouse"] = warehouse if asked.kind == REST else _location(asked, warehouse)
-    match asked.kind:
+        if row.treatment is Treatment.RENAMED:
+            properties[row.detail] = text
+        elif row.treatment is Treatment.REFUSED and text.lower() not in row.harmless:
+            raise catalog.refuse(setting, f"has no equal in PyIceberg ({row.detail})")
+    _check_files(catalog)
+    if path_style := catalog.text("s3.path-style-access"):
+        properties["s3.force-virtual-addressing"] = _inverted(catalog, path_style)
+    if warehouse := catalog.text("warehouse"):
+        properties["warehouse"] = (
+            warehouse if catalog.kind == REST else _location(catalog, warehouse)
+        )
+    match catalog.kind:
         case "rest":
-            return properties | _server(asked)
+            return properties | _server(catalog)
         case "sql":
-            return properties | _database(asked)
+            return properties | _database(catalog)
         case "hive":
-            return properties | _metastore(asked)
+            return properties | _metastore(catalog)
         case _:
             return properties
 
 
-def _check_files(asked: _Asked) -> None:
+def _check_files(catalog: _SparkCatalog) -> None:
     """Refuse settings by which Spark would read and write files otherwise than PyIceberg.
 
     Raises:
         UnsupportedError: a custom FileIO, or an object store through Hadoop's settings.
     """
-    file_io = asked.text("io-impl")
+    file_io = catalog.text("io-impl")
     if file_io and file_io not in _FILE_IOS:
-        raise asked.refuse("io-impl", f"is {file_io!r}, and may be one of {', '.join(_FILE_IOS)}")
-    by_hadoop = file_io == _HADOOP_IO or (not file_io and asked.kind in (SQL, HIVE))
-    warehouse = asked.text("warehouse")
+        raise catalog.refuse("io-impl", f"is {file_io!r}, and may be one of {', '.join(_FILE_IOS)}")
+    by_hadoop = file_io == _HADOOP_IO or (not file_io and catalog.kind in (SQL, HIVE))
+    warehouse = catalog.text("warehouse")
     if not by_hadoop:
         return
-    for schemes, settings, instead in _OF_HADOOP:
+    for schemes, settings, instead in _HADOOP_SCHEMES:
         there = not warehouse or warehouse.startswith(schemes)
-        if there and any(one.startswith(settings) for one in asked.conf):
+        if there and any(one.startswith(settings) for one in catalog.conf):
             why = (
                 f"leaves files to Hadoop, whose settings ({settings[0]}…) PyIceberg does not know; "
                 f"set it to {instead} and so on beside it"
             )
-            raise asked.refuse("io-impl", why)
+            raise catalog.refuse("io-impl", why)
 
 
-def _turned(asked: _Asked, path_style: str) -> str:
+def _inverted(catalog: _SparkCatalog, path_style: str) -> str:
     match path_style.lower():
         case "true":
             return "false"
         case "false":
             return "true"
         case _:
-            raise asked.refuse("s3.path-style-access", "is neither true nor false")
+            raise catalog.refuse("s3.path-style-access", "is neither true nor false")
 
 
-def _location(asked: _Asked, warehouse: str) -> str:
+def _location(catalog: _SparkCatalog, warehouse: str) -> str:
     """Return a warehouse with its scheme; Hadoop adds that of its default file system."""
     scheme, colon, rest = warehouse.partition(":")
     if colon and scheme.lower() == "file" and rest.startswith("/"):
         return f"file:///{rest.lstrip('/')}"
     if "://" in warehouse:
         return warehouse
-    default = asked.conf.get(DEFAULT_FS, "")
+    default = catalog.conf.get(DEFAULT_FS, "")
     if not warehouse.startswith("/") or not default:
         why = (
             "is no location with a scheme, so that it depends on who reads it; write for example "
             "file:///srv/lake"
         )
-        raise asked.refuse("warehouse", why)
+        raise catalog.refuse("warehouse", why)
     return (
         f"{default.rstrip('/')}{warehouse}"
         if "://" in default.rstrip("/")
@@ -395,55 +405,57 @@ def _location(asked: _Asked, warehouse: str) -> str:
     )
 
 
-def _database(asked: _Asked) -> dict[str, str]:
-    beside = {
+def _database(catalog: _SparkCatalog) -> dict[str, str]:
+    driver_properties = {
         setting.removeprefix("jdbc."): text
-        for setting, text in asked.given.items()
-        if (row := found(setting)) and row.does is Does.READ and setting.startswith("jdbc.")
+        for setting, text in catalog.given.items()
+        if (row := find_setting(setting))
+        and row.treatment is Treatment.READ
+        and setting.startswith("jdbc.")
     }
-    version = beside.pop("schema-version", "").lower()
+    version = driver_properties.pop("schema-version", "").lower()
     if version not in ("", "v0", "v1"):
-        raise asked.refuse("jdbc.schema-version", f"is {version!r}, and may be V0 or V1")
-    if not asked.text("warehouse"):
-        raise asked.refuse("warehouse", "is missing")
-    made = {"uri": sqlalchemy_uri(asked.text("uri"), beside, asked.refuse)}
+        raise catalog.refuse("jdbc.schema-version", f"is {version!r}, and may be V0 or V1")
+    if not catalog.text("warehouse"):
+        raise catalog.refuse("warehouse", "is missing")
+    made = {"uri": sqlalchemy_uri(catalog.text("uri"), driver_properties, catalog.refuse)}
     # V0 is only Spark's default for a new database; PyIceberg keeps an existing layout.
     return made | ({"schema_version": "v1"} if version == "v1" else {})
 
 
-def _metastore(asked: _Asked) -> dict[str, str]:
-    if asked.conf.get(_HIVE_LOCKS, "true").lower() != "true":
+def _metastore(catalog: _SparkCatalog) -> dict[str, str]:
+    if catalog.conf.get(_HIVE_LOCKS, "true").lower() != "true":
         why = (
             f"commits without Hive's locks ({_HIVE_LOCKS}), which PyIceberg takes: one would not "
             "see the other's"
         )
-        raise asked.refuse("type", why)
-    uri = asked.text("uri") or asked.conf.get(_METASTORE, "")
+        raise catalog.refuse("type", why)
+    uri = catalog.text("uri") or catalog.conf.get(_METASTORE, "")
     if not uri.startswith("thrift://"):
         why = "is no thrift://HOST:PORT; where Spark takes it from hive-site.xml, write it here too"
-        raise asked.refuse("uri", why)
+        raise catalog.refuse("uri", why)
     return {"uri": uri}
 
 
-def _server(asked: _Asked) -> dict[str, Any]:
-    uri = asked.text("uri")
+def _server(catalog: _SparkCatalog) -> dict[str, Any]:
+    uri = catalog.text("uri")
     if not uri.lower().startswith(("https://", "http://")):
-        raise asked.refuse("uri", "is no http:// or https:// address")
-    headers = {s: text for s, text in asked.given.items() if s.startswith("header.")}
+        raise catalog.refuse("uri", "is no http:// or https:// address")
+    headers = {s: text for s, text in catalog.given.items() if s.startswith("header.")}
     if headers.get("header.x-iceberg-access-delegation", "") == "remote-signing":
         why = "asks that the server signs each request for a file, which PyArrow cannot do"
-        raise asked.refuse("header.x-iceberg-access-delegation", why)
-    return {"uri": uri, **headers, **_identity(asked)}
+        raise catalog.refuse("header.x-iceberg-access-delegation", why)
+    return {"uri": uri, **headers, **_authentication(catalog)}
 
 
-def _identity(asked: _Asked) -> dict[str, Any]:
+def _authentication(catalog: _SparkCatalog) -> dict[str, Any]:
     """Return the authentication with a REST server; as in Iceberg, a token wins."""
-    has_token = bool(asked.text("token") or asked.text("credential"))
-    way = asked.text("rest.auth.type").lower() or ("oauth2" if has_token else "none")
+    has_token = bool(catalog.text("token") or catalog.text("credential"))
+    way = catalog.text("rest.auth.type").lower() or ("oauth2" if has_token else "none")
     signed = dict[str, str]()
-    if asked.text("rest.sigv4-enabled").lower() == "true" or way == "sigv4":
+    if catalog.text("rest.sigv4-enabled").lower() == "true" or way == "sigv4":
         signed = {"rest.sigv4-enabled": "true"}
-        way = asked.text("rest.auth.sigv4.delegate-auth-type").lower() or "oauth2"
+        way = catalog.text("rest.auth.sigv4.delegate-auth-type").lower() or "oauth2"
     match way:
         case "oauth2" if not has_token:
             return {**signed, "auth": {"type": "noop"}}
@@ -451,19 +463,19 @@ def _identity(asked: _Asked) -> dict[str, Any]:
             return {**signed, "auth": {"type": "noop"}}
         case "basic" if not signed:
             names = ("username", "password")
-            who = {one: asked.text(f"rest.auth.basic.{one}") for one in names}
+            who = {one: catalog.text(f"rest.auth.basic.{one}") for one in names}
             return {"auth": {"type": "basic", "basic": who}}
         case "oauth2":
-            return signed | _token(asked)
+            return signed | _token(catalog)
         case _ if signed:
-            raise asked.refuse("rest.auth.sigv4.delegate-auth-type", "may be none or oauth2")
+            raise catalog.refuse("rest.auth.sigv4.delegate-auth-type", "may be none or oauth2")
         case _:
-            raise asked.refuse("rest.auth.type", "may be none, basic, oauth2 or sigv4")
+            raise catalog.refuse("rest.auth.type", "may be none, basic, oauth2 or sigv4")
 
 
-def _token(asked: _Asked) -> dict[str, str]:
-    place = asked.text("oauth2-server-uri") or _TOKENS
+def _token(catalog: _SparkCatalog) -> dict[str, str]:
+    place = catalog.text("oauth2-server-uri") or _TOKENS
     if not place.lower().startswith(("https://", "http://")):
-        place = f"{asked.text('uri').rstrip('/')}/{place.lstrip('/')}"
-    given = {name: asked.text(name) for name in ("credential", "token") if asked.text(name)}
+        place = f"{catalog.text('uri').rstrip('/')}/{place.lstrip('/')}"
+    given = {name: catalog.text(name) for name in ("credential", "token") if catalog.text(name)}
     return {**given, "oauth2-server-uri": place}

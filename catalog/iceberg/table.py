@@ -140,36 +140,36 @@ class IcebergTable:
         self, state: LakeTableState, key: str, at: int | None = None
     ) -> tuple[FileInMain, ...]:
         """Return the data files of a snapshot, or of main, that exports of a key hash added."""
-        with self._trying_to("read the manifests"):
+        with self._storage_errors("read the manifests"):
             return self._files.of_key(state, key, state.main if at is None else at)
 
     def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
         """Return the paths of all data files of main."""
-        with self._trying_to("read the manifests"):
+        with self._storage_errors("read the manifests"):
             return self._files.paths(state)
 
     def files_on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
         """Return all data files of a branch."""
-        with self._trying_to("read the manifests"):
+        with self._storage_errors("read the manifests"):
             return self._files.on(state, branch)
 
     def files_in(
         self, state: LakeTableState, partition: tuple[str | None, ...]
     ) -> tuple[PartitionFile, ...]:
         """Return the data files of main that may have rows of a partition."""
-        with self._trying_to("read the manifests"):
+        with self._storage_errors("read the manifests"):
             return self._files.in_partition(state, partition)
 
     def refers_to(
         self, state: LakeTableState, key: str, transaction_ids: Collection[str]
     ) -> frozenset[str]:
         """Return the data files of these exports of a key that any snapshot refers to."""
-        with self._trying_to("read the manifests"):
+        with self._storage_errors("read the manifests"):
             return self._references.to(state, key, transaction_ids)
 
     def metadata_files(self, state: LakeTableState) -> frozenset[str]:
         """Return the metadata files that `state` and its snapshots refer to."""
-        with self._trying_to("read the manifests"):
+        with self._storage_errors("read the manifests"):
             return self._references.metadata_files(state)
 
     def references(self, state: LakeTableState) -> dict[str, int]:
@@ -178,14 +178,14 @@ class IcebergTable:
 
     def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
         """Write the manifests of one attempt."""
-        with self._trying_to("write the manifests"):
+        with self._storage_errors("write the manifests"):
             return snapshot.stage(state, commit, leaves)
 
     def prune(
         self, state: LakeTableState, at: int, leaves: tuple[str, ...], ledger: str, number: int
     ) -> Staged:
         """Write the manifests of a snapshot with another one's files, except some of them."""
-        with self._trying_to("write the manifests"):
+        with self._storage_errors("write the manifests"):
             return snapshot.stage_pruned(state, at, leaves, ledger, number)
 
     def send(
@@ -212,17 +212,17 @@ class IcebergTable:
 
     def in_use(self, state: LakeTableState, staged: Staged) -> bool:
         """Whether any snapshot refers to a manifest of the attempt."""
-        with self._trying_to("read the manifests"):
+        with self._storage_errors("read the manifests"):
             return snapshot.is_in_use(state, staged)
 
     def discard(self, staged: Staged) -> None:
         """Delete the manifests of an abandoned attempt."""
-        with self._trying_to("delete unused manifests"):
+        with self._storage_errors("delete unused manifests"):
             for path in staged.files:
                 self._io.delete(path)
 
     @contextlib.contextmanager
-    def _trying_to(self, what: str) -> Iterator[None]:
+    def _storage_errors(self, what: str) -> Iterator[None]:
         """Raise the storage's errors as `DestinationError`."""
         try:
             yield

@@ -66,7 +66,7 @@ class LocalStorage:
 
     def create(self, location: str) -> FileSink:
         """Start a new object, which appears when the sink is committed."""
-        with _failing("create", location):
+        with _storage_errors("create", location):
             return _LocalSink(local_path(location))
 
     def put(self, location: str, data: bytes) -> None:
@@ -79,7 +79,7 @@ class LocalStorage:
     def put_if_absent(self, location: str, data: bytes) -> bool:
         """Write a whole small object; return False, and change nothing, if one exists."""
         path = local_path(location)
-        with _failing("create", location):
+        with _storage_errors("create", location):
             make_directory(path.parent)
             # The link appears with the whole content or not at all, and never over another.
             hidden = _hidden(path, uuid.uuid4().hex)
@@ -97,7 +97,7 @@ class LocalStorage:
 
     def read(self, location: str) -> bytes:
         """Return a whole object."""
-        with _reading(location):
+        with _read_errors(location):
             return local_path(location).read_bytes()
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
@@ -111,17 +111,17 @@ class LocalStorage:
 
     def delete(self, location: str) -> None:
         """Remove an object; a missing one counts as removed."""
-        with _failing("delete", location):
+        with _storage_errors("delete", location):
             local_path(location).unlink(missing_ok=True)
 
     def size(self, location: str) -> int:
         """Return an object's size in bytes."""
-        with _reading(location):
+        with _read_errors(location):
             return local_path(location).stat().st_size
 
     def sha256(self, location: str) -> str:
         """Return the SHA-256 of a file's bytes."""
-        with _reading(location), local_path(location).open("rb") as file:
+        with _read_errors(location), local_path(location).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def fetch(self, location: str, into: Path) -> Path:  # noqa: ARG002  it is here already
@@ -137,12 +137,12 @@ class LocalStorage:
         if not isinstance(source, LocalStorage):
             return False
         old, new = local_path(location), local_path(to)
-        with _reading(location):
+        with _read_errors(location):
             if old.is_symlink():
                 # A hard link would link to the symbolic link.
                 return False
             _sync_file(old)
-        with _failing("create", to):
+        with _storage_errors("create", to):
             make_directory(new.parent)
             try:
                 os.link(old, new)
@@ -160,26 +160,26 @@ class LocalStorage:
         path = local_path(location)
         while not path.exists():
             path = path.parent
-        with _failing("read", location):
+        with _storage_errors("read", location):
             return shutil.disk_usage(path).free
 
 
 def _files(prefix: str) -> tuple[StoredObject, ...]:
     head, found = _head(prefix), []
-    for directory, _, names in os.walk(local_path(prefix), onerror=_not_listed):
+    for directory, _, names in os.walk(local_path(prefix), onerror=_raise_listing_error):
         for path in (os.path.join(directory, name) for name in names):  # noqa: PTH118  each of thousands
             # A file may be removed between listing and stat.
-            with _failing("list", path), contextlib.suppress(FileNotFoundError):
+            with _storage_errors("list", path), contextlib.suppress(FileNotFoundError):
                 status = os.stat(path)  # noqa: PTH116  as above
                 if stat.S_ISREG(status.st_mode):
                     found.append(StoredObject(f"{head}{path}", status.st_size))
     return tuple(sorted(found))
 
 
-def _not_listed(error: OSError) -> None:
+def _raise_listing_error(error: OSError) -> None:
     """Raise the error of listing a directory, unless it does not exist."""
     if not isinstance(error, FileNotFoundError):
-        with _failing("list", str(error.filename)):
+        with _storage_errors("list", str(error.filename)):
             raise error
 
 
@@ -193,11 +193,11 @@ class _LocalSink:
         self._file = self._hidden.open("xb")
 
     def write(self, data: bytes, /) -> None:
-        with _failing("write", str(self._path)):
+        with _storage_errors("write", str(self._path)):
             self._file.write(data)
 
     def commit(self) -> None:
-        with _failing("write", str(self._path)):
+        with _storage_errors("write", str(self._path)):
             _sync(self._file)
             self._file.close()
             self._hidden.rename(self._path)
@@ -274,8 +274,8 @@ def _aborting(sink: FileSink) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _reading(location: str) -> Iterator[None]:
-    with _failing("read", location):
+def _read_errors(location: str) -> Iterator[None]:
+    with _storage_errors("read", location):
         try:
             yield
         except FileNotFoundError as error:
@@ -287,7 +287,7 @@ def _reading(location: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _failing(what: str, location: str) -> Iterator[None]:
+def _storage_errors(what: str, location: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -32,8 +32,8 @@ __all__ = [
     "Opens",
     "ReachedStorages",
     "Storages",
-    "is_far",
     "is_local",
+    "is_remote",
     "open_storage",
 ]
 
@@ -73,7 +73,7 @@ def open_storage(location: str, access: Access | None = None) -> Storage:
         raise UnsupportedError(message)
     match access or _access(location, {}, DEFAULT_TIME_OUTS, allow_insecure=False):
         case S3Access() as in_s3:
-            return _in_s3(in_s3)
+            return _s3_storage(in_s3)
         case GsAccess() as in_gs:
             return GsStorage(in_gs)
         case AbfsAccess() as in_abfs:
@@ -84,7 +84,7 @@ def open_storage(location: str, access: Access | None = None) -> Storage:
             assert_never(never)
 
 
-def is_far(location: str) -> bool:
+def is_remote(location: str) -> bool:
     """Whether a location is in a supported remote storage."""
     return _scheme(location) in (*_S3, _GS, *_ABFS, _HDFS)
 
@@ -175,7 +175,7 @@ class Storages:
         """
         if is_local(location):
             return None
-        table = _above(location, self._of_tables)
+        table = _longest_prefix(location, self._of_tables)
         properties = self.properties if table is None else self._of_tables[table]
         return self.access_by(location, properties)
 
@@ -199,7 +199,7 @@ class Storages:
 
     def _place(self, location: str) -> str:
         """Return the longest prefix of a location whose locations share settings."""
-        return _above(location, self._of_tables) or "/".join(location.split("/", 3)[:3])
+        return _longest_prefix(location, self._of_tables) or "/".join(location.split("/", 3)[:3])
 
     def check(self) -> None:
         """Refuse unusable storage properties of the catalog before an export starts.
@@ -215,7 +215,7 @@ class Storages:
         ):
             if endpoint in self.properties:
                 self.access_by(f"{scheme}://", self.properties)
-        if is_far(warehouse):
+        if is_remote(warehouse):
             self.access_by(warehouse, self.properties)
 
 
@@ -233,20 +233,20 @@ class ReachedStorages:
         """
         if is_local(location):
             return LocalStorage()
-        place = _above(location, self.places)
+        place = _longest_prefix(location, self.places)
         if place is None:
             message = f"Nobody said how {location} is reached; this is a bug, please report it."
             raise InternalError(message)
         return open_storage(location, self.places[place])
 
 
-def _above(location: str, places: Iterable[str]) -> str | None:
+def _longest_prefix(location: str, places: Iterable[str]) -> str | None:
     """Return the longest prefix that a location is below, None for none."""
     above = (one for one in places if f"{location}/".startswith(f"{one}/"))
     return max(above, key=len, default=None)
 
 
-def _in_s3(access: S3Access) -> Storage:
+def _s3_storage(access: S3Access) -> Storage:
     try:
         from catalog.storages.s3.storage import S3Storage
     except ModuleNotFoundError as error:

@@ -70,13 +70,13 @@ from tableformat.names import PartitionId, TableName
 from tableformat.quantities import counted
 from tableformat.source import FrozenPart, Leftover, LeftPart, Probe, ProbedValue, SourceSnapshot
 
-__all__ = ["Asked", "FrozenPartsSource", "prove_parts", "refused_folders", "unloaded_parts"]
+__all__ = ["FrozenPartsSource", "ProofRequest", "prove_parts", "refused_folders", "unloaded_parts"]
 
 _CLAIMS: Final = (other_partition_keys, unsorted)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProofRequest:
     """A request for a snapshot: partitions, those already refused, and what to measure.
 
     `handle` names the snapshot, if there is one.
@@ -90,7 +90,7 @@ class Asked:
 
 
 def prove_parts(
-    connection: Connection, capabilities: Capabilities, claimed: Claimed, asked: Asked
+    connection: Connection, capabilities: Capabilities, claimed: Claimed, asked: ProofRequest
 ) -> SourceSnapshot:
     """Prove partitions in open parts; each is complete, or refused with its reason.
 
@@ -101,9 +101,9 @@ def prove_parts(
     refused: dict[PartitionId, TableFormatError] = dict(asked.refused)
     table = claimed.table
     check_readable(table)
-    for is_false in _CLAIMS:
+    for check in _CLAIMS:
         rest = tuple(one for one in asked.partition_ids if one not in refused)
-        refused |= _refuted(is_false, connection, claimed, rest)
+        refused |= _refuted(check, connection, claimed, rest)
     rest = tuple(one for one in asked.partition_ids if one not in refused)
     listed = list_parts(connection, capabilities, table.name, rest) if rest else ()
     held = with_lacked(connection, table.name, listed)
@@ -125,7 +125,7 @@ def prove_parts(
 
 
 def _refuted(
-    is_false: Callable[[Connection, Claimed, tuple[PartitionId, ...]], Refused],
+    check: Callable[[Connection, Claimed, tuple[PartitionId, ...]], Refused],
     connection: Connection,
     claimed: Claimed,
     partition_ids: tuple[PartitionId, ...],
@@ -134,7 +134,7 @@ def _refuted(
     if not partition_ids:
         return {}
     try:
-        return is_false(connection, claimed, partition_ids)
+        return check(connection, claimed, partition_ids)
     except ClickHouseError as error:
         if len(partition_ids) == 1:
             (one,) = partition_ids
@@ -143,7 +143,7 @@ def _refuted(
                 f"failed: {error.reason}. Copy the parts again, or correct {claimed.file}."
             )
             return {one: SourceError(message, code=error.code)}
-    each = (_refuted(is_false, connection, claimed, (one,)) for one in partition_ids)
+    each = (_refuted(check, connection, claimed, (one,)) for one in partition_ids)
     return {one: why for refused in each for one, why in refused.items()}
 
 
@@ -522,7 +522,7 @@ class FrozenPartsSource(ClickHouseSource):
             )
             refused = dict.fromkeys(partition_ids, RefusedError(message))
         handle = f"parts:{opened.folders.directory}"
-        asked = Asked(partition_ids, refused, request.probes, request.digest, handle)
+        asked = ProofRequest(partition_ids, refused, request.probes, request.digest, handle)
         return prove_parts(*self._opened(), Claimed(described, self._settings.ddl_file), asked)
 
     def _found_again(self, search: Search) -> SourceSnapshot:

@@ -232,11 +232,14 @@ class MergedRows(Closing):
         if not unclear:
             return
         by_column = self._unclear(held, tuple(one for q in unclear for one in q.by_column))
-        told = "; ".join(f"{', '.join(one.names)}: {one.dependence.value}" for one in by_column)
+        reasons_by_column = "; ".join(
+            f"{', '.join(one.names)}: {one.dependence.value}" for one in by_column
+        )
         message = (
             f"Cannot run {self._merge.command}: what {self._source.table.engine.family} leaves of "
             "rows of one sorting key hangs on the order in which they were inserted, which data "
-            f"files do not say ({told}). Run it in ClickHouse and export the partition again."
+            f"files do not say ({reasons_by_column}). Run it in ClickHouse and export the "
+            "partition again."
         )
         raise RefusedError(message)
 

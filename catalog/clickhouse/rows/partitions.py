@@ -84,10 +84,10 @@ from tableformat.names import PartitionId, quote_identifier, quote_string
 __all__ = [
     "KeyTables",
     "RowPartitions",
+    "all_partitions_error",
     "key_types",
     "no_such_partition",
     "partition_id_of",
-    "stands_for_all",
     "unresolved",
 ]
 
@@ -131,7 +131,7 @@ def partition_id_of(table: MergeTreeTable, expression: str) -> PartitionId:
     """
     match parse_partition_literal(expression):
         case All():
-            raise stands_for_all(table, expression)
+            raise all_partitions_error(table, expression)
         case ById(one):
             return one
         case ByValue() as literal:
@@ -141,7 +141,7 @@ def partition_id_of(table: MergeTreeTable, expression: str) -> PartitionId:
             assert_never(unexpected)
 
 
-def stands_for_all(table: MergeTreeTable, expression: str) -> UsageError:
+def all_partitions_error(table: MergeTreeTable, expression: str) -> UsageError:
     """Return the error for ALL where one partition must be named."""
     return UsageError(
         f"Cannot find the partition {expression} of {table.name}: it stands for all of them. Use "

@@ -35,13 +35,13 @@ _ACCOUNT: Final = "adls.account-name"
 _HOST: Final = "adls.account-host"
 _SAS: Final = "adls.sas-token"
 _SUFFIX: Final = "core.windows.net"
-_AZURES: Final = (
+_AZURE_DOMAINS: Final = (
     *(_SUFFIX, "core.usgovcloudapi.net", "core.chinacloudapi.cn", "core.cloudapi.de"),
     *("storage.azure.net", "fabric.microsoft.com"),
 )
 """The domains of Azure's own hosts."""
 _ON_HTTPS: Final = "use adls.connection-string with its BlobEndpoint"
-_BY_OTHERS: Final = "get a token (az account get-access-token) and give it as adls.token"
+_BY_ENTRA: Final = "get a token (az account get-access-token) and give it as adls.token"
 _ENVIRONMENT: Final[Mapping[str, str]] = {
     ENDPOINT: "AZURE_STORAGE_CONNECTION_STRING",
     _ACCOUNT: "AZURE_STORAGE_ACCOUNT",
@@ -59,10 +59,10 @@ _OF_CONNECTION: Final[Mapping[str, str]] = {
 VARIABLES: Final = tuple(_ENVIRONMENT.values())
 """Variables of the environment, some of which have secrets."""
 _REFUSED: Final[Mapping[str, str]] = {
-    "adls.credential": _BY_OTHERS,
-    "adls.tenant-id": _BY_OTHERS,
-    "adls.client-id": _BY_OTHERS,
-    "adls.client-secret": _BY_OTHERS,
+    "adls.credential": _BY_ENTRA,
+    "adls.tenant-id": _BY_ENTRA,
+    "adls.client-id": _BY_ENTRA,
+    "adls.client-secret": _BY_ENTRA,
     "adls.anon": "an export writes, which nobody does without a name",
     "adls.blob-storage-authority": _ON_HTTPS,
     "adls.dfs-storage-authority": _ON_HTTPS,
@@ -124,7 +124,7 @@ class AbfsAccess:
         _refuse_other_host(location, host, given, properties)
         if is_in_clear(endpoint) and not (allow_insecure or is_true(environment.get(INSECURE))):
             raise refuse_http(NAME, endpoint)
-        key, sas, token = _who(location, given, _lent(properties, account, host))
+        key, sas, token = _credentials(location, given, _vended_sas(properties, account, host))
         return cls(
             endpoint=endpoint,
             account=account,
@@ -138,7 +138,7 @@ class AbfsAccess:
         )
 
     @property
-    def is_lent(self) -> bool:
+    def is_vended(self) -> bool:
         """Whether a catalog may have vended the credentials, and may vend new ones."""
         return self.key is None
 
@@ -176,7 +176,7 @@ def _refuse(properties: Mapping[str, Any]) -> None:
             raise UnsupportedError(f"{message}Leave it out: {instead}.")
 
 
-def _names_anybody(properties: Mapping[str, Any]) -> bool:
+def _has_credentials(properties: Mapping[str, Any]) -> bool:
     """Whether the properties have credentials; then the environment is ignored."""
     names = ("adls.account-key", "adls.token", _SAS)
     return text_of(properties, *names) is not None or any(
@@ -192,11 +192,13 @@ def _given(properties: Mapping[str, Any], environment: Mapping[str, str]) -> dic
     """
     names = (_ACCOUNT, _HOST, "adls.account-key", _SAS, "adls.token")
     found = {name: text for name in names if (text := text_of(properties, name))}
-    connection, beside = text_of(properties, ENDPOINT), dict[str, str]()
-    if connection is None and not _names_anybody(properties):
-        beside = {n: text for n, v in _ENVIRONMENT.items() if (text := environment.get(v))}
-        connection = beside.pop(ENDPOINT, None)
-    return {**beside, **found, **_connection(connection)}
+    connection, from_environment = text_of(properties, ENDPOINT), dict[str, str]()
+    if connection is None and not _has_credentials(properties):
+        from_environment = {
+            n: text for n, v in _ENVIRONMENT.items() if (text := environment.get(v))
+        }
+        connection = from_environment.pop(ENDPOINT, None)
+    return {**from_environment, **found, **_connection(connection)}
 
 
 def _account(location: str, host: str, given: Mapping[str, str]) -> str:
@@ -221,15 +223,15 @@ def _account(location: str, host: str, given: Mapping[str, str]) -> str:
     return account
 
 
-def _who(
-    location: str, given: Mapping[str, str], lent: str | None
+def _credentials(
+    location: str, given: Mapping[str, str], vended: str | None
 ) -> tuple[str | None, str | None, str | None]:
     """Return the account's key, a signature, or a token.
 
     Raises:
         UsageError: there is none, or the key is malformed.
     """
-    if sas := lent or given.get(_SAS):
+    if sas := vended or given.get(_SAS):
         return None, sas.removeprefix("?"), None
     if token := given.get("adls.token"):
         return None, None, token
@@ -303,9 +305,9 @@ def _refuse_other_host(
     warehouse = text_of(properties, "warehouse") or ""
     named = {account_of(warehouse)[1]} if warehouse.startswith(("abfs://", "abfss://")) else set()
     # A name without a dot is an account and not a host.
-    lent = "." in host and text_of(properties, *(f"{_SAS}.{one}" for one in _hosts(host)))
-    domains = (*_AZURES, *((given["suffix"],) if given.get("suffix") else ()))
-    if host in named or lent or any(host.endswith(f".{domain}") for domain in domains):
+    vended = "." in host and text_of(properties, *(f"{_SAS}.{one}" for one in _hosts(host)))
+    domains = (*_AZURE_DOMAINS, *((given["suffix"],) if given.get("suffix") else ()))
+    if host in named or vended or any(host.endswith(f".{domain}") for domain in domains):
         return
     message = (
         f"Cannot use {location}: the host {host} is not Azure's, and the catalog's configuration "
@@ -319,7 +321,7 @@ def _hosts(host: str) -> tuple[str, ...]:
     return (host, host.replace(".dfs.", ".blob.", 1)) if host else ()
 
 
-def _lent(properties: Mapping[str, Any], account: str, host: str) -> str | None:
+def _vended_sas(properties: Mapping[str, Any], account: str, host: str) -> str | None:
     """Return the signature that a REST catalog vends for the account, under any of its names."""
     return text_of(properties, *(f"{_SAS}.{name}" for name in (*_hosts(host), account)))
 

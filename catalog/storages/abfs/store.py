@@ -26,7 +26,7 @@ from urllib3.response import BaseHTTPResponse
 from catalog.storages.abfs.access import ENDPOINT, NAME, AbfsAccess
 from catalog.storages.access import Place
 from catalog.storages.over_http.requests import (
-    NOBODY,
+    UNAUTHORIZED,
     ChangedError,
     Client,
     Content,
@@ -60,7 +60,7 @@ STORE: Final = Store(
     ENDPOINT,
     login="give adls.account-key, adls.sas-token or adls.token",
     advice={
-        NOBODY: (
+        UNAUTHORIZED: (
             "the credentials are wrong or have ended: get new ones, which a catalog that lends "
             "them does by itself; finished files are kept"
         ),
@@ -99,11 +99,11 @@ class AbfsRefusalError(RefusalError):
         return changed or super().is_transient
 
     @property
-    def is_of_nobody(self) -> bool:
+    def is_unauthenticated(self) -> bool:
         """Also true for a wrong key or an expired signature."""
         # Azure's reason is AuthenticationFailed; other servers send only the text.
         wrong = self.status == _FORBIDDEN and "failed to authenticate" in str(self)
-        return wrong or super().is_of_nobody
+        return wrong or super().is_unauthenticated
 
 
 VERSION: Final = "2021-12-02"
@@ -191,17 +191,17 @@ class AbfsObjects:
 
     def writer(self, place: Place) -> str:
         """Return the mark of an object's writer, '' if it has none."""
-        return self._known(place).get(_WRITER, "")
+        return self._metadata(place).get(_WRITER, "")
 
     def size(self, place: Place) -> int:
         """Return an object's size in bytes."""
-        return int(self._known(place)["Content-Length"])
+        return int(self._metadata(place)["Content-Length"])
 
     @contextmanager
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
         """Open an object's bytes, which are verified at the end."""
         with self.http.answer("GET", _object(place), query=self._sas) as answer:
-            yield _compared(answer)
+            yield _verified(answer)
 
     def below(self, place: Place) -> Iterator[StoredObject]:
         """Yield the objects below a directory."""
@@ -226,7 +226,7 @@ class AbfsObjects:
         """Raise if the container does not exist."""
         self._page(place, {"maxresults": "1"})
 
-    def _known(self, place: Place) -> Mapping[str, str]:
+    def _metadata(self, place: Place) -> Mapping[str, str]:
         return self.http.ask("HEAD", _object(place), query=self._sas)[0]
 
     def _page(self, place: Place, query: Mapping[str, str]) -> ET.Element:
@@ -291,7 +291,7 @@ def _is_directory(blob: ET.Element) -> bool:
     return noted or blob.findtext("Metadata/hdi_isfolder", "").lower() == "true"
 
 
-def _compared(answer: BaseHTTPResponse) -> Iterator[bytes]:
+def _verified(answer: BaseHTTPResponse) -> Iterator[bytes]:
     """Yield the bytes of an object, and verify them at the end.
 
     Raises:

@@ -107,7 +107,7 @@ class GsAccess:
         return own and self.token is None and self.key is None
 
     @property
-    def is_lent(self) -> bool:
+    def is_vended(self) -> bool:
         """Whether a catalog may have vended the token, and may vend a new one."""
         return self.token is not None
 

@@ -24,7 +24,7 @@ from urllib3.response import BaseHTTPResponse
 from catalog.storages.access import Place
 from catalog.storages.gs.access import ENDPOINT, NAME, GsAccess
 from catalog.storages.over_http.requests import (
-    NOBODY,
+    UNAUTHORIZED,
     ChangedError,
     Client,
     Content,
@@ -40,7 +40,7 @@ from tableformat.storage import StoredObject
 __all__ = ["STORE", "GsObjects", "GsRefusalError", "GsStorage", "Login", "login_of", "requests_of"]
 
 _BAD_REQUEST: Final = 400
-_RATE: Final = ("rateLimitExceeded", "userRateLimitExceeded")
+_RATE_LIMITS: Final = ("rateLimitExceeded", "userRateLimitExceeded")
 STORE: Final = Store(
     NAME,
     ENDPOINT,
@@ -49,7 +49,7 @@ STORE: Final = Store(
         "GOOGLE_APPLICATION_CREDENTIALS"
     ),
     advice={
-        NOBODY: (
+        UNAUTHORIZED: (
             "the credentials are wrong or have ended: get new ones, which a catalog that lends "
             "them does by itself; finished files are kept"
         ),
@@ -82,7 +82,7 @@ class GsRefusalError(RefusalError):
     def is_transient(self) -> bool:
         """Also true for rate limits, and for bytes that changed in transit."""
         changed = self.status == _BAD_REQUEST and "MD5" in str(self)
-        return super().is_transient or changed or self.reason in _RATE
+        return super().is_transient or changed or self.reason in _RATE_LIMITS
 
 
 Login = Callable[[], Mapping[str, str]]
@@ -146,8 +146,8 @@ class GsObjects:
 
     def writer(self, place: Place) -> str:
         """Return the mark of an object's writer, '' if it has none."""
-        known = self._document("GET", _object(place), {"fields": "metadata"})
-        return str(known.get("metadata", {}).get(_WRITER, ""))
+        metadata = self._document("GET", _object(place), {"fields": "metadata"})
+        return str(metadata.get("metadata", {}).get(_WRITER, ""))
 
     def size(self, place: Place) -> int:
         """Return an object's size in bytes."""
@@ -157,7 +157,7 @@ class GsObjects:
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
         """Open an object's bytes, which are verified at the end."""
         with self.http.answer("GET", _object(place), query={"alt": "media"}) as answer:
-            yield _compared(answer)
+            yield _verified(answer)
 
     def below(self, place: Place) -> Iterator[StoredObject]:
         """Yield the objects below a directory."""
@@ -195,9 +195,9 @@ class GsObjects:
     ) -> None:
         """Send an object as a multipart document: its metadata, and its bytes."""
         boundary = uuid.uuid4().hex
-        known = json.dumps({"name": place.key, "md5Hash": content.md5, "metadata": marks})
+        metadata = json.dumps({"name": place.key, "md5Hash": content.md5, "metadata": marks})
         head = (
-            f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{known}\r\n"
+            f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{metadata}\r\n"
             f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
         ).encode()
         tail = f"\r\n--{boundary}--\r\n".encode()
@@ -227,7 +227,7 @@ def _object(place: Place) -> str:
     return f"{_bucket(place)}/{quote(place.key, safe='')}"
 
 
-def _compared(answer: BaseHTTPResponse) -> Iterator[bytes]:
+def _verified(answer: BaseHTTPResponse) -> Iterator[bytes]:
     """Yield the bytes of an object, and verify them at the end.
 
     Raises:

@@ -97,7 +97,7 @@ class HdfsAccess:
         )
 
     @property
-    def is_lent(self) -> bool:
+    def is_vended(self) -> bool:
         """Whether a catalog may have vended the token, and may vend a new one."""
         return self.token is not None
 

@@ -28,7 +28,7 @@ from catalog.storages.access import Place
 from catalog.storages.hdfs.access import ENDPOINT, NAME, TOKEN, USER, HdfsAccess
 from catalog.storages.over_http.requests import (
     FAILURES,
-    NOBODY,
+    UNAUTHORIZED,
     ChangedError,
     Client,
     Content,
@@ -36,7 +36,7 @@ from catalog.storages.over_http.requests import (
     Requests,
     Store,
     connections,
-    said_of,
+    error_text,
 )
 from catalog.storages.over_http.storage import ObjectStorage
 from tableformat.errors import UsageError
@@ -61,14 +61,14 @@ OTHER_CLUSTER: Final = 421
 NO_OPTIONS: Final = 501
 _TAKEN: Final = "FileAlreadyExistsException"
 # A NameNode without DataNodes, or one that shuts down, raises a plain IOException.
-_OF_OUTAGES: Final = (
+_OUTAGE_ERRORS: Final = (
     "IOException",
     "RetriableException",
     "SafeModeException",
     "StandbyException",
     "ServerNotActiveException",
 )
-_OF_LOGIN: Final = ("InvalidToken", "SecurityException", "AuthenticationException")
+_LOGIN_ERRORS: Final = ("InvalidToken", "SecurityException", "AuthenticationException")
 STORE: Final = Store(
     NAME,
     ENDPOINT,
@@ -81,7 +81,7 @@ STORE: Final = Store(
             "use names without a colon, and let the NameNode keep extended attributes "
             "(dfs.namenode.xattrs.enabled)"
         ),
-        NOBODY: (
+        UNAUTHORIZED: (
             "the cluster does not believe who asks: give a delegation token that has not ended "
             f"(hdfs fetchdt, {TOKEN}); Kerberos itself is not spoken; finished files are kept"
         ),
@@ -130,12 +130,12 @@ class HdfsRefusalError(RefusalError):
     @property
     def is_transient(self) -> bool:
         """Also true for a standby NameNode, one in safe mode, or one without DataNodes."""
-        return super().is_transient or self.reason in _OF_OUTAGES
+        return super().is_transient or self.reason in _OUTAGE_ERRORS
 
     @property
-    def is_of_nobody(self) -> bool:
+    def is_unauthenticated(self) -> bool:
         """Also true for an expired token."""
-        return super().is_of_nobody or self.reason in _OF_LOGIN
+        return super().is_unauthenticated or self.reason in _LOGIN_ERRORS
 
 
 IN_PROGRESS: Final = ".inprogress"
@@ -172,13 +172,13 @@ class HdfsObjects:
 
     def writer(self, place: Place) -> str:
         """Return the mark of a file's writer, '' if it has none."""
-        found = self._asked("GET", place, "GETXATTRS", encoding="text")["XAttrs"]
+        found = self._request("GET", place, "GETXATTRS", encoding="text")["XAttrs"]
         marks = (one["value"].strip('"') for one in found if one["name"] == _WRITER)
         return next(marks, "")
 
     def size(self, place: Place) -> int:
         """Return a file's size in bytes."""
-        found = self._asked("GET", place, "GETFILESTATUS")["FileStatus"]
+        found = self._request("GET", place, "GETFILESTATUS")["FileStatus"]
         if found["type"] != "FILE":
             raise HdfsRefusalError(404, MISSING, f"{place.key} is a directory")
         return int(found["length"])
@@ -186,7 +186,7 @@ class HdfsObjects:
     @contextmanager
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
         """Open a file's bytes, which the DataNode verifies by its checksums."""
-        rows, path = self._at_rows("GET", place, "OPEN")
+        rows, path = self._data_node("GET", place, "OPEN")
         with rows.answer("GET", path) as answer:
             yield answer.stream(_CHUNK)
 
@@ -202,7 +202,7 @@ class HdfsObjects:
 
     def remove(self, place: Place) -> None:
         """Remove a file."""
-        self._asked("DELETE", place, "DELETE", recursive="false")
+        self._request("DELETE", place, "DELETE", recursive="false")
 
     def check_root(self, place: Place) -> None:
         """Raise if the server belongs to another cluster."""
@@ -218,7 +218,7 @@ class HdfsObjects:
             place.bucket,
             f"{directory}/.{name}.{uuid.uuid4().hex}{IN_PROGRESS}".lstrip("/"),
         )
-        rows, path = self._at_rows("PUT", hidden, "CREATE", overwrite="false")
+        rows, path = self._data_node("PUT", hidden, "CREATE", overwrite="false")
         length = {"Content-Length": str(content.size), "Content-Type": "application/octet-stream"}
         try:
             rows.ask("PUT", path, headers=length, body=content.pieces())
@@ -227,22 +227,22 @@ class HdfsObjects:
                 raise ChangedError(said)
             if writer:
                 mark = {"xattr.name": _WRITER, "xattr.value": f'"{writer}"', "flag": "CREATE"}
-                self._asked("PUT", hidden, "SETXATTR", **mark)
+                self._request("PUT", hidden, "SETXATTR", **mark)
             to = {"destination": f"/{place.key}", "renameoptions": options}
             # With options a rename returns nothing or fails; without them it returns a boolean.
-            if done := self._asked("PUT", hidden, "RENAME", **to):
+            if done := self._request("PUT", hidden, "RENAME", **to):
                 text = f"the server renames without renameoptions, and says {json.dumps(done)}"
                 raise HdfsRefusalError(NO_OPTIONS, "", text)
         except FAILURES:
-            self._withdraw(hidden)
+            self._remove_hidden(hidden)
             raise
 
-    def _withdraw(self, hidden: Place) -> None:
+    def _remove_hidden(self, hidden: Place) -> None:
         """Remove the hidden file, so that a late rename finds nothing."""
         try:
             self.remove(hidden)
         except FAILURES as error:
-            said = self._access.masked(said_of(error))
+            said = self._access.masked(error_text(error))
             _LOGGER.warning(
                 "the begun file %s stays until gc: %s", hidden.location(hidden.key), said
             )
@@ -252,7 +252,9 @@ class HdfsObjects:
         inside, after = Place(place.head, place.bucket, directory), dict[str, str]()
         while True:
             try:
-                found = self._asked("GET", inside, "LISTSTATUS_BATCH", **after)["DirectoryListing"]
+                found = self._request("GET", inside, "LISTSTATUS_BATCH", **after)[
+                    "DirectoryListing"
+                ]
             except HdfsRefusalError as error:
                 if not error.is_missing:
                     raise
@@ -264,7 +266,7 @@ class HdfsObjects:
                 return
             after = {"startAfter": statuses[-1]["pathSuffix"]}
 
-    def _asked(self, method: str, place: Place, operation: str, **more: str) -> Mapping[str, Any]:
+    def _request(self, method: str, place: Place, operation: str, **more: str) -> Mapping[str, Any]:
         """Return the document of the NameNode's response."""
         self._check_cluster(place)
         return self._document(method, place, operation, more)
@@ -282,11 +284,11 @@ class HdfsObjects:
             raise HdfsRefusalError(404, "", data.decode("utf-8", "replace")) from error
         return found or {}
 
-    def _at_rows(
+    def _data_node(
         self, method: str, place: Place, operation: str, **more: str
     ) -> tuple[Client, str]:
         """Return a client of the DataNode that the NameNode names, and the path there."""
-        said = self._asked(method, place, operation, noredirect="true", **more)
+        said = self._request(method, place, operation, noredirect="true", **more)
         found = urlsplit(str(said["Location"]))
         origin = f"{found.scheme}://{found.netloc}"
         if is_in_clear(origin) and not self._access.endpoint.startswith("http:"):

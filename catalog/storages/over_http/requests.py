@@ -38,7 +38,7 @@ from tableformat.storage import StoredObject
 
 __all__ = [
     "FAILURES",
-    "NOBODY",
+    "UNAUTHORIZED",
     "Access",
     "ChangedError",
     "Client",
@@ -51,18 +51,18 @@ __all__ = [
     "Signed",
     "Store",
     "connections",
+    "error_text",
     "gone",
     "is_transient",
-    "said_of",
 ]
 
-NOBODY: Final = 401
+UNAUTHORIZED: Final = 401
 _NOT_FOUND: Final = 404
-_TAKEN: Final = 412
-_OVERLOADED: Final = (408, 429)
-_OF_SERVERS: Final = 500
+_PRECONDITION_FAILED: Final = 412
+_OVERLOAD_ERRORS: Final = (408, 429)
+_SERVER_ERROR: Final = 500
 _NOT_IMPLEMENTED: Final = 501
-_LONGEST_SAID: Final = 300
+_LONGEST_TEXT: Final = 300
 _NO_TLS: Final = "WRONG_VERSION_NUMBER"
 """OpenSSL's reason for a response that is not TLS."""
 
@@ -73,7 +73,7 @@ class RefusalError(Exception):
     def __init__(self, status: int, reason: str, text: str) -> None:
         """Keep the status and the reason, with one line of the text."""
         self.status, self.reason = status, reason
-        said = " ".join(text.split())[:_LONGEST_SAID]
+        said = " ".join(text.split())[:_LONGEST_TEXT]
         super().__init__(f"{status} {reason}".strip() + f": {said}")
 
     @property
@@ -84,18 +84,18 @@ class RefusalError(Exception):
     @property
     def is_taken(self) -> bool:
         """Whether an object of that name exists."""
-        return self.status == _TAKEN
+        return self.status == _PRECONDITION_FAILED
 
     @property
     def is_transient(self) -> bool:
         """Whether a retry may succeed: the server is down or overloaded."""
-        over = self.status >= _OF_SERVERS and self.status != _NOT_IMPLEMENTED
-        return over or self.status in _OVERLOADED
+        over = self.status >= _SERVER_ERROR and self.status != _NOT_IMPLEMENTED
+        return over or self.status in _OVERLOAD_ERRORS
 
     @property
-    def is_of_nobody(self) -> bool:
+    def is_unauthenticated(self) -> bool:
         """Whether the credentials are wrong or have expired."""
-        return self.status == NOBODY
+        return self.status == UNAUTHORIZED
 
 
 class ChangedError(Exception):
@@ -129,7 +129,7 @@ class Store:
     advice: Mapping[int, str] = field(default_factory=dict)
 
     def failure(
-        self, what: str, location: str, said: str, error: Exception, *, waited: float, lent: bool
+        self, what: str, location: str, said: str, error: Exception, *, waited: float, vended: bool
     ) -> DestinationError:
         """Return the error of a request.
 
@@ -141,7 +141,7 @@ class Store:
             said: the request's failure, in a line without secrets.
             error: the exception of the request.
             waited: how long the request was retried, in seconds.
-            lent: whether the credentials may be vended by a catalog.
+            vended: whether the credentials may be vended by a catalog.
         """
         message = f"Cannot {what} {location}: {said.rstrip('. ')}."
         if is_transient(error):
@@ -151,7 +151,7 @@ class Store:
             )
         known = self._advice(error)
         kind: type[DestinationError] = LastingError
-        if isinstance(error, RefusalError) and error.is_of_nobody and lent:
+        if isinstance(error, RefusalError) and error.is_unauthenticated and vended:
             kind = EndedCredentialsError
         elif known is None:
             kind = DestinationError
@@ -160,10 +160,10 @@ class Store:
 
     def _advice(self, error: Exception) -> str | None:
         if isinstance(error, RefusalError):
-            return self.advice.get(NOBODY if error.is_of_nobody else error.status)
+            return self.advice.get(UNAUTHORIZED if error.is_unauthenticated else error.status)
         if isinstance(error, LoginError):
             return self.login
-        if _NO_TLS in (_tls_said(error) or ""):
+        if _NO_TLS in (_tls_error(error) or ""):
             return (
                 "the server speaks http there: name its https port, or write http:// in "
                 f"{self.endpoint} and allow it ({ALLOW_INSECURE}: true)"
@@ -178,7 +178,7 @@ def is_transient(error: Exception) -> bool:
     """Whether a retry may succeed: the server is down, overloaded, or the connection broke."""
     if isinstance(error, RefusalError | LoginError):
         return error.is_transient
-    said = _tls_said(error)
+    said = _tls_error(error)
     # An untrusted certificate or a server without TLS lasts; a broken connection does not.
     return said is None or ("CERTIFICATE" not in said and _NO_TLS not in said)
 
@@ -191,7 +191,7 @@ def gone(location: str) -> MissingError:
     )
 
 
-def said_of(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return a request's failure as one line, which may have secrets."""
     if isinstance(error, RefusalError | LoginError | ChangedError):
         return str(error)
@@ -200,7 +200,7 @@ def said_of(error: Exception) -> str:
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
-def _tls_said(error: Exception) -> str | None:
+def _tls_error(error: Exception) -> str | None:
     """Return the TLS error in capitals, None for other errors."""
     return str(error).upper() if isinstance(error, SSLError) else None
 
@@ -289,7 +289,7 @@ class Access(Protocol):
         ...
 
     @property
-    def is_lent(self) -> bool:
+    def is_vended(self) -> bool:
         """Whether a catalog may have vended the credentials, and may vend new ones."""
         ...
 
@@ -332,9 +332,9 @@ class Requests:
         """
 
         def failed(error: Exception) -> Failed:
-            said, waited = self.access.masked(said_of(error)), self.access.retry_for
+            said, waited = self.access.masked(error_text(error)), self.access.retry_for
             raised = self.store.failure(
-                what, location, said, error, waited=waited, lent=self.access.is_lent
+                what, location, said, error, waited=waited, vended=self.access.is_vended
             )
             return Failed(said, is_transient(error), raised)
 
@@ -356,12 +356,12 @@ def _client(
     process: int,  # noqa: ARG001  see above
 ) -> ObjectClient:
     if is_in_clear(access.endpoint):
-        _tell_of_http(access.endpoint)
+        _warn_of_http(access.endpoint)
     return opened(access)
 
 
 @functools.cache
-def _tell_of_http(endpoint: str) -> None:
+def _warn_of_http(endpoint: str) -> None:
     """Warn about an allowed http endpoint, once in a process."""
     _LOGGER.warning(
         "%s is not encrypted: everybody on the way reads and can change the rows.", endpoint
@@ -468,7 +468,7 @@ class Client:
             decode_content=False,
         )
         try:
-            self._judge(response)
+            self._check(response)
             yield response
         except BaseException:
             response.close()
@@ -476,7 +476,7 @@ class Client:
         finally:
             response.release_conn()
 
-    def _judge(self, response: BaseHTTPResponse) -> None:
+    def _check(self, response: BaseHTTPResponse) -> None:
         if response.status >= _FAILED:
             raise self._refusal(response.status, response.headers, response.read())
 

@@ -46,7 +46,7 @@ from tableformat.errors import (
     RefusedError,
 )
 
-__all__ = ["FAILURES", "Requests", "code_of", "failure", "is_missing", "is_transient", "said_of"]
+__all__ = ["FAILURES", "Requests", "code_of", "error_text", "failure", "is_missing", "is_transient"]
 
 FAILURES: Final = (BotoCoreError, ClientError, BrokenTlsError)
 """The exceptions of a request; the last one is for bytes that changed in transit."""
@@ -73,7 +73,7 @@ _TRANSIENT: Final = frozenset(
 )
 _NO_TLS: Final = "WRONG_VERSION_NUMBER"
 """OpenSSL's reason for a response that is not TLS."""
-_ALWAYS: Final = (
+_TRANSIENT_ERRORS: Final = (
     ChecksumError,
     CredentialRetrievalError,
     FlexibleChecksumError,
@@ -136,7 +136,7 @@ def is_transient(error: Exception) -> bool:
         # An untrusted certificate or a server without TLS lasts; a broken connection does not.
         said = str(error).upper()
         return "CERTIFICATE" not in said and _NO_TLS not in said
-    return isinstance(error, _ALWAYS)
+    return isinstance(error, _TRANSIENT_ERRORS)
 
 
 def failure(what: str, location: str, error: Exception, access: S3Access) -> DestinationError:
@@ -150,7 +150,7 @@ def failure(what: str, location: str, error: Exception, access: S3Access) -> Des
         error: the exception of the request.
         access: the settings, whose secrets are masked.
     """
-    said = access.masked(said_of(error)).rstrip(". ")
+    said = access.masked(error_text(error)).rstrip(". ")
     message = f"Cannot {what} {location}: {said}."
     if is_missing(error):
         return MissingError(
@@ -174,7 +174,7 @@ def failure(what: str, location: str, error: Exception, access: S3Access) -> Des
     return kind(f"{message} {advice[:1].upper()}{advice[1:]}; it is safe to run again.")
 
 
-def said_of(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return a request's failure as one line, which may have secrets."""
     if isinstance(error, ClientError):
         found: Mapping[str, Any] = error.response["Error"]
@@ -242,7 +242,7 @@ class Requests:
         """
 
         def failed(error: Exception) -> Failed:
-            said = self.access.masked(said_of(error))
+            said = self.access.masked(error_text(error))
             return Failed(said, is_transient(error), failure(what, location, error, self.access))
 
         return repeated(
@@ -290,7 +290,7 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
         # boto3 accepts fewer host names than URLs may have, none with an underscore.
         raise no_address() from error
     if is_in_clear(access.endpoint or ""):
-        _tell_of_http(access.endpoint)
+        _warn_of_http(access.endpoint)
     if access.endpoint is None and is_in_clear(client.meta.endpoint_url):
         message = (
             "Cannot use the S3 endpoint of ~/.aws/config: it is http, where everybody on the way "
@@ -301,7 +301,7 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
 
 
 @functools.cache
-def _tell_of_http(endpoint: str | None) -> None:
+def _warn_of_http(endpoint: str | None) -> None:
     """Warn about an allowed http endpoint, once in a process."""
     _LOGGER.warning(
         "%s is not encrypted: everybody on the way reads and can change the rows.", endpoint

@@ -6,8 +6,8 @@
 - The response may be lost, so an existing object may be our own. The object carries its writer's
   mark, and the mark decides.
 - Only a few parts are in flight, and in memory, at a time.
-- S3 identifies an unfinished upload by key and id only. `BegunUpload` names it like an unfinished
-  file:
+- S3 identifies an unfinished upload by key and id only. `UnfinishedUpload` names it like an
+  unfinished file:
 
     s3://bucket/below/.name.<the id's bytes in hex>.inprogress
 """
@@ -36,23 +36,23 @@ __all__ = [
     "PART_BYTES",
     "TAKEN",
     "WRITER",
-    "BegunUpload",
     "Place",
     "S3Sink",
+    "UnfinishedUpload",
     "checksum",
     "complete_new",
     "put_new",
-    "tell_left",
+    "warn_left",
     "writer_of",
 ]
 
-_BEGUN: Final = re.compile(
+_UNFINISHED_NAME: Final = re.compile(
     r"(?P<below>.*/|)\.(?P<name>[^/]+)\.(?P<id>(?:[0-9a-f]{2})+)\.inprogress", re.DOTALL
 )
 
 
 @dataclass(frozen=True, slots=True)
-class BegunUpload:
+class UnfinishedUpload:
     """A multipart upload that was neither completed nor aborted."""
 
     key: str
@@ -65,9 +65,9 @@ class BegunUpload:
         return f"{below}{slash}.{name}.{self.upload_id.encode().hex()}.inprogress"
 
     @classmethod
-    def of(cls, key: str) -> BegunUpload | None:
+    def of(cls, key: str) -> UnfinishedUpload | None:
         """Parse `name`; return None for the key of an object."""
-        found = _BEGUN.fullmatch(key)
+        found = _UNFINISHED_NAME.fullmatch(key)
         if found is None:
             return None
         upload_id = bytes.fromhex(found["id"]).decode("utf-8", "replace")
@@ -76,7 +76,7 @@ class BegunUpload:
 
 PART_BYTES: Final = 8 * 1024 * 1024
 """The size of every part but the last. S3 allows 10,000 parts."""
-_AT_ONCE: Final = 3
+_PARTS_IN_FLIGHT: Final = 3
 WRITER: Final = "mergeberg-writer"
 """The metadata key of the writer's mark."""
 TAKEN: Final = ("PreconditionFailed", "412")
@@ -150,23 +150,23 @@ class S3Sink:
             if self._upload is not None:
                 self._requests.client.abort_multipart_upload(**self._named, UploadId=self._upload)
         except FAILURES as error:
-            tell_left(self._requests, "upload", self._location, error)
+            warn_left(self._requests, "upload", self._location, error)
         try:
             if self._committing and writer_of(self._requests, self._location) == self._writer:
                 self._requests.client.delete_object(**self._named)
         except (*FAILURES, DestinationError) as error:
-            tell_left(self._requests, "object", self._location, error)
+            warn_left(self._requests, "object", self._location, error)
 
     def _send(self, data: bytes) -> None:
         if self._upload is None or self._senders is None:
-            self._upload = self._begun()
-            self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-part")
-        if len(self._sent) == _AT_ONCE:
+            self._upload = self._start_upload()
+            self._senders = ThreadPoolExecutor(_PARTS_IN_FLIGHT, thread_name_prefix="s3-part")
+        if len(self._sent) == _PARTS_IN_FLIGHT:
             self._parts.append(self._sent.popleft().result())
         number = len(self._parts) + len(self._sent) + 1
         self._sent.append(self._senders.submit(self._part, self._upload, number, data))
 
-    def _begun(self) -> str:
+    def _start_upload(self) -> str:
         begun = self._requests.ask(
             "write",
             self._location,
@@ -285,7 +285,7 @@ def writer_of(requests: Requests, location: str) -> str | None:
     return requests.ask("read", location, found)
 
 
-def tell_left(requests: Requests, what: str, location: str, error: Exception) -> None:
+def warn_left(requests: Requests, what: str, location: str, error: Exception) -> None:
     """Log that an upload or object cannot be removed now."""
     # A missing upload was completed or aborted, so nothing is left.
     if code_of(error) not in _NO_UPLOAD:

@@ -28,13 +28,13 @@ from catalog.storages.s3.requests import FAILURES, Requests, code_of
 from catalog.storages.s3.sink import (
     TAKEN,
     WRITER,
-    BegunUpload,
     Place,
     S3Sink,
+    UnfinishedUpload,
     checksum,
     complete_new,
     put_new,
-    tell_left,
+    warn_left,
 )
 from tableformat.errors import DestinationError
 from tableformat.parquet.writer import FileSink
@@ -44,12 +44,12 @@ __all__ = ["RANGE_BYTES", "S3Storage", "copied"]
 
 RANGE_BYTES: Final = 256 * 1024**2
 """The size of every range but the last: the server responds within seconds. S3 allows 10,000."""
-_AT_ONCE: Final = 8
-_COPIES_NONE: Final = "NotImplemented"
+_RANGES_IN_FLIGHT: Final = 8
+_NOT_IMPLEMENTED: Final = "NotImplemented"
 
 
 @dataclass(frozen=True, slots=True)
-class _Copying:
+class _ServerCopy:
     """A copy in progress: `tag` and `bytes` are the ETag and size of the source object."""
 
     requests: Requests
@@ -88,7 +88,7 @@ class _Copying:
                     CopySourceRange=f"bytes={first}-{last}",
                 )
             except ClientError as error:
-                if code_of(error) == _COPIES_NONE:
+                if code_of(error) == _NOT_IMPLEMENTED:
                     return None
                 if code_of(error) in TAKEN:
                     message = (
@@ -105,7 +105,7 @@ class _Copying:
         """Copy all ranges; after a failure no other one is started or retried."""
         begins = range(0, self.bytes, RANGE_BYTES)
         numbers = range(1, len(begins) + 1)
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-copy") as senders:
+        with ThreadPoolExecutor(_RANGES_IN_FLIGHT, thread_name_prefix="s3-copy") as senders:
             try:
                 return list(senders.map(lambda n, b: self.part(upload, n, b), numbers, begins))
             except BaseException:
@@ -113,12 +113,12 @@ class _Copying:
                 senders.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def give_up(self, upload: str) -> None:
+    def abort(self, upload: str) -> None:
         """Abort the upload; a failed removal is left to `gc`."""
         try:
             self.requests.client.abort_multipart_upload(**self.named, UploadId=upload)
         except FAILURES as error:
-            tell_left(self.requests, "upload", self.to, error)
+            warn_left(self.requests, "upload", self.to, error)
 
 
 def copied(requests: Requests, location: str, to: str) -> bool:
@@ -143,19 +143,19 @@ def copied(requests: Requests, location: str, to: str) -> bool:
         done = put_new(requests, to, b"", writer)
     else:
         asking = replace(requests, stopped=Event())
-        copying = _Copying(asking, location, to, head["ETag"], size)
-        upload = copying.begun(writer)
+        server_copy = _ServerCopy(asking, location, to, head["ETag"], size)
+        upload = server_copy.begun(writer)
         try:
-            parts = [one for one in copying.parts(upload) if one is not None]
+            parts = [one for one in server_copy.parts(upload) if one is not None]
             if not parts:
-                copying.give_up(upload)
+                server_copy.abort(upload)
                 return False
             done = complete_new(asking, to, upload, parts, writer)
         except BaseException:
-            copying.give_up(upload)
+            server_copy.abort(upload)
             raise
         if not done:
-            copying.give_up(upload)
+            server_copy.abort(upload)
     if not done:
         raise taken(to)
     return True
@@ -222,7 +222,7 @@ class S3Storage:
         place = Place.below(prefix)
 
         def listed(client: Any) -> tuple[StoredObject, ...]:
-            begun = _begun_uploads(client, place)
+            begun = _unfinished_uploads(client, place)
             sizes = ((one, _size_of(client, place, one)) for one in begun)
             return tuple(
                 sorted(StoredObject(place.location(one.name), size) for one, size in sizes)
@@ -233,7 +233,7 @@ class S3Storage:
     def delete(self, location: str) -> None:
         """Remove an object, or abort an unfinished upload; a missing one counts as removed."""
         place = Place.of(location)
-        begun = BegunUpload.of(place.key)
+        begun = UnfinishedUpload.of(place.key)
 
         def delete(client: Any) -> None:
             if begun is None:
@@ -315,17 +315,17 @@ class S3Storage:
         return self._requests.ask("read", location, read)
 
 
-def _begun_uploads(client: Any, place: Place) -> Iterator[BegunUpload]:
+def _unfinished_uploads(client: Any, place: Place) -> Iterator[UnfinishedUpload]:
     # Without a prefix: MinIO reads it as a whole key and returns nothing. MinIO does not list
     # uploads from before its last start; it removes them after a day.
     pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=place.bucket)
     for page in pages:
         for one in page.get("Uploads", ()):
             if one["Key"].startswith(place.key):
-                yield BegunUpload(one["Key"], one["UploadId"])
+                yield UnfinishedUpload(one["Key"], one["UploadId"])
 
 
-def _size_of(client: Any, place: Place, begun: BegunUpload) -> int:
+def _size_of(client: Any, place: Place, begun: UnfinishedUpload) -> int:
     pages = client.get_paginator("list_parts").paginate(
         Bucket=place.bucket, Key=begun.key, UploadId=begun.upload_id
     )

@@ -20,7 +20,7 @@ NOTHING: Mapping[str, str] = {}
 
 @pytest.fixture(autouse=True)
 def _nothing_told() -> None:
-    encrypted._tell.cache_clear()
+    encrypted._warn_once.cache_clear()
 
 
 def opened(uri: str, environment: Mapping[str, str] = NOTHING, **more: Any) -> str:

@@ -17,9 +17,9 @@ from catalog.iceberg.spark_setting_table import (
     REST,
     SETTINGS,
     SQL,
-    Does,
     Setting,
-    found,
+    Treatment,
+    find_setting,
 )
 from catalog.iceberg.spark_settings import (
     DEFAULT_FS,
@@ -286,17 +286,17 @@ def test_a_setting_is_the_same_in_capitals_unless_it_is_given_twice() -> None:
 def test_every_row_of_the_table_is_what_happens(kind: str, row: Setting, text: str) -> None:
     """Each setting alone, in each kind of catalog."""
     name = row.name.replace("*", "x")
-    if row.does is Does.READ:
+    if row.treatment is Treatment.READ:
         return
     plain = opened(KINDS[kind])
     of_it = not row.of or row.of == kind
-    if row.does is Does.REFUSED and of_it:
+    if row.treatment is Treatment.REFUSED and of_it:
         with pytest.raises(UnsupportedError, match=re.escape(f"{PREFIX}.{name} ")):
             opened(KINDS[kind] | {name: text})
         for harmless in row.harmless:
             assert opened(KINDS[kind] | {name: harmless}) == plain
         return
-    more = {row.says: text} if row.does is Does.RENAMED and of_it else {}
+    more = {row.detail: text} if row.treatment is Treatment.RENAMED and of_it else {}
     assert opened(KINDS[kind] | {name: text}) == plain | more
 
 
@@ -328,7 +328,7 @@ def test_nothing_shows_a_value(kind: str, settings: dict[str, str]) -> None:
 @given(NAMES)
 def test_a_name_that_nobody_knows_is_refused(name: str) -> None:
     """Harm prevented: a setting with the location of tables is ignored."""
-    if found(name.lower()) is None:
+    if find_setting(name.lower()) is None:
         with pytest.raises(UnsupportedError, match="is no setting that mergeberg knows"):
             opened(KINDS[REST] | {name: "x"})
 
@@ -363,14 +363,14 @@ def test_the_page_has_the_table_as_it_is() -> None:
 def rendered(row: Setting) -> str:
     """Return a row as the page has it."""
     kinds = {"": "every", REST: "rest", SQL: "jdbc", HIVE: "hive", GLUE: "glue"}
-    match row.does:
-        case Does.RENAMED:
-            becomes = f"`{row.says}`"
-        case Does.READ:
-            becomes = row.says
-        case Does.PASSED_OVER:
-            becomes = f"passed over: {row.says}"
-        case Does.REFUSED:
+    match row.treatment:
+        case Treatment.RENAMED:
+            becomes = f"`{row.detail}`"
+        case Treatment.READ:
+            becomes = row.detail
+        case Treatment.IGNORED:
+            becomes = f"passed over: {row.detail}"
+        case Treatment.REFUSED:
             but = f", unless `{row.harmless[0]}`" if row.harmless else ""
-            becomes = f"refused{but}: {row.says}"
+            becomes = f"refused{but}: {row.detail}"
     return f"| `{row.name}` | {kinds[row.of]} | {becomes} |"

@@ -50,22 +50,22 @@ def test_an_account_is_found(location: str, properties: Mapping[str, str], endpo
 
 def test_who_asks_is_a_property_before_the_environment() -> None:
     named = {"AZURE_STORAGE_CONNECTION_STRING": CONNECTION}
-    lent = {"adls.sas-token.acme.dfs.core.windows.net": "?sv=1&sig=hidden"}
+    vended = {"adls.sas-token.acme.dfs.core.windows.net": "?sv=1&sig=hidden"}
 
     assert of({}, AT, **named).key == KEY
     assert of({}, AT, AZURE_STORAGE_KEY=KEY).key == KEY
     signed = {"AZURE_STORAGE_SAS_TOKEN": "sig=hidden"}
     assert of({}, AT, **signed).sas == "sig=hidden"
     for properties, sas, token in (
-        (lent, "sv=1&sig=hidden", None),
+        (vended, "sv=1&sig=hidden", None),
         ({"adls.sas-token.acme": "sig=other"}, "sig=other", None),
         ({"adls.sas-token": "sig=plain"}, "sig=plain", None),
         ({"adls.token": "hidden"}, None, "hidden"),
     ):
         access = of(properties, AT, **named)
         assert (access.key, access.sas, access.token) == (None, sas, token)
-        assert access.is_lent
-    assert not of({}, AT, **named).is_lent
+        assert access.is_vended
+    assert not of({}, AT, **named).is_vended
 
 
 def test_the_environment_does_not_come_to_tasks() -> None:
@@ -129,11 +129,11 @@ def test_tables_are_reached_as_their_catalog_lends() -> None:
     storages = Storages({"warehouse": AT, "adls.account-key": KEY})
     storages.learn(f"{AT}/n/t", {"adls.sas-token.acme": "sig=lent"})
 
-    lent, own = storages.access(f"{AT}/n/t/data/f"), storages.access(f"{AT}/n/other")
+    vended, own = storages.access(f"{AT}/n/t/data/f"), storages.access(f"{AT}/n/other")
 
-    assert isinstance(lent, AbfsAccess)
+    assert isinstance(vended, AbfsAccess)
     assert isinstance(own, AbfsAccess)
-    assert (lent.sas, lent.key, own.sas, own.key) == ("sig=lent", None, None, KEY)
+    assert (vended.sas, vended.key, own.sas, own.key) == ("sig=lent", None, None, KEY)
     assert isinstance(storages(AT), AbfsStorage)
 
 

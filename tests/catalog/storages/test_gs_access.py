@@ -64,8 +64,8 @@ def test_it_is_made_from_the_properties_and_the_environment(tmp_path: Path) -> N
         "https://a:1"
     )
     assert of({}, STORAGE_EMULATOR_HOST="https://b:2").endpoint == "https://b:2"
-    lent = of({"gcs.oauth2.token": SECRET}, GOOGLE_APPLICATION_CREDENTIALS=str(key))
-    assert (lent.token, lent.key) == (SECRET, None)
+    vended = of({"gcs.oauth2.token": SECRET}, GOOGLE_APPLICATION_CREDENTIALS=str(key))
+    assert (vended.token, vended.key) == (SECRET, None)
     key.write_text('{"type": "authorized_user"}')
     assert of({}, GOOGLE_APPLICATION_CREDENTIALS=str(key)).key is None
 

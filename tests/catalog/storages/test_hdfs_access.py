@@ -41,7 +41,7 @@ def test_the_properties_come_before_the_environment() -> None:
 def test_a_token_says_who_asks_and_is_shown_nowhere() -> None:
     access = access_of(GIVEN | {TOKEN: "s3cret-token"})
 
-    assert (access.user, access.token, access.is_lent) == (None, "s3cret-token", True)
+    assert (access.user, access.token, access.is_vended) == (None, "s3cret-token", True)
     assert "s3cret-token" not in f"{access!r} {access}"
     assert access.masked("delegation=s3cret-token") == "delegation=***"
 
@@ -100,7 +100,7 @@ def test_what_lasts_is_not_waited_for(exception: str) -> None:
     error = refusal(403, exception)
     assert not error.is_transient
 
-    raised = STORE.failure("write", "hdfs://nn/f", str(error), error, waited=1, lent=True)
+    raised = STORE.failure("write", "hdfs://nn/f", str(error), error, waited=1, vended=True)
 
     assert type(raised) is LastingError
     assert "at java" not in raised.message
@@ -110,7 +110,7 @@ def test_what_lasts_is_not_waited_for(exception: str) -> None:
 def test_a_token_that_ended_is_renewed_by_who_lent_it() -> None:
     error = refusal(403, "InvalidToken", "token is expired")
 
-    raised = STORE.failure("write", "hdfs://nn/f", str(error), error, waited=1, lent=True)
+    raised = STORE.failure("write", "hdfs://nn/f", str(error), error, waited=1, vended=True)
 
     assert type(raised) is EndedCredentialsError
 

@@ -11,7 +11,7 @@ import pytest
 from catalog.network import TimeOuts
 from catalog.storages.opening import Storages, open_storage
 from catalog.storages.s3.access import S3Access
-from catalog.storages.s3.sink import BegunUpload, Place
+from catalog.storages.s3.sink import Place, UnfinishedUpload
 from tableformat.errors import (
     DestinationError,
     NotFoundError,
@@ -184,10 +184,10 @@ def test_what_a_table_adds_is_for_what_lies_below_it() -> None:
 
 
 def test_a_begun_upload_has_a_name_of_its_own() -> None:
-    begun = BegunUpload("wh/a b/f.parquet", "Id-of_it.~==")
+    begun = UnfinishedUpload("wh/a b/f.parquet", "Id-of_it.~==")
 
-    assert BegunUpload.of(begun.name) == begun
-    assert BegunUpload.of("wh/a b/f.parquet") is None
+    assert UnfinishedUpload.of(begun.name) == begun
+    assert UnfinishedUpload.of("wh/a b/f.parquet") is None
     assert Place.of("s3a://b/k?x#y").key == "k?x#y"
     with pytest.raises(UsageError, match="it names no object"):
         open_storage("s3://only-a-bucket").size("s3://only-a-bucket")
