@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyiceberg.manifest import DataFile, ManifestContent
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -26,7 +26,7 @@ from tableformat.committer import LakeTableState
 from tableformat.errors import InternalError, UnsupportedError
 from tableformat.iceberg.arrow_schema import columns_of_file, to_file
 from tableformat.iceberg.row_change_limits import fields_within
-from tableformat.iceberg.snapshot import table_of
+from tableformat.iceberg.snapshot import data_files, table_of
 from tableformat.iceberg.values import to_text
 from tableformat.ledger import Row
 from tableformat.receipt import ColumnStatistics, Receipt
@@ -186,7 +186,9 @@ def _entries(table: Table, at: int | None, wanted: Collection[str]) -> Mapping[s
     Raises:
         InternalError: a file is not in the snapshot.
     """
-    entries = {file.file_path: file for file in _files(table, at) if file.file_path in wanted}
+    snapshot = table.metadata.snapshot_by_id(at) if at is not None else None
+    found = data_files(table, snapshot)
+    entries = {file.file_path: file for file in found if file.file_path in wanted}
     if missing := [path for path in wanted if path not in entries]:
         message = f"{missing[0]} is to be copied and is not there; this is a bug, please report it."
         raise InternalError(message)
@@ -244,14 +246,6 @@ def _statistics(file: DataFile) -> Iterator[ColumnStatistics]:
             lower[field_id].hex() if field_id in lower else None,
             upper[field_id].hex() if field_id in upper else None,
         )
-
-
-def _files(table: Table, at: int | None) -> Iterator[DataFile]:
-    snapshot = table.metadata.snapshot_by_id(at) if at is not None else None
-    for manifest in snapshot.manifests(table.io) if snapshot else ():
-        if manifest.content == ManifestContent.DATA:
-            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                yield entry.data_file
 
 
 def _columns(schema: Schema) -> dict[str, tuple[int, str]]:

@@ -70,6 +70,7 @@ __all__ = [
     "NEVER",
     "branch_head",
     "data_file",
+    "data_files",
     "is_in_use",
     "location_provider",
     "refuse_tag",
@@ -468,7 +469,11 @@ def _missing_from(table: Table, branch: str, files: tuple[DataFile, ...]) -> tup
 
 def _files(table: Table, branch: str) -> Iterator[DataFile]:
     """Yield the data files of a branch, none if it does not exist."""
-    snapshot = branch_head(table, branch)
+    return data_files(table, branch_head(table, branch))
+
+
+def data_files(table: Table, snapshot: Snapshot | None) -> Iterator[DataFile]:
+    """Yield the data files of a snapshot, none without one."""
     for manifest in snapshot.manifests(table.io) if snapshot else ():
         if manifest.content == ManifestContent.DATA:
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
