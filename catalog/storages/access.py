@@ -25,9 +25,9 @@ __all__ = [
     "CA_FILE",
     "Place",
     "authorities",
+    "exists_error",
     "refuse_http",
     "seconds_of",
-    "taken",
     "text_of",
     "without",
 ]
@@ -99,7 +99,7 @@ def refuse_http(storage: str, endpoint: str) -> RefusedError:
     return RefusedError(message)
 
 
-def taken(location: str) -> DestinationError:
+def exists_error(location: str) -> DestinationError:
     """Return the error for an existing object with the name of a new one."""
     return DestinationError(
         f"Cannot write {location}: there is another object of that name, which is kept. Run the "

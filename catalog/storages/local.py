@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from catalog.storages.access import taken
+from catalog.storages.access import exists_error
 from tableformat.errors import DestinationError, LastingError, MissingError
 from tableformat.parquet.writer import FileSink
 from tableformat.storage import Storage, StoredObject
@@ -147,7 +147,7 @@ class LocalStorage:
             try:
                 os.link(old, new)
             except FileExistsError as error:
-                raise taken(to) from error
+                raise exists_error(to) from error
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise

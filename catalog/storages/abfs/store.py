@@ -21,13 +21,10 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from xml.etree import ElementTree as ET
 
-from urllib3.response import BaseHTTPResponse
-
 from catalog.storages.abfs.access import ENDPOINT, NAME, AbfsAccess
 from catalog.storages.access import Place
 from catalog.storages.over_http.requests import (
     UNAUTHORIZED,
-    ChangedError,
     Client,
     Content,
     RefusalError,
@@ -35,6 +32,7 @@ from catalog.storages.over_http.requests import (
     Signed,
     Store,
     connections,
+    verified,
 )
 from catalog.storages.over_http.storage import ObjectStorage
 from tableformat.errors import UsageError
@@ -163,7 +161,6 @@ def _text(method: str, resource: str, query: Mapping[str, str], headers: Mapping
     )
 
 
-_CHUNK: Final = 1024 * 1024
 _WRITER: Final = "x-ms-meta-mergebergwriter"
 _LIST: Final = {"restype": "container", "comp": "list"}
 
@@ -201,7 +198,8 @@ class AbfsObjects:
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
         """Open an object's bytes, which are verified at the end."""
         with self.http.answer("GET", _object(place), query=self._sas) as answer:
-            yield _verified(answer)
+            # A blob that was stored in blocks has no MD5.
+            yield verified(answer, answer.headers.get("Content-MD5"))
 
     def below(self, place: Place) -> Iterator[StoredObject]:
         """Yield the objects below a directory."""
@@ -289,22 +287,6 @@ def _is_directory(blob: ET.Element) -> bool:
     """Whether the blob marks a directory of a hierarchical store, or of Hadoop."""
     noted = blob.findtext("Properties/ResourceType", "") == "directory"
     return noted or blob.findtext("Metadata/hdi_isfolder", "").lower() == "true"
-
-
-def _verified(answer: BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield the bytes of an object, and verify them at the end.
-
-    Raises:
-        ChangedError: they are not those that were stored.
-    """
-    said = answer.headers.get("Content-MD5")
-    digest = hashlib.md5(usedforsecurity=False)
-    for chunk in answer.stream(_CHUNK):
-        digest.update(chunk)
-        yield chunk
-    # A blob that was stored in blocks has no MD5; HTTP verifies its length.
-    if said and base64.b64decode(said) != digest.digest():
-        raise ChangedError("its bytes are not those that were stored")
 
 
 class AbfsStorage(ObjectStorage):

@@ -8,8 +8,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 import uuid
@@ -19,19 +17,18 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from urllib3 import PoolManager
-from urllib3.response import BaseHTTPResponse
 
 from catalog.storages.access import Place
 from catalog.storages.gs.access import ENDPOINT, NAME, GsAccess
 from catalog.storages.over_http.requests import (
     UNAUTHORIZED,
-    ChangedError,
     Client,
     Content,
     RefusalError,
     Requests,
     Store,
     connections,
+    verified,
 )
 from catalog.storages.over_http.storage import ObjectStorage
 from tableformat.errors import UnsupportedError
@@ -117,7 +114,6 @@ def login_of(access: GsAccess, pool: PoolManager) -> Login:
     return GoogleLogin(access.key, pool)
 
 
-_CHUNK: Final = 1024 * 1024
 _MD5: Final = re.compile(r"md5=([A-Za-z0-9+/=]+)")
 _WRITER: Final = "mergeberg-writer"
 
@@ -157,7 +153,9 @@ class GsObjects:
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
         """Open an object's bytes, which are verified at the end."""
         with self.http.answer("GET", _object(place), query={"alt": "media"}) as answer:
-            yield _verified(answer)
+            # A composed object has no MD5.
+            md5 = _MD5.search(answer.headers.get("X-Goog-Hash", ""))
+            yield verified(answer, md5[1] if md5 else None)
 
     def below(self, place: Place) -> Iterator[StoredObject]:
         """Yield the objects below a directory."""
@@ -225,22 +223,6 @@ def _bucket(place: Place) -> str:
 
 def _object(place: Place) -> str:
     return f"{_bucket(place)}/{quote(place.key, safe='')}"
-
-
-def _verified(answer: BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield the bytes of an object, and verify them at the end.
-
-    Raises:
-        ChangedError: they are not those that were stored.
-    """
-    said = _MD5.search(answer.headers.get("X-Goog-Hash", ""))
-    digest = hashlib.md5(usedforsecurity=False)
-    for chunk in answer.stream(_CHUNK):
-        digest.update(chunk)
-        yield chunk
-    # A composed object has no MD5; HTTP verifies its length.
-    if said is not None and base64.b64decode(said[1]) != digest.digest():
-        raise ChangedError("its bytes are not those that were stored")
 
 
 class GsStorage(ObjectStorage):

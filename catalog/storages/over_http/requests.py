@@ -54,6 +54,7 @@ __all__ = [
     "error_text",
     "gone",
     "is_transient",
+    "verified",
 ]
 
 UNAUTHORIZED: Final = 401
@@ -206,6 +207,25 @@ def _tls_error(error: Exception) -> str | None:
 
 
 _PIECE: Final = 256 * 1024
+_CHUNK: Final = 1024 * 1024
+
+
+def verified(response: BaseHTTPResponse, md5: str | None) -> Iterator[bytes]:
+    """Yield the bytes of a response, and verify them at the end.
+
+    Args:
+        response: with the whole object as its body.
+        md5: of the stored object, in base64; None if it has none, then HTTP verifies its length.
+
+    Raises:
+        ChangedError: they are not those that were stored.
+    """
+    digest = hashlib.md5(usedforsecurity=False)
+    for chunk in response.stream(_CHUNK):
+        digest.update(chunk)
+        yield chunk
+    if md5 and base64.b64decode(md5) != digest.digest():
+        raise ChangedError("its bytes are not those that were stored")
 
 
 class Content:

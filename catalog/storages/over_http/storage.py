@@ -23,7 +23,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final, TypeVar
 
-from catalog.storages.access import Place
+from catalog.storages.access import Place, exists_error
 from catalog.storages.over_http.requests import Content, ObjectClient, RefusalError, Requests, gone
 from tableformat.errors import DestinationError
 from tableformat.parquet.writer import FileSink
@@ -79,11 +79,7 @@ class ObjectSink:
         done = _put_new(self._requests, self._location, content, self._writer)
         self._waiting.close()
         if not done:
-            message = (
-                f"Cannot write {self._location}: there is another object of that name, which is "
-                "kept. Run the command again: names are new each time."
-            )
-            raise DestinationError(message)
+            raise exists_error(self._location)
 
     def abort(self) -> None:
         """Remove the written bytes; a failed removal is logged and left to `gc`."""

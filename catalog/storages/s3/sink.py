@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
-from catalog.storages.access import Place, taken
+from catalog.storages.access import Place, exists_error
 from catalog.storages.s3.requests import FAILURES, Requests, code_of, is_missing
 from tableformat.errors import DestinationError
 
@@ -140,7 +140,7 @@ class S3Sink:
             )
         self._end()
         if not done:
-            raise taken(self._location)
+            raise exists_error(self._location)
 
     def abort(self) -> None:
         """Remove the written parts; a failed removal is logged and left to `gc`."""

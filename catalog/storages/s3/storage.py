@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 from botocore.exceptions import ClientError
 
-from catalog.storages.access import taken
+from catalog.storages.access import exists_error
 from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.requests import FAILURES, Requests, code_of
 from catalog.storages.s3.sink import (
@@ -157,7 +157,7 @@ def copied(requests: Requests, location: str, to: str) -> bool:
         if not done:
             server_copy.abort(upload)
     if not done:
-        raise taken(to)
+        raise exists_error(to)
     return True
 
 
