@@ -61,8 +61,7 @@ from tableformat.hive.documents import (
 )
 from tableformat.hive.layout import TreePaths
 from tableformat.hive.levels import tree_directory
-from tableformat.hive.log import LogEntry, entry_of, state_after
-from tableformat.hive.log_index import LoggedFile, LogIndex
+from tableformat.hive.log import LogEntry, LoggedFile, LogIndex, entry_of, state_after
 from tableformat.names import HiveName, LakeName
 from tableformat.quantities import counted
 from tableformat.storage import Storage
