@@ -41,8 +41,8 @@ from tableformat.export.slices import (
     slices,
 )
 from tableformat.file_names import RECEIPTS, data_below
+from tableformat.hive.layout import check_rules
 from tableformat.hive.levels import Level, levels_of, tree_directory
-from tableformat.hive.rules import check_rules
 from tableformat.iceberg.bloom_filters import filters_of
 from tableformat.iceberg.existing_table import (
     ExistingTable,

@@ -30,7 +30,13 @@ from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.content import Content, content_of
 from tableformat.export.ports import SliceFailure
 from tableformat.export.slices import Slice
-from tableformat.hive.layout import NamedDirectory, check_directories, check_names, remembering
+from tableformat.hive.layout import (
+    NamedDirectory,
+    check_directories,
+    check_names,
+    remembering,
+    rules_of,
+)
 from tableformat.hive.levels import (
     TEXT_OR_HEX,
     Level,
@@ -38,7 +44,6 @@ from tableformat.hive.levels import (
     spelled_in_utc,
     why_no_directory,
 )
-from tableformat.hive.rules import rules_of
 from tableformat.iceberg.column_types import TypeMapping
 from tableformat.iceberg.existing_table import conversions_in_force
 from tableformat.iceberg.key_columns import plain_type

@@ -7,6 +7,12 @@ A plain column of the key gets a directory with its own name. An expression such
 has no generally accepted name. The user names it (`--hive-column month=toYYYYMM(d)`), and the
 tree stores the name: all partitions of a tree use the same directory names.
 
+`rules_of` and `check_rules` handle the rules by which a tree was created, a permanent number in its
+identity. Trees without a number follow rules 1: their files have column names as Iceberg escapes
+them (`n_x2Ea`). Under rules 2 files have the table's own names. A tree never mixes both. Trees that
+are partitioned by times or fixed texts follow rules 3 (`levels.py`). All other new trees follow
+rules 2, which earlier releases know, too.
+
 Source: docs/spec/hive.md, "Directories and data files".
 """
 
@@ -18,6 +24,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from pyiceberg.schema import Schema, index_by_id, make_compatible_name
 from pyiceberg.types import (
     BooleanType,
     DateType,
@@ -53,10 +60,12 @@ __all__ = [
     "TreePaths",
     "check_directories",
     "check_names",
+    "check_rules",
     "listed_names",
     "names_in_force",
     "remembered_names",
     "remembering",
+    "rules_of",
     "why_no_name",
 ]
 
@@ -313,3 +322,50 @@ def _has_directories(of: IcebergType | None, spelling: str) -> bool:
             return True
         case _:
             return isinstance(of, StringType)
+
+
+_RULES_PROPERTY: Final = "mergeberg.tree.rules"
+_RULES_1: Final = "1"
+_RULES_2: Final = "2"
+_RULES_3: Final = "3"
+
+
+def rules_of(spelled: Mapping[str, str]) -> dict[str, str]:
+    """Return the property of a new tree.
+
+    Args:
+        spelled: the spelling of its times and fixed texts, by level.
+    """
+    return {_RULES_PROPERTY: _RULES_3 if spelled else _RULES_2}
+
+
+def check_rules(what: str, to: LakeName, schema: Schema, properties: Mapping[str, str]) -> None:
+    """Refuse to write files into a tree whose files have other column names.
+
+    Args:
+        what: the action as it follows "Cannot " in the message.
+        to: the tree.
+        schema: of the tree.
+        properties: of the tree.
+
+    Raises:
+        UnsupportedError: its files have escaped names (code 48).
+        DestinationError: a newer release created it.
+    """
+    rules = properties.get(_RULES_PROPERTY, _RULES_1)
+    if rules not in (_RULES_1, _RULES_2, _RULES_3):
+        message = (
+            f"Cannot {what}: the tree {to} was made by the rules {rules}, and this release has "
+            f"{_RULES_3}. Use the release that made the tree, or a newer one."
+        )
+        raise DestinationError(message)
+    names = [f.name for f in index_by_id(schema).values()] if rules == _RULES_1 else []
+    escaped = [f"{n} as {make_compatible_name(n)}" for n in names if make_compatible_name(n) != n]
+    if escaped:
+        message = (
+            f"Cannot {what}: the files of {to} were written by an earlier release, which escaped "
+            f"names ({', '.join(dict.fromkeys(escaped))}). New files have the table's own, and "
+            "readers would see both. The tree can be read and verified as it is; export to "
+            "another tree."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)

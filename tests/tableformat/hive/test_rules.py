@@ -7,7 +7,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from tableformat.errors import DestinationError, UnsupportedError
-from tableformat.hive.rules import check_rules, rules_of
+from tableformat.hive.layout import check_rules, rules_of
 from tableformat.names import HiveName
 
 TREE = HiveName.at("file:///lake/tree")
