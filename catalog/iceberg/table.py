@@ -34,9 +34,8 @@ from tableformat.committer import (
 )
 from tableformat.errors import DestinationError, NotFoundError, TableFormatError, UnsupportedError
 from tableformat.iceberg import snapshot
-from tableformat.iceberg.expiry import expiry_request, made_by
 from tableformat.iceberg.manifest_scan import MainFiles, References
-from tableformat.iceberg.snapshot import tag_request
+from tableformat.iceberg.snapshot import expiry_request, made_by, tag_request
 from tableformat.names import LakeName
 
 __all__ = ["IcebergTable", "first_line", "unreachable", "unreadable", "what_failed"]

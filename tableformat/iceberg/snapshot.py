@@ -10,6 +10,7 @@ commits twice, and its clean-up deletes manifests that may have landed.
   `tableformat/export/commit.py` runs the protocol.
 * `tag_request` makes tags of main in one request. Tags outlive the expiry of snapshots and are
   never moved.
+* `expiry_request` expires snapshots; `made_by` finds the snapshots of a ledger's commits.
 * `data_file` converts a receipt to an Iceberg data file: a manifest's entry for the file.
 """
 
@@ -39,6 +40,7 @@ from pyiceberg.table.update import (
     AssertTableUUID,
     RemovePropertiesUpdate,
     RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
     SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
@@ -71,8 +73,10 @@ __all__ = [
     "branch_head",
     "data_file",
     "data_files",
+    "expiry_request",
     "is_in_use",
     "location_provider",
+    "made_by",
     "refuse_tag",
     "request",
     "schema_request",
@@ -575,3 +579,37 @@ def _same_schema(schema_id: int) -> TableRequirement:
     return AssertCurrentSchemaId.model_validate(
         {"type": "assert-current-schema-id", "current-schema-id": schema_id}
     )
+
+
+_LEDGER_KEY: Final = "mergeberg.ledger"
+_KEYS_WITHOUT_LEDGER: Final = ("mergeberg.first", "mergeberg.fence", "mergeberg.rebuilt")
+"""Summary keys of commits without files, whose summaries do not name the ledger."""
+
+
+def expiry_request(
+    state: LakeTableState, snapshot_ids: frozenset[int]
+) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """Return the updates and requirements of an expiry: one request, all or nothing.
+
+    It requires main as in `state`, so that main cannot have moved to an expired snapshot.
+    """
+    expired = RemoveSnapshotsUpdate.model_validate(
+        {"action": "remove-snapshots", "snapshot-ids": sorted(snapshot_ids)}
+    )
+    table = AssertTableUUID(uuid=UUID(state.layout.table_uuid))
+    return (expired,), (table, _is_at(MAIN_BRANCH, state.main))
+
+
+def made_by(state: LakeTableState, ledger: str) -> frozenset[int]:
+    """Return the snapshots whose summaries name a ledger, or a commit without files."""
+    return frozenset(
+        one.snapshot_id
+        for one in table_of(state).metadata.snapshots
+        if one.summary is not None and _names_ledger(one.summary.additional_properties, ledger)
+    )
+
+
+def _names_ledger(summary: Mapping[str, str], ledger: str) -> bool:
+    if _LEDGER_KEY in summary:
+        return summary[_LEDGER_KEY] == ledger
+    return any(name in summary for name in _KEYS_WITHOUT_LEDGER)
