@@ -130,7 +130,7 @@ def test_a_destination_may_have_more_labels_than_the_source(
     assert back[0].endswith("by an export with --evolve-schema)") is fits
 
 
-def test_all_differences_are_told(tables: dict[str, MergeTreeTable]) -> None:
+def test_all_differences_are_listed(tables: dict[str, MergeTreeTable]) -> None:
     told = [str(d.text) for d in differences(tables["same"], tables["another in everything"])]
 
     assert told == [

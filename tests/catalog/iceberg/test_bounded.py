@@ -26,7 +26,7 @@ CONFIG = (
 
 
 @pytest.mark.parametrize("answered", [0, 1], ids=["the first request", "a later request"])
-def test_a_catalog_that_never_answers_does_not_hold_an_export_for_ever(
+def test_a_catalog_that_never_responds_does_not_block_an_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: int
 ) -> None:
     """Harm prevented: an export hangs, and blocks its partition, until it is killed."""

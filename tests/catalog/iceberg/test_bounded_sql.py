@@ -81,7 +81,7 @@ def parameters(catalog: Catalog) -> dict[str, str]:
         return dict(made.get_dsn_parameters())
 
 
-def test_a_connection_is_bounded_and_what_the_address_says_stays() -> None:
+def test_a_connection_is_bounded_and_options_of_the_address_win() -> None:
     """Harm prevented: an operator's own time-out that is not kept."""
     uri = _server().uri(_server().account())
     ours = parameters(opened(uri, TimeOuts(connect=7, read=40)).catalog)
@@ -107,7 +107,7 @@ def test_the_bounds_of_a_transaction_end_with_it() -> None:
             assert (within, cursor.fetchone()) == ("3s", ("0",))
 
 
-def test_a_server_that_does_not_answer_at_all_is_an_error_in_time() -> None:
+def test_a_server_that_never_responds_is_an_error_in_time() -> None:
     """Harm prevented: an export that hangs before it has begun."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"postgresql+psycopg2://me@127.0.0.1:{silent.getsockname()[1]}/d"
@@ -115,7 +115,7 @@ def test_a_server_that_does_not_answer_at_all_is_an_error_in_time() -> None:
 
 
 @pytest.mark.parametrize("performed", [False, True], ids=["question", "answer"])
-def test_a_server_that_says_nothing_more_is_an_error_in_time(
+def test_a_server_that_stops_responding_is_an_error_in_time(
     relay: Relay, *, performed: bool
 ) -> None:
     """Harm prevented: an export hangs, and blocks its partitions, until it is killed."""
@@ -169,7 +169,7 @@ def test_a_new_database_that_many_open_at_once() -> None:
     assert [catalog.list_namespaces() for catalog in made] == [[]] * 8
 
 
-def test_a_catalog_that_nobody_has_any_more_holds_no_connection() -> None:
+def test_a_garbage_collected_catalog_holds_no_connection() -> None:
     """Harm prevented: a schedule of many exports in one process takes every slot of the server."""
     account = _server().account()
     for _ in range(3):

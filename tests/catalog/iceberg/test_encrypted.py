@@ -70,7 +70,7 @@ def test_a_token_is_fetched_over_tls_too() -> None:
         opened("https://catalog.example", **login)
 
 
-def test_a_catalog_is_refused_before_anything_is_asked_of_it() -> None:
+def test_a_catalog_is_refused_before_any_request() -> None:
     """Harm prevented: the check exists, but opening a catalog bypasses it."""
     with pytest.raises(RefusedError, match=r"the catalog prod \(http://catalog.invalid\)"):
         _ = OpenedCatalog("prod", None, {"uri": "http://catalog.invalid"}).catalog
@@ -80,7 +80,7 @@ def test_a_catalog_is_refused_before_anything_is_asked_of_it() -> None:
 
 
 @pytest.mark.parametrize("where", ["db.example", "10.0.0.1:6432", "db1,db2"])
-def test_where_nothing_is_said_the_library_must_not_fall_back(where: str) -> None:
+def test_without_an_sslmode_libpq_must_not_fall_back(where: str) -> None:
     """Harm prevented: without TLS on the server, libpq silently connects in clear."""
     url = make_url(
         opened(f"postgresql+psycopg2://exporter:hidden@{where}/iceberg?connect_timeout=3")

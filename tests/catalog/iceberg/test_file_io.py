@@ -96,7 +96,7 @@ def test_metadata_is_not_replaced_that_must_not_be(lake: Lake) -> None:
     assert lake.storage.read(location) == b"mine"
 
 
-def test_nothing_that_a_table_says_of_its_storage_is_used(lake: Lake) -> None:
+def test_no_table_property_changes_the_storage(lake: Lake) -> None:
     """Harm prevented: a user who may change a table's properties redirects its rows."""
     lake.catalog.create_namespace("n")
     made = lake.catalog.create_table("n.t", SCHEMA, properties={"s3.region": "elsewhere"})
@@ -119,7 +119,7 @@ def test_files_of_this_host_are_written_read_and_removed(lake: Lake, tmp_path: P
     assert not (tmp_path / "x").exists()
 
 
-def test_what_cannot_be_deleted_is_said_as_pyiceberg_expects(lake: Lake) -> None:
+def test_a_failed_deletion_is_the_error_that_pyiceberg_expects(lake: Lake) -> None:
     with pytest.raises(OSError, match="Cannot delete s3://not-there/x: NoSuchBucket"):
         lake.io.delete("s3://not-there/x")
 

@@ -85,7 +85,7 @@ def test_each_kind_of_catalog_is_pyicebergs_of_that_kind(
         ("aws.glue.GlueCatalog", GLUE),
     ],
 )
-def test_a_kind_may_be_said_by_the_name_of_its_class(name: str, kind: str) -> None:
+def test_a_kind_may_be_given_by_the_name_of_its_class(name: str, kind: str) -> None:
     settings = KINDS[kind] | {"catalog-impl": f"org.apache.iceberg.{name}"}
     del settings["type"]
 
@@ -264,11 +264,11 @@ def test_another_class_of_catalog_is_refused(class_: str, said: str) -> None:
         pyiceberg_properties("lake", {PREFIX: class_})
 
 
-def test_a_session_without_the_catalog_says_nothing_of_it() -> None:
+def test_a_session_without_the_catalog_has_no_properties_of_it() -> None:
     assert pyiceberg_properties("lake", {"spark.sql.catalog.other": CLASS[PREFIX]}) == {}
 
 
-def test_catalogs_are_told_by_their_class() -> None:
+def test_catalogs_are_recognised_by_their_class() -> None:
     conf = CLASS | {f"{PREFIX}.type": "rest", "spark.sql.catalog.unity": "io.example.Unity"}
 
     assert iceberg_catalogs(conf) == ("lake",)
@@ -326,7 +326,7 @@ def test_nothing_shows_a_value(kind: str, settings: dict[str, str]) -> None:
 
 
 @given(NAMES)
-def test_a_name_that_nobody_knows_is_refused(name: str) -> None:
+def test_an_unknown_setting_is_refused(name: str) -> None:
     """Harm prevented: a setting with the location of tables is ignored."""
     if find_setting(name.lower()) is None:
         with pytest.raises(UnsupportedError, match="is no setting that mergeberg knows"):

@@ -76,7 +76,7 @@ def check_rights(client: KazooClient, path: str) -> None:
     assert {one.id.scheme for one in rights} & {"world"} == set(), path
 
 
-def test_nodes_of_a_user_are_nobody_elses(zookeeper_server: ZooKeeper) -> None:
+def test_nodes_of_a_user_are_inaccessible_to_others(zookeeper_server: ZooKeeper) -> None:
     """Harm prevented: any client of Keeper can delete the record of exports."""
     address = address_of(zookeeper_server.address, USER)
     fill(address)
@@ -97,7 +97,7 @@ def test_nodes_of_a_user_are_nobody_elses(zookeeper_server: ZooKeeper) -> None:
                 ledger.write(a_row())
 
 
-def test_a_user_does_not_go_on_with_nodes_that_anybody_may_change(
+def test_a_user_refuses_nodes_that_anybody_may_change(
     zookeeper_server: ZooKeeper,
 ) -> None:
     """Harm prevented: credentials are given, and the ledger is everybody's all the same."""
@@ -195,7 +195,7 @@ def impostor(authority: Authority) -> Iterator[int]:
             serving.result()
 
 
-def test_a_server_of_another_authority_or_name_is_not_spoken_to(
+def test_a_server_of_another_authority_or_name_is_refused(
     secure_server: ZooKeeper, authority: Authority, tmp_path: Path
 ) -> None:
     """Harm prevented: an attacker in the network impersonates Keeper."""

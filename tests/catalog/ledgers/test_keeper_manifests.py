@@ -75,7 +75,7 @@ def test_a_manifest_of_many_parts_leaves_some_out_and_says_how_many(
         assert len(told.parts) + told.parts_left_out == 1200
 
 
-def test_the_pieces_of_a_row_that_is_removed_go_with_it(zookeeper_server: ZooKeeper) -> None:
+def test_the_pieces_of_a_row_are_removed_with_it(zookeeper_server: ZooKeeper) -> None:
     address = address_of(zookeeper_server.address)
     with opened(address) as ledger, peeking(address) as client:
         row = written(ledger.write(LARGE))

@@ -43,7 +43,7 @@ def written(ledger: object, row: Row) -> Row:
     return made
 
 
-def test_the_leases_are_given_again_when_somebody_has_removed_them_all(
+def test_leases_can_be_taken_after_all_were_removed(
     zookeeper_server: ZooKeeper,
 ) -> None:
     """Harm prevented: after an administrator frees stuck leases, exports retry for ever."""
@@ -78,7 +78,7 @@ def test_a_lease_that_went_with_its_session_and_its_folder_is_taken_again(
         assert isinstance(session.within("renew", leases.renew_attempt(lease, 60)), Lease)
 
 
-def test_a_folder_of_rows_that_is_gone_is_an_error_that_names_it(
+def test_a_missing_folder_of_rows_is_an_error_that_names_it(
     zookeeper_server: ZooKeeper,
 ) -> None:
     """Harm prevented: lost rows are reported as another run's claim."""
@@ -93,7 +93,7 @@ def test_a_folder_of_rows_that_is_gone_is_an_error_that_names_it(
                 ledger.write(late)
 
 
-def test_a_folder_of_destinations_that_is_gone_is_an_error_that_names_it(
+def test_a_missing_folder_of_destinations_is_an_error_that_names_it(
     zookeeper_server: ZooKeeper,
 ) -> None:
     """Harm prevented: a write is tried again without end."""
@@ -107,7 +107,7 @@ def test_a_folder_of_destinations_that_is_gone_is_an_error_that_names_it(
             ledger.write_all(rows)
 
 
-def test_what_is_known_of_a_destination_is_noted_again_when_it_is_gone(
+def test_a_removed_sequence_number_of_a_destination_is_written_again(
     zookeeper_server: ZooKeeper,
 ) -> None:
     address = address_of(zookeeper_server.address)
@@ -162,7 +162,7 @@ def test_a_node_that_is_no_piece_of_a_row_is_left_alone(zookeeper_server: ZooKee
         (b"\xff", "is damaged .UnicodeDecodeError"),
     ],
 )
-def test_a_row_that_cannot_be_read_is_said_of_its_ledger(
+def test_an_unreadable_row_is_an_error_that_names_its_ledger(
     zookeeper_server: ZooKeeper, wrong: bytes, said: str
 ) -> None:
     """Harm prevented: a message that names a node, and not on which servers it is."""

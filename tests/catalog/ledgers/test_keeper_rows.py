@@ -307,7 +307,7 @@ def _read_all(ledger: object, small: str) -> None:
         getattr(ledger, ask)(*arguments)
 
 
-def test_a_piece_that_is_gone_is_an_error_that_names_it(zookeeper_server: ZooKeeper) -> None:
+def test_a_missing_piece_is_an_error_that_names_it(zookeeper_server: ZooKeeper) -> None:
     address = address_of(zookeeper_server.address)
     with opened(address) as ledger, peeking(address) as client:
         row = written(ledger.write(LARGE))

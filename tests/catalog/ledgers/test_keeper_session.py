@@ -63,7 +63,7 @@ def test_a_loss_at_the_end_of_a_long_attempt_is_tried_again(session: KeeperSessi
     assert len(made) == 2
 
 
-def test_attempts_that_are_answered_and_come_to_nothing_end(session: KeeperSession) -> None:
+def test_attempts_that_fail_in_spite_of_responses_end(session: KeeperSession) -> None:
     """Harm prevented: competing processes retry for ever."""
 
     def attempt(_: int) -> int:
@@ -91,7 +91,7 @@ def test_others_in_the_way_are_no_servers_that_are_away(session: KeeperSession) 
     assert not session._is_unreachable
 
 
-def test_servers_that_do_not_answer_are_away_until_they_do(
+def test_silent_servers_count_as_unreachable_until_they_respond(
     session: KeeperSession, zookeeper_server: ZooKeeper
 ) -> None:
     zookeeper_server.pause()

@@ -77,7 +77,7 @@ def test_everything_can_be_read(path: Path, *, is_open: bool) -> None:
     written.close()
 
 
-def test_nothing_can_be_written_and_it_is_said(path: Path) -> None:
+def test_nothing_can_be_written_and_the_error_says_so(path: Path) -> None:
     filled(path).close()
     with reader(path) as ledger:
         for write in (
@@ -99,7 +99,7 @@ def test_what_is_written_meanwhile_is_seen_by_the_next_look(path: Path) -> None:
         assert ledger.highest_epoch() == 2
 
 
-def test_a_file_that_somebody_writes_meanwhile_is_read_again(
+def test_a_file_that_changes_while_it_is_read_is_read_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: pages of two states of the file are read as one."""

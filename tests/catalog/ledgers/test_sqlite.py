@@ -92,7 +92,7 @@ def manifests_in(path: Path) -> dict[str, str]:
         return dict(db.execute("SELECT key, body FROM manifests").fetchall())
 
 
-def test_the_manifest_is_stored_with_the_row_and_goes_with_it(tmp_path: Path) -> None:
+def test_the_manifest_is_stored_and_removed_with_the_row(tmp_path: Path) -> None:
     """As it is printed, so that people and tools find the layout in the file itself."""
     path = tmp_path / "ledger.db"
     ledger = SqliteLedger(path)
@@ -207,7 +207,7 @@ def test_a_row_under_the_name_of_another_key_is_refused(tmp_path: Path) -> None:
         ledger.read(other.hash)
 
 
-def test_a_damaged_event_is_refused_by_name_and_exports_go_on(tmp_path: Path) -> None:
+def test_a_damaged_event_is_refused_by_name_and_exports_continue(tmp_path: Path) -> None:
     """Harm prevented: an unreadable log stops exports, or shows false events."""
     path = tmp_path / "ledger.db"
     ledger = SqliteLedger(path)
@@ -232,7 +232,7 @@ def test_rows_wait_for_the_disk_also_after_an_event_that_did_not(tmp_path: Path)
     assert ledger._db.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_a_ledger_that_another_process_locks_says_who_to_look_for(tmp_path: Path) -> None:
+def test_a_locked_ledger_names_the_process_to_look_for(tmp_path: Path) -> None:
     """Harm prevented: an export waits for ever, or reports a busy ledger as damaged."""
     path = tmp_path / "ledger.db"
     ledger = SqliteLedger(path, busy_seconds=0.05)
@@ -273,7 +273,7 @@ def test_a_ledger_on_a_network_file_system_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["smbfs", "nfs", "apfs"])
-def test_where_there_is_no_table_of_mounts_the_program_is_asked(
+def test_without_a_mount_table_the_program_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Harm prevented: on macOS a ledger on a share, whose locks do not keep two exports apart."""
@@ -294,7 +294,7 @@ echo 'map auto_home on /System/Volumes/Data/home (autofs, automounted, nobrowse)
     assert network_file_system(beside, none) == ""
 
 
-def test_where_nothing_tells_the_mounts_the_ledger_is_opened(
+def test_without_a_list_of_mounts_the_ledger_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_systems, "_MOUNT_PROGRAM", tmp_path / "no-program")

@@ -74,7 +74,7 @@ def test_the_environment_does_not_come_to_tasks() -> None:
         assert is_secret(name)
 
 
-def test_tasks_get_it_whole_and_nobody_sees_the_secrets() -> None:
+def test_tasks_get_all_of_it_and_no_secret_is_shown() -> None:
     access = AbfsAccess(AZURES, "acme", SECRET, SECRET, SECRET, SECRET)
 
     assert pickle.loads(pickle.dumps(access)) == access  # noqa: S301  our own
@@ -125,7 +125,7 @@ def test_http_is_refused_unless_it_is_allowed_or_stays_here() -> None:
     assert of(here).endpoint == "http://127.0.0.1:1/acme"
 
 
-def test_tables_are_reached_as_their_catalog_lends() -> None:
+def test_tables_use_the_credentials_that_their_catalog_vends() -> None:
     storages = Storages({"warehouse": AT, "adls.account-key": KEY})
     storages.learn(f"{AT}/n/t", {"adls.sas-token.acme": "sig=lent"})
 

@@ -70,7 +70,7 @@ def test_it_is_made_from_the_properties_and_the_environment(tmp_path: Path) -> N
     assert of({}, GOOGLE_APPLICATION_CREDENTIALS=str(key)).key is None
 
 
-def test_tasks_get_it_whole_and_nobody_sees_the_secrets() -> None:
+def test_tasks_get_all_of_it_and_no_secret_is_shown() -> None:
     access = GsAccess(token=SECRET, key="hidden", ca="hidden")
 
     assert pickle.loads(pickle.dumps(access)) == access  # noqa: S301  our own
@@ -89,7 +89,7 @@ def test_tasks_get_it_whole_and_nobody_sees_the_secrets() -> None:
         ({"gcs.service.host": "https://127.0.0.1:1", "gcs.oauth2.token": "t"}, {}, False),
     ],
 )
-def test_nobody_is_named_to_a_server_of_this_host_alone(
+def test_only_servers_of_this_host_get_no_credentials(
     properties: dict[str, str],
     environment: dict[str, str],
     named: bool,  # noqa: FBT001  a parameter
@@ -117,7 +117,7 @@ def test_http_is_refused_unless_it_is_allowed(
     assert allowed.endpoint.startswith("http://")
 
 
-def test_the_catalog_allows_http_or_it_is_refused_before_anything_is_begun() -> None:
+def test_http_that_the_catalog_does_not_allow_is_refused_first() -> None:
     insecure = {"gcs.service.host": "http://store:9000", "warehouse": "gs://b/wh"}
 
     Storages({**insecure, "mergeberg.allow-insecure": "true"}).check()
@@ -126,7 +126,7 @@ def test_the_catalog_allows_http_or_it_is_refused_before_anything_is_begun() -> 
         Storages(insecure).check()
 
 
-def test_http_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_http_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     endpoint = "http://store.invalid:9000"
     given = {"gcs.service.host": endpoint, "mergeberg.allow-insecure": "true"}
     storages = Storages(given, TimeOuts(connect=1, read=1, retry_for=0))
@@ -170,7 +170,7 @@ def test_one_table_is_not_in_two_kinds_of_storage() -> None:
         open_storage("gs://b/f", S3Access())
 
 
-def test_what_a_catalog_lends_for_a_table_is_for_what_lies_below_it() -> None:
+def test_vended_credentials_apply_below_the_tables_location() -> None:
     """Harm prevented: a token that was vended for one table is used for another."""
     storages = Storages({"gcs.oauth2.token": "whole"})
     storages.learn("gs://b/wh/t", {"gcs.oauth2.token": "lent"})
@@ -184,7 +184,7 @@ def test_what_a_catalog_lends_for_a_table_is_for_what_lies_below_it() -> None:
     assert token("gs://b/wh/t2/data/f.parquet") == "whole"
 
 
-def test_without_the_library_that_finds_who_asks_it_says_what_to_install(
+def test_without_the_login_library_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(sys.modules, "catalog.storages.gs.google_login", raising=False)
@@ -194,7 +194,7 @@ def test_without_the_library_that_finds_who_asks_it_says_what_to_install(
         GsStorage(GsAccess("https://store.example.com")).list("gs://b/lake")
 
 
-def test_who_asks_stands_in_every_request_and_in_no_address() -> None:
+def test_credentials_are_in_every_request_and_in_no_address() -> None:
     server, storage = asked(EMPTY)
     with server:
         storage.list("gs://b/lake")

@@ -56,7 +56,7 @@ def storage_of(server: FaultyHttp, key: Path) -> GsStorage:
     return GsStorage(access)
 
 
-def test_a_key_file_gets_a_token_which_is_asked_for_once(tmp_path: Path) -> None:
+def test_a_key_file_gets_a_token_with_one_request(tmp_path: Path) -> None:
     with FaultyHttp(TOKEN) as tokens, FaultyHttp(EMPTY) as server:
         storage = storage_of(server, key_file(tmp_path, f"{tokens.host.url}/token"))
         assert storage.list("gs://b/lake") == ()

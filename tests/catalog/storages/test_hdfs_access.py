@@ -38,7 +38,7 @@ def test_the_properties_come_before_the_environment() -> None:
     assert (here.endpoint, here.user) == ("https://nn.example.com:9871", "exporter")
 
 
-def test_a_token_says_who_asks_and_is_shown_nowhere() -> None:
+def test_a_token_authenticates_and_is_shown_nowhere() -> None:
     access = access_of(GIVEN | {TOKEN: "s3cret-token"})
 
     assert (access.user, access.token, access.is_vended) == (None, "s3cret-token", True)
@@ -62,7 +62,7 @@ def test_a_token_of_the_environment_is_not_handed_on(monkeypatch: pytest.MonkeyP
         ({ENDPOINT: GIVEN[ENDPOINT]}, "nothing says who asks.*HADOOP_USER_NAME"),
     ],
 )
-def test_what_is_not_said_is_asked_for(properties: dict[str, str], said: str) -> None:
+def test_a_missing_identity_is_requested(properties: dict[str, str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         access_of(properties)
 
@@ -107,7 +107,7 @@ def test_what_lasts_is_not_waited_for(exception: str) -> None:
     assert "see to its quota" in raised.message
 
 
-def test_a_token_that_ended_is_renewed_by_who_lent_it() -> None:
+def test_an_expired_token_is_renewed_by_the_catalog_that_vended_it() -> None:
     error = refusal(403, "InvalidToken", "token is expired")
 
     raised = STORE.failure("write", "hdfs://nn/f", str(error), error, waited=1, vended=True)

@@ -62,7 +62,7 @@ def test_another_cluster_is_not_taken_for_this_one(place: HdfsPlace) -> None:
         assert "Correct the location" in said
 
 
-def test_a_directory_of_somebody_else_is_not_listed_and_not_emptied(place: HdfsPlace) -> None:
+def test_a_directory_of_another_user_is_not_listed_and_not_emptied(place: HdfsPlace) -> None:
     place.storage.put(place.file, b"theirs")
     stranger = place.without_right()
 

@@ -151,7 +151,7 @@ def test_other_schemes_are_refused_by_name(scheme: str) -> None:
         open_storage(f"{scheme}://bucket/lake")
 
 
-def test_another_host_reaches_what_this_one_does_and_is_told_of_nothing_else() -> None:
+def test_another_host_gets_only_the_settings_that_it_needs() -> None:
     """Harm prevented: a task reads the files of a table with the keys of another one."""
     storages = Storages({"s3.access-key-id": "of-catalog", "s3.secret-access-key": "hush"})
     storages.learn("s3://b/lake/t", {"s3.access-key-id": "of-t", "s3.secret-access-key": "hush"})

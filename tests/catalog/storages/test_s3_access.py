@@ -78,7 +78,7 @@ def test_http_is_refused_unless_it_is_allowed(
     assert allowed.endpoint == "http://store:9000"
 
 
-def test_the_catalog_allows_http_or_it_is_refused_before_anything_is_begun() -> None:
+def test_http_that_the_catalog_does_not_allow_is_refused_first() -> None:
     insecure = {"s3.endpoint": "http://store:9000", "warehouse": "s3://b/wh"}
 
     Storages({**insecure, "mergeberg.allow-insecure": "true"}).check()
@@ -95,7 +95,7 @@ def asked_anywhere(storages: Storages, location: str) -> None:
 
 
 @pytest.mark.parametrize("named_by", ["the environment", "a table"])
-def test_http_is_told_of_whoever_named_it_and_once(
+def test_http_is_reported_once_regardless_of_its_source(
     named_by: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Harm prevented: rows in clear over a network, allowed once and never reported."""
@@ -162,7 +162,7 @@ def test_what_would_have_no_effect_is_refused_by_name(
     assert "hidden" not in str(caught.value)
 
 
-def test_what_a_table_adds_is_for_what_lies_below_it() -> None:
+def test_a_tables_properties_apply_below_its_location() -> None:
     """Harm prevented: credentials that were vended for one table are used for another."""
     storages = Storages({"s3.access-key-id": "whole", "s3.secret-access-key": "s"})
     for name in ("t", "t2"):
@@ -183,7 +183,7 @@ def test_what_a_table_adds_is_for_what_lies_below_it() -> None:
     assert key("s3://b/wh/t/data/f.parquet") == "new"
 
 
-def test_a_begun_upload_has_a_name_of_its_own() -> None:
+def test_an_unfinished_upload_has_its_own_name() -> None:
     begun = UnfinishedUpload("wh/a b/f.parquet", "Id-of_it.~==")
 
     assert UnfinishedUpload.of(begun.name) == begun

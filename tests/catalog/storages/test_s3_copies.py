@@ -36,7 +36,7 @@ def test_a_large_object_is_copied_in_ranges(
     assert head["PartsCount"] == 3
 
 
-def test_only_one_server_asked_in_one_name_copies(minio_server: MinIO) -> None:
+def test_only_one_server_with_one_identity_copies(minio_server: MinIO) -> None:
     """Harm prevented: one table's credentials are tried on another's files."""
     storage, bucket = S3Storage(access_to(minio_server)), minio_server.make_bucket()
     storage.put(f"s3://{bucket}/a", b"x")

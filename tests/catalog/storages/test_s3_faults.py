@@ -26,7 +26,7 @@ def test_an_unknown_account_is_refused_at_once(
 
 
 @over(MinIOPlace)
-def test_a_bucket_that_goes_in_the_middle_leaves_nothing_half(
+def test_a_bucket_removed_during_an_export_leaves_no_partial_object(
     place: S3Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = place.storage.create(place.file)

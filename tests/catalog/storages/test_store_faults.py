@@ -59,7 +59,7 @@ Refusal = Callable[[Storage, Callable[[Any], object]], str]
 
 
 @over_steps(*EVERY)
-def test_a_lost_answer_is_found_to_be_a_success(
+def test_a_lost_response_is_found_to_be_a_success(
     place: Place, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
     """Harm prevented: a finished file counts as another writer's, and the export fails."""
@@ -75,7 +75,7 @@ def test_a_lost_answer_is_found_to_be_a_success(
 
 
 @over_steps(*EVERY, where=lambda step: not step.large)
-def test_a_claim_whose_answer_was_lost_is_won_once(
+def test_a_claim_with_a_lost_response_is_won_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
     """Harm prevented: no process has the claim, or two have it."""
@@ -89,7 +89,7 @@ def test_a_claim_whose_answer_was_lost_is_won_once(
 
 @over(*EVERY)
 @SIZES
-def test_an_object_of_somebody_else_is_kept(place: Place, content: bytes) -> None:
+def test_an_object_of_another_writer_is_kept(place: Place, content: bytes) -> None:
     """Harm prevented: a file that a snapshot refers to gets other bytes."""
     sink = place.storage.create(place.file)
     sink.write(content)
@@ -140,7 +140,7 @@ def test_bytes_that_changed_in_the_store_are_not_read(
 
 
 @over(*WAITING)
-def test_nothing_is_stored_of_an_object_that_is_only_begun(place: Place) -> None:
+def test_nothing_is_stored_of_an_uncommitted_object(place: Place) -> None:
     """Harm prevented: hidden blocks that cost money."""
     sink = place.storage.create(place.file)
     sink.write(LARGE)

@@ -47,7 +47,7 @@ def way(place: Place) -> Iterator[Way]:
 
 
 @over_both
-def test_an_answer_that_never_comes_was_a_success(way: Way) -> None:
+def test_a_response_that_never_arrives_was_a_success(way: Way) -> None:
     """Harm prevented: the stored file counts as another writer's, and the export fails."""
     sink = way.storage.create(way.place.file)
     sink.write(b"rows")
@@ -104,7 +104,7 @@ def test_over_a_slow_way_it_takes_its_time(way: Way) -> None:
     [Relay.flip_after, Relay.cut_after, Relay.stall_after],
     ids=["changed", "cut", "silent"],
 )
-def test_an_answer_that_does_not_come_as_it_was_sent_is_asked_for_again(
+def test_a_damaged_response_is_requested_again(
     place: Place, caplog: pytest.LogCaptureFixture, disturb: Callable[[Relay, int], None]
 ) -> None:
     """Harm prevented: a partial or wrong object is read as metadata or a receipt."""

@@ -71,7 +71,7 @@ def test_it_may_be_spaced_and_ordered_otherwise() -> None:
 
 
 @given(commit=COMMITS, name=st.sampled_from(["partition_id", "transaction_id", "rows", "files"]))
-def test_a_change_by_hand_is_told_by_the_checksum(commit: CommitFile, name: str) -> None:
+def test_the_checksum_detects_a_manual_change(commit: CommitFile, name: str) -> None:
     """Harm prevented: a manual removal of a file from the list is not noticed."""
     raw = json.loads(commit.to_bytes())
     raw[name] = [*raw[name], {"path": "x"}] if name == "files" else f"{raw[name]}1"

@@ -105,7 +105,7 @@ def test_a_time_that_is_finer_than_the_directories_of_its_tree_is_refused() -> N
 @example([b"null", b"NULL"])
 @example([b"ab\0\0", b"ab\0b"])
 @example([b"\0\0\0\0", b"\xff\0\0\0"])
-def test_two_fixed_texts_have_two_directories_and_each_is_told_from_null(
+def test_two_fixed_texts_have_two_directories_other_than_that_of_null(
     values: list[bytes],
 ) -> None:
     level = Level("f", FixedType(4), TEXT_OR_HEX)
@@ -139,7 +139,7 @@ def test_a_fixed_text_is_text_where_it_is_utf8_and_hex_elsewhere(value: bytes, s
     assert tree_directory([level], [value.hex()]) == f"f={shown}"
 
 
-def test_a_tree_remembers_how_its_levels_are_spelled() -> None:
+def test_a_tree_stores_the_spelling_of_its_levels() -> None:
     spelled = {"t": spelled_in_utc(3), "f": TEXT_OR_HEX}
 
     assert remembered_spellings(remembering_spellings(spelled)) == spelled

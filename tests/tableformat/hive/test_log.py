@@ -79,7 +79,7 @@ def test_an_entry_that_replaces_says_so_and_is_of_a_format_that_earlier_releases
     assert [s.operation for s in state.snapshots.values()] == ["append", "delete"]
 
 
-def test_a_mark_that_is_removed_is_gone() -> None:
+def test_a_removed_mark_does_not_exist() -> None:
     first = log("a")
     entry = appended(state_after(EMPTY, first), "b", 2, ("a",))
 
@@ -109,7 +109,7 @@ def test_a_log_that_lacks_something_is_refused(wrong: object, why: str) -> None:
         state_after(EMPTY, wrong(log("a", "b", "c")))
 
 
-def test_a_changed_entry_is_told_by_its_checksum() -> None:
+def test_the_checksum_detects_a_changed_entry() -> None:
     data = log("a")[0].to_bytes().replace(b'"key": "a"', b'"key": "b"')
 
     with pytest.raises(DestinationError, match="not what its checksum was made of"):

@@ -35,7 +35,7 @@ def named(**names: str) -> tuple[NamedDirectory, ...]:
 
 
 @given(NAMES)
-def test_names_in_one_text_are_those_that_were_given_and_a_tree_remembers_them(
+def test_names_in_one_text_read_back_and_a_tree_stores_them(
     names: dict[str, str],
 ) -> None:
     read = listed_names(", ".join(f"{n} = ({text})" for n, text in names.items()), "setting")
@@ -73,7 +73,7 @@ def test_only_trees_have_directories_to_name() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[1]", '{"a": "("}', '{"a": 1}'])
-def test_what_a_tree_remembers_and_cannot_be_read_is_an_error(text: str) -> None:
+def test_unreadable_names_of_a_tree_are_an_error(text: str) -> None:
     """Harm prevented: an export continues without names, into other directories."""
     with pytest.raises(DestinationError, match=r"mergeberg\.tree\.directories"):
         names_in_force("export", TREE, {}, {"mergeberg.tree.directories": text})

@@ -37,7 +37,7 @@ def test_a_tree_of_an_earlier_release_with_escaped_names_is_refused(
     check_rules("export db.t to it", TREE, schema, rules_of({}))
 
 
-def test_a_tree_of_an_earlier_release_whose_names_need_no_escape_goes_on() -> None:
+def test_an_earlier_releases_tree_with_plain_names_stays_writable() -> None:
     check_rules("export db.t to it", TREE, Schema(NestedField(1, "k_1", IntegerType())), {})
     check_rules("export db.t to it", TREE, PLAIN, rules_of({}))
 

@@ -212,7 +212,7 @@ PROPERTY = settings(
 
 @PROPERTY
 @given(data=st.data(), mapped=COLUMNS)
-def test_whatever_was_done_to_a_table_all_of_it_that_matters_is_said_and_nothing_else(
+def test_all_relevant_changes_of_a_table_and_no_others_are_listed(
     data: st.DataObject, mapped: MappedColumns
 ) -> None:
     """Harm prevented: a difference that is found only after the others were mended, or never."""
@@ -308,7 +308,7 @@ def test_a_table_that_forbids_null_is_refused_with_the_statement() -> None:
         ((field(1, "x", LongType()),), None),
     ],
 )
-def test_a_column_is_not_added_beside_one_that_differs_only_in_case(
+def test_a_column_that_differs_only_in_case_is_not_added(
     lake: tuple[NestedField, ...], stands: str | None
 ) -> None:
     """Harm prevented: a table that Spark cannot read any more."""
@@ -353,7 +353,7 @@ def test_other_format_versions_are_refused_with_the_reason(version: int) -> None
         ("toYYYYMM(d)", "", True),
     ],
 )
-def test_another_expression_of_the_same_spec_is_refused_where_the_table_remembers_one(
+def test_another_expression_of_the_same_spec_is_refused_if_one_is_stored(
     key: str, remembered: str | None, *, is_refused: bool
 ) -> None:
     """Harm prevented: DETACH PARTITION 202401 takes rows out that the source calls 20240101."""

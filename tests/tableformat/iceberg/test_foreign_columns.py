@@ -86,7 +86,7 @@ def test_ids_that_the_table_does_not_have_count_for_nothing() -> None:
     assert matched(data.schema).taken(data).to_pylist() == [{"n": 1, "s": "a"}]
 
 
-def test_all_differences_are_told() -> None:
+def test_all_differences_are_listed() -> None:
     assert differences(pa.schema([("n", pa.string()), ("more", pa.int8())])) == (
         "its column n is string, and the table's is int64",
         "it has no column s",

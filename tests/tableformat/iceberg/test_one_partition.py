@@ -71,7 +71,7 @@ def test_rows_of_several_are_refused(before: object, rows: list[object]) -> None
         one.add(columns(id=rows))
 
 
-def test_the_buckets_of_uuids_are_told() -> None:
+def test_the_buckets_of_uuids_are_suggested() -> None:
     """Harm prevented: a table that is divided as is advised for a UUID takes no files of others."""
     numbers = [UUID(int=7), UUID(int=8)]
     buckets = [BucketTransform(16).transform(UUIDType())(one) for one in numbers]
@@ -110,7 +110,7 @@ def test_a_member_of_a_column_is_no_field() -> None:
     st.lists(st.text("ab", max_size=3), min_size=1, max_size=4),
     st.sampled_from([Truncate(1), Truncate(2), BucketTransform(2), IdentityTransform()]),
 )
-def test_every_row_has_the_value_that_is_told(texts: list[str], by: Any) -> None:
+def test_every_row_has_the_reported_value(texts: list[str], by: Any) -> None:
     """By the least and the greatest, as by each."""
     each = {by.transform(StringType())(text) for text in texts}
     one = OnePartition(spec((3, by, "s_by")), SCHEMA)

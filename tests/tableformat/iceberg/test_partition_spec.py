@@ -86,7 +86,7 @@ def test_a_key_that_wraps_outside_1970_to_2105_is_derived_with_a_note() -> None:
     assert "1970 to 2105 only" in spec.notes[0]
 
 
-def test_a_part_beside_what_wraps_is_derived_with_the_note() -> None:
+def test_a_part_with_a_key_that_wraps_is_derived_with_the_note() -> None:
     spec = derived("(toDate(ts), toHour(ts))", ts=DateTime64(3, "UTC"))
 
     assert str(spec) == "hour(ts)"
@@ -96,7 +96,7 @@ def test_a_part_beside_what_wraps_is_derived_with_the_note() -> None:
 @pytest.mark.parametrize(
     "key", ["toStartOfHour(ts)", "toStartOfMinute(ts)", "(toStartOfHour(ts), region)"]
 )
-def test_what_may_lie_inside_hours_is_refused_with_that_suggestion(key: str) -> None:
+def test_a_key_finer_than_hours_is_refused_with_that_suggestion(key: str) -> None:
     """Zones of whole hours divide as UTC does, others do not: only the data tells."""
     with pytest.raises(RefusedError, match=r"for example 'hour\(ts\)"):
         derived(key, ts=DateTime("Asia/Tokyo"))

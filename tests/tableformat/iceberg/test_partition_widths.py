@@ -99,7 +99,9 @@ def test_what_divides_as_iceberg_does_is_derived(
         ("toString(c)", "FixedString(3)", "string", "no Iceberg transform"),
     ],
 )
-def test_what_divides_otherwise_says_why(key: str, of: str, conversion: str, why: str) -> None:
+def test_a_spec_that_divides_otherwise_has_a_reason(
+    key: str, of: str, conversion: str, why: str
+) -> None:
     derived = found(key, of, conversion)
 
     assert isinstance(derived, str)

@@ -142,7 +142,7 @@ def test_a_time_beyond_the_year_9999_has_no_month(clickhouse: EmbeddedClickHouse
             values(clickhouse, spec, columns)
 
 
-def test_a_clamped_time_is_told_apart_from_the_last_month(clickhouse: EmbeddedClickHouse) -> None:
+def test_a_clamped_time_differs_from_the_last_month(clickhouse: EmbeddedClickHouse) -> None:
     table = described("toYYYYMM(ts)", ts="DateTime64(0, 'UTC')")
     columns = map_columns(table)
     create(

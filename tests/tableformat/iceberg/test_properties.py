@@ -90,12 +90,12 @@ def remembered(properties: dict[str, str]) -> RememberedSource:
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(table=tables)
-def test_any_table_reads_back_as_it_was_remembered(table: MergeTreeTable) -> None:
+def test_any_stored_table_reads_back_unchanged(table: MergeTreeTable) -> None:
     """Harm prevented: statements on the lake that go by another key than the source's."""
     assert remembered(table_properties(table, NO_COLUMNS)) == RememberedSource(table, {})
 
 
-def test_conversions_are_remembered_by_column() -> None:
+def test_conversions_are_stored_by_column() -> None:
     table = table_of(column_of("a", Simple("UInt64")), column_of("ü", Simple("String")))
 
     properties = table_properties(table, map_columns(table, {"a": "long"}))
@@ -103,7 +103,7 @@ def test_conversions_are_remembered_by_column() -> None:
     assert remembered(properties) == RememberedSource(table, {"a": "long"})
 
 
-def test_the_definition_of_a_disk_is_not_remembered() -> None:
+def test_the_definition_of_a_disk_is_not_stored() -> None:
     """Harm prevented: credentials in the metadata of a table that many may read."""
     given_settings = (("disk", "disk(secret = 'x')"), ("index_granularity", "1"))
     engine = Engine("MergeTree", settings=given_settings)
@@ -115,7 +115,7 @@ def test_the_definition_of_a_disk_is_not_remembered() -> None:
     assert remembered(properties).table.engine.settings == (("index_granularity", "1"),)
 
 
-def test_bytes_that_are_not_utf_8_are_remembered_and_do_not_stop_the_export() -> None:
+def test_bytes_that_are_not_utf_8_are_stored_and_do_not_stop_the_export() -> None:
     """Names, types and keys are refused before; a query of a projection is only remembered."""
     text = b"SELECT '\xff'".decode("utf-8", "surrogateescape")
     table = table_of(column_of("a", Simple("Int8")), ttl=text)
@@ -128,7 +128,7 @@ def test_bytes_that_are_not_utf_8_are_remembered_and_do_not_stop_the_export() ->
 
 
 @pytest.mark.parametrize("count", [1, 40, 1000])
-def test_what_is_remembered_stays_small(count: int) -> None:
+def test_the_stored_source_stays_small(count: int) -> None:
     """Every commit writes all properties again."""
     made = [column_of(f"column_{i}", Simple("UInt64"), comment=f"number {i}") for i in range(count)]
     table = table_of(*made)
@@ -157,7 +157,7 @@ def test_a_very_wide_table_keeps_its_manifests_small() -> None:
     assert properties["write.metadata.metrics.default"] == "counts"
 
 
-def test_a_table_that_mergeberg_did_not_make_remembers_nothing() -> None:
+def test_a_foreign_table_stores_no_source() -> None:
     assert remembered_source({"owner": "somebody"}) is None
 
 
@@ -204,7 +204,7 @@ def test_of_another_source_a_table_notes_new_columns_and_leaves_the_others() -> 
     assert renewed_properties({}, other, now, ("a", "b", "c"), frozenset({"c"})) == {}
 
 
-def test_a_source_is_remembered_as_it_is_now_without_what_neither_side_has_any_more() -> None:
+def test_a_source_is_stored_as_it_is_now_without_dropped_columns() -> None:
     """Harm prevented: a table that was changed once can be put nowhere for ever."""
     before = table_of(*(column_of(n, Simple("Int8")) for n in ("a", "gone", "only there", "b")))
     properties = table_properties(before, map_columns(before))

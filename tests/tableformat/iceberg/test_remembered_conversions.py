@@ -28,11 +28,11 @@ def test_what_is_left_out_is_as_the_table_was_made() -> None:
     assert in_force({"a": "long"}) == {"a": "long", "t": "truncate"}
 
 
-def test_a_new_table_or_a_strangers_has_only_what_is_said() -> None:
+def test_a_new_or_foreign_table_has_only_the_given_conversions() -> None:
     assert conversions_in_force("export", MADE, {"s": "binary"}, None) == {"s": "binary"}
 
 
-def test_a_default_may_be_said_by_its_name() -> None:
+def test_a_default_conversion_may_be_named() -> None:
     """String is text by default, too."""
     assert in_force({"s": "string"})["s"] == "string"
 

@@ -58,7 +58,7 @@ def test_each_type_has_one_iceberg_type(clickhouse: str, iceberg: str, faithfuln
     assert columns.columns[0].required == ("Nullable" not in clickhouse)
 
 
-def test_what_the_iceberg_type_does_not_say_stands_in_the_doc() -> None:
+def test_the_doc_has_facts_that_the_iceberg_type_lacks() -> None:
     columns = table_of(
         column_of("ts", DateTime("Asia/Tokyo"), comment="when it happened"),
         column_of("e", Enum(8, (("a", 1),))),
@@ -236,13 +236,13 @@ def test_the_doc_says_what_the_iceberg_type_does_not() -> None:
     assert schema.find_field("f").doc is None
 
 
-def test_a_conversion_is_remembered_in_one_form() -> None:
+def test_a_conversion_is_stored_in_one_form() -> None:
     table = table_of(column_of("d", parse_type("Decimal(9, 2)")))
 
     assert map_columns(table, {"d": " decimal( 12 , 2 ) "}).conversions == {"d": "decimal(12,2)"}
 
 
-def test_members_of_a_variant_are_told_apart_without_regard_to_case() -> None:
+def test_members_of_a_variant_are_unique_without_regard_to_case() -> None:
     """Spark takes `a` and `A` for one; `type` is the discriminator."""
     schema = mapped(v="Variant(Tuple(a Int8), Tuple(A Int8), Enum8('x' = 1), Enum8('y' = 1))")
 

@@ -157,7 +157,7 @@ def test_a_staging_table_takes_over_the_partitions_of_its_source(
         ),
     ],
 )
-def test_columns_named_like_clauses_are_told_from_clauses(
+def test_columns_named_like_clauses_are_no_clauses(
     clickhouse: ClickHouse, name: str, engine: Engine
 ) -> None:
     """ClickHouse writes such names without quotes."""
@@ -188,7 +188,7 @@ ttls = st.lists(expressions.map(render_expression), max_size=2).map(
     ttl=ttls,
     settings=settings,
 )
-def test_any_clauses_are_told_apart_whatever_their_texts_hold(
+def test_any_clauses_are_separated_regardless_of_their_texts(
     name: str,
     arguments: str,
     keys: tuple[str, str, str, str],

@@ -8,7 +8,7 @@ from tableformat.mergetree.table import KeeperNode
 from tests.strategies.ledger import keeper_nodes
 
 
-def test_it_tells_when_and_by_which_change_it_was_made() -> None:
+def test_it_shows_when_and_by_which_change_it_was_created() -> None:
     assert str(KeeperNode(11, 1795332620000)) == "2026-11-22 07:30:20 UTC (zxid 11)"
 
 

@@ -99,10 +99,10 @@ def test_what_is_null_has_no_text_and_everything_else_has_one() -> None:
         ("lower('dictGet(1)')", ""),
     ],
 )
-def test_what_only_the_source_has_is_told_by_its_name(expression: str, taken: str) -> None:
+def test_a_reference_to_the_source_is_reported_by_name(expression: str, taken: str) -> None:
     assert external_reference(expression, KNOWN) == taken
 
 
-def test_functions_are_told_from_words_before_brackets() -> None:
+def test_functions_are_distinguished_from_words_before_brackets() -> None:
     found = called_functions("multiIf((k) > 1, f((2)), CAST((k), 'String')) IN (1) OR (NOT (g(1)))")
     assert found == ("multiIf", "f", "g")

@@ -77,7 +77,7 @@ def test_each_of_them_is_refused_unless_it_may_be_called(clickhouse: ClickHouse)
     assert not [name for name in called if name.lower().startswith(OUTSIDE)]
 
 
-def test_no_table_function_may_stand_behind_in(clickhouse: ClickHouse) -> None:
+def test_no_table_function_may_follow_in(clickhouse: ClickHouse) -> None:
     """ClickHouse reads a name after IN as a table function, even if it is a function."""
     names = [name for (name,) in clickhouse.rows("SELECT name FROM system.table_functions")]
 
@@ -109,7 +109,7 @@ def test_a_function_of_a_newer_clickhouse_is_refused(name: str) -> None:
         "arrayFilter(x -> x IN y, a)",
     ],
 )
-def test_a_name_behind_in_is_that_of_a_table(text: str) -> None:
+def test_a_name_after_in_is_that_of_a_table(text: str) -> None:
     (call,) = calls_outside(parse_expression(text))
 
     assert call.code == NOT_IMPLEMENTED

@@ -148,9 +148,7 @@ def test_every_column_is_qualified_so_that_its_alias_never_takes_its_place_in_or
         (Engine("MergeTree", primary_key="a"), "{a}"),
     ],
 )
-def test_rows_are_asked_for_in_the_order_in_which_parts_hold_them(
-    engine: Engine, text: str
-) -> None:
+def test_rows_are_selected_in_the_order_of_parts(engine: Engine, text: str) -> None:
     plain = order_by(engine).replace("`", "")
 
     assert plain == text.format(a="__src.a", ts="__src.ts")

@@ -204,7 +204,7 @@ def test_a_source_that_breaks_in_the_middle_leaves_no_file() -> None:
     assert sink.ended == ["abort"]
 
 
-def test_a_full_disk_is_said_as_it_is_and_leaves_no_file() -> None:
+def test_a_full_disk_is_reported_and_leaves_no_file() -> None:
     sink = FullSink()
     with pytest.raises(OSError, match="No space left on device"):
         write([batch(0, 5)], sink)

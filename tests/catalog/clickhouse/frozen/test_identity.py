@@ -67,7 +67,7 @@ def test_a_replicated_table_is_its_keeper_path(arguments: str, identity: str) ->
         ("", "it does not say its Keeper path"),
     ],
 )
-def test_a_keeper_path_that_only_a_server_knows_has_to_be_said(arguments: str, why: str) -> None:
+def test_a_keeper_path_that_only_a_server_knows_must_be_given(arguments: str, why: str) -> None:
     replicated = defined(engine="ReplicatedMergeTree", arguments=arguments)
 
     with pytest.raises(RefusedError, match=rf"{why}.*Add &identity=keeper:PATH"):
@@ -80,7 +80,7 @@ def test_a_table_that_nothing_names_has_to_be_named() -> None:
         identity_of(_SETTINGS, defined(), _TABLE, "")
 
 
-def test_what_the_user_says_comes_first() -> None:
+def test_the_users_identity_comes_first() -> None:
     said = FrozenSettings(Path("/s"), Path("/t.sql"), identity="keeper:/tables/01/t")
 
     assert identity_of(said, defined(), _TABLE, _UUID) == "keeper:/tables/01/t"

@@ -203,7 +203,7 @@ def test_parts_of_one_partition_only_are_a_table_of_one_partition(folders: Folde
     assert [(str(p.partition_id), p.visible_rows) for p in snapshot.partitions] == [("0", 51)]
 
 
-def test_folders_beside_the_parts_are_passed_over_and_named(folders: Folders) -> None:
+def test_other_folders_are_skipped_and_named(folders: Folders) -> None:
     others = ("0_1_1_0_try1", "delete_tmp_0_8_8_0", "detached", "tmp_insert_0_9_9_0")
     for name in others:
         shutil.copytree(folders.directory / "0_1_1_0", folders.directory / name)

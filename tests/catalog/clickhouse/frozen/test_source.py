@@ -47,7 +47,7 @@ def test_the_path_of_a_freeze_says_whose_the_parts_are(
     assert found == clickhouse.source.describe(folders.table)
 
 
-def test_a_statement_without_a_name_is_that_of_the_table_that_is_asked_for(
+def test_a_statement_without_a_name_is_that_of_the_requested_table(
     folders: Folders, tmp_path: Path
 ) -> None:
     """As a metadata file of an Atomic database has it; no other table is made up from it."""
@@ -121,7 +121,7 @@ def test_a_value_names_the_partition_that_it_names_on_the_server(folders: Folder
             source.find_partition(described, "7")
 
 
-def test_probes_are_answered(folders: Folders) -> None:
+def test_probes_return_values(folders: Folders) -> None:
     probe = Probe("__src.k", "toString(v)")
 
     (first, second) = folders.snapshot(probes=(probe,)).partitions
@@ -154,7 +154,7 @@ def test_what_a_dead_job_had_frozen_is_found_again_by_name_hash_and_rows(folders
     assert changed.refused == ()
 
 
-def test_the_source_opens_again_after_it_was_let_go(folders: Folders) -> None:
+def test_the_source_opens_again_after_it_was_closed(folders: Folders) -> None:
     with folders.source() as source:
         described = source.describe(folders.table)
         source.close()

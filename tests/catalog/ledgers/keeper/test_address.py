@@ -90,7 +90,7 @@ def test_a_malformed_address_is_refused_without_its_secret(uri: str, said: str) 
 
 
 @pytest.mark.parametrize("host", ["zk1", "10.0.0.1", "127.0.0.1,zk2", "[2001:db8::1]", "8.8.8.8:1"])
-def test_another_machine_is_spoken_to_over_tls_alone(host: str) -> None:
+def test_another_machine_needs_tls(host: str) -> None:
     """Harm prevented: an attacker in the network changes the ledger."""
     with pytest.raises(RefusedError, match="without TLS everybody on the way"):
         parse_keeper(f"keeper://{host}/x", environment={})
@@ -105,7 +105,7 @@ def test_another_machine_is_spoken_to_over_tls_alone(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.8.8:1", "[::1]:2181"])
-def test_this_machine_is_spoken_to_as_it_is(host: str) -> None:
+def test_this_machine_needs_no_tls(host: str) -> None:
     assert parse_keeper(f"keeper://{host}/x", environment={}).warnings == ()
 
 
