@@ -14,7 +14,7 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -23,7 +23,14 @@ from tableformat.errors import DestinationError, LastingError, MissingError
 from tableformat.parquet.writer import FileSink
 from tableformat.storage import Storage, StoredObject
 
-__all__ = ["LocalStorage", "local_directory", "local_location", "local_path", "make_directory"]
+__all__ = [
+    "LocalStorage",
+    "download",
+    "local_directory",
+    "local_location",
+    "local_path",
+    "make_directory",
+]
 
 _IN_PROGRESS: Final = ".inprogress"
 _NO_LINKS: Final = frozenset(
@@ -59,6 +66,40 @@ def local_directory(path: Path) -> Path:
     """Return a directory's absolute path, equal however it is written."""
     # abspath() keeps two leading slashes, which no supported system treats differently.
     return Path("/", os.path.abspath(path).lstrip("/"))  # noqa: PTH100  it takes .. out
+
+
+def download(
+    location: str, into: Path, read: Callable[[Callable[[Iterable[bytes]], Path]], Path]
+) -> Path:
+    """Download an object to a new file in a directory; return its path.
+
+    Args:
+        location: of the object, for messages.
+        into: the directory.
+        read: opens the object and calls its argument with the bytes, again if the download breaks.
+
+    Raises:
+        DestinationError: the directory has no space, or the object cannot be read.
+    """
+    copy = into / uuid.uuid4().hex
+
+    def write(chunks: Iterable[bytes]) -> Path:
+        with copy.open("wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+        return copy
+
+    try:
+        return read(write)
+    except BaseException as error:
+        copy.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        message = (
+            f"Cannot copy {location} to {into}: {error.strerror}. Make space there, or name "
+            "another directory by TMPDIR, and run again."
+        )
+        raise DestinationError(message) from error
 
 
 class LocalStorage:

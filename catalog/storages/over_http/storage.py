@@ -24,6 +24,7 @@ from threading import Event
 from typing import Final, TypeVar
 
 from catalog.storages.access import Place, exists_error
+from catalog.storages.local import download
 from catalog.storages.over_http.requests import Content, ObjectClient, RefusalError, Requests, gone
 from tableformat.errors import DestinationError
 from tableformat.parquet.writer import FileSink
@@ -219,25 +220,7 @@ class ObjectStorage:
 
     def fetch(self, location: str, into: Path) -> Path:
         """Download an object to a directory; return the copy's path."""
-        copy = into / uuid.uuid4().hex
-
-        def copied(chunks: Iterator[bytes]) -> Path:
-            with copy.open("wb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
-            return copy
-
-        try:
-            return self._read(location, copied)
-        except BaseException as error:
-            copy.unlink(missing_ok=True)
-            if not isinstance(error, OSError):
-                raise
-            message = (
-                f"Cannot copy {location} to {into}: {error.strerror}. Make space there, or name "
-                "another directory by TMPDIR, and run again."
-            )
-            raise DestinationError(message) from error
+        return download(location, into, lambda write: self._read(location, write))
 
     def copy(self, source: Storage, location: str, to: str) -> bool:  # noqa: ARG002  as below
         """Return False: copies inside the server are not implemented for these stores."""

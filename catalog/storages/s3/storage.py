@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 from botocore.exceptions import ClientError
 
 from catalog.storages.access import exists_error
+from catalog.storages.local import download
 from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.requests import FAILURES, Requests, code_of
 from catalog.storages.s3.sink import (
@@ -273,25 +274,11 @@ class S3Storage:
 
     def fetch(self, location: str, into: Path) -> Path:
         """Download an object to a directory; return the copy's path."""
-        copy = into / uuid.uuid4().hex
 
-        def copied(body: Any) -> Path:
-            with copy.open("wb") as file:
-                for chunk in body.iter_chunks(_CHUNK):
-                    file.write(chunk)
-            return copy
+        def read(write: Callable[[Iterable[bytes]], Path]) -> Path:
+            return self._read(location, lambda body: write(body.iter_chunks(_CHUNK)))
 
-        try:
-            return self._read(location, copied)
-        except BaseException as error:
-            copy.unlink(missing_ok=True)
-            if not isinstance(error, OSError):
-                raise
-            message = (
-                f"Cannot copy {location} to {into}: {error.strerror}. Make space there, or name "
-                "another directory by TMPDIR, and run again."
-            )
-            raise DestinationError(message) from error
+        return download(location, into, read)
 
     def copy(self, source: Storage, location: str, to: str) -> bool:
         """Copy an object inside the server, if it has the source with the same settings."""
