@@ -60,6 +60,12 @@ def told() -> dict[str, dict[str, tuple[str, str]]]:
     return found
 
 
+def test_the_first_page_lists_every_command() -> None:
+    words = set(re.findall(r"[a-z][a-z-]+", PAGES["cli"]))
+
+    assert [name for name, _ in commands(main) if name.split()[-1] not in words] == []
+
+
 def test_the_page_names_every_command_and_option_with_its_variable() -> None:
     there = {
         name: {
