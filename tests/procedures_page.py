@@ -1,4 +1,4 @@
-"""The tables of docs/reference/procedures/*.md, made from what is declared.
+"""The tables of docs/reference/procedures.md and its folder, made from what is declared.
 
 `python -m tests.procedures_page` writes them into the pages; the text around them is a person's.
 A new procedure gets its title by hand, on the page that it belongs to.
@@ -15,10 +15,29 @@ from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.sql.typed import TYPED
 from tests.typed_pages import REFERENCE, call
 
-__all__ = ["sections", "written"]
+__all__ = ["INDEX", "index", "sections", "written"]
 
+INDEX = REFERENCE / "procedures.md"
 _FOLDER = REFERENCE / "procedures"
 _BEGIN = "## "
+_STATEMENTS = {
+    "attach_partition": "detach",
+    "clear_column": "update",
+    "clear_index": "clear-index",
+    "delete_rows": "update",
+    "detach_partition": "detach",
+    "drop_detached_partition": "detach",
+    "drop_partition": "drop",
+    "fetch_partition": "fetch",
+    "forget_partition": "forget",
+    "freeze": "freeze",
+    "move_partition": "move",
+    "optimize": "optimize",
+    "replace_partition": "attach-from",
+    "unfreeze": "freeze",
+    "update_rows": "update",
+}
+"""The page of the statement that a procedure is."""
 # All typed statements have the same columns.
 _FIRST = min(TYPED)
 
@@ -31,6 +50,16 @@ def sections() -> dict[str, str]:
         name: "\n".join(_section(one, near.get(name, "")))
         for name, one in sorted(PROCEDURES.items())
     }
+
+
+def index() -> str:
+    """Return the table of all procedures."""
+    on = {name: page.name for page in _pages() for name in _on(page)}
+    rows = [
+        f"| [`{name}`](procedures/{on.get(name)}#{name}) | {_cell(one.description)} |"
+        for name, one in sorted(PROCEDURES.items())
+    ]
+    return "\n".join(["| procedure | what it does |", "|---|---|", *rows])
 
 
 def written() -> dict[str, tuple[str, str]]:
@@ -62,16 +91,18 @@ def _divided(text: str) -> tuple[str, str]:
 
 
 def _section(one: Procedure, page: str) -> Iterator[str]:
-    yield one.description
+    page_of_statement = _STATEMENTS.get(one.name)
+    link = f" [Statement](../statements/{page_of_statement}.md)" if page_of_statement else ""
+    yield f"{one.description}{link}"
     if one.parameters:
-        yield from ("", "| argument | type | default | |", "|---|---|---|---|")
+        yield from ("", "| parameter | type | default | |", "|---|---|---|---|")
     for parameter in one.parameters:
         default = "required" if parameter.default is None else f"`{parameter.default}`"
         yield f"| `{parameter.name}` | {parameter.type} | {default} | {_cell(parameter.comment)} |"
     if one.name in TYPED and one.name != _FIRST:
-        yield from ("", f"It answers as [{_FIRST}]({page}#{_FIRST}) does.")
+        yield from ("", f"The result has the columns of [{_FIRST}]({page}#{_FIRST}).")
         return
-    yield from ("", "| answer | type | |", "|---|---|---|")
+    yield from ("", "| column of the result | type | |", "|---|---|---|")
     for column in one.columns:
         yield f"| `{column.name}` | {column.type} | {_cell(column.comment)} |"
 
@@ -97,3 +128,6 @@ def _page(page: Path) -> str:
 if __name__ == "__main__":
     for one in _pages():
         one.write_text(_page(one), encoding="utf-8")
+    text = INDEX.read_text(encoding="utf-8")
+    (table,) = re.findall(r"(?m)(?:^\|.*\n)+", text)
+    INDEX.write_text(text.replace(table, index() + "\n"), encoding="utf-8")
