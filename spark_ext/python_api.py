@@ -161,7 +161,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
         manifest_ttl: seconds until it may be exported again; 0 is for ever.
         abandoned_ttl: seconds after which an interrupted export is given up; 0 is never.
         allow_empty: with `force`: also when no rows are left.
-        overwrite_file_if_exists: go on beside files of others.
+        overwrite_file_if_exists: continue although there are files of other writers.
         replace_partition: with `force`: replace files of others, too.
         same_table: its Keeper was restored, it is the same table.
         same_as: the identity that it was exported under before.
@@ -179,7 +179,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
         parallel_formatting: False for one file at a time; None for the session's.
         cluster: the source is a table of every shard of this cluster.
         wait: False to return when it has begun.
-        dry_run: say what would be done, and do nothing.
+        dry_run: only report what would be done.
 
     Raises:
         TableFormatError: not everything is exported; the message says what is, and why not.

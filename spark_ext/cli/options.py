@@ -155,7 +155,7 @@ grace_option: Final = click.option(
     type=click.FloatRange(0),
     default=30.0,
     show_default=True,
-    help="Seconds that what runs may take to finish after a SIGTERM.",
+    help="Seconds that running work may take to finish after a SIGTERM.",
 )
 _SOURCE: Final = (
     click.option(
@@ -170,13 +170,13 @@ _SOURCE: Final = (
         "--source-config",
         type=click.Path(path_type=Path, dir_okay=False),
         envvar="MERGEBERG_SOURCE_CONFIG",
-        help="File that says who logs in at a server (TOML), readable by its owner only.",
+        help="File with the login at a server (TOML), readable by its owner only.",
     ),
     click.option(
         "--allow-insecure",
         is_flag=True,
         envvar="MERGEBERG_ALLOW_INSECURE",
-        help="Speak to another machine over http, which everybody on the way can read and change.",
+        help="Connect to another machine over http, which anybody in between can read and change.",
     ),
     click.option(
         "--sync-timeout",
@@ -190,7 +190,7 @@ _SOURCE: Final = (
         "--ignore-row-policies",
         is_flag=True,
         envvar="MERGEBERG_IGNORE_ROW_POLICIES",
-        help="Export from a server also what row policies hide from its user.",
+        help="Also export rows of a server that row policies hide from its user.",
     ),
     click.option(
         "--source-setting",
@@ -203,7 +203,7 @@ _SOURCE: Final = (
         default=STAGING_DATABASE,
         show_default=True,
         envvar="MERGEBERG_STAGING_DATABASE",
-        help="Database of our own in ClickHouse, for snapshots.",
+        help="Database in ClickHouse for mergeberg's snapshots.",
     ),
 )
 _CLUSTER: Final = (
@@ -231,7 +231,7 @@ _LEDGER: Final = (
     click.option(
         "--ledger",
         envvar="MERGEBERG_LEDGER",
-        help="sqlite:PATH or keeper://HOST[:PORT]/PATH. Default: beside a local warehouse.",
+        help="sqlite:PATH or keeper://HOST[:PORT]/PATH. Default: next to a local warehouse.",
     ),
 )
 _CATALOG: Final = (
@@ -249,7 +249,7 @@ _CATALOG: Final = (
         default=DEFAULT_TIME_OUTS.read,
         show_default=True,
         envvar="MERGEBERG_READ_TIMEOUT",
-        help="Seconds to wait for an answer of a catalog or of an object store.",
+        help="Seconds to wait for a response of a catalog or an object store.",
     ),
     click.option(
         "--retry-for",
@@ -257,7 +257,7 @@ _CATALOG: Final = (
         default=DEFAULT_TIME_OUTS.retry_for,
         show_default=True,
         envvar="MERGEBERG_RETRY_FOR",
-        help="Seconds to go on by itself while an object store is away or overloaded.",
+        help="Seconds to repeat requests while an object store is away or overloaded.",
     ),
 )
 _MAPPING: Final = (
@@ -274,8 +274,8 @@ _MAPPING: Final = (
     click.option(
         "--evolve-schema",
         is_flag=True,
-        help="Add columns that the destination lacks, as optional ones, and note in it what its "
-        "source is now.",
+        help="Add columns that the destination lacks, as optional ones, and record the present "
+        "source in it.",
     ),
     click.option(
         "--strict",

@@ -186,7 +186,7 @@ def summary_options(command: Callable[..., int]) -> Callable[..., int]:
         "--quiet",
         "-q",
         is_flag=True,
-        help="With --all: only what is wrong, and the summary; no progress.",
+        help="With --all: only errors and the summary; no progress.",
     )
     @click.option("--verbose", "-v", is_flag=True, help="With --all: a line for every partition.")
     @functools.wraps(command)

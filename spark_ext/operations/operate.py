@@ -85,7 +85,7 @@ def operate(
         ledger: of the exports to it.
         note: hears what else is to be said.
         others: how the tables behind FROM are found.
-        dry_run: say what would be done, and do nothing.
+        dry_run: only report what would be done.
 
     Raises:
         NotFoundError: there is no such table (code 60), or no such part (code 232).

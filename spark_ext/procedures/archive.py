@@ -153,8 +153,8 @@ def _of(shard: int | None) -> str:
 
 ARCHIVE_PARTITION: Final = Procedure(
     name="archive_partition",
-    description="Exports a partition, compares every column, and only then takes it out of its "
-    "ClickHouse. Only where the source has allow-alter.",
+    description="Exports a partition, compares every column, and only then removes it from its "
+    "ClickHouse. The source needs allow-alter.",
     parameters=(
         DESTINATION,
         SOURCE,
@@ -172,7 +172,7 @@ ARCHIVE_PARTITION: Final = Procedure(
         Column("rows", "BIGINT", "rows of the partition in the lake"),
         Column("data_files", "BIGINT", "its data files there"),
         Column("snapshot_id", "BIGINT", "the snapshot that made them visible"),
-        Column("message", "STRING", "what is still to be done by hand"),
+        Column("message", "STRING", "what remains to be done by hand"),
         SHARD,
     ),
     run=_archive,

@@ -53,7 +53,7 @@ SOURCE: Final = Parameter("source", "STRING", "the ClickHouse table: source.data
 PARTITION_ID: Final = Parameter("partition_id", "STRING", "the partition's id, as in system.parts")
 CONVERT: Final = Parameter("convert", "MAP<STRING, STRING>", "column to conversion", "map()")
 PARTITION_SPEC: Final = Parameter(
-    "partition_spec", "STRING", "of a table that is made; NULL to derive it", "NULL"
+    "partition_spec", "STRING", "of a new table; NULL to derive it", "NULL"
 )
 HIVE_COLUMNS: Final = Parameter(
     "hive_columns", "MAP<STRING, STRING>",
@@ -74,7 +74,7 @@ EXPORTED: Final = (
     Column("bytes", "BIGINT", "their bytes"),
     Column("snapshot_id", "BIGINT", "the snapshot that made them visible"),
     Column("transaction_id", "STRING", "the export that wrote them"),
-    Column("message", "STRING", "one sentence, where there is something to say"),
+    Column("message", "STRING", "one sentence, or empty"),
 )
 """The columns of every answer about exported partitions."""
 
@@ -88,7 +88,10 @@ _HOW: Final = (
         "seconds after which an interrupted export is given up; 0 never", str(ABANDONED_TTL),
     ),
     Parameter("allow_empty", "BOOLEAN", "with force: also when no rows are left", "false"),
-    Parameter("overwrite_file_if_exists", "BOOLEAN", "go on beside files of others", "false"),
+    Parameter(
+        "overwrite_file_if_exists", "BOOLEAN",
+        "continue although there are files of other writers", "false",
+    ),
     Parameter("replace_partition", "BOOLEAN", "with force: replace files of others, too", "false"),
     Parameter("same_table", "BOOLEAN", "its Keeper was restored, it is the same table", "false"),
     Parameter("same_as", "STRING", "the identity that it was exported under before", "NULL"),
@@ -119,7 +122,7 @@ _HOW: Final = (
     ),
     CLUSTER,
     Parameter("wait", "BOOLEAN", "false: return when it has begun, with transaction ids", "true"),
-    Parameter("dry_run", "BOOLEAN", "say what would be done, and do nothing", "false"),
+    Parameter("dry_run", "BOOLEAN", "only report what would be done", "false"),
 )  # fmt: skip
 
 
@@ -269,7 +272,7 @@ EXPORT_PARTITION: Final = Procedure(
 )  # fmt: skip
 EXPORT_PARTITIONS: Final = Procedure(
     name="export_partitions",
-    description="Exports all partitions of a ClickHouse table, or those that a filter keeps.",
+    description="Exports all partitions of a ClickHouse table, or those that a filter selects.",
     parameters=(
         DESTINATION,
         SOURCE,

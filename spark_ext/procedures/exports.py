@@ -152,15 +152,15 @@ EXPORTS: Final = Procedure(
         Column("source_table", "STRING", "database.table in ClickHouse"),
         Column("destination_table", "STRING", "the lake table"),
         Column("partition_id", "STRING", "the partition"),
-        Column("status", "STRING", "how the last export of it stands"),
+        Column("status", "STRING", "the state of its last export"),
         Column("rows", "BIGINT", "its rows, so far"),
         Column("data_files", "BIGINT", "its data files, so far"),
         Column("bytes", "BIGINT", "their size, so far"),
-        Column("snapshot_id", "BIGINT", "where it landed; NULL for nowhere"),
+        Column("snapshot_id", "BIGINT", "the snapshot that has it; NULL if none has"),
         Column("transaction_id", "STRING", "the last export"),
         Column("create_time", "TIMESTAMP", "when the export was begun"),
-        Column("update_time", "TIMESTAMP", "when the ledger last heard of it"),
-        Column("last_error", "STRING", "why the last one did not end well"),
+        Column("update_time", "TIMESTAMP", "when the ledger was last updated"),
+        Column("last_error", "STRING", "why the last one was not successful"),
         Column(
             "changed_by", "STRING", "the last statement on the lake table that changed it since"
         ),
@@ -169,7 +169,7 @@ EXPORTS: Final = Procedure(
 )
 CANCEL_EXPORT: Final = Procedure(
     name="cancel_export",
-    description="Gives up an export that is under way: nothing of it becomes visible.",
+    description="Cancels a running export: nothing of it becomes visible.",
     parameters=(
         DESTINATION,
         SOURCE,
@@ -184,7 +184,7 @@ CANCEL_EXPORT: Final = Procedure(
     columns=(
         Column("partition_id", "STRING", "the partition"),
         Column("destination_table", "STRING", "the lake table"),
-        Column("status", "STRING", "killed, or failed when it had been given up before"),
+        Column("status", "STRING", "killed; failed if it had been given up before"),
         Column("removed_files", "BIGINT", "data files that were removed"),
         Column("removed_bytes", "BIGINT", "their bytes"),
         Column("transaction_id", "STRING", "the export"),

@@ -5,7 +5,7 @@
 | `partitions`, `parts` | list the partitions and parts of a table; they only read |
 | `create_table_like` | creates the lake table of a ClickHouse table, without rows |
 | `verify_partition` | compares an exported partition with its source |
-| `gc` | removes the garbage that dead exports left |
+| `gc` | removes the garbage that abandoned exports left |
 
 The page for users is docs/reference/procedures.md.
 """
@@ -127,7 +127,7 @@ PARTITIONS: Final = Procedure(
         Column("partition", "STRING", "ClickHouse: the value of the key; lake: month=2024-01"),
         Column("parts", "BIGINT", "ClickHouse: active parts"),
         Column("files", "BIGINT", "lake: data files"),
-        Column("rows", "BIGINT", "rows of parts or data files, those deleted lightly included"),
+        Column("rows", "BIGINT", "rows of parts or data files, including lightweight-deleted rows"),
         Column("bytes", "BIGINT", "compressed bytes of parts or data files"),
         Column("min_time", "STRING", "ClickHouse: the least time in it, if the key tells"),
         Column("max_time", "STRING", "ClickHouse: the greatest time in it, if the key tells"),
@@ -147,7 +147,7 @@ PARTS: Final = Procedure(
         Column("name", "STRING", "the part"),
         Column("partition_id", "STRING", "its partition"),
         Column("part_type", "STRING", "Wide or Compact"),
-        Column("rows", "BIGINT", "its rows, those deleted lightly included"),
+        Column("rows", "BIGINT", "its rows, including lightweight-deleted rows"),
         Column("bytes_on_disk", "BIGINT", "its compressed bytes"),
         Column("disk", "STRING", "the disk that it is on"),
         Column("hash_of_all_files", "STRING", "what it holds"),
@@ -209,8 +209,8 @@ def _shown(one: SortedField) -> str:
 
 CREATE_TABLE_LIKE: Final = Procedure(
     name="create_table_like",
-    description="Makes the lake table of a ClickHouse table as an export would, without rows. One "
-    "that is there and fits stays as it is.",
+    description="Creates the lake table for a ClickHouse table, without rows, as an export would. "
+    "An existing table that fits stays as it is.",
     parameters=(
         LAKE_TABLE,
         SOURCE,
@@ -219,15 +219,15 @@ CREATE_TABLE_LIKE: Final = Procedure(
         Parameter(
             "strict", "BOOLEAN", "refuse other kinds of values, columns, and orders", "false"
         ),
-        Parameter("dry_run", "BOOLEAN", "say what would be made, and do nothing", "false"),
+        Parameter("dry_run", "BOOLEAN", "only report what would be created", "false"),
     ),
     columns=(
         Column("destination_table", "STRING", "the lake table"),
         Column("status", "STRING", "created, create (it would be), or exists"),
         Column("columns", "INT", "its columns"),
-        Column("partition_spec", "STRING", "how it is divided; unpartitioned for not at all"),
-        Column("sort_order", "STRING", "how files are sorted; NULL for not at all"),
-        Column("message", "STRING", "what the mapping has to say"),
+        Column("partition_spec", "STRING", "the partition spec; unpartitioned if there is none"),
+        Column("sort_order", "STRING", "the sort order of files; NULL if there is none"),
+        Column("message", "STRING", "notes about the mapping"),
     ),
     run=_create,
 )
@@ -307,7 +307,7 @@ def _said(one: Comparison, shard: int | None) -> str:
 VERIFY_PARTITION: Final = Procedure(
     name="verify_partition",
     description="Compares an exported partition with its source: rows, and of each column NULLs, "
-    "least, greatest and a checksum. It is an error when they are not equal.",
+    "least, greatest and a checksum. It fails if they are not equal.",
     parameters=(
         DESTINATION,
         SOURCE,
@@ -325,7 +325,7 @@ VERIFY_PARTITION: Final = Procedure(
         Column("columns", "BIGINT", "columns that were compared"),
         Column("data_files", "BIGINT", "files that were read"),
         Column("rows_per_second", "BIGINT", "how fast the lake was read"),
-        Column("message", "STRING", "what the source did since, where it did"),
+        Column("message", "STRING", "changes of the source since then"),
         SHARD,
     ),
     run=_verify,
@@ -390,8 +390,8 @@ def _age(call: Call) -> int:
 
 GC: Final = Procedure(
     name="gc",
-    description="Tells what dead exports left behind, in a lake table and in a source, with the "
-    "proof of each, and with dry_run => false removes it.",
+    description="Lists what abandoned exports left in a lake table and in a source, with the "
+    "proof for each, and removes it with dry_run => false.",
     parameters=(
         Parameter(
             "table",
@@ -408,7 +408,7 @@ GC: Final = Procedure(
         ),
         Parameter("cluster", "STRING", "on every host of this cluster of the source", "NULL"),
         Parameter("older_than", "TIMESTAMP", "only what was begun before it", "NULL"),
-        Parameter("dry_run", "BOOLEAN", "only tell", "true"),
+        Parameter("dry_run", "BOOLEAN", "only list it", "true"),
     ),
     columns=(
         Column("action", "STRING", "remove (it would be), removed, or keep"),
@@ -416,7 +416,7 @@ GC: Final = Procedure(
         Column("partition_id", "STRING", "of whose export"),
         Column("bytes", "BIGINT", "its size"),
         Column("location", "STRING", "where it is"),
-        Column("why", "STRING", "why it may go, or stays"),
+        Column("why", "STRING", "why it may be removed, or is kept"),
     ),
     run=_gc,
 )

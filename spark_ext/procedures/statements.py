@@ -129,7 +129,7 @@ def run_on_lake(
         table: what it is about.
         names: how the names of other tables are looked up.
         call: the session that it was given in.
-        dry_run: say what would be done, and do nothing.
+        dry_run: only report what would be done.
 
     Raises:
         TableFormatError: a partition is not as it was asked for; the message says which and why.
@@ -203,13 +203,13 @@ EXECUTE_ALTER: Final = Procedure(
 )
 
 
-_DRY_RUN: Final = Parameter("dry_run", "BOOLEAN", "say what would be done, and do nothing", "false")
+_DRY_RUN: Final = Parameter("dry_run", "BOOLEAN", "only report what would be done", "false")
 _COMMENTS: Final[Mapping[str, str]] = {
     "partition_id": "the partition, or *",
     "status": "detached, attached, dropped, ..., unchanged, or empty: nothing was there",
     "rows": "rows that it is about, or that changed",
     "data_files": "their data files",
-    "bytes": "their bytes; 0 where nobody has noted them",
+    "bytes": "their bytes; 0 if they are not recorded",
     "snapshot_id": "the snapshot that has it; NULL where none was needed",
     "transaction_id": "the export that it made; NULL where it made none",
 }

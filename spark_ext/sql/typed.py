@@ -370,9 +370,11 @@ _OR_PART: Final = (*_ONE, PART)
 _ANY: Final = (*_OR_PART, EVERY)
 _FAST: Final = Argument("fast", "compare files by size alone", "--fast", is_flag=True)
 _IF_EXISTS: Final = Argument(
-    "if_exists", "do nothing where there is none of that name", "--if-exists", is_flag=True
+    "if_exists", "do nothing if there is none of that name", "--if-exists", is_flag=True
 )
-_WHERE: Final = Argument("where", "which rows, as behind WHERE", "--where", is_required=True)
+_WHERE: Final = Argument(
+    "where", "the condition on rows, as after WHERE", "--where", is_required=True
+)
 _WITHOUT_FROM: Final = "it is about rows that come from another table"
 
 
@@ -408,7 +410,7 @@ _ALL: Final = (
         "attach_partition",
         "attach",
         "Bring",
-        "back what is detached, or a partition of another table.",
+        "detached rows back, or a partition of another table.",
         (
             *_ANY,
             Argument(
@@ -418,7 +420,8 @@ _ALL: Final = (
             ),
             Argument(
                 "overwrite_file_if_exists",
-                "from a ClickHouse table: go on beside rows of another table of its name",
+                "from a ClickHouse table: continue although there are rows of another table of "
+                "its name",
                 "--overwrite-file-if-exists",
                 is_flag=True,
             ),
@@ -450,8 +453,8 @@ _ALL: Final = (
     TypedStatement(
         "clear_index",
         "clear-index",
-        "Write",
-        "files anew without the bloom filters of an index.",
+        "Remove",
+        "the bloom filters of an index from data files.",
         (
             Argument("index", "the index", "--index", is_required=True),
             *_ONE,
@@ -466,7 +469,7 @@ _ALL: Final = (
         "delete_rows",
         "delete",
         "Delete",
-        "rows, of a partition or the whole table.",
+        "rows, in a partition or the whole table.",
         (_WHERE, *_ONE),
         lambda given: Delete(given.condition("where"), given.maybe_partition()),
         ({"where": "user_id = 7", **_OF_MONTH},),
@@ -484,7 +487,7 @@ _ALL: Final = (
         "drop_detached_partition",
         "drop-detached",
         "Drop",
-        "what is detached.",
+        "detached rows.",
         _ANY,
         lambda given: DropDetached(given.target()),
         ({"all_partitions": True},),
@@ -493,7 +496,7 @@ _ALL: Final = (
         "drop_partition",
         "drop",
         "Drop",
-        "a partition or part; snapshots before it have its rows until they expire.",
+        "a partition or part; earlier snapshots keep its rows until they expire.",
         _ANY,
         lambda given: Drop(given.target()),
         (_OF_MONTH,),
@@ -502,7 +505,7 @@ _ALL: Final = (
         "fetch_partition",
         "fetch",
         "Bring",
-        "a partition or part from elsewhere to what is detached.",
+        "a partition or part from elsewhere to the detached rows.",
         (
             Argument(
                 "path",
@@ -522,7 +525,7 @@ _ALL: Final = (
         "forget_partition",
         "forget",
         "Forget",
-        "a partition without files: what is known of it goes, once nothing has its rows.",
+        "an empty partition: its record is removed once no snapshot has its rows.",
         _ONE,
         lambda given: Forget(given.partition()),
         (_OF_MONTH,),
@@ -531,7 +534,7 @@ _ALL: Final = (
         "freeze",
         "freeze",
         "Keep",
-        "a partition, or the whole table, as it is now, by a tag.",
+        "a partition, or the whole table, as it is now, under a tag.",
         (*_ONE, Argument("name", "the tag; without it the next number", "--name")),
         _freeze,
         ({**_OF_MONTH, "name": "before_cleaning"},),
@@ -554,17 +557,15 @@ _ALL: Final = (
     TypedStatement(
         "optimize",
         "optimize",
-        "Write",
-        "the files of a partition, or of each, as few sorted ones.",
+        "Rewrite",
+        "the files of a partition, or of each partition, as few sorted ones.",
         (
             *_ONE,
             Argument("final", "merge rows as the engine does", "--final", is_flag=True),
-            Argument(
-                "deduplicate", "leave one of rows that are the same", "--deduplicate", is_flag=True
-            ),
+            Argument("deduplicate", "keep one of equal rows", "--deduplicate", is_flag=True),
             Argument(
                 "deduplicate_by",
-                "the same by these columns: id, ts or * EXCEPT (version)",
+                "equal in these columns: id, ts or * EXCEPT (version)",
                 "--deduplicate-by",
             ),
         ),
@@ -575,7 +576,7 @@ _ALL: Final = (
         "replace_partition",
         "replace",
         "Replace",
-        "a partition by that of another table, in one snapshot.",
+        "a partition with that of another table, in one snapshot.",
         (
             Argument(
                 "from_table",
@@ -600,7 +601,7 @@ _ALL: Final = (
         "unfreeze",
         "unfreeze",
         "Remove",
-        "what FREEZE kept by a name, of a partition or whole.",
+        "the tag of a FREEZE, for one partition or for all.",
         (Argument("name", "the tag", "--name", is_required=True), *_ONE),
         lambda given: Unfreeze(given.needed("name"), given.maybe_partition()),
         ({"name": "before_cleaning"},),
@@ -609,11 +610,11 @@ _ALL: Final = (
         "update_rows",
         "update",
         "Set",
-        "columns of rows, of a partition or the whole table.",
+        "columns of rows, in a partition or the whole table.",
         (
             Argument(
                 "assignments",
-                "what is set, as behind SET: price = price * 2, coupon = 'x'",
+                "the assignments, as after SET: price = price * 2, coupon = 'x'",
                 "--set",
                 is_required=True,
                 several=True,

@@ -152,7 +152,7 @@ REPLICATED_PARTITION_EXPORTS: Final = SystemTable(
         Column("parts_processed", "BIGINT", "those that are wholly in finished files"),
         Column("parts_failed", "BIGINT", "of FAILED and KILLED, those that are not"),
         Column("create_time", "TIMESTAMP", "when the export was begun"),
-        Column("update_time", "TIMESTAMP", "when the ledger last heard of it"),
+        Column("update_time", "TIMESTAMP", "when the ledger was last updated"),
         Column("query_id", "STRING", "the statement that works on it, or did; for KILL QUERY"),
         Column("transaction_id", "STRING", "the export, also in the names of its files"),
         Column("snapshot_id", "BIGINT", "of COMPLETED, the snapshot that made it visible"),

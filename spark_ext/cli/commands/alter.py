@@ -60,7 +60,7 @@ __all__ = ["alter"]
     help="Database of ClickHouse whose tables may be named alone.",
 )
 @grace_option
-@click.option("--dry-run", is_flag=True, help="Say what the statement would do, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Only report what the statement would do.")
 @click.option("--fast", is_flag=True, help="Compare files that come to a lake table by size alone.")
 @yes_option
 @named_catalog_option

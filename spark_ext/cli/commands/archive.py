@@ -200,7 +200,7 @@ def _archived_before(row: Row, *, drop: bool) -> _Forecast:
     envvar="MERGEBERG_ALLOW_ALTER",
     help="Change the table on a server; a directory of your own needs no such permission.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would leave the source, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Only report what would leave the source.")
 @mapping_options
 @hive_column_option
 @limit_options

@@ -47,7 +47,7 @@ _SETTINGS: Final = SparkSettings()
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("demo"),
     show_default=True,
-    help="Where everything is made; remove it when you are done.",
+    help="The directory of the demo; remove it when you are done.",
 )
 @click.option(
     "--rows",

@@ -84,21 +84,21 @@ __all__ = ["export"]
     "--overwrite-file-if-exists",
     "beside",
     is_flag=True,
-    help="Goes on beside files of others, and rows of other tables of this name, that are in the "
-    "partition already; never removes them (ClickHouse's "
+    help="Continue although the partition has files of other writers, or rows of other tables of "
+    "this name. They are never removed (ClickHouse's "
     "export_merge_tree_part_overwrite_file_if_exists).",
 )
 @click.option(
     "--same-table",
     is_flag=True,
-    help="The replicated TABLE is the one that was exported, although its node in Keeper is "
-    "another, because its Keeper was restored. What it is now is remembered.",
+    help="The replicated TABLE is the exported one, although its node in Keeper has changed, "
+    "because Keeper was restored. The new node is remembered.",
 )
 @click.option(
     "--same-as",
     metavar="IDENTITY",
     default="",
-    help="TABLE was restored, moved or made anew: go on with what was exported of it under this "
+    help="TABLE was restored, moved or created again: continue with its exports under this "
     "identity, as the refusal names it.",
 )
 @click.option(
@@ -114,7 +114,7 @@ __all__ = ["export"]
     type=click.IntRange(0),
     default=MAX_RETRIES,
     show_default=True,
-    help="How often a file is written again after an error that may pass (ClickHouse's "
+    help="How often a file is written again after a temporary error (ClickHouse's "
     "export_merge_tree_partition_max_retries).",
 )
 @click.option(
@@ -145,9 +145,9 @@ __all__ = ["export"]
 @click.option(
     "--backfill",
     is_flag=True,
-    help="Export the partitions, too, that lack values of columns which the source got later.",
+    help="Also export partitions that lack values of columns that the source got later.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Only report what would be done.")
 @cluster_options
 @source_options()
 @ledger_options

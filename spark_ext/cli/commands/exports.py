@@ -142,7 +142,7 @@ _FAILED: Final = frozenset(
 @click.option(
     "--failed",
     is_flag=True,
-    help="Only what did not end well: failed, stopped, killed, refused, unknown, differs or "
+    help="Only unsuccessful results: failed, stopped, killed, refused, unknown, differs or "
     "unverified.",
 )
 @click.option(
@@ -238,7 +238,7 @@ def _shown(event: Event, *, whole: bool) -> dict[str, Any]:
 @click.option("--table", "source_table", required=True, help="The source table (database.table).")
 @click.option("--to", required=True, help="The destination: catalog.namespace.table, or hive:URI.")
 @click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
-@click.option("--dry-run", is_flag=True, help="Say which rows may be replaced, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Only report which rows may be replaced.")
 @ledger_options
 @catalog_options
 @output_options
@@ -387,7 +387,7 @@ exports.add_command(unarchive_export)
 )
 @click.option("--table", "source_table", help="Only exports of this source table (database.table).")
 @click.option("--to", help="Only exports into this lake table.")
-@click.option("--limit", type=click.IntRange(1), help="At most so many, the latest.")
+@click.option("--limit", type=click.IntRange(1), help="Show at most this many, the latest.")
 @click.option("--wide", is_flag=True, help="All columns, however wide the lines become.")
 @click.option(
     "--watch",

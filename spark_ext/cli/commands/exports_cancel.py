@@ -48,7 +48,7 @@ _CODES: Final = {"committed": 3, "unknown": 5, "in_progress": 6}
     type=click.FloatRange(0),
     default=PROOF_SECONDS,
     show_default=True,
-    help="Seconds to wait until it is proved that nothing of it can land.",
+    help="Seconds to wait for the proof that nothing of it can become visible.",
 )
 @ledger_options
 @catalog_options

@@ -1,4 +1,4 @@
-"""`mergeberg gc`: what dead exports left behind, told with the proof of each, and removed."""
+"""`mergeberg gc`: lists and removes what abandoned exports left, with the proof for each."""
 
 from __future__ import annotations
 
@@ -53,24 +53,25 @@ __all__ = ["gc"]
     default="0s",
     show_default=True,
     metavar="AGE",
-    help="Only what was begun so long ago, e.g. 12h or 1d. It filters and proves nothing, but for "
-    "staging tables of runs on other hosts, of which nobody here can see whether they are at work.",
+    help="Only objects that are at least this old, e.g. 12h or 1d. The age is a filter and no "
+    "proof, except for staging tables of runs on other hosts, whose state cannot be seen from "
+    "here.",
 )
 @click.option(
     "--expire-dropped",
     metavar="AGE",
-    help="Expire, too, the snapshots before DROP PARTITION statements that are so old, e.g. 10m, "
-    "and remove the files that they alone had. Of other writers, branches and tags none is.",
+    help="Also expire the snapshots before DROP PARTITION statements of at least this age, e.g. "
+    "10m, and remove the files that only they had. Snapshots of other writers, branches and tags "
+    "stay.",
 )
 @click.option(
     "--keep-replaced",
     default="1d",
     show_default=True,
     metavar="AGE",
-    help="In a tree of Hive directories: how long files of exports that were replaced stay for "
-    "readers that began before.",
+    help="In a tree of Hive directories: how long replaced files stay for readers that have begun.",
 )
-@click.option("--yes", is_flag=True, help="Remove it; without this it is only told.")
+@click.option("--yes", is_flag=True, help="Remove it; without this option gc only lists it.")
 @ledger_options
 @catalog_options
 @output_options
@@ -81,7 +82,7 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
     ledger: str | None, time_outs: TimeOuts,
     *, yes: bool, as_json: bool
 ) -> int:  # fmt: skip
-    """Tell what dead exports left behind, in a lake table and in a source; remove it with --yes.
+    """List what abandoned exports left in a lake table and in a source; remove it with --yes.
 
     Only what is proved to be of no use goes: no request for it can be applied any more, and no
     snapshot refers to it. Whatever else is found is kept, with the reason.
