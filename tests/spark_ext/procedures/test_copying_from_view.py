@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from spark_ext.procedures import statements
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
 from tests.session_lake import ALLOWED, alter, export_all, opened
 from tests.session_without_spark import NoSpark
+from tests.typed_pages import REFERENCE
 from tests.view_without_spark import GivenView
 from tests.wrong.places import Places
 
@@ -42,7 +44,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shown:
         view = GivenView(tables, tmp_path / "view")
 
         def views(*_: object) -> Callable[[tuple[str, ...]], GivenView | None]:
-            return lambda parts: view if parts == ("v",) else None
+            return lambda parts: view if parts in {("v",), ("late_events",)} else None
 
         monkeypatch.setattr(statements, "session_views", views)
         return view
@@ -93,6 +95,19 @@ def test_a_partition_is_replaced_by_the_rows_of_a_view_in_one_snapshot(
     with pytest.raises(RefusedError, match="REPLACE PARTITION ID '202402' FROM"):
         export_all(session, "events", table)
     assert told(places, table) == after
+
+
+def test_the_example_of_the_page_returns_what_the_page_shows(
+    session: NoSpark, table: str, shown: Shown
+) -> None:
+    page = (REFERENCE / "statements" / "attach-from-view.md").read_text(encoding="utf-8")
+    (statement,) = re.findall(r"^ALTER TABLE lake\.analytics\.events .*$", page, re.MULTILINE)
+    ((_, result),) = re.findall(r"^\| partition_id (.*)\n\|[-|]*\n\| (.*) \|$", page, re.MULTILINE)
+    shown(rows(("2024-02-09", 9, "new"), *[("2024-02-10", 10, "new")] * 2))
+
+    (row,) = alter(session, statement.replace("lake.analytics.events", f"lake.n.{table}"))
+
+    assert [str(row[name]) for name in ("partition_id", "status", "rows")] == result.split(" | ")
 
 
 def test_a_partition_is_attached_where_main_has_no_row_of_it_and_only_once(
