@@ -235,7 +235,7 @@ def open_tree(
     """Return the place of a tree, whether it is made or not.
 
     Args:
-        name: as `tree_names.tree_name` returns it.
+        name: as `tree_name` returns it.
         warehouse: the directory of the local catalog, beside which is the ledger of a tree on a
             local disk.
         time_outs: for storage that is asked over a network.

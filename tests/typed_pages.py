@@ -1,4 +1,4 @@
-"""The pages' tables of typed statements, made from the list of `spark_ext.typed`.
+"""The pages' tables of typed statements, made from the list of `spark_ext.sql.typed`.
 
 `python -m tests.typed_pages` writes them; `python -m tests.procedures_page` those of procedures.
 """

@@ -3,9 +3,9 @@
 - The clauses come from `engine_full`, because `sorting_key` hides DESC and shows columns that a
   clone must not have.
 - `node_of` reads the Keeper node that identifies a replicated table
-  (`mergetree/keeper_node.py`). Of the nodes that ClickHouse creates with the path it takes the
-  parent of the replicas: every version from 18.16 on has it, no later change of the table
-  touches it, and it has few siblings.
+  (`table.KeeperNode`). Of the nodes that ClickHouse creates with the path it takes the parent of
+  the replicas: every version from 18.16 on has it, no later change of the table touches it, and
+  it has few siblings.
 - `written_table` resolves a materialized view to its target: the table after TO, else
   `.inner_id.UUID` of a view with a UUID, else `.inner.NAME`.
 - `object_table` reads location and partitioning of a table over objects. It never shows the

@@ -1,6 +1,6 @@
 """What a task asks of a slice that is open for reading, wherever its rows come from.
 
-`parts.py` opens files of this host, `server/slices.py` asks the server that keeps the parts.
+`parts.py` opens files of this host, `server/rows.py` asks the server that keeps the parts.
 Nothing here loads chdb, so that the process that forks Spark's workers may import it.
 """
 

@@ -1,8 +1,8 @@
 """What an export would do, without doing anything: no lease, no row, no table, no file, no writer.
 
-The same decisions as the job's (`plan_table`, `fit`, `claim.answer`, `slices`), on what the source
-shows now instead of on a snapshot: the proofs on the data, and lightweight deletes, are the real
-run's. Bytes of files are estimated as bytes on the source's disks.
+The same decisions as the job's (`plan_table`, `fit`, `decision.answer`, `slices`), on what the
+source shows now instead of on a snapshot: the proofs on the data, and lightweight deletes, are the
+real run's. Bytes of files are estimated as bytes on the source's disks.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def is_killed(row: Row, query_id: str) -> bool:
 def mark_killed(effects: Effects, ledger: Ledger, rows: Sequence[Row], now: int) -> tuple[Row, ...]:
     """Claim rows of a statement that is killed, all at once, so that its run stops; return them.
 
-    To give each of them up takes longer (`giving_up.kill`), and meanwhile the run would go on with
+    To give each of them up takes longer (`give_up.kill`), and meanwhile the run would go on with
     the others. What has moved on since it was read stays as it is.
 
     Args:

@@ -1,8 +1,8 @@
 """Statements on lake tables: a file for each, which plans it over one state of the table.
 
-A statement lands as an export does (docs/decisions/0013): `running` plans it (`as_planned`), and
-`landing` claims the keys that it changes and commits them by `tableformat/export/commit.py`. Two
-tables of a MOVE are `moving` and `ending_moves`; what changes no key (`freeze`, `drop_detached`,
-`forget`) runs by itself. What UPDATE and its like (`change_rows`) make of rows is ClickHouse's
-business (`catalog/clickhouse/rows/changes.py`).
+A statement is committed like an export (docs/decisions/0013-statements-and-exports.md). `run.py`
+runs it: `statement.py` has its plan, `statement_commit.py` claims the keys that it changes and
+commits them by `tableformat/export/commit.py`. `move.py` changes two tables. A statement that
+changes no key (`freeze.py`, `drop_detached.py`, `forget.py`) runs by itself. ClickHouse computes
+the rows of UPDATE and DELETE (`catalog/clickhouse/rows/changes.py`).
 """

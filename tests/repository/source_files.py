@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import gc
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -46,3 +47,16 @@ def source_files(*folders: str) -> tuple[SourceFile, ...]:
 
 def _read(path: Path) -> SourceFile:
     return SourceFile(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+
+
+def names_in(tree: ast.AST, before: str = "") -> Iterator[str]:
+    """Yield what a module or a class defines, by qualified names."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            yield before + node.name
+            if isinstance(node, ast.ClassDef):
+                yield from names_in(node, f"{before}{node.name}.")
+        elif isinstance(node, ast.Assign):
+            yield from (before + t.id for t in node.targets if isinstance(t, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield before + node.target.id

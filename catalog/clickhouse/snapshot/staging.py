@@ -1,9 +1,8 @@
 """Staging tables: the private copies, made of hard links, in which a snapshot keeps its parts.
 
 Owns their database, their names (`<job>_<number>`, so that leftovers of a dead job can be told),
-their clauses and their end. What is put into them and how it is proved is `snapshot.py`, how what
-is left of a dead job is used again is `left.py`. The clauses and why each stands there:
-source.md sections 0 and 1.
+their clauses and their end. `take.py` puts parts into them and `prove.py` proves that these are
+the source's; `left.py` uses again what a dead job left. docs/operating/staging.md is the page.
 """
 
 from __future__ import annotations

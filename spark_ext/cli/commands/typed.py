@@ -1,4 +1,4 @@
-"""The commands that are statements on lake tables, made from the list of `spark_ext.typed`.
+"""The commands that are statements on lake tables, made from the list of `spark_ext.sql.typed`.
 
 Each makes the statement that `mergeberg alter` reads from text, and runs it as that does. Those
 that bring rows from another table have the options of a source, too, which is called ch there.
