@@ -10,6 +10,7 @@ one DETACH and one CALL cross, how often statements are listed, and what `mergeb
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import statistics
@@ -25,7 +26,9 @@ from typing import Final
 from tests.repository.source_files import ROOT, SourceFile, source_files
 
 __all__ = [
+    "ENTERED",
     "crossed_files",
+    "entered",
     "importers",
     "loaded_by_help",
     "modules",
@@ -42,38 +45,8 @@ _STATEMENTS: Final = frozenset(
 )
 _LISTED: Final = 8
 # A module that names so many statements lists them.
-_EXPORT: Final = (
-    ["export", "db.t", "--all", "--source", "chdb:clickhouse", "--to", "lake.n.t"],
-    ["--warehouse", "warehouse"],
-)
-_TRACER: Final = """
-import json, pathlib, sys, threading
-from catalog.clickhouse.embedded import EmbeddedConnection
-from spark_ext.cli.main import invoke
-with EmbeddedConnection(pathlib.Path("clickhouse").resolve(), create=True) as connection:
-    for sql in (
-        "CREATE DATABASE db",
-        "CREATE TABLE db.t (d Date, n UInt32) ENGINE = MergeTree"
-        " PARTITION BY toYYYYMM(d) ORDER BY n",
-        "INSERT INTO db.t SELECT '2024-01-31', number FROM numbers(10)",
-    ):
-        connection.command(sql)
-found = {}
-for name, args in json.loads(sys.argv[1]):
-    files = set()
-    def see(frame, event, _, files=files):
-        if event == "call" and frame.f_code.co_name != "<module>":
-            files.add(frame.f_code.co_filename)
-    threading.setprofile(see)
-    sys.setprofile(see)
-    code = invoke(args, sys.stdout, sys.stderr)
-    sys.setprofile(None)
-    threading.setprofile(None)
-    if code != 0:
-        sys.exit(f"{name} ended with {code}")
-    found[name] = sorted(files)
-pathlib.Path(sys.argv[2]).write_text(json.dumps(found))
-"""
+ENTERED: Final = "entered.json"
+"""What the tracer writes: by command, pairs of a path and a function's qualified name."""
 
 
 def modules() -> Mapping[str, int]:
@@ -115,38 +88,32 @@ def statement_lists() -> Sequence[str]:
     ]
 
 
-def crossed_files() -> Mapping[str, Sequence[str]]:
-    """Run an export and a DETACH on the command line; return the product files that they enter.
+@functools.cache
+def entered() -> Mapping[str, Sequence[tuple[str, str]]]:
+    """Run an export, a DETACH and a CALL; return the product functions that each enters, in order.
 
-    Only the process of the command is looked at, and only functions: importing a module counts
-    nothing. It needs Java.
+    A function is the path of its file and its qualified name. It needs Java.
     """
-    where = ["--warehouse", "warehouse"]
-    commands = [
-        ("export", [*_EXPORT[0], *_EXPORT[1]]),
-        ("detach", ["detach", "lake.n.t", "--partition-id", "202401", *where]),
-    ]
-    with tempfile.TemporaryDirectory() as directory:
-        out = Path(directory, "crossed.json")
-        ran = subprocess.run(
-            [sys.executable, "-c", _TRACER, json.dumps(commands), str(out)],
-            cwd=directory,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stderr
-        found = json.loads(out.read_text(encoding="utf-8"))
-    return {name: [p for path in paths if (p := _product(path))] for name, paths in found.items()}
+    found: dict[str, list[tuple[str, str]]] = {}
+    for what in ("commands", "call"):
+        with tempfile.TemporaryDirectory() as directory:
+            ran = subprocess.run(
+                [sys.executable, "-m", "tests.repository.tracer", what, directory],
+                cwd=directory,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert ran.returncode == 0, ran.stderr
+            written = json.loads(Path(directory, ENTERED).read_text(encoding="utf-8"))
+        found |= {name: [(path, own) for path, own in pairs] for name, pairs in written.items()}
+    return found
 
 
-def _product(path: str) -> str:
-    place = Path(path)
-    if not place.is_relative_to(ROOT):
-        return ""
-    inside = place.relative_to(ROOT).as_posix()
-    return inside if inside.partition("/")[0] in PRODUCT else ""
+def crossed_files() -> Mapping[str, Sequence[str]]:
+    """Return the product files that an export, a DETACH and a CALL enter."""
+    return {name: sorted({path for path, _ in functions}) for name, functions in entered().items()}
 
 
 def loaded_by_help() -> tuple[int, float]:
