@@ -335,11 +335,13 @@ class StatementRun:
         return Places(asked.source.place, lake, settings.ledger)
 
     def _answer_exports(self, errors: Sequence[TableFormatError]) -> None:
-        """Write what became of each partition.
+        """Write what became of each partition, where the statement says how.
 
         Raises:
             DestinationError: it cannot be written; the message says the other errors, too.
         """
+        if not self._is_shaped():
+            return
         try:
             self._answer(exported_rows(tuple(self.outcomes), str))
         except DestinationError as error:
@@ -493,8 +495,6 @@ class StatementRun:
 
     def _answer(self, rows: Sequence[Sequence[object]], columns: Columns = OF_EXPORTS) -> None:
         """Write the rows where and how the statement says."""
-        if not self._is_shaped():
-            return
         content = rendered(self.ending, columns, rows)
         outfile = self.ending.outfile
         if outfile is not None:
