@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from catalog.iceberg.spark_setting_table import found
+from catalog.iceberg.spark_setting_table import find_setting
 from catalog.iceberg.table import IcebergTable
 from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger, settings_of
 from tableformat.errors import UsageError
@@ -210,7 +210,7 @@ def test_every_setting_that_iceberg_has_is_in_the_table() -> None:
     names = declared_names()
 
     assert {"uri", "jdbc.schema-version", "s3.endpoint", "table-default.x"} <= names
-    assert {name for name in names if found(name) is None} == set()
+    assert {name for name in names if find_setting(name) is None} == set()
 
 
 def declared_names() -> set[str]:
