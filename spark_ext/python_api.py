@@ -163,7 +163,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
         allow_empty: with `force`: also when no rows are left.
         overwrite_file_if_exists: continue although there are files of other writers.
         replace_partition: with `force`: replace files of others, too.
-        same_table: its Keeper was restored, it is the same table.
+        same_table: the same table after its Keeper was restored.
         same_as: the identity that it was exported under before.
         verify: compare with the source after the commit.
         strict: refuse other kinds of values, columns, and orders.

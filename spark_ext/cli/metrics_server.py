@@ -156,8 +156,8 @@ def metrics_option(command: Callable[..., int]) -> Callable[..., int]:
         "--metrics-port",
         metavar="[HOST:]PORT",
         envvar="MERGEBERG_METRICS_PORT",
-        help="Serve metrics for Prometheus at http://HOST:PORT/metrics while the export runs. Host "
-        "is 127.0.0.1 by default; whoever reaches another one can read them.",
+        help="Serve metrics for Prometheus at http://HOST:PORT/metrics while the export runs. "
+        "Host is 127.0.0.1 by default; anybody who reaches another host can read them.",
     )
     @functools.wraps(command)
     def with_figures(*, metrics_port: str | None, **others: Any) -> int:

@@ -115,14 +115,14 @@ def limit_options(command: Callable[..., int]) -> Callable[..., int]:
         default=MAX_SLICES,
         show_default=True,
         envvar="MERGEBERG_MAX_SLICES",
-        help="Files that are written at a time, where Spark can write so many (ClickHouse's "
+        help="Files that are written at the same time, if Spark can write that many (ClickHouse's "
         "background_move_pool_size).",
     )
     @click.option(
         "--no-parallel-formatting",
         is_flag=True,
-        help="Write one file at a time, and read each whole, onto the disk of its host, before it "
-        "is written: slower, with less memory (ClickHouse's output_format_parallel_formatting = "
+        help="Write one file at a time, and read all of its rows to the disk of its host first: "
+        "slower, with less memory (ClickHouse's output_format_parallel_formatting = "
         "0).",
     )
     @functools.wraps(command)
@@ -209,13 +209,14 @@ _SOURCE: Final = (
 _CLUSTER: Final = (
     click.option(
         "--cluster",
-        help="TABLE is a table of every shard of this cluster. A Distributed table says so itself.",
+        help="TABLE is a table of every shard of this cluster. A Distributed table needs no such "
+        "option.",
     ),
     click.option(
         "--cluster-host",
         multiple=True,
         metavar="NAME:PORT=HOST:PORT",
-        help="Where a host of the cluster, as the cluster names it, speaks HTTP. Repeatable.",
+        help="The HTTP address of a host of the cluster, by its name in the cluster. Repeatable.",
     ),
 )
 warehouse_option: Final = click.option(
@@ -263,7 +264,8 @@ _CATALOG: Final = (
 _MAPPING: Final = (
     click.option(
         "--partition-spec",
-        help="Use this partition spec, e.g. 'month(ts), bucket(16, id)'; it is proved on the data.",
+        help="Use this partition spec, e.g. 'month(ts), bucket(16, id)'; it is checked on the "
+        "data.",
     ),
     click.option(
         "--convert",

@@ -63,7 +63,7 @@ CLUSTER: Final = Parameter(
     "cluster", "STRING", "the source is a table of every shard of this cluster", "NULL"
 )
 
-SHARD: Final = Column("shard", "INT", "the number of the shard; NULL where there are none")
+SHARD: Final = Column("shard", "INT", "the number of the shard; NULL if there are none")
 
 
 EXPORTED: Final = (
@@ -92,8 +92,8 @@ _HOW: Final = (
         "overwrite_file_if_exists", "BOOLEAN",
         "continue although there are files of other writers", "false",
     ),
-    Parameter("replace_partition", "BOOLEAN", "with force: replace files of others, too", "false"),
-    Parameter("same_table", "BOOLEAN", "its Keeper was restored, it is the same table", "false"),
+    Parameter("replace_partition", "BOOLEAN", "with force: also replace files of others", "false"),
+    Parameter("same_table", "BOOLEAN", "the same table after its Keeper was restored", "false"),
     Parameter("same_as", "STRING", "the identity that it was exported under before", "NULL"),
     Parameter("verify", "BOOLEAN", "compare with the source after the commit", "false"),
     Parameter("strict", "BOOLEAN", "refuse other kinds of values, columns, and orders", "false"),
@@ -109,15 +109,15 @@ _HOW: Final = (
     Parameter("max_retries", "INT", "how often a file is tried again", str(MAX_RETRIES)),
     Parameter(
         "max_bandwidth", "BIGINT",
-        "bytes per second of all tasks, 0 for no limit; NULL for what the session says", "NULL",
+        "bytes per second of all tasks, 0 for no limit; NULL for the session's setting", "NULL",
     ),
     Parameter(
-        "max_slices", "INT", "files that are written at a time; NULL for what the session says",
+        "max_slices", "INT", "files that are written at a time; NULL for the session's setting",
         "NULL",
     ),
     Parameter(
         "parallel_formatting", "BOOLEAN",
-        "false: one file at a time, read before it is written; NULL for what the session says",
+        "false: one file at a time, read before it is written; NULL for the session's setting",
         "NULL",
     ),
     CLUSTER,

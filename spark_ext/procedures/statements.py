@@ -207,11 +207,11 @@ _DRY_RUN: Final = Parameter("dry_run", "BOOLEAN", "only report what would be don
 _COMMENTS: Final[Mapping[str, str]] = {
     "partition_id": "the partition, or *",
     "status": "detached, attached, dropped, ..., unchanged, or empty: nothing was there",
-    "rows": "rows that it is about, or that changed",
+    "rows": "affected rows",
     "data_files": "their data files",
     "bytes": "their bytes; 0 if they are not recorded",
-    "snapshot_id": "the snapshot that has it; NULL where none was needed",
-    "transaction_id": "the export that it made; NULL where it made none",
+    "snapshot_id": "the snapshot that has it; NULL if none was needed",
+    "transaction_id": "the export that it made; NULL if it made none",
 }
 _COLUMNS: Final = tuple(
     replace(column, comment=_COMMENTS.get(column.name, column.comment)) for column in EXPORTED

@@ -57,7 +57,7 @@ __all__ = ["alter"]
     default=DEFAULT_DATABASE,
     show_default=True,
     envvar="MERGEBERG_DATABASE",
-    help="Database of ClickHouse whose tables may be named alone.",
+    help="ClickHouse database of tables that are named without one.",
 )
 @grace_option
 @click.option("--dry-run", is_flag=True, help="Only report what the statement would do.")

@@ -63,8 +63,8 @@ __all__ = ["export"]
 @click.option(
     "--force",
     is_flag=True,
-    help="Export again although it was exported: in one snapshot the new files replace the old, "
-    "also when they hold fewer rows.",
+    help="Export again: in one snapshot the new files replace the old ones, also if they have "
+    "fewer rows.",
 )
 @click.option(
     "--allow-empty",
@@ -75,10 +75,10 @@ __all__ = ["export"]
     "--replace-partition",
     "whole",
     is_flag=True,
-    help="With --force: everything in the lake partition goes, also files that other engines "
-    "rewrote and rows of others. Only where a lake partition holds one source partition. In a tree "
-    "of Hive directories: what was exported of the partition goes, and who lists directories sees "
-    "old and new files until gc removes the old ones.",
+    help="With --force: remove everything in the lake partition, also files that other engines "
+    "rewrote and rows of others. Only if a lake partition holds one source partition. In a tree "
+    "of Hive directories: remove the exported files of the partition; a reader that lists "
+    "directories sees old and new files until gc removes the old ones.",
 )
 @click.option(
     "--overwrite-file-if-exists",
@@ -106,8 +106,8 @@ __all__ = ["export"]
     type=click.IntRange(1, MOST_PARTITIONS),
     default=MOST_PARTITIONS,
     show_default=True,
-    help="With --all: at most so many partitions become visible in one snapshot; what is complete "
-    "does so after a minute in any case.",
+    help="With --all: at most this many partitions become visible in one snapshot. Finished "
+    "partitions become visible after a minute in any case.",
 )
 @click.option(
     "--max-retries",
@@ -122,15 +122,15 @@ __all__ = ["export"]
     type=click.IntRange(0),
     default=MANIFEST_TTL,
     show_default=True,
-    help="Seconds during which exporting again is refused; 0 is for ever.",
+    help="Seconds during which another export of the partition is refused; 0 is for ever.",
 )
 @click.option(
     "--abandoned-ttl",
     type=click.IntRange(0),
     default=ABANDONED_TTL,
     show_default=True,
-    help="Seconds after which an export into the same table that was interrupted is given up at "
-    "the end of this one, and its files are removed; 0 is never.",
+    help="Seconds after which an interrupted export into the same table is given up at the end of "
+    "this one, and its files are removed; 0 is never.",
 )
 @limit_options
 @metrics_option

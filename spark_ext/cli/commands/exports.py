@@ -93,7 +93,7 @@ __all__ = [
 @click.argument("partition_id")
 @click.option("--table", "source_table", required=True, help="The source table (database.table).")
 @click.option(
-    "--to", help="The destination, where there are several: catalog.namespace.table, or hive:URI."
+    "--to", help="The destination, if there are several: catalog.namespace.table, or hive:URI."
 )
 @ledger_options
 @output_options
@@ -237,7 +237,7 @@ def _shown(event: Event, *, whole: bool) -> dict[str, Any]:
 @click.argument("partition_id")
 @click.option("--table", "source_table", required=True, help="The source table (database.table).")
 @click.option("--to", required=True, help="The destination: catalog.namespace.table, or hive:URI.")
-@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal.")
+@click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @click.option("--dry-run", is_flag=True, help="Only report which rows may be replaced.")
 @ledger_options
 @catalog_options
@@ -395,7 +395,8 @@ exports.add_command(unarchive_export)
     is_flag=False,
     flag_value=2.0,
     metavar="[SECONDS]",
-    help="Show what runs, and refresh every SECONDS (default 2) until nothing is in progress. "
+    help="Show running exports, and refresh every SECONDS (default 2) until nothing is in "
+    "progress. "
     "Ctrl-C stops. With --json one line for each change.",
 )
 @ledger_options

@@ -36,12 +36,12 @@ _CODES: Final = {"committed": 3, "unknown": 5, "in_progress": 6}
 
 @click.command("cancel")
 @click.argument("partition_ids", nargs=-1, metavar="[PARTITION_ID]...")
-@click.option("--all", "everything", is_flag=True, help="All exports that are under way.")
+@click.option("--all", "everything", is_flag=True, help="All running exports.")
 @click.option(
     "--table", "source_table", help="The source table (database.table); not needed with --all."
 )
 @click.option(
-    "--to", help="The destination, where there are several: catalog.namespace.table, or hive:URI."
+    "--to", help="The destination, if there are several: catalog.namespace.table, or hive:URI."
 )
 @click.option(
     "--wait",
