@@ -25,7 +25,8 @@ from tests.typed_pages import REFERENCE
 
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _VARIES = re.compile(
-    r"(?<=snapshot )\d+|(?<=snapshot_id_)\d+|[\d.,]+(?= KiB| bytes| s$)", re.MULTILINE
+    r"(?<=snapshot )\d+|(?<=snapshot_id_)\d+|[\d.,]+(?= KiB| bytes)|[\d.,]+ (?:s|min)$",
+    re.MULTILINE,
 )
 """What differs from run to run: ids of snapshots, sizes and seconds."""
 _COLUMNS = """(day Date, user_id UInt64, price Decimal(9, 2), coupon String DEFAULT 'none',
