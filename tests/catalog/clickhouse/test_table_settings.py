@@ -117,7 +117,7 @@ def test_a_copy_that_does_not_read_every_file_is_refused(
 ) -> None:
     """Harm prevented: a setting that is listed wrongly, and empty arrays that nobody sees."""
     name = nested(clickhouse, _OWN_OFFSETS)
-    monkeypatch.setattr(engine_text, "staged", lambda _: (("index_granularity", "8192"),))
+    monkeypatch.setattr(engine_text, "staging_settings", lambda _: (("index_granularity", "8192"),))
 
     refused = dict(clickhouse.snapshot(name).refused)
 
