@@ -451,12 +451,12 @@ def _server(catalog: _SparkCatalog) -> dict[str, Any]:
 def _authentication(catalog: _SparkCatalog) -> dict[str, Any]:
     """Return the authentication with a REST server; as in Iceberg, a token wins."""
     has_token = bool(catalog.text("token") or catalog.text("credential"))
-    way = catalog.text("rest.auth.type").lower() or ("oauth2" if has_token else "none")
+    auth_type = catalog.text("rest.auth.type").lower() or ("oauth2" if has_token else "none")
     signed = dict[str, str]()
-    if catalog.text("rest.sigv4-enabled").lower() == "true" or way == "sigv4":
+    if catalog.text("rest.sigv4-enabled").lower() == "true" or auth_type == "sigv4":
         signed = {"rest.sigv4-enabled": "true"}
-        way = catalog.text("rest.auth.sigv4.delegate-auth-type").lower() or "oauth2"
-    match way:
+        auth_type = catalog.text("rest.auth.sigv4.delegate-auth-type").lower() or "oauth2"
+    match auth_type:
         case "oauth2" if not has_token:
             return {**signed, "auth": {"type": "noop"}}
         case "none":

@@ -49,8 +49,8 @@ def unreadable(name: LakeName, error: Exception) -> UnsupportedError:
     REST catalogs raise the parser's own error, the others wrap it.
     """
     cause = error if isinstance(error, InvalidMetadata) else error.__cause__
-    said = cause.errors() if isinstance(cause, InvalidMetadata) else []
-    reasons = dict.fromkeys(str(one["msg"]).removeprefix("Value error, ") for one in said)
+    details = cause.errors() if isinstance(cause, InvalidMetadata) else []
+    reasons = dict.fromkeys(str(one["msg"]).removeprefix("Value error, ") for one in details)
     why = "; ".join([*reasons][:_MOST_REASONS]) or str(error)
     return UnsupportedError(
         f"Cannot use {name} as a destination: its metadata holds what only newer versions of "
@@ -80,7 +80,7 @@ def unreachable(catalog: str, what: str, error: Exception) -> TableFormatError:
     if isinstance(error, TableFormatError):
         # The storage of the catalog has raised an error with a complete message.
         return type(error)(error.message, code=error.code)
-    said = first_line(error).rstrip(". ")
+    details = first_line(error).rstrip(". ")
     if isinstance(error, ModuleNotFoundError) and str(error.name).startswith("psycopg"):
         return DestinationError(
             f"Cannot {what}: the URI of the catalog {catalog!r} asks for the driver {error.name}, "
@@ -89,8 +89,8 @@ def unreachable(catalog: str, what: str, error: Exception) -> TableFormatError:
         )
     return DestinationError(
         f"Cannot {what}: the catalog {catalog!r} or its storage failed with "
-        f"{type(error).__name__}: {said}. Check its configuration, rights and network; running the "
-        "command again is safe."
+        f"{type(error).__name__}: {details}. Check its configuration, rights and network; running "
+        "the command again is safe."
     )
 
 

@@ -332,9 +332,9 @@ def _storage_errors(what: str, location: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        said = f"Cannot {what} {location}: {error.strerror or error}."
+        problem = f"Cannot {what} {location}: {error.strerror or error}."
         if advice := _LASTING.get(error.errno or 0):
-            message = f"{said} {advice}, and run the same command again: it goes on."
+            message = f"{problem} {advice}, and run the same command again: it goes on."
             raise LastingError(message) from error
-        message = f"{said} Check space and permissions there, and run again."
+        message = f"{problem} Check space and permissions there, and run again."
         raise DestinationError(message) from error

@@ -88,8 +88,8 @@ class Policy:
         """Return the needs that a user's grants do not satisfy, each once, in order."""
         is_he = self._is(user)
         held = [grant for grant in self.grants if not is_he.isdisjoint(grant.to)]
-        asked = dict.fromkeys(needs)
-        return tuple(need for need in asked if not any(grant.gives(need) for grant in held))
+        unique = dict.fromkeys(needs)
+        return tuple(need for need in unique if not any(grant.gives(need) for grant in held))
 
     def _is(self, user: str) -> set[Grantee]:
         """Return a user with all roles, including roles of roles."""

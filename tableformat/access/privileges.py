@@ -109,11 +109,11 @@ _PARTS: Final[Mapping[Privilege, tuple[Privilege, ...]]] = {
 }
 
 
-def includes(granted: Privilege, asked: Privilege) -> bool:
+def includes(granted: Privilege, required: Privilege) -> bool:
     """Whether one privilege includes another: ALTER includes ALTER DELETE, ALL includes all."""
-    if granted in (asked, Privilege.ALL):
+    if granted in (required, Privilege.ALL):
         return True
-    return any(includes(part, asked) for part in _PARTS.get(granted, ()))
+    return any(includes(part, required) for part in _PARTS.get(granted, ()))
 
 
 class Act(StrEnum):

@@ -100,9 +100,9 @@ def names_in_force(
         RefusedError: the tree was created with other names (code 36).
         DestinationError: the tree's stored names cannot be read.
     """
-    said = tuple(_read(name, text) for name, text in given.items())
+    given_names = tuple(_read(name, text) for name, text in given.items())
     if not isinstance(to, HiveName):
-        if not said:
+        if not given_names:
             return ()
         message = (
             f"Cannot use --hive-column for {to}: it names directories, and only trees of Hive "
@@ -110,9 +110,9 @@ def names_in_force(
         )
         raise UsageError(message)
     if properties is None:
-        return said
+        return given_names
     made_with = _read_remembered(to, properties)
-    if other := [str(one) for one in said if one not in made_with]:
+    if other := [str(one) for one in given_names if one not in made_with]:
         were = f"named by {', '.join(map(str, made_with))}" if made_with else "plain columns only"
         message = (
             f"Cannot {what}: the directories of the tree are {were}, and --hive-column "

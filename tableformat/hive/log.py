@@ -224,10 +224,10 @@ def _operation(entry: LogEntry) -> str:
 
 
 def _export(raw: dict[str, Any]) -> LoggedExport:
-    told = dict(raw["commit"])
-    told["files"] = tuple(CommittedFile(**f) for f in told["files"])
-    told["replaces"] = tuple(told.get("replaces", ()))
-    return LoggedExport(raw["key"], CommitFile(**told))
+    commit = dict(raw["commit"])
+    commit["files"] = tuple(CommittedFile(**f) for f in commit["files"])
+    commit["replaces"] = tuple(commit.get("replaces", ()))
+    return LoggedExport(raw["key"], CommitFile(**commit))
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,8 +356,8 @@ class OrderCheck:
             case OrderDependence.ON_NON_NULL_VALUES:
                 return f"ifNull(min({row}) != max({row}), 0)"
             case OrderDependence.ON_BOUNDS:
-                odd = f"isNaN({number}) OR reinterpretAsUInt64({number}) = {_MINUS_ZERO}"
-                return f"min({one}) != max({one}) AND countIf({odd}) > 0"
+                special = f"isNaN({number}) OR reinterpretAsUInt64({number}) = {_MINUS_ZERO}"
+                return f"min({one}) != max({one}) AND countIf({special}) > 0"
             case OrderDependence.ON_ADDITION:
                 two = f"countIf(tupleElement({row}, 3)) <= 2"
                 exact = " OR ".join((two, *_exact(number, self.columns[0].digits)))

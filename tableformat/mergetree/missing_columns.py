@@ -165,8 +165,8 @@ def external_reference(expression: str, known: Collection[str]) -> str:
         if small not in known or (of_server and small not in _ROW_FUNCTIONS):
             return f"the function {name}"
     tokens = tuple(scan(expression))
-    for one, after, behind in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        if one.is_word("IN") and after.kind in _NAMES and not behind.is_symbol("("):
+    for one, after, third in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if one.is_word("IN") and after.kind in _NAMES and not third.is_symbol("("):
             return f"the table {after.value}"
     return ""
 

@@ -65,12 +65,12 @@ def other_types(connection: Connection, claimed: Claimed) -> dict[PartitionId, R
     refused: dict[PartitionId, RefusedError] = {}
     for row in found:
         partition, column, held, part = (text(value) for value in row)
-        said = declared.get(column)
-        if said is None or held == said or _takes(parse_type(said), parse_type(held)):
+        stated = declared.get(column)
+        if stated is None or held == stated or _takes(parse_type(stated), parse_type(held)):
             continue
         message = (
             f"Cannot export partition {partition} of {table.name}: its part {part} holds the "
-            f"column {column} as {held}, and {claimed.file} says {said}. Give the statement "
+            f"column {column} as {held}, and {claimed.file} says {stated}. Give the statement "
             "of the table when the parts were frozen; if its type was changed then, rewrite the "
             "parts with OPTIMIZE TABLE ... FINAL and freeze them again."
         )
@@ -130,17 +130,17 @@ def other_settings(
     return {one: error for one, error in refused.items() if one in partition_ids}
 
 
-def _takes(said: DataType, held: DataType) -> bool:
+def _takes(stated: DataType, held: DataType) -> bool:
     """Whether values of one type are read unchanged as another one."""
-    if isinstance(said, LowCardinality):
-        return _takes(said.of, held)
+    if isinstance(stated, LowCardinality):
+        return _takes(stated.of, held)
     if isinstance(held, LowCardinality):
-        return _takes(said, held.of)
-    if isinstance(said, Nullable):
-        return _takes(said.of, held.of if isinstance(held, Nullable) else held)
-    if isinstance(said, Enum) and isinstance(held, Enum):
-        return set(held.labels) <= set(said.labels)
-    return rebuild(said, _without_zone) == rebuild(held, _without_zone)
+        return _takes(stated, held.of)
+    if isinstance(stated, Nullable):
+        return _takes(stated.of, held.of if isinstance(held, Nullable) else held)
+    if isinstance(stated, Enum) and isinstance(held, Enum):
+        return set(held.labels) <= set(stated.labels)
+    return rebuild(stated, _without_zone) == rebuild(held, _without_zone)
 
 
 def _without_zone(of: DataType) -> DataType:

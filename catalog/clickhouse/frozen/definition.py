@@ -153,14 +153,14 @@ def _formatted(connection: Connection, text: str) -> str:
 
 def _name(reader: TokenReader) -> tuple[str, str]:
     """Parse `db.t`, `t` or `_`; a missing name is ''."""
-    names = [_taken(reader)]
+    names = [_take_name(reader)]
     while reader.accept("."):
-        names.append(_taken(reader))
+        names.append(_take_name(reader))
     name = names.pop()
     return ".".join(names), "" if name == _ANY_NAME else name
 
 
-def _taken(reader: TokenReader) -> str:
+def _take_name(reader: TokenReader) -> str:
     if reader.peek().kind not in (TokenKind.WORD, TokenKind.QUOTED):
         raise reader.syntax_error("a table name")
     return reader.take().value
@@ -283,8 +283,8 @@ def render_parts(settings: FrozenSettings) -> str:
         ("zone", settings.zone),
         ("equal-parts", "keep" if settings.keep_equal_parts else ""),
     )
-    told = "&".join(f"{name}={_quoted(value)}" for name, value in options if value)
-    return f"{_SCHEME}{_quoted(str(settings.directory))}?{told}"
+    query = "&".join(f"{name}={_quoted(value)}" for name, value in options if value)
+    return f"{_SCHEME}{_quoted(str(settings.directory))}?{query}"
 
 
 def _quoted(text: str) -> str:
@@ -316,8 +316,8 @@ def uuid_of(settings: FrozenSettings, definition: Definition, directory: Path) -
             "statement of the same table."
         )
         raise RefusedError(message)
-    scheme, _, said = settings.identity.partition(":")
-    return definition.uuid or in_path or (said if scheme == "uuid" else "")
+    scheme, _, given = settings.identity.partition(":")
+    return definition.uuid or in_path or (given if scheme == "uuid" else "")
 
 
 def identity_of(

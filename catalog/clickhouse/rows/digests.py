@@ -77,15 +77,15 @@ def digest_partitions(
     """
     where = within(tuple(partition_ids))
 
-    def asked(query: Callable[[str], str]) -> dict[str, Row]:
+    def run(query: Callable[[str], str]) -> dict[str, Row]:
         rows = computed_rows(
             connection, capabilities, table, where, WIRE_SETTINGS, query, lambda row: whole(row[1])
         )
         return {text(group): tuple(row) for group, *row in rows}
 
     batches = _batches(columns)
-    each = [(batch, asked(partial(_sql, batch))) for batch in batches]
-    counted = asked(partial(_rows_sql, columns)) if len(batches) > 1 else None
+    each = [(batch, run(partial(_sql, batch))) for batch in batches]
+    counted = run(partial(_rows_sql, columns)) if len(batches) > 1 else None
     found = {str(one): empty_digest(columns) for one in partition_ids}
     for one in each[0][1]:
         parts = [read_digest(batch, rows[one], tallies=False)[0] for batch, rows in each]
@@ -184,7 +184,7 @@ class FileDigests(Closing):
         try:
             written = pq.read_schema(path)
             read_as = file_columns(columns, schema, written)
-            digest, tallies = self._asked(path, columns, read_as)
+            digest, tallies = self._file_digest(path, columns, read_as)
             second = tally_file(path, read_as)
         except (OSError, pa.ArrowException, ClickHouseError) as error:
             reason = error.reason if isinstance(error, ClickHouseError) else str(error)
@@ -198,7 +198,7 @@ class FileDigests(Closing):
                 path.unlink(missing_ok=True)
         return _agreed(location, digest, tallies, second)
 
-    def _asked(
+    def _file_digest(
         self, path: Path, columns: Sequence[DigestColumn], read_as: Sequence[FileColumn]
     ) -> tuple[Digest, tuple[Tally, ...]]:
         """Return ClickHouse's digest of one file."""
@@ -257,10 +257,12 @@ def _agreed(location: str, digest: Digest, tallies: Sequence[Tally], second: Fil
         wrong += [(f"{what} of column {column.name}", a, b) for what, a, b in figures if a != b]
         columns.append(replace(column, nulls=other.nulls))
     if wrong:
-        told = ", ".join(f"{what}: {a} by ClickHouse, {b} by pyarrow" for what, a, b in wrong)
+        differences = ", ".join(
+            f"{what}: {a} by ClickHouse, {b} by pyarrow" for what, a, b in wrong
+        )
         message = (
-            f"Cannot verify {location}: its two readers do not agree ({told}). Report it with the "
-            "file; the other files can be verified by partition."
+            f"Cannot verify {location}: its two readers do not agree ({differences}). Report it "
+            "with the file; the other files can be verified by partition."
         )
         raise DestinationError(message)
     return replace(digest, columns=tuple(columns))

@@ -128,7 +128,7 @@ class MergedRows(Closing):
             DestinationError: a file cannot be read.
             SourceError: ClickHouse does not start.
         """
-        return self._asked(files)[0]
+        return self._merged_files(files)[0]
 
     @contextmanager
     def ordered(self, files: tuple[BranchFile, ...]) -> Iterator[pa.Table]:
@@ -140,11 +140,11 @@ class MergedRows(Closing):
         Raises:
             TableFormatError: as `__call__`.
         """
-        _, path = self._asked(files)
+        _, path = self._merged_files(files)
         with pa.memory_map(str(path)) as left, pa.ipc.open_stream(left) as stream:
             yield stream.read_all()
 
-    def _asked(self, files: tuple[BranchFile, ...]) -> tuple[Left, Path]:
+    def _merged_files(self, files: tuple[BranchFile, ...]) -> tuple[Left, Path]:
         if files not in self._found:
             held = self._opened()
             self._fill(held, files)
@@ -243,12 +243,12 @@ class MergedRows(Closing):
         )
         raise RefusedError(message)
 
-    def _unclear(self, held: OwnClickHouse, asked: Sequence[OrderCheck]) -> tuple[OrderCheck, ...]:
-        if not asked:
+    def _unclear(self, held: OwnClickHouse, checks: Sequence[OrderCheck]) -> tuple[OrderCheck, ...]:
+        if not checks:
             return ()
-        sql = ambiguous_values(asked, self._source.table.engine, _ROWS)
+        sql = ambiguous_values(checks, self._source.table.engine, _ROWS)
         (found,) = held.rows(f"{sql} SETTINGS {_SORT}")
-        return tuple(one for one, is_unclear in zip(asked, found, strict=True) if is_unclear)
+        return tuple(one for one, is_unclear in zip(checks, found, strict=True) if is_unclear)
 
     def _left(self, held: OwnClickHouse, table: str) -> Left:
         """Count the rows that are left, and those of them that are unchanged.

@@ -76,24 +76,24 @@ class KeeperLeases:
         self, keys: Sequence[str], owner: Owner, seconds: float, instead_of: Owner | None
     ) -> Callable[[], tuple[Lease | LeaseHeld, ...]]:
         """Return an attempt that takes leases; it may run again after a lost response."""
-        taken: dict[str, Lease | LeaseHeld] = {}
+        results: dict[str, Lease | LeaseHeld] = {}
 
         def attempt() -> tuple[Lease | LeaseHeld, ...]:
             now = self._clock()
             wanted = LeaseHeld(owner, now, now + int(seconds * 1000))
-            while waiting := [key for key in keys if key not in taken]:
+            while waiting := [key for key in keys if key not in results]:
                 found = self._nodes(waiting)
                 free: list[tuple[str, Request]] = []
                 for key, node in zip(waiting, found, strict=True):
                     held = node.held if node else None
                     if held and held.until > now and held.owner not in (owner, instead_of):
-                        taken[key] = held
+                        results[key] = held
                     else:
                         free.append((key, self._lease_change(key, wanted, node)))
                 number = self._session.number
                 for key in self._apply(free):
-                    taken[key] = self._remember(Lease(key, owner, wanted.until), number)
-            return tuple(taken[key] for key in keys)
+                    results[key] = self._remember(Lease(key, owner, wanted.until), number)
+            return tuple(results[key] for key in keys)
 
         return attempt
 
@@ -131,11 +131,11 @@ class KeeperLeases:
                 nodes = self._nodes([lease.key for lease in left])
                 for lease, node in zip(left, nodes, strict=True):
                     if node is not None and node.held.owner == lease.owner:
-                        gone = transaction(delete(self._paths.lease(lease.key), node.version))
-                        ours[lease.key] = lease, gone
+                        removal = transaction(delete(self._paths.lease(lease.key), node.version))
+                        ours[lease.key] = lease, removal
                     else:
                         self._forget(lease)
-                made = self._apply([(key, gone) for key, (_, gone) in ours.items()])
+                made = self._apply([(key, removal) for key, (_, removal) in ours.items()])
                 for key in made:
                     self._forget(ours[key][0])
                 left[:] = [lease for key, (lease, _) in ours.items() if key not in made]
@@ -320,12 +320,12 @@ class KeeperHistory:
         if number // every == (number - blocks) // every:
             return
         try:
-            kept, gone = 0, []
+            kept, removals = 0, []
             for name in self._names():
                 if kept >= self._most:
-                    gone.append(transaction(delete(self._paths.block(name))))
+                    removals.append(transaction(delete(self._paths.block(name))))
                 kept += name.events
-            self._session.send(*gone)
+            self._session.send(*removals)
         except AttemptError:
             # The events are stored; the next sweep removes the rest.
             return

@@ -317,8 +317,8 @@ class KeeperSession:
             LedgerError: no attempt succeeded.
             UsageError: a certificate, a key or an authority cannot be used.
         """
-        begun = time.monotonic()
-        self._deadline.at = deadline = begun + self._time_limit
+        started = time.monotonic()
+        self._deadline.at = deadline = started + self._time_limit
         is_last = False
         while True:
             try:
@@ -329,7 +329,7 @@ class KeeperSession:
                     is_last = now >= deadline
                     continue
                 self._is_unreachable = isinstance(failure, NoResponseError)
-                raise self._error(action, failure, now - begun) from failure
+                raise self._error(action, failure, now - started) from failure
 
     @property
     def _time_limit(self) -> float:

@@ -149,14 +149,14 @@ def _text(method: str, resource: str, query: Mapping[str, str], headers: Mapping
     if lower.get("content-length") == "0":
         del lower["content-length"]
     ours = sorted((name, value) for name, value in lower.items() if name.startswith("x-ms-"))
-    asked = sorted((name.lower(), value) for name, value in query.items())
+    parameters = sorted((name.lower(), value) for name, value in query.items())
     return "\n".join(
         (
             method,
             *(lower.get(name, "") for name in _SIGNED),
             *(f"{name}:{value}" for name, value in ours),
             resource,
-            *(f"{name}:{value}" for name, value in asked),
+            *(f"{name}:{value}" for name, value in parameters),
         )
     )
 
@@ -228,8 +228,8 @@ class AbfsObjects:
         return self.http.ask("HEAD", _object(place), query=self._sas)[0]
 
     def _page(self, place: Place, query: Mapping[str, str]) -> ET.Element:
-        asked = {**self._sas, **_LIST, **query}
-        _, data = self.http.ask("GET", _container(place), query=asked)
+        parameters = {**self._sas, **_LIST, **query}
+        _, data = self.http.ask("GET", _container(place), query=parameters)
         try:
             # The store is the user's own, and the parser loads no external entities.
             return ET.fromstring(data)  # noqa: S314

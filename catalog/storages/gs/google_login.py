@@ -50,8 +50,8 @@ class GoogleLogin:
                 self._credentials.before_request(self._request, "GET", "", headers)
         except (GoogleAuthError, ValueError) as error:
             again = isinstance(error, TransportError) or getattr(error, "retryable", False)
-            said = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-            raise LoginError(said, is_transient=again) from error
+            reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+            raise LoginError(reason, is_transient=again) from error
         return headers
 
     def _found(self) -> Any:

@@ -223,8 +223,8 @@ class HdfsObjects:
         try:
             rows.ask("PUT", path, headers=length, body=content.pieces())
             if (size := self.size(hidden)) != content.size:
-                said = f"{size} bytes came of {content.size}"
-                raise ChangedError(said)
+                detail = f"{size} bytes came of {content.size}"
+                raise ChangedError(detail)
             if writer:
                 mark = {"xattr.name": _WRITER, "xattr.value": f'"{writer}"', "flag": "CREATE"}
                 self._request("PUT", hidden, "SETXATTR", **mark)
@@ -242,9 +242,9 @@ class HdfsObjects:
         try:
             self.remove(hidden)
         except FAILURES as error:
-            said = self._access.masked(error_text(error))
+            detail = self._access.masked(error_text(error))
             _LOGGER.warning(
-                "the begun file %s stays until gc: %s", hidden.location(hidden.key), said
+                "the begun file %s stays until gc: %s", hidden.location(hidden.key), detail
             )
 
     def _entries(self, place: Place, directory: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -275,9 +275,11 @@ class HdfsObjects:
         self, method: str, place: Place, operation: str, more: Mapping[str, str]
     ) -> Mapping[str, Any]:
         access = self._access
-        whose = {"delegation": access.token} if access.token else {"user.name": access.user or ""}
+        identity = (
+            {"delegation": access.token} if access.token else {"user.name": access.user or ""}
+        )
         path = f"/webhdfs/v1/{quote(place.key)}"
-        _, data = self._names.ask(method, path, query={"op": operation, **whose, **more})
+        _, data = self._names.ask(method, path, query={"op": operation, **identity, **more})
         try:
             found: Mapping[str, Any] | None = json.loads(data or b"{}")
         except ValueError as error:
@@ -288,8 +290,8 @@ class HdfsObjects:
         self, method: str, place: Place, operation: str, **more: str
     ) -> tuple[Client, str]:
         """Return a client of the DataNode that the NameNode names, and the path there."""
-        said = self._request(method, place, operation, noredirect="true", **more)
-        found = urlsplit(str(said["Location"]))
+        detail = self._request(method, place, operation, noredirect="true", **more)
+        found = urlsplit(str(detail["Location"]))
         origin = f"{found.scheme}://{found.netloc}"
         if is_in_clear(origin) and not self._access.endpoint.startswith("http:"):
             raise HdfsRefusalError(IN_CLEAR, "", f"the NameNode sends the rows to {origin}")
@@ -304,8 +306,8 @@ class HdfsObjects:
         if place.bucket in self._known:
             return
         root = Place(place.head, place.bucket, "")
-        said = self._document("PUT", root, "CREATE", {"noredirect": "true"})
-        query = parse_qs(urlsplit(str(said.get("Location", ""))).query)
+        detail = self._document("PUT", root, "CREATE", {"noredirect": "true"})
+        query = parse_qs(urlsplit(str(detail.get("Location", ""))).query)
         own = query.get("namenoderpcaddress", [place.bucket])[0]
         if own not in (place.bucket, f"{place.bucket}:{_RPC_PORT}"):
             text = f"{self._access.endpoint} serves hdfs://{own}, not hdfs://{place.bucket}"

@@ -52,8 +52,8 @@ __all__ = [
     "Store",
     "connections",
     "error_text",
-    "gone",
     "is_transient",
+    "missing_object",
     "verified",
 ]
 
@@ -74,8 +74,8 @@ class RefusalError(Exception):
     def __init__(self, status: int, reason: str, text: str) -> None:
         """Keep the status and the reason, with one line of the text."""
         self.status, self.reason = status, reason
-        said = " ".join(text.split())[:_LONGEST_TEXT]
-        super().__init__(f"{status} {reason}".strip() + f": {said}")
+        summary = " ".join(text.split())[:_LONGEST_TEXT]
+        super().__init__(f"{status} {reason}".strip() + f": {summary}")
 
     @property
     def is_missing(self) -> bool:
@@ -106,10 +106,10 @@ class ChangedError(Exception):
 class LoginError(Exception):
     """The client cannot authenticate; `is_transient` says whether a retry may succeed."""
 
-    def __init__(self, said: str, *, is_transient: bool) -> None:
+    def __init__(self, summary: str, *, is_transient: bool) -> None:
         """Keep the reason."""
         self.is_transient = is_transient
-        super().__init__(said)
+        super().__init__(summary)
 
 
 FAILURES: Final = (RefusalError, ChangedError, LoginError, HTTPError)
@@ -130,7 +130,14 @@ class Store:
     advice: Mapping[int, str] = field(default_factory=dict)
 
     def failure(
-        self, what: str, location: str, said: str, error: Exception, *, waited: float, vended: bool
+        self,
+        what: str,
+        location: str,
+        summary: str,
+        error: Exception,
+        *,
+        waited: float,
+        vended: bool,
     ) -> DestinationError:
         """Return the error of a request.
 
@@ -139,12 +146,12 @@ class Store:
         Args:
             what: the action as it follows "Cannot " in the message.
             location: of the object.
-            said: the request's failure, in a line without secrets.
+            summary: the request's failure, in a line without secrets.
             error: the exception of the request.
             waited: how long the request was retried, in seconds.
             vended: whether the credentials may be vended by a catalog.
         """
-        message = f"Cannot {what} {location}: {said.rstrip('. ')}."
+        message = f"Cannot {what} {location}: {summary.rstrip('. ')}."
         if is_transient(error):
             return LastingError(
                 f"{message} The storage did not recover within {waited:g} s (--retry-for). Check "
@@ -179,12 +186,12 @@ def is_transient(error: Exception) -> bool:
     """Whether a retry may succeed: the server is down, overloaded, or the connection broke."""
     if isinstance(error, RefusalError | LoginError):
         return error.is_transient
-    said = _tls_error(error)
+    summary = _tls_error(error)
     # An untrusted certificate or a server without TLS lasts; a broken connection does not.
-    return said is None or ("CERTIFICATE" not in said and _NO_TLS not in said)
+    return summary is None or ("CERTIFICATE" not in summary and _NO_TLS not in summary)
 
 
-def gone(location: str) -> MissingError:
+def missing_object(location: str) -> MissingError:
     """Return the error for reading a missing object."""
     return MissingError(
         f"Cannot read {location}: there is no such object. It was removed or moved away: put it "
@@ -352,11 +359,11 @@ class Requests:
         """
 
         def failed(error: Exception) -> Failed:
-            said, waited = self.access.masked(error_text(error)), self.access.retry_for
+            summary, waited = self.access.masked(error_text(error)), self.access.retry_for
             raised = self.store.failure(
-                what, location, said, error, waited=waited, vended=self.access.is_vended
+                what, location, summary, error, waited=waited, vended=self.access.is_vended
             )
-            return Failed(said, is_transient(error), raised)
+            return Failed(summary, is_transient(error), raised)
 
         return repeated(
             lambda: request(self.client),

@@ -25,7 +25,13 @@ from typing import Final, TypeVar
 
 from catalog.storages.access import Place, exists_error
 from catalog.storages.local import download
-from catalog.storages.over_http.requests import Content, ObjectClient, RefusalError, Requests, gone
+from catalog.storages.over_http.requests import (
+    Content,
+    ObjectClient,
+    RefusalError,
+    Requests,
+    missing_object,
+)
 from tableformat.errors import DestinationError
 from tableformat.parquet.writer import FileSink
 from tableformat.storage import Storage, StoredObject
@@ -247,7 +253,7 @@ class ObjectStorage:
             MissingError: the object does not exist, in an existing bucket.
         """
 
-        def asked(client: ObjectClient) -> T | None:
+        def send(client: ObjectClient) -> T | None:
             try:
                 return request(client)
             except RefusalError as error:
@@ -256,7 +262,7 @@ class ObjectStorage:
                 client.check_root(Place.of(location))
                 return None
 
-        found = self._requests.ask("read", location, asked)
+        found = self._requests.ask("read", location, send)
         if found is None:
-            raise gone(location)
+            raise missing_object(location)
         return found

@@ -134,8 +134,8 @@ def is_transient(error: Exception) -> bool:
         return over or code_of(error) in _TRANSIENT
     if isinstance(error, (SSLError, BrokenTlsError)):
         # An untrusted certificate or a server without TLS lasts; a broken connection does not.
-        said = str(error).upper()
-        return "CERTIFICATE" not in said and _NO_TLS not in said
+        summary = str(error).upper()
+        return "CERTIFICATE" not in summary and _NO_TLS not in summary
     return isinstance(error, _TRANSIENT_ERRORS)
 
 
@@ -150,8 +150,8 @@ def failure(what: str, location: str, error: Exception, access: S3Access) -> Des
         error: the exception of the request.
         access: the settings, whose secrets are masked.
     """
-    said = access.masked(error_text(error)).rstrip(". ")
-    message = f"Cannot {what} {location}: {said}."
+    summary = access.masked(error_text(error)).rstrip(". ")
+    message = f"Cannot {what} {location}: {summary}."
     if is_missing(error):
         return MissingError(
             f"{message} It was removed or moved away: put it back from a copy or an older version."
@@ -242,8 +242,8 @@ class Requests:
         """
 
         def failed(error: Exception) -> Failed:
-            said = self.access.masked(error_text(error))
-            return Failed(said, is_transient(error), failure(what, location, error, self.access))
+            summary = self.access.masked(error_text(error))
+            return Failed(summary, is_transient(error), failure(what, location, error, self.access))
 
         return repeated(
             lambda: request(self.client),

@@ -114,9 +114,9 @@ class S3Sink:
         """
         rest = memoryview(data)
         while rest:
-            taken = rest[: PART_BYTES - len(self._buffer)]
-            self._buffer += taken
-            rest = rest[len(taken) :]
+            piece = rest[: PART_BYTES - len(self._buffer)]
+            self._buffer += piece
+            rest = rest[len(piece) :]
             if len(self._buffer) == PART_BYTES:
                 self._send(bytes(self._buffer))
                 self._buffer.clear()
@@ -167,14 +167,14 @@ class S3Sink:
         self._sent.append(self._senders.submit(self._part, self._upload, number, data))
 
     def _start_upload(self) -> str:
-        begun = self._requests.ask(
+        response = self._requests.ask(
             "write",
             self._location,
             lambda client: client.create_multipart_upload(
                 **self._named, ChecksumAlgorithm="CRC32", Metadata={WRITER: self._writer}
             ),
         )
-        return str(begun["UploadId"])
+        return str(response["UploadId"])
 
     def _part(self, upload: str, number: int, data: bytes) -> Mapping[str, Any]:
         crc = checksum(data)
@@ -289,8 +289,8 @@ def warn_left(requests: Requests, what: str, location: str, error: Exception) ->
     """Log that an upload or object cannot be removed now."""
     # A missing upload was completed or aborted, so nothing is left.
     if code_of(error) not in _NO_UPLOAD:
-        said = requests.access.masked(str(error))
-        _LOGGER.warning("the %s %s stays until gc: %s", what, location, said)
+        summary = requests.access.masked(str(error))
+        _LOGGER.warning("the %s %s stays until gc: %s", what, location, summary)
 
 
 def checksum(data: bytes) -> str:

@@ -143,15 +143,15 @@ def copied(requests: Requests, location: str, to: str) -> bool:
         # An empty object has no range to copy.
         done = put_new(requests, to, b"", writer)
     else:
-        asking = replace(requests, stopped=Event())
-        server_copy = _ServerCopy(asking, location, to, head["ETag"], size)
+        own_requests = replace(requests, stopped=Event())
+        server_copy = _ServerCopy(own_requests, location, to, head["ETag"], size)
         upload = server_copy.begun(writer)
         try:
             parts = [one for one in server_copy.parts(upload) if one is not None]
             if not parts:
                 server_copy.abort(upload)
                 return False
-            done = complete_new(asking, to, upload, parts, writer)
+            done = complete_new(own_requests, to, upload, parts, writer)
         except BaseException:
             server_copy.abort(upload)
             raise
