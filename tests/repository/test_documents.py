@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 from tests.repository.source_files import FOLDERS, ROOT, source_files
@@ -93,11 +94,32 @@ def test_every_document_can_be_reached_from_the_first_page() -> None:
     assert [str(page.relative_to(ROOT)) for page in lost] == []
 
 
+def test_the_changelog_has_a_section_for_the_version_of_the_package() -> None:
+    """Harm prevented: a release whose changes nobody can read."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+    assert f"\n## {version} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_each_changelog_fragment_says_its_kind_of_change() -> None:
+    """Harm prevented: a release leaves out a change, because its file has another name."""
+    fragments = sorted((ROOT / "docs" / "changelog.d").iterdir())
+
+    assert [
+        path.name
+        for path in fragments
+        if path.name != "README.md"
+        and not (
+            re.fullmatch(r"[a-z0-9-]+\.(added|changed|fixed|removed)\.md", path.name)
+            and path.read_text(encoding="utf-8").strip()
+        )
+    ] == []
+
+
 def test_the_first_page_tells_the_targets_that_are_there() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    told = re.findall(
-        r"(?<!Cannot )\bmake ([a-z-]+)", "".join(page.read_text() for page in documents())
-    )
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in documents())
+    told = re.findall(r"(?:`|^    )make ([a-z-]+)", pages, re.MULTILINE)
 
     assert told
     assert [name for name in told if not re.search(rf"^{name}:.*##", makefile, re.MULTILINE)] == []
