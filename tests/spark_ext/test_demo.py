@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -38,9 +39,14 @@ class Ended:
 
 
 def run(*arguments: str, **environment: str) -> Ended:
-    """Run the command in a process of its own, as a user does."""
+    """Run the demo in a process of its own, as a user does."""
+    return mergeberg("demo", *arguments, **environment)
+
+
+def mergeberg(*words: str, **environment: str) -> Ended:
+    """Run a command in a process of its own, as a user does."""
     ended = subprocess.run(
-        [sys.executable, "-c", "from spark_ext.cli.main import run; run()", "demo", *arguments],
+        [sys.executable, "-c", "from spark_ext.cli.main import run; run()", *words],
         capture_output=True,
         check=False,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
@@ -50,9 +56,14 @@ def run(*arguments: str, **environment: str) -> Ended:
 
 
 def run_here(*arguments: str) -> Ended:
-    """Run the command in this process: it must not start Spark."""
+    """Run the demo in this process: it must not start Spark."""
+    return in_this_process("demo", *arguments)
+
+
+def in_this_process(*words: str) -> Ended:
+    """Run a command in this process: it must not start Spark."""
     out, err = io.StringIO(), io.StringIO()
-    code = invoke(["demo", *arguments], out, err)
+    code = invoke(list(words), out, err)
     return Ended(code, out.getvalue(), err.getvalue())
 
 
@@ -256,6 +267,38 @@ def test_the_first_page_shows_what_is_printed(first: tuple[DemoDirectory, Ended]
     (shown,) = re.findall(r"<!-- demo output: begin -->.*?```text\n(.*?)```", page, re.DOTALL)
 
     assert lines_of(shown) == lines_of(ended.out.replace(str(place.path), "demo"))
+
+
+@pytest.mark.spark
+def test_the_quickstart_shows_what_its_commands_print(
+    made: DemoDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a user's first commands fail, or print something else than the page."""
+    monkeypatch.chdir(made.path.parent)
+    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    (program, printed) = re.findall(r"```(?:python|text)\n(.*?)```", page, re.DOTALL)
+    examples = [
+        (shlex.split(command)[1:], shown)
+        for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+        for command, shown in re.findall(r"^\$ (.*)\n((?:[^$\n].*\n)+)", block, re.MULTILINE)
+    ]
+
+    assert len(examples) == 7
+    for words, shown in examples:
+        ended = mergeberg(*words) if words[0] == "export" else in_this_process(*words)
+        assert (ended.code, lines_of(without_rates(ended.out))) == (
+            0,
+            lines_of(without_rates(shown)),
+        ), ended.err
+    reading = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, text=True
+    )
+    assert lines_of(reading.stdout) == lines_of(printed), reading.stderr
+
+
+def without_rates(text: str) -> str:
+    """Return the text without rates, which are printed of what takes long enough."""
+    return re.sub(r" · [^·\n]* rows/s$", "", text, flags=re.MULTILINE)
 
 
 def lines_of(text: str) -> list[str]:
