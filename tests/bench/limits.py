@@ -131,11 +131,11 @@ def main() -> None:
         _say("| `background_move_pool_size` | files at a time, at most |", "|---|---|")
         for slices in (1, 2, 8):
             _say(f"| {slices} | {bench.at_a_time(slices)} |")
-        _say("", "| bytes per second: given | measured |", "|---|---|")
+        _say("", "| bytes per second: limit | measured |", "|---|---|")
         for given in (1_000_000, 2_000_000, 4_000_000, 0):
             shown = f"{given:,}" if given else "no limit"
             _say(f"| {shown} | {bench.bytes_per_second(given):,.0f} |")
-        _say("", "| `--max-retries` | tries of a file that cannot be written |", "|---|---|")
+        _say("", "| `--max-retries` | attempts for a file that cannot be written |", "|---|---|")
         for retries in (0, 1, 3):
             _say(f"| {retries} | {bench.tries(retries)} |")
 

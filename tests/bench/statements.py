@@ -173,7 +173,7 @@ def _counting(name: str, seen: Counter[str]) -> Callable[..., Any]:
 def table(small: list[Measured], large: list[Measured]) -> str:
     """Return both measurements as the table of the page."""
     lines = [
-        "| statement | s | s, ten times the bytes | ratio | opened | written |",
+        "| statement | s | s, ten times the bytes | ratio | files opened | files written |",
         f"|{'---|' * 6}",
     ]
     for one, other_one in zip(small, large, strict=True):
