@@ -61,8 +61,8 @@ def test_the_page_says_what_they_may_take() -> None:
     bounds = (LEAST_SECONDS, ROWS_A_SECOND, BYTES_A_SECOND, MEMORY)
 
     assert bounds == (60, 10_000, 1 << 20, 0.5)
-    assert "may take a minute, and a second more for each 10,000 rows or MiB" in PAGE
-    assert "may have half of the host's memory" in PAGE
+    assert "may take one minute, and one more second for each 10,000 rows or MiB" in PAGE
+    assert "may use half of the host's memory" in PAGE
 
 
 def test_the_page_says_why_functions_are_refused() -> None:
