@@ -1,7 +1,7 @@
 """The pages that are made of the recorded answers, never by hand.
 
 docs/reference/readers.md               surprises, pruning, types, as every reader has them
-docs/reference/clickhouse-parquet.md    ClickHouse's own Parquet files beside ours
+docs/reference/clickhouse-parquet.md    ClickHouse's own Parquet files, compared with exported ones
 """
 
 from __future__ import annotations
@@ -28,58 +28,60 @@ _READERS: Final = """\
 
 {made}
 
-Every reader below reads the same tables, which an export has written: a column of every type with
-its extremes, empties and NULL; every partition transform with NULL, times before 1970 and texts of
-all kinds; columns that were added later; a table without rows. Every value, and which rows `=`,
-`<`, `>`, `IN`, `IS NULL` and `AND` find on every column of one value, is compared with ClickHouse's
-own answer. {versions}.
+The tests read the same exported tables with every reader on this page: a column of every type
+with its extreme values, empty values and NULL; every partition transform with NULL, times before
+1970 and texts of all kinds; columns that were added later; a table without rows. They compare
+every value with ClickHouse's result, and also the rows that `=`, `<`, `>`, `IN`, `IS NULL` and
+`AND` select on every scalar column. {versions}.
 
-The tables are in local files, and in an object store, S3 over TLS: a reader answers both alike.
-{far_only}
+The tables are in local files and in an object store (S3 over TLS). Each reader gives the same
+results for both. {far_only}
 
-## Where a reader's answer differs
+## Where a reader's result differs
 
-The data and its metadata are right in each case; the answer of the reader is not, or not what one
-would expect. {right}.
+In each case the data and its metadata are correct, and the result of the reader is wrong or
+surprising. {right}.
 
 {faults}
 
 ## What a query reads
 
-Proved on copies of a table in which every byte that the query has no need of is garbage: the answer
-was right all the same.
+Tested on copies of a table in which every byte that the query does not need is overwritten: the
+result was still correct.
 
 {pruning}
 
-## As what types are shown
+## Types that readers show
 
 {shown}
 
 ## How a reader reaches S3
 
-A store behind `https://HOST:PORT` whose certificate an authority of one's own has signed, with the
-bucket in the path. Beside endpoint, region and credentials, in each reader's own words, it takes:
+This table is for a store at `https://HOST:PORT` with the bucket in the path and a certificate of
+a private authority. In addition to endpoint, region and credentials, each reader needs:
 
 {far}
 
 ## Defaults that are not functions of the row
 
-A column that was added with `DEFAULT now()`, `rand()` or `generateUUIDv4()` and that old parts do
-not hold yet is computed each time it is read, also by an export: the lake keeps the values of that
-moment. Write them into the parts first, if they matter: `ALTER TABLE … MATERIALIZE COLUMN …`.
+If a column was added with `DEFAULT now()`, `rand()` or `generateUUIDv4()` and old parts do not
+have it, ClickHouse computes it at each read. So does an export, and the lake keeps the values of
+that time. If the values matter, write them into the parts first: `ALTER TABLE … MATERIALIZE
+COLUMN …`.
 """
 _NATIVE: Final = """\
-# ClickHouse's own Parquet files beside ours
+# ClickHouse's own Parquet files, compared with exported ones
 
 {made}
 
-What `INSERT INTO FUNCTION file(…, 'Parquet')` of ClickHouse {version} writes for each type, and
-what an export writes. Both files hold the same rows; where pyarrow reads another value from
-ClickHouse's file, the first one that differs is told. ClickHouse's files have no field ids.
+This table compares what an export writes for each type with what `INSERT INTO FUNCTION file(…,
+'Parquet')` of ClickHouse {version} writes. Both files hold the same rows. If pyarrow reads
+another value from ClickHouse's file, the table shows the first difference. ClickHouse's files
+have no field ids.
 
 {table}
 
-Types that are not listed as different are the same in both files: {same}.
+These types are the same in both files: {same}.
 """
 
 
@@ -102,13 +104,13 @@ def readers_page(answers: Mapping[str, OfReader]) -> str:
     ]
     return _READERS.format(
         made=_MADE,
-        versions=f"Seen with {versions}",
+        versions=f"Tested with {versions}",
         right=_right(answers),
-        faults=_table(("reader", "what", "answer", "way round"), rows),
-        pruning=_table(("pruning", "what is left to read", *names), pruning),
+        faults=_table(("reader", "query or table", "result", "workaround"), rows),
+        pruning=_table(("pruning", "what remains to read", *names), pruning),
         shown=_table(("Iceberg", *names), _shown(answers)),
         far=_table(
-            ("reader", "what it is told", "how it trusts the authority"),
+            ("reader", "setting", "how it trusts the authority"),
             [(engine.name, engine.far, engine.trusts) for engine in ENGINES],
         ),
         far_only=_far_only(),
@@ -127,7 +129,7 @@ def native_page(found: Iterable[Compared], version: str) -> str:
     return _NATIVE.format(
         made=_MADE,
         version=version,
-        table=_table(("ClickHouse type", "ours", "ClickHouse's", "value"), different),
+        table=_table(("ClickHouse type", "exported", "ClickHouse's", "value"), different),
         same=", ".join(same),
     )
 
@@ -136,14 +138,14 @@ def _right(answers: Mapping[str, OfReader]) -> str:
     """Return how many answers differ, by reader."""
     counts = {name: sum(map(len, of.wrong.values())) for name, of in answers.items()}
     told = ", ".join(f"{name} {count}" for name, count in counts.items())
-    return f"Of {answers['PyIceberg'].asked} questions so many are answered otherwise: {told}"
+    return f"Results that differ, of {answers['PyIceberg'].asked} queries: {told}"
 
 
 def _far_only() -> str:
     """Return which readers read no local files."""
     names = [engine.name for engine in ENGINES if not engine.of_files]
     return (
-        f"{' and '.join(names)} is asked in the object store alone, through the catalog that the "
+        f"{' and '.join(names)} reads only the object store, through the catalog that the "
         "export has committed to."
     )
 
