@@ -1,4 +1,8 @@
-"""What docs/reference/errors.md says, and what a run of the command line says, in one form."""
+"""Compares docs/reference/errors/*.md with the messages of the command line.
+
+A section of these pages is one message: its title says what is wrong, the quotation is the message
+up to its remedy, and the next line has the remedy and the exit code. More text may follow.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,13 @@ from tableformat.export.outcome import Outcome, Status
 from tests.repository.source_files import ROOT
 from tests.wrong.places import Places
 
-__all__ = ["PAGE", "Said", "rows", "said"]
+__all__ = ["PAGES", "Said", "rows", "said"]
 
-PAGE = ROOT / "docs" / "reference" / "errors.md"
+PAGES = ROOT / "docs" / "reference" / "errors"
+_SECTION = re.compile(
+    r"(?P<title>.+)\n\n> (?P<message>.+)\n\n(?:\*\*Remedy:\*\* (?P<remedy>.+) )?"
+    r"\*Exit (?P<exit>\d+)(?:, ClickHouse (?P<code>[\d ]+))?\.\*\n"
+)
 _PLACES = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"store/[0-9a-f]{3}/"), "store/"),
@@ -42,13 +50,17 @@ class Said:
 
 
 def rows() -> dict[str, Said]:
-    """Return the rows of the page's tables by their first cell."""
+    """Return the messages of the pages by the titles of their sections."""
     found = {}
-    for line in PAGE.read_text().splitlines():
-        cells = [c.strip().replace("\\|", "|") for c in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if len(cells) == 4 and cells[2].isdigit():
-            assert cells[0] not in found, cells[0]
-            found[cells[0]] = Said(cells[1].replace("<br>", "\n"), cells[2], cells[3])
+    for page in sorted(PAGES.glob("*.md")):
+        for text in re.split(r"^### ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+            section = _SECTION.match(text)
+            assert section, f"{page.name}: {text}"
+            assert section["title"] not in found, section["title"]
+            message = " ".join(filter(None, (section["message"], section["remedy"])))
+            found[section["title"]] = Said(
+                message.replace("<br>", "\n"), section["exit"], section["code"] or ""
+            )
     return found
 
 

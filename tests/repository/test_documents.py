@@ -12,8 +12,6 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 ANCHOR = re.compile(r"\[[^\]]*\]\(([^)#\s:]*)#([^)\s]+)\)")
 CITED = re.compile(r"\b(docs/[\w./-]+\.md)#([\w-]+)")
 LINES = 250
-LONGER = {"docs/reference/errors.md": (400, "one list of every refusal, compared with the code")}
-"""Pages that may be longer: how long, and why."""
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -42,8 +40,7 @@ def test_no_page_is_longer_than_a_reader_reads() -> None:
         f"{path}: {lines} lines"
         for page in documents()
         if (path := page.relative_to(ROOT).as_posix())
-        and (lines := len(page.read_text(encoding="utf-8").splitlines()))
-        > LONGER.get(path, (LINES, ""))[0]
+        and (lines := len(page.read_text(encoding="utf-8").splitlines())) > LINES
     ]
 
     assert over == []
