@@ -71,32 +71,32 @@ class Offer(Enum):
 
     PART_HASHES = (
         _column("parts.hash_of_all_files"),
-        "the content of a part is known by its hash",
-        "a part is known by its name, rows and sizes; a clone is compared by rows and sizes",
+        "the hash of a part identifies its content",
+        "name, rows and sizes identify a part; a copy is compared by rows and sizes",
     )
     PART_TYPES = (
         _column("parts.part_type"),
-        "wide and compact parts are told apart",
+        "wide and compact parts are distinguished",
         "every part is wide",
     )
     DELETED_ROWS = (
         _column("parts.has_lightweight_delete"),
-        "parts with rows deleted by DELETE FROM are told apart",
+        "parts with rows deleted by DELETE FROM are recognized",
         "no part has any",
     )
     PART_DISKS = (
         _column("parts.disk_name"),
         "the disk of each part is known",
-        "it is not; the server reads the parts, whatever they lie on",
+        "it is unknown; the server reads the parts on any disk",
     )
     DISKS = (
         _column("disks.path"),
-        "parts on disks whose files cannot be opened as they are are refused",
+        "parts on disks whose files cannot be opened directly are refused",
         "as above",
     )
     DISK_ENCRYPTION = (
         _column("disks.is_encrypted"),
-        "encrypted disks are told apart",
+        "encrypted disks are recognized",
         "no disk is encrypted",
     )
     DETACHED_PARTS = (
@@ -105,17 +105,17 @@ class Offer(Enum):
             "a partition of which ClickHouse set broken parts aside is refused; `archive` compares "
             "what it detached"
         ),
-        "broken parts are not seen; `archive` is refused",
+        "broken parts are not noticed; `archive` is refused",
     )
     DETACHED_TIMES = (
         _column("detached_parts.modification_time"),
         "`archive --drop` frees what an earlier `archive` detached",
-        "it is refused: nobody can tell whether a detached part is still the same",
+        "it is refused, because a detached part may be another one now",
     )
     TABLE_IDS = (
         _column("tables.uuid"),
-        "a table is known by its UUID; the staging database is Atomic",
-        "a table is known by its server and name; the staging database has the default engine",
+        "the UUID identifies a table; the staging database is Atomic",
+        "server and name identify a table; the staging database has the default engine",
     )
     STORAGE_POLICIES = (
         _column("tables.storage_policy"),
@@ -124,7 +124,7 @@ class Offer(Enum):
     )
     DATA_PATHS = (
         _column("tables.data_paths"),
-        "the directory of a table is the first of those on its disks",
+        "the directory of a table is the first one of its disks",
         "it is `tables.data_path`",
     )
     DATA_PATH = (
@@ -135,15 +135,15 @@ class Offer(Enum):
     TABLE_COMMENTS = (
         _column("tables.comment"),
         (
-            "a staging table says of which table and job its parts are, and can be used again by "
-            "the next run"
+            "the comment of a staging table names the table and the job of its parts, and the "
+            "next run can use it again"
         ),
-        "the job stands in its name only; the next run freezes anew and drops it",
+        "only its name contains the job; the next run takes a new snapshot and drops it",
     )
     COLUMN_POSITIONS = (
         _column("columns.position"),
-        "columns are in the order of their declaration",
-        "in the order of `system.columns`: MATERIALIZED and ALIAS columns come last",
+        "columns have the order of their declaration",
+        "they have the order of `system.columns`: MATERIALIZED and ALIAS columns come last",
     )
     MUTATED_PARTS = (
         _column("mutations.parts_to_do_names"),
@@ -152,7 +152,7 @@ class Offer(Enum):
     )
     MUTATION_FAILURES = (
         _column("mutations.latest_fail_reason"),
-        "the refusal says why a mutation failed last, and how to kill it",
+        "the message says why a mutation failed last, and how to kill it",
         "it says neither",
     )
     SKIP_INDICES = (
@@ -167,18 +167,18 @@ class Offer(Enum):
     )
     KEEPER_NAMES = (
         _column("replicas.zookeeper_name"),
-        "a table of an auxiliary Keeper is looked up there",
+        "a table in an auxiliary Keeper is looked up there",
         "there is one Keeper",
     )
     ROW_POLICIES = (
         _column("row_policies.name"),
         "row policies, which an export does not apply, are shown",
-        "nobody can say whether there are any",
+        "whether there are any is unknown",
     )
     SERVER_ID = (
         Sign(SignKind.FUNCTION, "serverUUID"),
-        "a table without a UUID is known by its server's UUID and its name",
-        "by its host, data directory and name",
+        "the server's UUID and the name identify a table without a UUID",
+        "host, data directory and name identify it",
     )
     SYNCHRONOUS_DROP = (
         _setting("database_atomic_wait_for_drop_and_detach_synchronously"),
@@ -187,13 +187,13 @@ class Offer(Enum):
     )
     DROP_LIMIT = (
         _setting("max_table_size_to_drop"),
-        "a staging table of more than 50 GB is dropped all the same",
-        "only where the server's own limit allows it; else the answer says which file to make",
+        "a staging table of more than 50 GB can be dropped",
+        "only if the server's own limit allows it; otherwise the message names the file to create",
     )
     CHECK_BY_PART = (
         _setting("check_query_single_value_result"),
-        "`CHECK TABLE` is told to answer for each part",
-        "it does so without being told",
+        "`CHECK TABLE` is set to report each part",
+        "it always reports each part",
     )
     OLD_SYNTAX_SETTING = (
         _setting("allow_deprecated_syntax_for_merge_tree"),
@@ -207,8 +207,8 @@ class Offer(Enum):
     )
     READONLY_TABLES = (
         _table_setting("table_readonly"),
-        "a filled staging table is made read-only, and can be used again by the next run",
-        "it is not, and the next run freezes anew",
+        "a filled staging table becomes read-only, and the next run can use it again",
+        "it does not, and the next run takes a new snapshot",
     )
 
     def __init__(self, sign: Sign, use: str, otherwise: str) -> None:
