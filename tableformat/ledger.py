@@ -55,6 +55,8 @@ __all__ = [
     "Row",
     "Stale",
     "State",
+    "StatementKind",
+    "Stop",
     "digest_of_paths",
     "last_export",
 ]
@@ -129,6 +131,70 @@ class State(StrEnum):
     KILLED = "KILLED"
 
 
+class StatementKind(StrEnum):
+    """The kind of a statement on a lake table, as claims and the ledger keep it.
+
+    Everything that depends on what a statement does depends on its kind, never on its text. OTHER
+    have only rows of format 11 and before, whose text no release is known to have written.
+    """
+
+    ATTACH = "ATTACH"
+    ATTACH_FROM = "ATTACH FROM"
+    CLEAR_COLUMN = "CLEAR COLUMN"
+    CLEAR_INDEX = "CLEAR INDEX"
+    DELETE = "DELETE"
+    DETACH = "DETACH"
+    DROP = "DROP"
+    FETCH = "FETCH"
+    FETCH_FROM_OUTSIDE = "FETCH FROM OUTSIDE"
+    """From a place that is no table of the lake."""
+    MOVE_TO_DISK = "MOVE TO DISK"
+    MOVE_TO_TABLE = "MOVE TO TABLE"
+    OPTIMIZE = "OPTIMIZE"
+    REPLACE_FROM = "REPLACE FROM"
+    UPDATE = "UPDATE"
+    OTHER = "OTHER"
+
+    @property
+    def rewrites_rows(self) -> bool:
+        """Whether it writes rows to other files, and takes no partition or part away."""
+        return self in _REWRITES_ROWS
+
+
+_REWRITES_ROWS: Final = frozenset(
+    {
+        StatementKind.UPDATE,
+        StatementKind.DELETE,
+        StatementKind.CLEAR_COLUMN,
+        StatementKind.CLEAR_INDEX,
+        StatementKind.OPTIMIZE,
+        StatementKind.MOVE_TO_DISK,
+    }
+)
+
+
+class Stop(StrEnum):
+    """What stopped the last run of a claim, where it was a user and no error."""
+
+    INTERRUPTED = "INTERRUPTED"
+    CANCELLED = "CANCELLED"
+    """Tells the owner before why it was superseded."""
+    QUERY_KILLED = "QUERY_KILLED"
+    """The same, of a whole statement: its run begins nothing else, either."""
+
+    @property
+    def text(self) -> str:
+        """Return it as people read it."""
+        return _STOPPED[self]
+
+
+_STOPPED: Final = {
+    Stop.INTERRUPTED: "interrupted",
+    Stop.CANCELLED: "it is being cancelled",
+    Stop.QUERY_KILLED: "its query was killed",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """Who works on a key; `start` tells a process apart from a later one with the same number."""
@@ -180,8 +246,9 @@ class Held:
 class Landed:
     """One export of the key that landed in main, for ever. `data_files` 0: not known any more.
 
-    Or a statement on the lake table, by its text: `holds` says which files of the key it left
-    there, None that this is not known; `moved_to` the lake table that a MOVE brought them to.
+    Or a statement on the lake table, by its text and its `kind`: `holds` says which files of the
+    key it left there, None that this is not known; `moved_to` the lake table that a MOVE brought
+    them to. An export has no `kind`.
     """
 
     epoch: int
@@ -194,11 +261,12 @@ class Landed:
     statement: str = ""
     holds: tuple[Held, ...] | None = None
     moved_to: str = ""
+    kind: StatementKind | None = None
 
     @property
     def left(self) -> tuple[Held, ...] | None:
         """Which files of the key main had after it, None when that is not known."""
-        if self.statement or not self.data_files:
+        if self.kind is not None or not self.data_files:
             return self.holds
         return (Held(self.transaction_id, self.data_files, self.rows),)
 
@@ -231,8 +299,9 @@ class Claim:
     the commit. `recipe` is a digest of all that decides what its files hold: those of another are
     not taken over. The slices were planned with `bytes_ratio` and `slots`. `query_id` names the
     statement that claimed last. Of one on `old` that is `given_up` nothing can land any more.
-    `statement` and `holds` are those of a statement on the lake table, as in `Landed`; `move` that
-    of a MOVE, until it has ended; `gives_way` is there where REPLACE, DROP and DETACH may stop it.
+    `statement`, `kind` and `holds` are those of a statement on the lake table, as in `Landed`;
+    `move` that of a MOVE, until it has ended; `gives_way` is there where REPLACE, DROP and DETACH
+    may stop it.
     `columns` tells the source's stored columns from others, and whether parts lacked any; or ''.
     """
 
@@ -255,11 +324,12 @@ class Claim:
     move: MoveIntent | None = None
     gives_way: GivesWay | None = None
     columns: str = ""
+    kind: StatementKind | None = None
 
     @property
     def by_statement(self) -> bool:
         """Whether it is that of a statement which changes rows of the key that main has."""
-        return bool(self.statement) or self.gives_way is not None
+        return self.kind is not None or self.gives_way is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +373,8 @@ class Row:
     `changed` the last statement on the lake table that did since, `landed` every one of both.
     `keeper_node` is that of the source table (`export/namesakes.py`), `division` how that is
     divided (`mergetree/compatibility.py`): each None when it is not known. While it is `archived`,
-    no export of the key is begun or committed (`export/archived.py`).
+    no export of the key is begun or committed (`export/archived.py`). `last_error` says
+    to people why the last run ended without a commit; `stop` says it where a user stopped it.
     """
 
     key: Key
@@ -323,6 +394,7 @@ class Row:
     changed: Landed | None = None
     division: str | None = None
     archived: Archived | None = None
+    stop: Stop | None = None
 
     @property
     def settled(self) -> Landed | None:
@@ -358,6 +430,12 @@ class Row:
     def move(self) -> MoveIntent | None:
         """The MOVE that takes the key's rows to another table, as long as it is not finished."""
         return self.claim.move if self.state is State.RUNNING else None
+
+    def noted(self, why: str | Stop, updated: int) -> Row:
+        """Return the row with why the last run of its claim ended: a stop, or an error's text."""
+        if isinstance(why, Stop):
+            return replace(self, last_error=why.text, stop=why, updated=updated)
+        return replace(self, last_error=why, stop=None, updated=updated)
 
     def claim_of(self, transaction_id: str) -> Claim | None:
         """Return the claim of a transaction that is not yet known to have landed."""
@@ -480,7 +558,7 @@ class LastExport:
     """An export of a key. `begun` is milliseconds since 1970, `record` that of a completed one.
 
     `claim` numbers are those of the export; `rows`, `data_files` and `bytes` are 0 before its files
-    are there. `error` is why it did not end, '' when nothing went wrong.
+    are there. `error` is why it did not end, '' when nothing went wrong; `stop` as in `Row`.
     """
 
     state: State
@@ -495,6 +573,7 @@ class LastExport:
     bytes: int
     record: Record | None = None
     error: str = ""
+    stop: Stop | None = None
 
 
 def last_export(row: Row) -> LastExport:
@@ -506,14 +585,14 @@ def last_export(row: Row) -> LastExport:
     if row.state is State.COMPLETED and row.done is not None:
         return _completed(row, row.done)
     if not row.claim.by_statement:
-        return _claimed(row.claim, row.state, row.last_error)
+        return _claimed(row.claim, row.state, row.last_error, row.stop)
     if row.done is not None:
         return _completed(row, row.done)
     earlier = [claim for claim in row.old if not claim.by_statement]
     if earlier:
         # The statement has taken its place: nobody resumes it.
         return _claimed(max(earlier, key=lambda c: c.epoch), State.FAILED, "")
-    return _claimed(row.claim, row.state, row.last_error)
+    return _claimed(row.claim, row.state, row.last_error, row.stop)
 
 
 def _completed(row: Row, record: Record) -> LastExport:
@@ -533,7 +612,7 @@ def _completed(row: Row, record: Record) -> LastExport:
     )
 
 
-def _claimed(claim: Claim, state: State, error: str) -> LastExport:
+def _claimed(claim: Claim, state: State, error: str, stop: Stop | None = None) -> LastExport:
     return LastExport(
         state=state,
         epoch=claim.epoch,
@@ -546,6 +625,7 @@ def _claimed(claim: Claim, state: State, error: str) -> LastExport:
         data_files=claim.data_files,
         bytes=claim.bytes,
         error=error,
+        stop=stop,
     )
 
 

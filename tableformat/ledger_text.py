@@ -1,16 +1,18 @@
 """The text form of a ledger's row: JSON under a checksum, in which a ledger stores it.
 
-The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. Rows of the four
-formats before are read, too. None of them says which columns there were. Formats 9 and before have
-no `archived`, which their times to live tell, and their records do not say when the export was
-begun, and by which query; formats 8 and 7 do not say how the source is divided, nor format 7 which
-claim gives way.
+The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. Rows of the five
+formats before are read, too, and this is the only place that reads the kind of a statement, or what
+stopped a claim, from a text: format 11 and before have nothing else. Formats 10 and before do not
+say which columns there were. Formats 9 and before have no `archived`, which their times to live
+tell, and their records do not say when the export was begun, and by which query; formats 8 and 7 do
+not say how the source is divided, nor format 7 which claim gives way.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -29,14 +31,17 @@ from tableformat.ledger import (
     Record,
     Row,
     State,
+    StatementKind,
+    Stop,
 )
 from tableformat.mergetree.table import KeeperNode
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 11
-_READ: Final = (7, 8, 9, 10, ROW_FORMAT)
+ROW_FORMAT: Final = 12
+_READ: Final = (7, 8, 9, 10, 11, ROW_FORMAT)
 _KNOWS_ARCHIVED: Final = 10
+_KNOWS_KINDS: Final = 12
 
 
 def render_row(row: Row) -> str:
@@ -65,7 +70,10 @@ def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
             raise _other_format(what, found)
         if raw.pop("checksum") != checksum(raw):
             raise _damaged(what, "its content is not what its checksum was made of")
+        if found < _KNOWS_KINDS:
+            _add_values(raw)
         raw["key"] = Key(**raw["key"])
+        raw["stop"] = Stop(stop) if (stop := raw["stop"]) is not None else None
         raw["state"] = State(raw["state"])
         raw["claim"] = _claim(raw["claim"])
         raw["old"] = tuple(_claim(c) for c in raw["old"])
@@ -111,11 +119,16 @@ def _claim(raw: dict[str, Any]) -> Claim:
     move = MoveIntent(**of) if (of := raw.get("move")) else None
     gives_way = GivesWay(**of) if (of := raw.get("gives_way")) else None
     read = {"parts": _parts(raw["parts"]), "staging": staging, "move": move}
-    return Claim(**{**raw, **read, "gives_way": gives_way, **_holds(raw)})
+    return Claim(**{**raw, **read, "gives_way": gives_way, **_kind(raw), **_holds(raw)})
 
 
 def _landed(raw: dict[str, Any]) -> Landed:
-    return Landed(**{**raw, **_holds(raw)})
+    return Landed(**{**raw, **_kind(raw), **_holds(raw)})
+
+
+def _kind(raw: dict[str, Any]) -> dict[str, Any]:
+    found = raw["kind"]
+    return {"kind": None if found is None else StatementKind(found)}
 
 
 def _holds(raw: dict[str, Any]) -> dict[str, Any]:
@@ -144,3 +157,50 @@ def _archived_before(done: Record | None, ttl: int, updated: int) -> Archived | 
 
 def _record(raw: dict[str, Any]) -> Record:
     return Record(**{**raw, "landed": _landed(raw["landed"]), "parts": _parts(raw["parts"])})
+
+
+# How the statements begin that releases up to format 11 wrote; the first that fits is the one.
+_NAMED: Final = r"(?:PARTITION ALL|PART(?:ITION ID)? '[^']*')"
+_TEXTS_BEFORE: Final = tuple(
+    (re.compile(begin), kind)
+    for begin, kind in (
+        (rf"ATTACH {_NAMED} FROM ", StatementKind.ATTACH_FROM),
+        (r"ATTACH ", StatementKind.ATTACH),
+        (r"CLEAR COLUMN ", StatementKind.CLEAR_COLUMN),
+        (r"CLEAR INDEX ", StatementKind.CLEAR_INDEX),
+        (r"DELETE ", StatementKind.DELETE),
+        (r"DETACH ", StatementKind.DETACH),
+        (r"DROP PART", StatementKind.DROP),
+        (rf"FETCH {_NAMED} FROM '", StatementKind.FETCH_FROM_OUTSIDE),
+        (r"FETCH ", StatementKind.FETCH),
+        (rf"MOVE {_NAMED} TO (?:DISK|VOLUME) ", StatementKind.MOVE_TO_DISK),
+        (rf"MOVE {_NAMED} TO TABLE ", StatementKind.MOVE_TO_TABLE),
+        (r"OPTIMIZE ", StatementKind.OPTIMIZE),
+        (r"REPLACE ", StatementKind.REPLACE_FROM),
+        (r"UPDATE ", StatementKind.UPDATE),
+    )
+)
+_STOPPED_BEFORE: Final = (
+    (re.compile(r"interrupted"), Stop.INTERRUPTED),
+    (re.compile(r"it is being cancelled"), Stop.CANCELLED),
+    # What gave it up stands behind it.
+    (re.compile(r"its query was killed.*", re.DOTALL), Stop.QUERY_KILLED),
+)
+
+
+def _add_values(raw: dict[str, Any]) -> None:
+    """Add to a row of format 11 or before the values that only its texts tell."""
+    done, changed = raw["done"], raw.get("changed")
+    landed = [*raw["landed"], *([done["landed"]] if done else []), *([changed] if changed else [])]
+    for one in (raw["claim"], *raw["old"], *landed):
+        one["kind"] = _kind_before(one.get("statement", ""))
+    text = raw["last_error"]
+    stops = (stop for pattern, stop in _STOPPED_BEFORE if pattern.fullmatch(text))
+    raw["stop"] = next(stops, None)
+
+
+def _kind_before(statement: str) -> StatementKind | None:
+    if not statement:
+        return None
+    kinds = (kind for pattern, kind in _TEXTS_BEFORE if pattern.match(statement))
+    return next(kinds, StatementKind.OTHER)

@@ -16,8 +16,9 @@ from catalog.rewriting.changed_rows import ChangedFiles
 from tableformat.committer import BranchFile
 from tableformat.effects import Effects
 from tableformat.export.outcome import Outcome
+from tableformat.ledger import StatementKind
 from tableformat.names import LakeName
-from tableformat.operations.rewrite import ChangeRows
+from tableformat.operations.rewrite import ChangeRows, ChangingKind
 from tableformat.operations.statement import AllPartitions, OnePartition, Rewrite
 from tableformat.parquet.writer import FileFormat
 from tests.lake_statements import SaidOfRows, running
@@ -95,8 +96,9 @@ def change(
     above, below = between
     verb = "DELETE" if deletes else "UPDATE n = n + 1000"
     text = f"{verb} IN {which} WHERE n > {above} AND n < {below}"
+    kind: ChangingKind = StatementKind.DELETE if deletes else StatementKind.UPDATE
     changes = _Rows(below, deletes, above)
-    return _run(directory, which, text, changes, effects, rows, name, alive=alive)
+    return _run(directory, which, (kind, text), changes, effects, rows, name, alive=alive)
 
 
 def clear_numbers(
@@ -110,13 +112,14 @@ def clear_numbers(
     """Give every number the column's default, zero, as a new process."""
     changes = _Rows(10_000, deletes=False, above=0, clears=True)
     text = f"CLEAR COLUMN n IN {which}"
-    return _run(directory, which, text, changes, effects, rows, TO, alive=alive)
+    kind: ChangingKind = StatementKind.CLEAR_COLUMN
+    return _run(directory, which, (kind, text), changes, effects, rows, TO, alive=alive)
 
 
 def _run(
     directory: Path,
     which: OnePartition | AllPartitions,
-    text: str,
+    statement: tuple[ChangingKind, str],
     changes: _Rows,
     effects: Effects | None,
     rows: SaidOfRows | None,
@@ -124,10 +127,11 @@ def _run(
     *,
     alive: bool,
 ) -> Outcome:
+    kind, text = statement
     found = place_at(directory).lake().table(name)
     assert found is not None
     ready = running(directory, effects=effects, rows=rows, table=found, name=name, alive=alive)
     files = ChangedFiles(found.storages, changes, FileFormat())
     asked = "" if changes.deletes or changes.clears else text
     ready = replace(ready, ports=replace(ready.ports, rewrite=files, asked=asked))
-    return ready.run(ChangeRows(which, text, changes, found.load().layout.schema_id))
+    return ready.run(ChangeRows(which, kind, text, changes, found.load().layout.schema_id))

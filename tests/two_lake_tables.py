@@ -15,6 +15,7 @@ from tableformat.effects import Direct, Effects, Step
 from tableformat.export.decision import Wish
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
+from tableformat.ledger import StatementKind
 from tableformat.names import LakeName, PartitionId
 from tableformat.operations.copy_from import CopyFrom, Fetch, OtherTable, divided_here, other_table
 from tableformat.operations.move import Moving
@@ -126,7 +127,7 @@ def fetch(
 ) -> Outcome:
     """Fetch from the other table, as a new process."""
     ready, there = _from_other(directory, which, effects, table, rows, alive=alive)
-    return ready.run(Fetch(which, str(there.name), there.keys))
+    return ready.run(Fetch(which, str(there.name), StatementKind.FETCH, there.keys))
 
 
 def _from_other(

@@ -158,7 +158,7 @@ def carry_digest(row: Row, files: Iterable[BranchFile], source: TableFiles, to: 
         DestinationError: it cannot be read or stored.
     """
     written_by = {exported_by(file.path) for file in files}
-    if row.claim.statement or len(written_by) != 1:
+    if row.claim.kind is not None or len(written_by) != 1:
         return
     (named,) = written_by
     if named is None:

@@ -20,7 +20,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.history import MOST_EVENTS, RUNNING_EXPORTS, Counter, Event, EventKind
-from tableformat.ledger import Claim, Key, Landed, Lease, Ledger, Owner, Row, Stale, State
+from tableformat.ledger import (
+    Claim,
+    Key,
+    Landed,
+    Lease,
+    Ledger,
+    Owner,
+    Row,
+    Stale,
+    State,
+    StatementKind,
+)
 
 __all__ = ["ledger_agreement"]
 
@@ -70,13 +81,19 @@ class LedgerAgreement(RuleBasedStateMachine):
         version=st.sampled_from(["current", "older", "none"]),
         state=st.sampled_from(State),
         error=st.text(max_size=20),
-        statement=st.sampled_from(["", "UPDATE lake.n.t"]),
+        kind=st.sampled_from([None, StatementKind.UPDATE]),
     )
     def write(
-        self, key: Key, by: int, version: str, state: State, error: str, statement: str
+        self,
+        key: Key,
+        by: int,
+        version: str,
+        state: State,
+        error: str,
+        kind: StatementKind | None,
     ) -> None:
         seen = self.model.read(key.hash)
-        row = self._next_row(key, version, state, error, statement)
+        row = self._next_row(key, version, state, error, kind)
         expected, found = self.model.write(row), self.handles[by].write(row)
         assert found == expected
         if isinstance(found, Stale):
@@ -129,7 +146,12 @@ class LedgerAgreement(RuleBasedStateMachine):
         assert self.model.read(row.key.hash) == before
 
     def _next_row(
-        self, key: Key, version: str, state: State, error: str, statement: str = ""
+        self,
+        key: Key,
+        version: str,
+        state: State,
+        error: str,
+        kind: StatementKind | None = None,
     ) -> Row:
         base = self.model.read(key.hash) or Row(
             key, "db.t", "lake.n.t", state, _CLAIM, self.now, self.now
@@ -141,7 +163,7 @@ class LedgerAgreement(RuleBasedStateMachine):
             state=state,
             last_error=error,
             updated=self.now,
-            claim=replace(base.claim, statement=statement),
+            claim=replace(base.claim, kind=kind, statement="" if kind is None else f"{kind} n"),
         )
 
     @rule(by=st.integers(0, 1), count=st.integers(1, 5))
@@ -228,7 +250,7 @@ class LedgerAgreement(RuleBasedStateMachine):
     def _exports_now(self) -> int:
         """Return how many keys an export has a lease of; statements take the same leases."""
         rows = (row for row in self.model.rows() if self.model.holder(row.key.hash))
-        return sum(r.state is State.RUNNING and not r.claim.statement for r in rows)
+        return sum(r.state is State.RUNNING and r.claim.kind is None for r in rows)
 
     @invariant()
     def one_identity_for_ever(self) -> None:

@@ -42,7 +42,6 @@ from tableformat.errors import NotFoundError, RefusedError, TableFormatError, Us
 from tableformat.export.cleanup import Cleaned, Cleaning
 from tableformat.export.commit import Ports
 from tableformat.export.give_up import (
-    QUERY_KILLED,
     GivenUp,
     KillOutcome,
     NotUnderWay,
@@ -52,7 +51,7 @@ from tableformat.export.give_up import (
 )
 from tableformat.export.job import mark_killed
 from tableformat.export.leases import Leases
-from tableformat.ledger import Ledger, Row, State
+from tableformat.ledger import Ledger, Row, State, Stop
 from tableformat.names import LakeName, PartitionId, TableName
 
 __all__ = [
@@ -218,7 +217,7 @@ def cancel(
     *,
     wait: float,
     note: Callable[[str], None],
-    why: str = "",
+    why: Stop = Stop.CANCELLED,
 ) -> Cancelled:
     """Give up the export of a row, and remove its files.
 
@@ -228,7 +227,7 @@ def cancel(
         ledger: where the row is.
         wait: seconds until it has to be proved that nothing of it can land.
         note: hears what is waited for, and what could not be removed.
-        why: what its row says while it is given up, '' for that it is cancelled.
+        why: what its row says while it is given up.
 
     Raises:
         RefusedError: the table that it goes to is not there any more.
@@ -258,7 +257,7 @@ def _table(
 
 
 def _killed(
-    ports: Ports, key: str, note: Callable[[str], None], until: float, why: str
+    ports: Ports, key: str, note: Callable[[str], None], until: float, why: Stop
 ) -> KillOutcome:
     """Give it up; while that is not known, say what is waited for, and go on."""
     while True:
@@ -359,7 +358,7 @@ def _kill(
     left = max(0.0, until - time.monotonic())
     try:
         lake = open_destination(LakeName.parse(row.destination_table))
-        ended = cancel(row, lake, ledger, wait=left, note=note, why=QUERY_KILLED)
+        ended = cancel(row, lake, ledger, wait=left, note=note, why=Stop.QUERY_KILLED)
     except TableFormatError as error:
         # The others are given up all the same.
         return KilledPartition(row, KillStatus.CANT_CANCEL, error.message)

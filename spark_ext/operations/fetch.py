@@ -51,7 +51,7 @@ from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.spec_fields import UNPARTITIONED
-from tableformat.ledger import Key, Row
+from tableformat.ledger import Key, Row, StatementKind
 from tableformat.mergetree.compatibility import differences
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import (
@@ -66,6 +66,8 @@ from tableformat.operations.run import Running
 from tableformat.operations.statement import AllPartitions, OnePart, OnePartition
 from tableformat.receipt import Receipt
 from tableformat.source import FrozenPartition, SourceSnapshot
+
+_OUTSIDE: Final = StatementKind.FETCH_FROM_OUTSIDE
 
 __all__ = ["PartsOrigin", "copying_from_view", "fetching", "fetching_parts", "key_of_nobodys"]
 
@@ -147,7 +149,7 @@ def fetching_parts(
     destination = fit(_plan(table, to, state), to.name, to.found, state, FileFormat())
     schema_id = state.layout.schema_id
     if one not in (p.partition_id for p in source.partitions(table.name)):
-        return running, Fetch(which, origin.quoted, (), schema_id)
+        return running, Fetch(which, origin.quoted, _OUTSIDE, (), schema_id)
     snapshot = source.snapshot(table, (one,), job=new_job(), probes=destination.plan.probes)
     stack.callback(source.release, snapshot)
     for _, error in snapshot.refused:
@@ -163,7 +165,7 @@ def fetching_parts(
     keys = (OtherKey(key_of(table.key_source), files),) if files else ()
     copy = _WrittenParts(destination, snapshot, frozen, to.found.storages, origin.server)
     ready = replace(running, ports=replace(running.ports, copy=copy))
-    return ready, Fetch(which, origin.quoted, keys, schema_id)
+    return ready, Fetch(which, origin.quoted, _OUTSIDE, keys, schema_id)
 
 
 def _plan(table: MergeTreeTable, to: RememberingTable, state: LakeTableState) -> TablePlan:
@@ -238,7 +240,8 @@ def fetching(
     key_of = partial(key_of_nobodys, what, which.partition_id, running, to)
     if _A_NAME.fullmatch(path):
         other, copy = fetched_from(what, split_identifiers(path), which, to, others)
-        return copying(running, copy), Fetch(which, str(other.name), other.keys)
+        fetch = Fetch(which, str(other.name), StatementKind.FETCH, other.keys)
+        return copying(running, copy), fetch
     if is_parts(path):
         parts = stack.enter_context(FrozenPartsSource(parse_parts(path)))
         named = parts.named(to.source.table.name)
@@ -274,7 +277,8 @@ def _from_files(
         keys = (OtherKey(key, tuple(one.file for one in wanted)),)
     seen = {one.file.path: one for one in wanted}
     ready = replace(running, ports=replace(running.ports, copy=ForeignFiles(seen, state, storages)))
-    return ready, Fetch(which, quote_string(path), keys, state.layout.schema_id)
+    schema_id = state.layout.schema_id
+    return ready, Fetch(which, quote_string(path), _OUTSIDE, keys, schema_id)
 
 
 def _replicated(what: str, path: str, others: OtherTables, stack: ExitStack) -> PartsOrigin:

@@ -52,13 +52,14 @@ from tableformat.iceberg.row_change_limits import refuse_change, refuse_merged_c
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.sort_order import file_order, same_order, sort_prefix
+from tableformat.ledger import StatementKind
 from tableformat.mergetree.expression import Expression
 from tableformat.mergetree.expression_text import columns_of, render_expression
 from tableformat.mergetree.final_merge import RowMerge
 from tableformat.mergetree.row_change import RowChange, columns_of_change, columns_set
 from tableformat.mergetree.row_functions import refuse_outside
 from tableformat.mergetree.table import MergeTreeTable, SkipIndex
-from tableformat.operations.rewrite import ChangeRows
+from tableformat.operations.rewrite import ChangeRows, ChangingKind
 from tableformat.operations.rewrite import ClearIndex as Clearing
 from tableformat.operations.rewrite import Optimize as Optimizing
 from tableformat.operations.run import Running
@@ -264,6 +265,11 @@ def _cost_of_new(one: Anew) -> int:
 ChangesRows: TypeAlias = Update | Delete | ClearColumn
 """The commands that change rows."""
 _VERBS: Final = {Update: "updated", Delete: "deleted", ClearColumn: "cleared"}
+_KINDS: Final[dict[type, ChangingKind]] = {
+    Update: StatementKind.UPDATE,
+    Delete: StatementKind.DELETE,
+    ClearColumn: StatementKind.CLEAR_COLUMN,
+}
 
 
 def changing(
@@ -312,7 +318,8 @@ def changing(
     ready = replace(running, ports=ports)
     check = partial(lies, state=state)
     verb = _VERBS[type(command)]
-    return ready, ChangeRows(which, text, looked, state.layout.schema_id, verb, check)
+    schema_id = state.layout.schema_id
+    return ready, ChangeRows(which, _KINDS[type(command)], text, looked, schema_id, verb, check)
 
 
 def _change(command: ChangesRows) -> RowChange:

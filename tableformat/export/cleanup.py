@@ -350,7 +350,7 @@ class Expired:
                 if now is None or now.version != row.version:
                     return
                 few = replace(self.commit_ports, most_attempts=_MOST_ATTEMPTS)
-                kill(few, key, state=State.FAILED, why=row.last_error or _NOBODY)
+                kill(few, key, state=State.FAILED, why="" if row.last_error else _NOBODY)
             cleaning = Cleaning(self.commit_ports, self.ports.storage, self.location)
             cleaning.clean(key, most=_MOST_FILES)
         finally:

@@ -635,6 +635,7 @@ def _landed(one: _Ready, staged: Staged) -> Landed:
         claim.statement,
         claim.holds,
         claim.move.table if claim.move else "",
+        claim.kind,
     )
 
 
@@ -653,7 +654,7 @@ def _settle_landed(
         return _taken_over(mark.snapshot_id)
     landed = after.settled
     held = held_in_main(ports, after, state, row.key.hash)
-    by_line = own or bool(landed.statement)
+    by_line = own or landed.kind is not None
     in_main = held.holds(landed) or (by_line and state.is_ancestor(mark.snapshot_id))
     with contextlib.suppress(DestinationError):
         discard_dead_attempts(ports, (a for a in attempts if a.snapshot_id != mark.snapshot_id))

@@ -183,7 +183,7 @@ def _first(row: Row | None, held: Holding, wish: Wish) -> Answer | Go:
 
 def _left(row: Row | None) -> Claim | None:
     """Return the claim of an export that was begun and neither landed nor given up."""
-    begun = row is not None and row.state is State.RUNNING and not row.claim.statement
+    begun = row is not None and row.state is State.RUNNING and row.claim.kind is None
     return row.claim if row is not None and begun else None
 
 
@@ -338,6 +338,7 @@ def claimed(
         ttl=ttl,
         old=behind,
         last_error="",
+        stop=None,
         keeper_node=keeper_node or row.keeper_node,
         division=row.division if division is None else division,
     )
@@ -350,7 +351,7 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
     so that epochs never go back. After a statement the record is still that of the last export.
     """
     others = (c for c in (*row.old, row.claim) if c.transaction_id != landed.transaction_id)
-    made = None if landed.statement else _record(row, landed, claim, now)
+    made = None if landed.kind is not None else _record(row, landed, claim, now)
     return replace(
         row.with_landed(landed),
         state=State.COMPLETED,
@@ -360,6 +361,7 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
         old=tuple(others),
         updated=now,
         last_error="",
+        stop=None,
     )
 
 
@@ -439,7 +441,7 @@ def _has_it(row: Row, content: Content, held: Holding) -> bool:
 
 def _begun(row: Row | None, content: Content) -> Claim | None:
     """Return the claim of an export that was begun, if what it froze is what the source has."""
-    if row is None or row.state is not State.RUNNING or row.claim.statement:
+    if row is None or row.state is not State.RUNNING or row.claim.kind is not None:
         return None
     same = row.claim.fingerprint == content.fingerprint or is_merged(row.claim, content)
     return row.claim if same else None

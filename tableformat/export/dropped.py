@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Protocol
 
 from tableformat.committer import LakeTable, LakeTableState, Sent
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.commit import Ports, load_table
 from tableformat.export.gc import Kind, Thing
-from tableformat.ledger import Landed, Row
+from tableformat.ledger import Landed, Row, StatementKind
 
 __all__ = ["DroppedSnapshots", "ExpiringLake"]
-
-_DROP: Final = "DROP PART"
 
 
 class ExpiringLake(LakeTable, Protocol):
@@ -117,7 +115,7 @@ class DroppedSnapshots:
     def _dropped(self, row: Row, state: LakeTableState) -> Landed | None:
         """Return the DROP after which main has nothing of a key, where it is old enough."""
         last = row.settled
-        if last is None or not last.statement.startswith(_DROP) or last.holds != ():
+        if last is None or last.kind is not StatementKind.DROP or last.holds != ():
             return None
         at = state.snapshots.get(last.snapshot_id)
         if at is None or not state.is_ancestor(last.snapshot_id):

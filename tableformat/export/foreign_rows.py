@@ -250,7 +250,7 @@ class WholePartitions:
             exports = {
                 x.transaction_id
                 for x in row.landed
-                if not x.statement and (x.rows or not x.data_files)
+                if x.kind is None and (x.rows or not x.data_files)
             }
             if unsettled and mark is not None:
                 exports.add(mark.transaction_id)

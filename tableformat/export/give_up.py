@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import Final, Literal
+from typing import Literal
 
 from tableformat.committer import LakeTableState, Staged, Superseded, Unknown
 from tableformat.effects import Step
@@ -57,14 +57,12 @@ from tableformat.ledger import (
     Row,
     Stale,
     State,
+    Stop,
     last_export,
 )
 from tableformat.quantities import counted
 
 __all__ = [
-    "BEING_CANCELLED",
-    "INTERRUPTED_ERROR",
-    "QUERY_KILLED",
     "GivenUp",
     "KillOutcome",
     "Listing",
@@ -84,11 +82,6 @@ __all__ = [
     "verdicts",
     "works_on_it",
 ]
-
-BEING_CANCELLED: Final = "it is being cancelled"
-"""On a row whose export is given up: tells the owner before why it was superseded."""
-QUERY_KILLED: Final = "its query was killed"
-"""The same, of the whole statement: its run begins nothing else, either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +137,7 @@ def kill(
     key: str,
     *,
     state: Literal[State.KILLED, State.FAILED],
-    why: str = "",
+    why: str | Stop = "",
     on_claim: Callable[[Row], None] = _nothing,
     ends_move: bool = False,
 ) -> KillOutcome:
@@ -156,7 +149,7 @@ def kill(
         ports: what to act on; the caller has the key's lease.
         key: the hash of the ledger key.
         state: what the row says afterwards.
-        why: the error that is the reason, '' for the one that the row has.
+        why: the error or the stop that is the reason, '' for the one that the row has.
         on_claim: called once when the export is taken over, with the row that says so.
         ends_move: a MOVE that has the key ends with it; the caller knows what the other table has.
 
@@ -166,7 +159,7 @@ def kill(
     """
     table = ports.effects(Step.LOAD_METADATA, ports.table.load)
     check_table_of_ledger(table, ports.ledger)
-    why = why or (BEING_CANCELLED if state is State.KILLED else "")
+    why = why or (Stop.CANCELLED if state is State.KILLED else "")
     claimed = _claim(ports, key, why, ends_move=ends_move)
     if not isinstance(claimed, Row):
         return claimed
@@ -178,7 +171,9 @@ def kill(
         return Unknown(str(error))
 
 
-def _claim(ports: Ports, key: str, why: str, *, ends_move: bool) -> Row | NotUnderWay | Superseded:
+def _claim(
+    ports: Ports, key: str, why: str | Stop, *, ends_move: bool
+) -> Row | NotUnderWay | Superseded:
     """Step 1: a new epoch; the transaction stays recorded, so that a landing of it is told."""
     for attempt in range(1, ports.most_attempts + 1):
         row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key))
@@ -189,12 +184,9 @@ def _claim(ports: Ports, key: str, why: str, *, ends_move: bool) -> Row | NotUnd
                 f"Cannot give up partition {row.key.partition_id}: {unfinished(row, row.move)}."
             )
             raise RefusedError(message)
-        claimed = replace(
-            row,
-            claim=replace(row.claim, epoch=ports.ledger.next_epoch()),
-            updated=ports.clock(),
-            last_error=why or row.last_error,
-        )
+        claimed = replace(row, claim=replace(row.claim, epoch=ports.ledger.next_epoch()))
+        now = ports.clock()
+        claimed = claimed.noted(why, now) if why else replace(claimed, updated=now)
         written = ports.effects(Step.CLAIM, partial(ports.ledger.write, claimed))
         if isinstance(written, Row):
             return written
@@ -229,7 +221,8 @@ def _turn(ports: Ports, work: _GivingUp, *, may_send: bool) -> KillOutcome | Non
         after = settle_mark(ports, row, state, mark)
         return _too_late(ports, after, state) if isinstance(after, Row) else None
     if work.all_is_dead(state):
-        kept = f"{row.last_error}; " if row.last_error not in ("", BEING_CANCELLED) else ""
+        tells = row.last_error and row.stop is not Stop.CANCELLED
+        kept = f"{row.last_error}; " if tells else ""
         told = kept + _since(state)
         after = replace(row, state=work.state, updated=ports.clock(), last_error=told)
         written = ports.effects(Step.GIVE_UP, partial(ports.ledger.write, after))
@@ -263,7 +256,7 @@ def _too_late(ports: Ports, row: Row, state: LakeTableState) -> KillOutcome | No
     if landed is None:
         return None
     held = held_in_main(ports, row, state, row.key.hash)
-    by_line = bool(landed.statement) and state.is_ancestor(landed.snapshot_id)
+    by_line = landed.kind is not None and state.is_ancestor(landed.snapshot_id)
     return TooLate(row, landed.snapshot_id, in_main=held.holds(landed) or by_line)
 
 
@@ -441,11 +434,6 @@ def manifest_verdict(sequence_number: int, state: LakeTableState) -> Verdict:
     return Verdict(may_go=True, why=text)
 
 
-INTERRUPTED_ERROR: Final = "interrupted"
-"""The last error of an export that its user ended; one that is killed leaves none."""
-_NO_ERRORS: Final = ("", INTERRUPTED_ERROR, BEING_CANCELLED, QUERY_KILLED)
-
-
 class Standing(StrEnum):
     """Where the export of a partition stands."""
 
@@ -466,7 +454,7 @@ def standing(row: Row, *, worked_on: bool) -> Standing:
         return Standing(of.state.value)
     if worked_on:
         return Standing.IN_PROGRESS
-    return Standing.INTERRUPTED if of.error in _NO_ERRORS else Standing.FAILED
+    return Standing.FAILED if of.error and of.stop is None else Standing.INTERRUPTED
 
 
 def is_resumable(row: Row, *, worked_on: bool) -> bool:

@@ -45,7 +45,7 @@ from tableformat.export.freeze_and_claim import (
     Planned,
     Work,
 )
-from tableformat.export.give_up import INTERRUPTED_ERROR, kill
+from tableformat.export.give_up import kill
 from tableformat.export.leases import Leases
 from tableformat.export.main_state import Holding
 from tableformat.export.namesakes import Namesakes, SameTable, is_kept_back, namesakes
@@ -62,7 +62,7 @@ from tableformat.export.write_and_commit import (
     NoneLeftError,
     Telling,
 )
-from tableformat.ledger import Claim, LeaseHeld, Row, Stale, State
+from tableformat.ledger import Claim, LeaseHeld, Row, Stale, State, Stop
 from tableformat.mergetree.table import Part
 from tableformat.names import PartitionId, TableName
 from tableformat.source import FrozenPartition, Source
@@ -216,9 +216,7 @@ class MeetingNamesakes:
             row,
             state=State.FAILED,
             claim=replace(row.claim, recipe="", staging=()),
-            updated=self._ports.clock(),
-            last_error=why,
-        )
+        ).noted(why, self._ports.clock())
         # Who has moved the row meanwhile has given it up, too, or goes on with it.
         self._ports.effects(Step.GIVE_UP, partial(self._ports.ledger.write, after))
 
@@ -441,7 +439,7 @@ class GroupJob:
             interrupted = isinstance(error, KeyboardInterrupt | GeneratorExit)
             if interrupted:
                 self._leases.leave()
-            text = INTERRUPTED_ERROR if interrupted else repr(error)
+            text = Stop.INTERRUPTED if interrupted else repr(error)
             for one in claimed.values():
                 self._telling.note_error(one.row, text)
             raise

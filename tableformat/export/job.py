@@ -30,7 +30,6 @@ from tableformat.export.cleanup import ABANDONED_TTL, Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
 from tableformat.export.decision import Wish, in_tree
 from tableformat.export.destination import Destination, evolve_schema, fit
-from tableformat.export.give_up import QUERY_KILLED
 from tableformat.export.group import GroupJob
 from tableformat.export.history import LoggingOutcomes
 from tableformat.export.leases import Leases
@@ -51,7 +50,7 @@ from tableformat.export.watermark import Listing, list_source
 from tableformat.export.writers import MAX_RETRIES, with_limits, with_retries
 from tableformat.hive.layout import check_names, names_in_force
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Key, Ledger, Row, State
+from tableformat.ledger import Key, Ledger, Row, State, Stop
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import (
     HiveName,
@@ -123,7 +122,7 @@ class KilledQuery:
 
 def is_killed(row: Row, query_id: str) -> bool:
     """Whether a row was given up because this statement was killed."""
-    return row.claim.query_id == query_id and row.last_error.startswith(QUERY_KILLED)
+    return row.claim.query_id == query_id and row.stop is Stop.QUERY_KILLED
 
 
 def mark_killed(effects: Effects, ledger: Ledger, rows: Sequence[Row], now: int) -> tuple[Row, ...]:
@@ -145,12 +144,7 @@ def mark_killed(effects: Effects, ledger: Ledger, rows: Sequence[Row], now: int)
         return ()
     first = ledger.next_epoch(len(rows))
     marked = tuple(
-        replace(
-            row,
-            claim=replace(row.claim, epoch=first + at),
-            updated=now,
-            last_error=QUERY_KILLED,
-        )
+        replace(row, claim=replace(row.claim, epoch=first + at)).noted(Stop.QUERY_KILLED, now)
         for at, row in enumerate(rows)
     )
     written = effects(Step.CLAIM, partial(ledger.write_all, marked))

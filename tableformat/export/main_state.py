@@ -13,12 +13,9 @@ them since, and the ledger would call the rest complete.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Final
-
 from tableformat.committer import FileInMain, KeyCommit, LakeTableState, SnapshotSeen
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Claim, Held, Landed, Row
@@ -29,19 +26,12 @@ __all__ = [
     "FilesAt",
     "Holding",
     "Kind",
-    "changes_rows",
     "claim_of_mark",
     "holding",
     "landed_from",
     "landed_mark",
     "unsettled_mark",
 ]
-
-# How statements begin that write rows anew, and take no partition or part away.
-_EDITING: Final = re.compile(
-    r"(?:UPDATE|DELETE|CLEAR COLUMN|CLEAR INDEX|OPTIMIZE"
-    r"|MOVE PART(?:ITION ID)? '[^']*' TO (?:DISK|VOLUME)) "
-)
 
 FilesAt = Callable[[int], tuple[FileInMain, ...]]
 """The key's files in a snapshot of the table, by its id."""
@@ -113,11 +103,6 @@ class Holding:
         )
 
 
-def changes_rows(statement: str) -> bool:
-    """Whether a statement writes rows anew, and takes no partition or part away."""
-    return _EDITING.match(statement) is not None
-
-
 def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt) -> Holding:
     """Say what main holds of a key.
 
@@ -129,7 +114,7 @@ def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt)
     """
     files = files_at(state.main) if state.main is not None else ()
     landed = row.landed if row is not None else ()
-    if row is not None and any(x.statement for x in landed):
+    if row is not None and any(x.kind is not None for x in landed):
         return _after_statements(row, state, key, files, files_at)
     if files:
         return _of_files(landed, state, key, files, files_at)
@@ -179,7 +164,7 @@ def _after_statements(
         found = _as_left(row, last, left, files)
         edited = found.kind is not Kind.WHOLE and _is_edited(row, last, ancestors, state)
         return replace(found, edited=edited)
-    if in_line and not last.statement:
+    if in_line and last.kind is None:
         return _since(last, ancestors, key, files_at, files)
     text = f"{_done_by(last)}; its files were changed since, or what it left cannot be told."
     return Holding(Kind.CHANGED, text, files)
@@ -200,10 +185,11 @@ def _as_left(
     row: Row, last: Landed, left: tuple[Held, ...], files: tuple[FileInMain, ...]
 ) -> Holding:
     """Say that main has what the last in its line left there."""
-    if not left and last.statement:
+    if not left and last.kind is not None:
         text = f"No row of it is in main since snapshot {last.snapshot_id}: {last.statement}."
         return Holding(Kind.ELSEWHERE if last.moved_to else Kind.GONE, text)
-    whole = tuple(x for x in row.landed if not x.statement and x.left in [(one,) for one in left])
+    exports = (x for x in row.landed if x.kind is None)
+    whole = tuple(x for x in exports if x.left in [(one,) for one in left])
     if len(whole) == len(left):
         rows = sum(f.rows for f in files)
         text = f"{counted(rows, 'row')} in the lake, snapshot {last.snapshot_id}."
@@ -225,14 +211,14 @@ def _is_edited(
         for x in row.landed
         if x.epoch <= last.epoch and (x.snapshot_id in seen or x.sequence_number < known)
     ]
-    export = max((x.epoch for x in line if not x.statement), default=None)
-    since = [x.statement for x in line if export is not None and x.epoch > export]
-    return bool(since) and all(changes_rows(statement) for statement in since)
+    export = max((x.epoch for x in line if x.kind is None), default=None)
+    since = [x.kind for x in line if export is not None and x.epoch > export]
+    return bool(since) and all(kind is not None and kind.rewrites_rows for kind in since)
 
 
 def _done_by(last: Landed) -> str:
     """Say what landed, an export or a statement."""
-    what = f"{last.statement} changed it" if last.statement else "It landed"
+    what = "It landed" if last.kind is None else f"{last.statement} changed it"
     return f"{what} in snapshot {last.snapshot_id}"
 
 
@@ -397,4 +383,5 @@ def landed_from(mark: Mark, state: LakeTableState, claim: Claim) -> Landed:
         claim.statement,
         claim.holds,
         claim.move.table if claim.move else "",
+        claim.kind,
     )

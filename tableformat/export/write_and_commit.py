@@ -51,9 +51,6 @@ from tableformat.export.decision import Wish
 from tableformat.export.destination import Destination, Group, WrittenClaim
 from tableformat.export.freeze_and_claim import Claimed, Claiming, Frozen
 from tableformat.export.give_up import (
-    BEING_CANCELLED,
-    INTERRUPTED_ERROR,
-    QUERY_KILLED,
     GivenUp,
     kill,
 )
@@ -68,7 +65,7 @@ from tableformat.export.slices import (
     with_files,
 )
 from tableformat.export.verification import Verification
-from tableformat.ledger import Row, Stale, State
+from tableformat.ledger import Row, Stale, State, Stop
 from tableformat.quantities import counted
 from tableformat.receipt import Receipt
 
@@ -127,7 +124,9 @@ class Telling:
         gone = isinstance(error, SourceGoneError)
         return replace(failed, code=error.code, parts=parts, source_gone=gone)
 
-    def note_error(self, row: Row, error: str, finished: tuple[Receipt, ...] = ()) -> str:
+    def note_error(
+        self, row: Row, error: str | Stop, finished: tuple[Receipt, ...] = ()
+    ) -> str:
         """Leave the last error on the row, unless it has moved on: then it is somebody else's.
 
         Args:
@@ -144,7 +143,7 @@ class Telling:
                 claim = now.claim
                 if finished:
                     claim = replace(claim, parts=with_files(claim.parts, finished))
-                noted = replace(now, last_error=error, updated=self.ports.clock(), claim=claim)
+                noted = replace(now, claim=claim).noted(error, self.ports.clock())
                 self.ports.effects(Step.NOTE_ERROR, partial(self.ports.ledger.write, noted))
         except LedgerError as refused:
             return f" (and the ledger could not note it: {refused})"
@@ -234,7 +233,7 @@ class Cancelled:
         if ended.status is Status.KILLED or (is_anothers and isinstance(error, MissingError)):
             return ended
         stopped = isinstance(error, StoppedError)
-        why = INTERRUPTED_ERROR if stopped else str(error)
+        why = Stop.INTERRUPTED if stopped else str(error)
         text = self.telling.note_error(one.row, why, tuple(one.finished.values()))
         failed = self.telling.failed(one.row.key.partition_id, error, one.row, one.begun)
         said = _not_begun(one) if isinstance(error, NotBegunError) else failed.message
@@ -252,7 +251,8 @@ def _not_begun(one: Claimed) -> str:
 def _is_given_up(row: Row, transaction_id: str) -> bool:
     """Whether this very export was, or is being, given up."""
     ours = row.claim.transaction_id == transaction_id
-    return ours and (row.state is State.KILLED or row.last_error in (BEING_CANCELLED, QUERY_KILLED))
+    stops = row.state is State.RUNNING and row.stop in (Stop.CANCELLED, Stop.QUERY_KILLED)
+    return ours and (row.state is State.KILLED or stops)
 
 
 Files = tuple[Claimed, tuple[Receipt, ...] | TableFormatError]

@@ -18,11 +18,9 @@ from typing import ClassVar
 
 from tableformat.committer import BranchFile
 from tableformat.errors import RefusedError
-from tableformat.export.main_state import changes_rows
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
-from tableformat.ledger import Key, Landed, Row
-from tableformat.operations.copy_from import is_from_outside
+from tableformat.ledger import Key, Landed, Row, StatementKind
 from tableformat.operations.partition_files import (
     ANY_PARTITION,
     Earlier,
@@ -100,6 +98,7 @@ class Attach:
     """The request: what is attached."""
 
     which: Which
+    kind: ClassVar[StatementKind] = StatementKind.ATTACH
     did: ClassVar[Status] = Status.ATTACHED
     looks_at_detached: ClassVar[bool] = True
     detaches: ClassVar[bool] = False
@@ -279,13 +278,13 @@ def _came_from_outside(file: BranchFile, row: Row) -> bool:
     """Whether a file came by FETCH from a place that is no table of the lake."""
     named = exported_by(file.path)
     landed = next((x for x in row.landed if named and x.transaction_id == named[1]), None)
-    return landed is not None and is_from_outside(landed.statement)
+    return landed is not None and landed.kind is StatementKind.FETCH_FROM_OUTSIDE
 
 
 def _was_fetched(file: BranchFile, row: Row) -> bool:
     """Whether a file came by FETCH, and was never in main: its statement left others there."""
     named = exported_by(file.path)
     landed = next((x for x in row.landed if named and x.transaction_id == named[1]), None)
-    if landed is None or not landed.statement or changes_rows(landed.statement):
+    if landed is None or landed.kind is None or landed.kind.rewrites_rows:
         return False
     return landed.transaction_id not in {one.transaction_id for one in landed.holds or ()}

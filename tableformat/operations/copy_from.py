@@ -24,11 +24,10 @@ All of them follow decision 0013.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import ClassVar, Literal
 
 from tableformat.clickhouse_codes import (
     BAD_ARGUMENTS,
@@ -40,7 +39,7 @@ from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.archived import unarchive_command
 from tableformat.export.main_state import Kind
 from tableformat.export.outcome import Status
-from tableformat.ledger import Key, Record, Row
+from tableformat.ledger import Key, Record, Row, StatementKind
 from tableformat.names import LakeName, PartitionId
 from tableformat.operations.partition_files import (
     FilesOfKey,
@@ -69,7 +68,6 @@ __all__ = [
     "Staying",
     "divided_here",
     "files_in",
-    "is_from_outside",
     "other_table",
 ]
 
@@ -196,6 +194,11 @@ class CopyFrom:
         """What became of the partition, once it has landed."""
         return Status.REPLACED if self.replaces else Status.ATTACHED
 
+    @property
+    def kind(self) -> StatementKind:
+        """Which statement it is."""
+        return StatementKind.REPLACE_FROM if self.replaces else StatementKind.ATTACH_FROM
+
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""
         which = self.named or self.which
@@ -288,6 +291,11 @@ class CopyFromView:
     def did(self) -> Status:
         """What became of the partition, once it has landed."""
         return Status.REPLACED if self.replaces else Status.ATTACHED
+
+    @property
+    def kind(self) -> StatementKind:
+        """Which statement it is."""
+        return StatementKind.REPLACE_FROM if self.replaces else StatementKind.ATTACH_FROM
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""
@@ -383,20 +391,18 @@ def _only(what: str, there: str, lie: set[PartitionId]) -> PartitionId:
     raise RefusedError(message, code=BAD_ARGUMENTS)
 
 
-_OUTSIDE: Final = re.compile(r"FETCH (?:PARTITION ID|PART) '[^']*' FROM '")
-
-
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """The request: which partition or part is fetched, from where, and what is there of it.
 
-    `origin` is the name of a lake table, or what stands in quotes for a place outside of the lake;
-    `schema_id` the columns here that files were looked at for, None where they are copied as they
-    are.
+    `origin` is the name of a lake table, or what stands in quotes for a place outside of the lake,
+    which `kind` says; `schema_id` the columns here that files were looked at for, None where they
+    are copied as they are.
     """
 
     which: OnePartition | OnePart
     origin: str
+    kind: Literal[StatementKind.FETCH, StatementKind.FETCH_FROM_OUTSIDE]
     keys: tuple[OtherKey, ...]
     schema_id: int | None = None
     did: ClassVar[Status] = Status.FETCHED
@@ -439,11 +445,6 @@ class Fetch:
         return Plan(tuple(changes))
 
 
-def is_from_outside(statement: str) -> bool:
-    """Whether a statement, as the ledger keeps it, is a FETCH from a place outside of the lake."""
-    return _OUTSIDE.match(statement) is not None
-
-
 @dataclass(frozen=True, slots=True)
 class Staying:
     """An export that main has already, and that is what the source has: by key and content."""
@@ -463,6 +464,7 @@ class Replacing:
     table: str
     brings: tuple[Key, ...] = ()
     stays: tuple[Staying, ...] = ()
+    kind: ClassVar[StatementKind] = StatementKind.REPLACE_FROM
     did: ClassVar[Status] = Status.REPLACED
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False

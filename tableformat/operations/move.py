@@ -255,7 +255,7 @@ def give_up(here: Running, leases: Leases, leave: Leave, why: str) -> None:
 def let_go(ports: Ports, rows: tuple[Row, ...], why: str) -> None:
     """Let keys go for which a MOVE has sent nothing."""
     now = ports.clock()
-    ended = tuple(replace(row, state=State.FAILED, last_error=why, updated=now) for row in rows)
+    ended = tuple(replace(row, state=State.FAILED).noted(why, now) for row in rows)
     ports.effects(Step.GIVE_UP, lambda: ports.ledger.write_all(ended))
 
 

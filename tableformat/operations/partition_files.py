@@ -38,7 +38,16 @@ from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.export.main_state import FilesAt, Holding, holding
 from tableformat.file_names import exported_by, key_in
 from tableformat.iceberg.snapshot import refuse_tag, table_of
-from tableformat.ledger import Held, Key, Landed, Ledger, MoveIntent, Record, Row
+from tableformat.ledger import (
+    Held,
+    Key,
+    Landed,
+    Ledger,
+    MoveIntent,
+    Record,
+    Row,
+    StatementKind,
+)
 from tableformat.mergetree.compatibility import division_of
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId
@@ -60,8 +69,6 @@ __all__ = [
     "refuse_other_columns",
     "refuse_other_spec",
 ]
-
-_DETACHING: Final = "DETACH "
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earl
         state: the table's metadata; what is expired there is not told.
         files_at: the key's files in a snapshot of `state`.
     """
-    statements = {x.snapshot_id: x for x in row.landed if x.statement}
+    statements = {x.snapshot_id: x for x in row.landed if x.kind is not None}
     for one in state.ancestors():
         done = statements.get(one.snapshot_id)
         before = state.snapshots.get(one.parent_id) if one.parent_id is not None else None
@@ -94,7 +101,7 @@ def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earl
             continue
         paths = frozenset(f.path for f in files_at(before.snapshot_id) if not f.deletes)
         # The branch's snapshot is the second of the two in its request.
-        detached = one.sequence_number + 1 if done.statement.startswith(_DETACHING) else None
+        detached = one.sequence_number + 1 if done.kind is StatementKind.DETACH else None
         yield Earlier(before.sequence_number, paths, detached)
 
 
@@ -562,7 +569,7 @@ class Partitions:
 
 def _export(row: Row, state: LakeTableState) -> Landed | None:
     """Return the last export of a key in the line of main; where that is expired, the last."""
-    exports = tuple(x for x in row.landed if not x.statement)
+    exports = tuple(x for x in row.landed if x.kind is None)
     line = tuple(x for x in exports if state.is_ancestor(x.snapshot_id))
     return max(line or exports, key=lambda x: x.epoch, default=None)
 

@@ -22,12 +22,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 from tableformat.committer import BranchFile
 from tableformat.disks import DiskOrVolume, Disks
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
+from tableformat.ledger import StatementKind
 from tableformat.operations.partition_files import (
     FilesOfKey,
     PartitionFiles,
@@ -48,6 +49,7 @@ from tableformat.quantities import counted
 
 __all__ = [
     "ChangeRows",
+    "ChangingKind",
     "ClearIndex",
     "Left",
     "MoveToDisk",
@@ -57,6 +59,8 @@ __all__ = [
     "rewritten",
 ]
 
+ChangingKind = Literal[StatementKind.UPDATE, StatementKind.DELETE, StatementKind.CLEAR_COLUMN]
+"""Which statement changes rows one by one."""
 RowsOfFiles = Callable[[tuple[BranchFile, ...]], tuple[Rewrite | None, ...]]
 """Says what changes in each file, None for nothing; the same whenever it is asked."""
 
@@ -71,6 +75,7 @@ class ChangeRows:
     """
 
     which: OnePartition | AllPartitions
+    kind: ChangingKind
     text: str
     rows: RowsOfFiles
     schema_id: int
@@ -163,6 +168,7 @@ class ClearIndex:
     has_filters: Callable[[BranchFile], bool]
     schema_id: int
     unmoved: str = ""
+    kind: ClassVar[StatementKind] = StatementKind.CLEAR_INDEX
     did: ClassVar[Status] = Status.CHANGED
     verb: ClassVar[str] = "index cleared"
     looks_at_detached: ClassVar[bool] = False
@@ -224,6 +230,7 @@ class Optimize:
     schema_id: int
     target_bytes: int
     left: RowsLeft | None = None
+    kind: ClassVar[StatementKind] = StatementKind.OPTIMIZE
     did: ClassVar[Status] = Status.OPTIMIZED
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False
@@ -332,6 +339,7 @@ class MoveToDisk:
     which: OnePartition | OnePart
     to: DiskOrVolume
     disks: Disks
+    kind: ClassVar[StatementKind] = StatementKind.MOVE_TO_DISK
     did: ClassVar[Status] = Status.MOVED
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False

@@ -31,7 +31,7 @@ from tableformat.export.commit import Ports
 from tableformat.export.outcome import Outcome, Status
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.iceberg.snapshot import refuse_tag, table_of
-from tableformat.ledger import Held, Key, Owner, Record, Row
+from tableformat.ledger import Held, Key, Owner, Record, Row, StatementKind
 from tableformat.names import LakeName, PartitionId, PartName, TransactionId
 from tableformat.operations.partition_files import FilesOfKey, PartitionFiles, Partitions
 from tableformat.quantities import counted
@@ -301,7 +301,7 @@ Copies = Callable[[Row, tuple[BranchFile, ...]], tuple[Receipt, ...]]
 
 
 class Statement(Protocol):
-    """A statement; as text it is what the ledger keeps.
+    """A statement; the ledger keeps its kind and, for people, its text.
 
     What leaves main for one that `detaches` is on the branch `detached` afterwards.
     """
@@ -312,6 +312,11 @@ class Statement(Protocol):
     @property
     def which(self) -> Which:
         """What it is about."""
+        ...
+
+    @property
+    def kind(self) -> StatementKind:
+        """Which statement it is."""
         ...
 
     @property

@@ -193,7 +193,7 @@ class Stopping:
         pairs = zip(left, self._rows(tuple(row.key.hash for row in left)), strict=True)
         text = "the partition was changed by others meanwhile: there was nothing left to do"
         ended = tuple(
-            replace(now, state=State.FAILED, last_error=text, updated=commit.clock())
+            replace(now, state=State.FAILED).noted(text, commit.clock())
             for own, now in pairs
             if now is not None and _is_ours(own, now) and self._is_dead(now.old)
         )
@@ -473,7 +473,7 @@ class Landing:
             keys = tuple(row.key.hash for row in rows)
             now = ports.effects(Step.READ_LEDGER, lambda: ports.ledger.read_all(keys))
             left = tuple(
-                replace(one, state=_ended(one), last_error=why, updated=ports.clock())
+                replace(one, state=_ended(one)).noted(why, ports.clock())
                 for one, row in zip(now, rows, strict=True)
                 if one is not None
                 and (one.claim.epoch, one.state) == (row.claim.epoch, State.RUNNING)
@@ -486,7 +486,7 @@ class Landing:
     def note_error(self, rows: tuple[Row, ...], text: str) -> None:
         """Say on the claims why they stopped; a ledger that is away is said as well."""
         ports = self.ports.commit
-        noted = tuple(replace(row, last_error=text, updated=ports.clock()) for row in rows)
+        noted = tuple(row.noted(text, ports.clock()) for row in rows)
         try:
             ports.effects(Step.NOTE_ERROR, lambda: ports.ledger.write_all(noted))
         except LedgerError as error:
@@ -551,5 +551,6 @@ def _claim_of(
         fingerprint,
         now,
         statement=str(statement),
+        kind=statement.kind,
         holds=None if change.holds is None else (*change.holds, *own),
     )

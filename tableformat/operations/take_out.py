@@ -20,6 +20,7 @@ from typing import ClassVar
 from tableformat.committer import BranchFile
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
+from tableformat.ledger import StatementKind
 from tableformat.names import LakeName
 from tableformat.operations.partition_files import PartitionFiles, held_of
 from tableformat.operations.statement import KeyChange, OnePart, OnePartition, Plan, Which
@@ -51,6 +52,7 @@ class Drop:
     """The request: what is dropped."""
 
     which: Which
+    kind: ClassVar[StatementKind] = StatementKind.DROP
     did: ClassVar[Status] = Status.DROPPED
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False
@@ -69,6 +71,7 @@ class Detach:
     """The request: what is detached."""
 
     which: Which
+    kind: ClassVar[StatementKind] = StatementKind.DETACH
     did: ClassVar[Status] = Status.DETACHED
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = True
@@ -114,6 +117,7 @@ class Leave:
 
     which: OnePartition
     to: LakeName
+    kind: ClassVar[StatementKind] = StatementKind.MOVE_TO_TABLE
     did: ClassVar[Status] = Status.MOVED
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False

@@ -17,6 +17,8 @@ from tableformat.ledger import (
     Record,
     Row,
     State,
+    StatementKind,
+    Stop,
 )
 from tableformat.mergetree.table import KeeperNode
 
@@ -37,6 +39,7 @@ _PARTS = st.lists(
 # Sums of them are numbers of 64 bits, as those of rows are.
 _ROWS = st.integers(0, 2**61)
 _HOLDS = st.none() | st.lists(st.builds(Held, _DIGITS, _NUMBERS, _ROWS), max_size=2).map(tuple)
+_KINDS = st.none() | st.sampled_from(StatementKind)
 _CLAIMS = st.builds(
     Claim,
     epoch=_NUMBERS,
@@ -53,11 +56,22 @@ _CLAIMS = st.builds(
     columns=_TEXTS,
     given_up=st.booleans(),
     statement=_TEXTS,
+    kind=_KINDS,
     holds=_HOLDS,
     gives_way=st.none() | st.builds(GivesWay, _TEXTS, _TEXTS, _TEXTS),
 )
 _LANDED = st.builds(
-    Landed, _NUMBERS, _DIGITS, _TEXTS, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, _TEXTS, _HOLDS
+    Landed,
+    _NUMBERS,
+    _DIGITS,
+    _TEXTS,
+    _NUMBERS,
+    _NUMBERS,
+    _NUMBERS,
+    _NUMBERS,
+    _TEXTS,
+    _HOLDS,
+    kind=_KINDS,
 )
 _RECORDS = st.builds(
     Record, _LANDED, _PARTS, _NUMBERS, _NUMBERS, st.integers(0, 10_000), st.booleans(),
@@ -95,6 +109,7 @@ def ledger_rows(draw: st.DrawFn) -> Row:
         changed=draw(st.none() | _LANDED),
         division=draw(st.none() | _TEXTS),
         archived=draw(st.none() | _ARCHIVED),
+        stop=draw(st.none() | st.sampled_from(Stop)),
     )
 
 

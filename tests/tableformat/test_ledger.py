@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tableformat.errors import LedgerError
 from tableformat.history import Event
-from tableformat.ledger import Archived, Row
+from tableformat.ledger import Archived, Claim, Landed, Row, StatementKind, Stop
 from tableformat.ledger_text import checksum, parse_row, render_row
 from tests.strategies.ledger import events, ledger_rows
 
@@ -26,9 +26,14 @@ def test_a_row_comes_back_as_it_was_stored(row: Row) -> None:
 def of_format(row: Row, version: int) -> str:
     """Return a row as an earlier release stored it."""
     body: dict[str, Any] = json.loads(render_row(row))
-    del body["format_version"], body["checksum"]
-    for one in (body["claim"], *body["old"], *([body["done"]] if body["done"] else [])):
-        del one["columns"]
+    del body["format_version"], body["checksum"], body["stop"]
+    done, changed = body["done"], body["changed"]
+    landed = (*body["landed"], *([done["landed"]] if done else []), *([changed] if changed else []))
+    for one in (body["claim"], *body["old"], *landed):
+        del one["kind"]
+    if version < 11:
+        for one in (body["claim"], *body["old"], *([done] if done else [])):
+            del one["columns"]
     if version < 10:
         del body["archived"]
     if version < 9:
@@ -39,12 +44,35 @@ def of_format(row: Row, version: int) -> str:
     return json.dumps({"format_version": version, "checksum": checksum(body), **body})
 
 
-@given(row=ledger_rows(), version=st.sampled_from((7, 8, 9, 10)))
+def with_texts_only(row: Row) -> Row:
+    """Return a row whose texts say nothing that its values do not."""
+
+    def only(landed: Landed) -> Landed:
+        return replace(landed, statement="", kind=None)
+
+    def claim(one: Claim) -> Claim:
+        return replace(one, statement="", kind=None)
+
+    return replace(
+        row,
+        claim=claim(row.claim),
+        old=tuple(map(claim, row.old)),
+        landed=tuple(map(only, row.landed)),
+        done=row.done and replace(row.done, landed=only(row.done.landed)),
+        changed=row.changed and only(row.changed),
+        stop=None,
+        last_error="",
+    )
+
+
+@given(row=ledger_rows().map(with_texts_only), version=st.sampled_from((7, 8, 9, 10, 11)))
 def test_a_row_of_a_format_before_is_read_without_what_it_does_not_say(
     row: Row, version: int
 ) -> None:
     """Harm prevented: a ledger that cannot be used any more after an upgrade."""
-    claims = tuple(replace(c, columns="") for c in (row.claim, *row.old))
+    claims = (row.claim, *row.old)
+    if version < 11:
+        claims = tuple(replace(c, columns="") for c in claims)
     if version < 8:
         claims = tuple(replace(c, gives_way=None) for c in claims)
 
@@ -52,9 +80,87 @@ def test_a_row_of_a_format_before_is_read_without_what_it_does_not_say(
 
     claim, *old = claims
     division = row.division if version > 8 else None
-    done = row.done and replace(row.done, columns="")
+    done = row.done and (row.done if version > 10 else replace(row.done, columns=""))
     known = replace(row, claim=claim, old=tuple(old), done=done, division=division)
     assert replace(read, archived=None) == replace(known, archived=None)
+
+
+# As releases up to format 11 wrote them.
+BEFORE = (
+    ("", None),
+    ("ATTACH PARTITION ID '202401'", StatementKind.ATTACH),
+    ("ATTACH PART '202401_0_0_0'", StatementKind.ATTACH),
+    ("ATTACH PARTITION ALL", StatementKind.ATTACH),
+    ("ATTACH PARTITION ID '202401' FROM lake.n.t", StatementKind.ATTACH_FROM),
+    ("ATTACH PARTITION ALL FROM lake.n.t", StatementKind.ATTACH_FROM),
+    ("REPLACE PARTITION ID '202401' FROM ch.db.t", StatementKind.REPLACE_FROM),
+    ("REPLACE PARTITION ALL FROM lake.n.t", StatementKind.REPLACE_FROM),
+    ("DETACH PARTITION ID '202401'", StatementKind.DETACH),
+    ("DROP PARTITION ALL", StatementKind.DROP),
+    ("DROP PART '202401_0_0_0'", StatementKind.DROP),
+    ("MOVE PARTITION ID '202401' TO TABLE lake.n.t", StatementKind.MOVE_TO_TABLE),
+    ("MOVE PARTITION ID '202401' TO TABLE lake.n.`to DISK 'd'`", StatementKind.MOVE_TO_TABLE),
+    ("MOVE PARTITION ID '202401' TO DISK 'cold'", StatementKind.MOVE_TO_DISK),
+    ("MOVE PART '202401_0_0_0' TO VOLUME 'slow'", StatementKind.MOVE_TO_DISK),
+    ("FETCH PARTITION ID '202401' FROM lake.n.t", StatementKind.FETCH),
+    ("FETCH PARTITION ID '202401' FROM '/files'", StatementKind.FETCH_FROM_OUTSIDE),
+    ("FETCH PART '202401_0_0_0' FROM 'parts:/p?ddl=/t.sql'", StatementKind.FETCH_FROM_OUTSIDE),
+    ("UPDATE a, b IN PARTITION ID '202401'", StatementKind.UPDATE),
+    ("UPDATE a", StatementKind.UPDATE),
+    ("DELETE IN PARTITION ALL", StatementKind.DELETE),
+    ("CLEAR COLUMN a IN PARTITION ID '202401'", StatementKind.CLEAR_COLUMN),
+    ("CLEAR INDEX i", StatementKind.CLEAR_INDEX),
+    ("OPTIMIZE TABLE PARTITION ID '202401' FINAL", StatementKind.OPTIMIZE),
+    ("SOMETHING ELSE", StatementKind.OTHER),
+)
+
+
+@pytest.mark.parametrize(("text", "kind"), BEFORE)
+@given(row=ledger_rows(), version=st.sampled_from((7, 8, 9, 10, 11)))
+def test_the_kind_of_a_statement_of_a_format_before_is_read_from_its_text(
+    text: str, kind: StatementKind | None, row: Row, version: int
+) -> None:
+    """Harm prevented: after an upgrade an export takes an UPDATE for a DROP, or a DROP for none."""
+
+    def landed(one: Landed) -> Landed:
+        return replace(one, statement=text, kind=kind)
+
+    row = replace(
+        row,
+        claim=replace(row.claim, statement=text, kind=kind),
+        old=tuple(replace(one, statement=text, kind=kind) for one in row.old),
+        landed=tuple(map(landed, row.landed)),
+        done=row.done and replace(row.done, landed=landed(row.done.landed)),
+        changed=row.changed and landed(row.changed),
+    )
+
+    read = parse_row(of_format(row, version), row.version)
+
+    assert (read.claim.statement, read.claim.kind) == (text, kind)
+    assert [one.kind for one in read.old] == [one.kind for one in row.old]
+    assert (read.landed, read.changed) == (row.landed, row.changed)
+    assert (read.done and read.done.landed) == (row.done and row.done.landed)
+
+
+@pytest.mark.parametrize(
+    ("text", "stop"),
+    [
+        ("", None),
+        ("interrupted", Stop.INTERRUPTED),
+        ("it is being cancelled", Stop.CANCELLED),
+        ("its query was killed", Stop.QUERY_KILLED),
+        ("its query was killed; given up: nothing of it can land", Stop.QUERY_KILLED),
+        ("Cannot read db.t: interrupted", None),
+    ],
+)
+@given(row=ledger_rows(), version=st.sampled_from((7, 8, 9, 10, 11)))
+def test_what_stopped_a_claim_of_a_format_before_is_read_from_its_error(
+    text: str, stop: Stop | None, row: Row, version: int
+) -> None:
+    """Harm prevented: after an upgrade a run goes on with a statement that was killed."""
+    read = parse_row(of_format(replace(row, last_error=text, stop=stop), version), row.version)
+
+    assert (read.last_error, read.stop) == (text, stop)
 
 
 @given(row=ledger_rows(), version=st.sampled_from((7, 8, 9)), ttl=st.integers(1, 10_000))

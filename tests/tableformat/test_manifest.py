@@ -97,7 +97,9 @@ def test_a_replacement_that_runs_is_not_completed_and_what_landed_is_told() -> N
 @given(row=ledger_rows(), most=st.integers(2_000, 20_000))
 def test_what_is_stored_is_bounded_and_says_what_it_leaves_out(row: Row, most: int) -> None:
     many = tuple(replace(_PARTS[0], name=f"202401_{n}_{n}_0") for n in range(100))
-    long = replace(row, state=State.RUNNING, claim=replace(row.claim, parts=many, statement=""))
+    long = replace(
+        row, state=State.RUNNING, claim=replace(row.claim, parts=many, statement="", kind=None)
+    )
     wordy = replace(long, last_error="é" * 100_000)
     for one in (row, long, wordy):
         told, whole = parse_manifest(stored_manifest(one, most)), manifest_of(one)

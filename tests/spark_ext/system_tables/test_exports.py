@@ -290,7 +290,9 @@ def test_what_has_not_completed_is_not_expired(tmp_path: Path) -> None:
 @given(ledger_rows(), st.sampled_from(Standing), st.integers(0, 3))
 def test_parts_add_up_in_every_state(row: Row, status: Standing, processed: int) -> None:
     """Harm prevented: more parts failed than there are, or a row that Spark cannot read."""
-    claim = replace(row.claim, begun=row.claim.begun % 2**47, statement="", gives_way=None)
+    claim = replace(
+        row.claim, begun=row.claim.begun % 2**47, statement="", kind=None, gives_way=None
+    )
     done = replace(row.done, begun=row.done.begun % 2**47) if row.done else None
     known = replace(row, claim=claim, done=done, updated=0, created=0)
     one = ListedExport(known, status)

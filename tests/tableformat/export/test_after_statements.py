@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tableformat.committer import FileInMain, LakeTableState, Layout, SnapshotSeen
 from tableformat.export.main_state import Holding, Kind, claim_of_mark, holding, landed_from
 from tableformat.file_names import data_file_name
-from tableformat.ledger import Claim, Held, Key, Landed, Record, Row, State
+from tableformat.ledger import Claim, Held, Key, Landed, Record, Row, State, StatementKind
 from tableformat.table_properties import Mark, statement_fingerprint
 
 KEY = Key("source", "202401", "table")
@@ -32,9 +32,14 @@ def export(number: int, count: int) -> Landed:
     return Landed(number, str(number), "content", number, number, count * ROWS, count)
 
 
-def statement(number: int, *left: Held, text: str = "DROP PARTITION ID '202401'") -> Landed:
+def statement(
+    number: int,
+    *left: Held,
+    text: str = "DROP PARTITION ID '202401'",
+    kind: StatementKind = StatementKind.DROP,
+) -> Landed:
     unique = statement_fingerprint(str(number))
-    return Landed(number, str(number), unique, number, number, 0, 0, text, left)
+    return Landed(number, str(number), unique, number, number, 0, 0, text, left, kind=kind)
 
 
 def held(transaction: int, count: int) -> Held:
@@ -55,9 +60,9 @@ def seen(main: int, *, expired: Iterable[int] = ()) -> LakeTableState:
 
 def row(*landed: Landed) -> Row:
     last = landed[-1]
-    done = next((Record(x, (), 1, 1, 180) for x in reversed(landed) if not x.statement), None)
+    done = next((Record(x, (), 1, 1, 180) for x in reversed(landed) if x.kind is None), None)
     claim = Claim(last.epoch, last.transaction_id, last.fingerprint, 1)
-    changed = last if last.statement else None
+    changed = last if last.kind is not None else None
     return Row(
         KEY, "db.t", "lake.n.t", State.COMPLETED, claim, 1, 1, 1,
         landed=landed, done=done, changed=changed,
@@ -137,7 +142,8 @@ def test_of_a_statement_that_the_ledger_does_not_know_nothing_is_believed() -> N
 
 
 def update(number: int, *left: Held) -> Landed:
-    return statement(number, *left, text="UPDATE n IN PARTITION ID '202401'")
+    text = "UPDATE n IN PARTITION ID '202401'"
+    return statement(number, *left, text=text, kind=StatementKind.UPDATE)
 
 
 def behind(state: LakeTableState, number: int, parent: int) -> LakeTableState:
@@ -205,5 +211,5 @@ def test_certain_is_only_what_the_last_in_the_line_left(
 
     last = landed[main - 1]
     as_left = {f.path for f in here} == {f.path for f in files(last.epoch, last.data_files)}
-    if any(x.statement for x in landed):
+    if any(x.kind is not None for x in landed):
         assert (found.kind in (Kind.WHOLE, Kind.GONE)) is as_left

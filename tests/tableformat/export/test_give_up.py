@@ -21,14 +21,13 @@ from tableformat.committer import (
 )
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.give_up import (
-    BEING_CANCELLED,
     GivenUp,
     KillOutcome,
     NotUnderWay,
     TooLate,
     kill,
 )
-from tableformat.ledger import Ledger, Row, State
+from tableformat.ledger import Ledger, Row, State, Stop
 from tests.lake import (
     KEY,
     Meddling,
@@ -90,16 +89,16 @@ def test_the_row_says_that_it_is_being_cancelled_before_anything_is_sent(
 ) -> None:
     """Harm prevented: the run whose export is cancelled learns of it only when it commits."""
     claim(ledger)
-    seen: list[str] = []
+    seen: list[tuple[Stop | None, str]] = []
 
     def note(row: Row) -> None:
         now = ledger.read(KEY.hash)
         assert now == row
-        seen.append(row.last_error)
+        seen.append((row.stop, row.last_error))
 
     kill(ports(table, ledger), KEY.hash, state=State.KILLED, on_claim=note)
 
-    assert seen == [BEING_CANCELLED]
+    assert seen == [(Stop.CANCELLED, "it is being cancelled")]
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["main stays", "main is rolled back"])

@@ -8,21 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.export.give_up import (
-    BEING_CANCELLED,
-    INTERRUPTED_ERROR,
-    QUERY_KILLED,
-    Standing,
-    is_resumable,
-    standing,
-)
-from tableformat.ledger import Archived, Row, State
+from tableformat.export.give_up import Standing, is_resumable, standing
+from tableformat.ledger import Archived, Row, State, StatementKind, Stop
 from tests.strategies.ledger import ledger_rows
 
 
 def by_export(row: Row) -> Row:
     """Return a row that an export has claimed last."""
-    return replace(row, claim=replace(row.claim, statement="", gives_way=None))
+    return replace(row, claim=replace(row.claim, statement="", kind=None, gives_way=None))
 
 
 @given(ledger_rows(), st.booleans())
@@ -43,11 +36,11 @@ def test_what_somebody_works_on_is_in_progress(row: Row) -> None:
     assert not is_resumable(running, worked_on=True)
 
 
-@pytest.mark.parametrize("error", ["", INTERRUPTED_ERROR, BEING_CANCELLED, QUERY_KILLED])
+@pytest.mark.parametrize("why", ["", *Stop])
 @given(row=ledger_rows())
-def test_what_ended_without_an_error_is_interrupted(row: Row, error: str) -> None:
+def test_what_ended_without_an_error_is_interrupted(row: Row, why: str | Stop) -> None:
     """Harm prevented: a run that was killed is searched for an error that there is none of."""
-    running = replace(by_export(row), state=State.RUNNING, last_error=error)
+    running = replace(by_export(row), state=State.RUNNING).noted(why, row.updated)
 
     assert standing(running, worked_on=False) is Standing.INTERRUPTED
     assert is_resumable(running, worked_on=False)
@@ -56,7 +49,7 @@ def test_what_ended_without_an_error_is_interrupted(row: Row, error: str) -> Non
 @given(ledger_rows(), st.text(min_size=30))
 def test_what_an_error_ended_failed_and_can_be_gone_on_with(row: Row, error: str) -> None:
     """Harm prevented: FAILED is taken for lost work."""
-    running = replace(by_export(row), state=State.RUNNING, last_error=error)
+    running = replace(by_export(row), state=State.RUNNING).noted(error, row.updated)
 
     assert standing(running, worked_on=False) is Standing.FAILED
     assert is_resumable(running, worked_on=False)
@@ -74,10 +67,9 @@ def test_what_left_its_source_is_archived(row: Row, worked_on: bool) -> None:  #
 @given(ledger_rows(), st.sampled_from(State), st.booleans())
 def test_a_statement_hides_no_export(row: Row, state: State, worked_on: bool) -> None:  # noqa: FBT001
     """Harm prevented: a finished export is told as one that runs, because of an UPDATE."""
-    claimed = replace(
-        row, state=state, archived=None, claim=replace(row.claim, statement="DROP PARTITION 1")
-    )
-    export = replace(row.claim, statement="", gives_way=None)
+    dropping = replace(row.claim, statement="DROP PARTITION 1", kind=StatementKind.DROP)
+    claimed = replace(row, state=state, archived=None, claim=dropping)
+    export = replace(row.claim, statement="", kind=None, gives_way=None)
 
     if claimed.done is not None:
         assert standing(claimed, worked_on=worked_on) is Standing.COMPLETED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,7 @@ from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Outcome, Status
+from tableformat.ledger import StatementKind
 from tableformat.names import PartitionId
 from tableformat.operations.copy_from import Fetch, OtherKey
 from tests.cleaning_up import left_behind
@@ -88,7 +89,9 @@ def fetch(
     key = OtherKey(of, tuple(one.file for one in found))
     copies = ForeignFiles({one.file.path: one for one in found}, here.load(), here.storages)
     ready = replace(ready, ports=replace(ready.ports, copy=copies))
-    return ready.run(Fetch(P1, f"'{place}'", (key,), here.load().layout.schema_id))
+    schema_id = here.load().layout.schema_id
+    kind: Literal[StatementKind.FETCH_FROM_OUTSIDE] = StatementKind.FETCH_FROM_OUTSIDE
+    return ready.run(Fetch(P1, f"'{place}'", kind, (key,), schema_id))
 
 
 def rows_detached(directory: Path) -> int:

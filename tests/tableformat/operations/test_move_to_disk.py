@@ -17,7 +17,6 @@ from tableformat.committer import MAIN_BRANCH
 from tableformat.disks import Disks
 from tableformat.effects import Effects, Step
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError
-from tableformat.export.main_state import changes_rows
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
 from tableformat.names import LakeName
@@ -235,8 +234,8 @@ def test_rows_that_went_to_another_table_are_not_taken_for_moved_to_a_disk(tmp_p
     disks = Disks.of(state(tmp_path))
     for to in (disks.disk("cold", "Cannot"), disks.volume("slow", "Cannot")):
         for which in (P1, part_in(tmp_path, "p1")):
-            assert changes_rows(str(MoveToDisk(which, to, disks)))
-    assert not changes_rows(str(Leave(P1, LakeName("lake", ("n",), "to disk"))))
+            assert MoveToDisk(which, to, disks).kind.rewrites_rows
+    assert not Leave(P1, LakeName("lake", ("n",), "to disk")).kind.rewrites_rows
 
 
 @pytest.mark.usefixtures("source")

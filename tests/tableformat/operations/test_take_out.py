@@ -15,7 +15,7 @@ from tableformat.errors import RefusedError
 from tableformat.export.decision import Wish
 from tableformat.export.outcome import Outcome, Status
 from tableformat.iceberg.manifest_scan import lake_part_name
-from tableformat.ledger import State
+from tableformat.ledger import State, StatementKind
 from tableformat.operations.take_out import Drop
 from tests.cleaning_up import left_behind
 from tests.dying import Dies, DiesAt
@@ -302,5 +302,5 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
         assert said["p1"].status is Status.COMMITTED, steps[number]
         assert rows_in_main(directory) == 15, steps[number]
         row = row_of(directory, "p1")
-        assert [bool(x.statement) for x in row.landed] == [False, True, False]
+        assert [x.kind for x in row.landed] == [None, StatementKind.DROP, None]
         assert left_behind(directory) == []
