@@ -206,7 +206,13 @@ _TAKES_ROWS: Final = (Status.DROPPED, Status.REPLACED, Status.CHANGED)
 
 
 def undo_statement(
-    table: LakeName, did: Status, which: str, partition_id: str | None, before: int | None
+    table: LakeName,
+    did: Status,
+    which: str,
+    partition_id: str | None,
+    before: int | None,
+    *,
+    of_part: bool = False,
 ) -> str:
     """Return the statement; '' where there is no single one.
 
@@ -220,6 +226,7 @@ def undo_statement(
         which: it was done to, as a statement has it.
         partition_id: the partition that this is, or lies in; None for all.
         before: the snapshot that main was.
+        of_part: it was done to a part, and not to whole partitions.
     """
     if isinstance(table, HiveName):
         return ""
@@ -228,7 +235,7 @@ def undo_statement(
     if before is None or did not in _TAKES_ROWS:
         return ""
     earlier = LakeName(table.catalog, table.identifier, f"snapshot_id_{before}")
-    if did is Status.DROPPED and which.startswith("PARTITION "):
+    if did is Status.DROPPED and not of_part:
         return f"ALTER TABLE {table} ATTACH {which} FROM {earlier}"
     if partition_id is None:
         return ""

@@ -35,6 +35,7 @@ from tableformat.names import LakeName
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.statement import (
     AsPlanned,
+    OnePart,
     OnePartition,
     OperationPorts,
     Plan,
@@ -237,7 +238,8 @@ class Running:
         if isinstance(statement, Leave):
             return f"ALTER TABLE {statement.to} MOVE {which} TO TABLE {self.name}"
         one = str(which.partition_id) if which.partition_id is not None else None
-        return undo_statement(self.name, statement.did, str(which), one, before)
+        of_part = isinstance(which, OnePart)
+        return undo_statement(self.name, statement.did, str(which), one, before, of_part=of_part)
 
     def told(
         self, statement: Statement, status: Status, text: str, snapshot_id: int | None = None
