@@ -23,9 +23,11 @@ errors.
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Final
 
 __all__ = [
+    "Advice",
     "DestinationError",
     "EndedCredentialsError",
     "InternalError",
@@ -51,17 +53,48 @@ _MESSAGE: Final = re.compile(
 )
 
 
+class Advice(StrEnum):
+    """What a message advises, for programs: nothing is decided on the message itself."""
+
+    EVOLVE_SCHEMA = "EVOLVE_SCHEMA"
+    """Export with the option that adds what the lake table lacks."""
+    LIST_PARTITIONS = "LIST_PARTITIONS"
+    """Look at the partitions that the source has."""
+
+
 class TableFormatError(Exception):
     """The base of every error that mergeberg raises on purpose.
 
-    `code` is ClickHouse's number for the same situation (`clickhouse_codes.py`), where it has one.
+    `code` is ClickHouse's number for the same situation (`clickhouse_codes.py`), where it has one;
+    `advice` is what the message advises.
     """
 
-    def __init__(self, message: str, *, code: int | None = None) -> None:
-        """Keep the message and, where ClickHouse has one, its error code."""
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int | None = None,
+        advice: frozenset[Advice] = frozenset(),
+        reasons: tuple[str, ...] = (),
+    ) -> None:
+        """Keep the message, its advice, its reasons and ClickHouse's error code, where it has one.
+
+        Args:
+            message: what cannot be done, why, and what to do.
+            code: ClickHouse's error code.
+            advice: what the message advises.
+            reasons: a message for each reason, where there are several.
+        """
         super().__init__(message)
         self.message = message
         self.code = code
+        self.advice = advice
+        self._reasons = reasons
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """A message for each reason: the message itself, where it does not list several."""
+        return self._reasons or (self.message,)
 
 
 class UsageError(TableFormatError, ValueError):
@@ -83,10 +116,16 @@ class NotFoundError(RefusedError):
     """
 
     def __init__(
-        self, message: str, *, code: int | None = None, named: str = "", similar: str = ""
+        self,
+        message: str,
+        *,
+        code: int | None = None,
+        advice: frozenset[Advice] = frozenset(),
+        named: str = "",
+        similar: str = "",
     ) -> None:
-        """Keep the message, the code, and the one name that was probably meant."""
-        super().__init__(message, code=code)
+        """Keep the message, its advice and code, and the one name that was probably meant."""
+        super().__init__(message, code=code, advice=advice)
         self.named = named
         self.similar = similar
 
@@ -138,23 +177,32 @@ class InternalError(TableFormatError):
     """An invariant broke. This is a bug: please report it with the message."""
 
 
-def refuse_all(what: str, reasons: tuple[str, ...], *, code: int | None = None) -> RefusedError:
+def refuse_all(
+    what: str,
+    reasons: tuple[str, ...],
+    *,
+    code: int | None = None,
+    advice: frozenset[Advice] = frozenset(),
+) -> RefusedError:
     """Return one refusal that lists every reason, so that nobody fixes them one run at a time.
 
     Args:
         what: what cannot be done, without the leading "Cannot", e.g. "export db.t".
         reasons: one sentence each; at least one.
         code: ClickHouse's error code, when the reasons share one.
+        advice: what the reasons advise.
     """
     if not reasons:
         message = (
             f"refuse_all({what!r}) was called without a reason; this is a bug, please report it."
         )
         raise InternalError(message)
-    if len(reasons) == 1:
-        return RefusedError(f"Cannot {what}: {_sentence(reasons[0])}", code=code)
+    each = tuple(f"Cannot {what}: {_sentence(reason)}" for reason in reasons)
+    if len(each) == 1:
+        return RefusedError(each[0], code=code, advice=advice)
     lines = "\n".join(f"  - {_sentence(reason)}" for reason in reasons)
-    return RefusedError(f"Cannot {what}: {len(reasons)} reasons.\n{lines}", code=code)
+    message = f"Cannot {what}: {len(reasons)} reasons.\n{lines}"
+    return RefusedError(message, code=code, advice=advice, reasons=each)
 
 
 def _sentence(text: str) -> str:

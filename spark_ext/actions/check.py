@@ -127,7 +127,7 @@ def _unreadable(table: MergeTreeTable) -> list[str]:
     try:
         check_readable(table)
     except RefusedError as error:
-        return _reasons(error)
+        return [*error.reasons]
     return []
 
 
@@ -143,7 +143,7 @@ def _as_remembered(
         used = remembered_conversions(request.to, table, request.conversions, state)
     except RefusedError as error:
         found.destination = f"{request.to}: cannot be used"
-        found.reasons.extend(_reasons(error))
+        found.reasons.extend(error.reasons)
         return request
     return replace(request, conversions=used)
 
@@ -161,7 +161,7 @@ def _check_columns(
     try:
         return map_columns(table, request.conversions, strict=request.strict)
     except RefusedError as error:
-        found.reasons.extend(_reasons(error))
+        found.reasons.extend(error.reasons)
     known = {c.name for c in good}
     conversions = {k: v for k, v in request.conversions.items() if k in known}
     try:
@@ -218,7 +218,7 @@ def _check_spec(
             else chosen_spec(table, parse_spec(request.partition_spec, mapped))
         )
     except UsageError as error:
-        found.reasons.extend(_reasons(error))
+        found.reasons.extend(error.reasons)
         found.spec = "none, see below"
         return None
     found.spec = str(spec)
@@ -250,7 +250,7 @@ def _check_destination(
         fit(plan, name, existing, state, FileFormat())
     except RefusedError as error:
         found.destination = found.destination or f"{name}: cannot be used"
-        found.reasons.extend(_reasons(error))
+        found.reasons.extend(error.reasons)
 
 
 def _check_source(source: ClickHouseSource, table: MergeTreeTable, found: Check) -> None:
@@ -284,11 +284,3 @@ def _check_versions(table: MergeTreeTable, found: Check) -> None:
     except NotFoundError as error:
         found.versions["Java"] = "none, see below"
         found.reasons.append(error.message)
-
-
-def _reasons(error: UsageError) -> list[str]:
-    """Return the single reasons of a refusal that lists several, else its message."""
-    head, *lines = error.message.splitlines()
-    if not lines:
-        return [error.message]
-    return [f"{head.rpartition(': ')[0]}: {line.strip().removeprefix('- ')}" for line in lines]

@@ -33,6 +33,7 @@ from catalog.clickhouse.server.source import ServerSource
 from catalog.shards import LocalTable, other_replica
 from catalog.sources import SourcePlace
 from tableformat.errors import (
+    Advice,
     NotFoundError,
     RefusedError,
     SourceError,
@@ -222,7 +223,8 @@ def _joined(
     code = codes.pop() if len(codes) == 1 else None
     if any(isinstance(error, SourceError) for _, error in failed):
         return SourceError(message, code=code)
-    return RefusedError(message, code=code)
+    advice = frozenset[Advice]().union(*(error.advice for _, error in failed))
+    return RefusedError(message, code=code, advice=advice)
 
 
 class Stopping:

@@ -21,6 +21,7 @@ from catalog.rewriting.integrity import changed_files
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.digest import Difference, Digest, KeptDigest
 from tableformat.errors import (
+    Advice,
     DestinationError,
     NotFoundError,
     RefusedError,
@@ -228,7 +229,7 @@ class Verifying:
             f"Cannot verify partition {one} of {self._request.table}: it has no active parts and "
             f"was never exported. List them with `mergeberg partitions {self._request.table}`."
         )
-        raise NotFoundError(message)
+        raise NotFoundError(message, advice=frozenset({Advice.LIST_PARTITIONS}))
 
     def _subject(self, one: PartitionId) -> _Subject | Comparison:
         """Return what can be compared, or why nothing can."""

@@ -21,7 +21,7 @@ from spark_ext.cli.outcome_words import quoted
 from spark_ext.demo.directory import DemoError
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statements import DottedName, KillQuery
-from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
+from tableformat.errors import Advice, NotFoundError, RefusedError, TableFormatError, UsageError
 from tableformat.export.outcome import DIFFERS, FAILED, IN_PROGRESS, REFUSED, USAGE
 from tableformat.names import HiveName, LakeName
 
@@ -86,7 +86,7 @@ def next_command(
     if error is None or line.command != ("export",) or not line.operand:
         # A partition that was refused says itself what would help.
         return ""
-    if "; --evolve-schema adds it" in error.message and "--evolve-schema" not in arguments:
+    if Advice.EVOLVE_SCHEMA in error.advice and "--evolve-schema" not in arguments:
         return _joined(*arguments, "--evolve-schema")
     return _joined(*line.before, "check", line.operand, *line.kept(_CHECK))
 
@@ -95,7 +95,7 @@ def _where_not_found(arguments: Sequence[str], line: _Line, error: NotFoundError
     """Return the command with the name that was probably meant, or one that lists names."""
     if error.similar and error.named in arguments:
         return _joined(*(error.similar if word == error.named else word for word in arguments))
-    if "mergeberg partitions" in error.message:
+    if Advice.LIST_PARTITIONS in error.advice:
         return _joined(*line.before, "partitions", line.source_table, *line.kept(_SOURCE))
     return ""
 

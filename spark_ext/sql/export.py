@@ -33,6 +33,7 @@ from spark_ext.sql.catalogs import open_destination_in, session_ledger, unseen
 from spark_ext.sql.session_settings import SessionSettings
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import (
+    Advice,
     DestinationError,
     InternalError,
     LedgerError,
@@ -137,7 +138,8 @@ def joined(errors: Sequence[TableFormatError], more: str) -> TableFormatError:
         return errors[0]
     kind, code = _kind_and_code(errors, (), is_stopped=False)
     said = " ".join(error.message for error in errors)
-    return kind(f"{said} {more}".strip(), code=code)
+    advice = frozenset[Advice]().union(*(error.advice for error in errors))
+    return kind(f"{said} {more}".strip(), code=code, advice=advice)
 
 
 def _said(one: Ended) -> str:

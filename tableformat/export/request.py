@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tableformat.errors import NotFoundError, UsageError
+from tableformat.errors import Advice, NotFoundError, UsageError
 from tableformat.export.slices import Share
 from tableformat.mergetree.compatibility import time_column
 from tableformat.mergetree.expression_text import render_expression
@@ -139,7 +139,8 @@ def _unknown(
     )
     return NotFoundError(
         f"Cannot export partition {partition_id} of {table.name}: it has no active parts and was "
-        f"never exported. {has} List them with `mergeberg partitions {table.name}`."
+        f"never exported. {has} List them with `mergeberg partitions {table.name}`.",
+        advice=frozenset({Advice.LIST_PARTITIONS}),
     )
 
 

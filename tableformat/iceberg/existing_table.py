@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -45,7 +45,7 @@ from pyiceberg.types import (
 )
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
-from tableformat.errors import RefusedError, refuse_all
+from tableformat.errors import Advice, RefusedError, refuse_all
 from tableformat.iceberg.column_types import TypeMapping, conversions_in
 from tableformat.iceberg.partition_spec import DerivedSpec, spec_matches
 from tableformat.iceberg.properties import RememberedSource
@@ -252,6 +252,15 @@ class ExistingTable:
     key: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """What forbids an export: ClickHouse's code for it, in a sentence, and what it advises."""
+
+    code: int
+    text: str
+    advice: Advice | None = None
+
+
 def check_existing(
     existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec, *, strict: bool = False
 ) -> tuple[str, ...]:
@@ -263,7 +272,7 @@ def check_existing(
         derived: the spec to export with.
         strict: also forbid another order of columns, and columns that only the table has.
     """
-    return tuple(text for _, text in _differences(existing, mapped, derived, strict=strict))
+    return tuple(one.text for one in _differences(existing, mapped, derived, strict=strict))
 
 
 def existing_refusal(
@@ -289,7 +298,8 @@ def existing_refusal(
     found = tuple(_differences(existing, mapped, derived, strict=strict))
     if not found:
         return None
-    return refuse_all(what, tuple(text for _, text in found), code=found[0][0])
+    advice = frozenset(one.advice for one in found if one.advice is not None)
+    return refuse_all(what, tuple(one.text for one in found), code=found[0].code, advice=advice)
 
 
 def written_schema(schema: Schema, mapped: MappedColumns) -> Schema:
@@ -310,32 +320,32 @@ def divided_by(spec: PartitionSpec) -> tuple[PartitionField, ...]:
 
 def _differences(
     existing: ExistingTable, mapped: MappedColumns, derived: DerivedSpec, *, strict: bool
-) -> Iterator[tuple[int, str]]:
+) -> Iterator[_Difference]:
     version = existing.format_version
     if version != FORMAT_VERSION:
         why = _OTHER_VERSIONS.get(version, "this release does not know it. Export into a new table")
-        yield (
+        yield _Difference(
             NOT_IMPLEMENTED,
-            (
-                f"Destination storage Iceberg of format version {version} does not support "
-                "MergeTree parts or uses unsupported partitioning: only tables of format version "
-                f"{FORMAT_VERSION} are written; {why.format(name=existing.name)}"
-            ),
+            f"Destination storage Iceberg of format version {version} does not support "
+            "MergeTree parts or uses unsupported partitioning: only tables of format version "
+            f"{FORMAT_VERSION} are written; {why.format(name=existing.name)}",
         )
-    for text in _Comparison(existing, mapped).differences():
-        yield INCOMPATIBLE_COLUMNS, f"Tables have different structure: column {text}"
+    for one in _Comparison(existing, mapped).differences():
+        text = f"Tables have different structure: column {one}"
+        yield _Difference(INCOMPATIBLE_COLUMNS, text, one.advice)
     if strict:
         ours, theirs = mapped.schema.as_struct(), existing.schema.as_struct()
         for text in _strict_differences((), ours, theirs):
-            yield INCOMPATIBLE_COLUMNS, f"Tables have different structure: {text}{_STRICT}"
+            told = f"Tables have different structure: {text}{_STRICT}"
+            yield _Difference(INCOMPATIBLE_COLUMNS, told)
     for f in existing.spec.fields:
         if f.source_id not in existing.schema.field_ids:
-            yield NOT_IMPLEMENTED, _dropped_column(f)
+            yield _Difference(NOT_IMPLEMENTED, _dropped_column(f))
     spec = PartitionSpec(*divided_by(existing.spec))
     if different_key := spec_matches(derived, spec, existing.schema):
-        yield BAD_ARGUMENTS, different_key
+        yield _Difference(BAD_ARGUMENTS, different_key)
     elif other := _key_difference(existing, derived):
-        yield BAD_ARGUMENTS, other
+        yield _Difference(BAD_ARGUMENTS, other)
 
 
 def _key_difference(existing: ExistingTable, derived: DerivedSpec) -> str:
@@ -423,6 +433,18 @@ class _FieldPath:
         return ".".join(self.path)
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """How a column differs, and the ways out."""
+
+    what: str
+    ways: tuple[str, ...] = ()
+    advice: Advice | None = None
+
+    def __str__(self) -> str:
+        return "; ".join((self.what, *self.ways))
+
+
 class _Comparison:
     """Compares the columns of an export with an existing table's."""
 
@@ -430,7 +452,7 @@ class _Comparison:
         self._existing = existing
         self._mapped = mapped
 
-    def differences(self) -> Iterator[str]:
+    def differences(self) -> Iterator[_Column]:
         theirs = {f.name: f for f in self._existing.schema.fields}
         for column, ours in zip(self._mapped.columns, self._mapped.schema.fields, strict=True):
             place = _FieldPath((ours.name,))
@@ -439,14 +461,12 @@ class _Comparison:
                 continue
             found = tuple(self._field(place, ours, theirs[ours.name]))
             way = self._conversion(column, theirs[ours.name]) if found else ""
-            for text in found:
-                # After a semicolon a sentence already offers a remedy.
-                other = "" if ";" in text else "; no conversion makes them equal"
-                yield (
-                    f"{text}; --convert {option_name(column.name)}={way} makes them equal"
-                    if way
-                    else (f"{text}{other}")
-                )
+            for one in found:
+                if way:
+                    said = f"--convert {option_name(column.name)}={way} makes them equal"
+                    yield replace(one, ways=(*one.ways, said))
+                else:
+                    yield replace(one, ways=one.ways or ("no conversion makes them equal",))
         known = {f.name for f in self._mapped.schema.fields}
         for f in self._existing.schema.fields:
             if f.name not in known and f.required:
@@ -468,15 +488,15 @@ class _Comparison:
                 return way
         return ""
 
-    def _field(self, place: _FieldPath, ours: NestedField, theirs: NestedField) -> Iterator[str]:
+    def _field(
+        self, place: _FieldPath, ours: NestedField, theirs: NestedField
+    ) -> Iterator[_Column]:
         if theirs.required and not ours.required:
-            yield (
-                f"{place} may be NULL in the source and is required in the destination; "
-                f"{self._allow_null(place)}"
-            )
+            what = f"{place} may be NULL in the source and is required in the destination"
+            yield _Column(what, (self._allow_null(place),))
         yield from self._type(place, ours.field_type, theirs.field_type)
 
-    def _type(self, place: _FieldPath, ours: IcebergType, theirs: IcebergType) -> Iterator[str]:
+    def _type(self, place: _FieldPath, ours: IcebergType, theirs: IcebergType) -> Iterator[_Column]:
         match ours, theirs:
             case StructType(), StructType():
                 yield from self._members(place, ours, theirs)
@@ -491,12 +511,16 @@ class _Comparison:
             case _ if ours == theirs or _promoted(ours, theirs):
                 return
             case _:
-                text = f"{place} is {ours} for ClickHouse and {theirs} in the destination"
+                what = f"{place} is {ours} for ClickHouse and {theirs} in the destination"
                 if _promoted(theirs, ours) and not place.in_map_key:
-                    text += f"; widen it there: {self._alter(place)} TYPE {_spark_type(ours)}"
-                yield text
+                    way = f"widen it there: {self._alter(place)} TYPE {_spark_type(ours)}"
+                    yield _Column(what, (way,))
+                else:
+                    yield _Column(what)
 
-    def _members(self, place: _FieldPath, ours: StructType, theirs: StructType) -> Iterator[str]:
+    def _members(
+        self, place: _FieldPath, ours: StructType, theirs: StructType
+    ) -> Iterator[_Column]:
         have = {f.name: f for f in theirs.fields}
         for f in ours.fields:
             if f.name in have:
@@ -508,20 +532,20 @@ class _Comparison:
             if f.name not in known and f.required:
                 yield self._unknown(place.within(f.name))
 
-    def _missing(self, place: _FieldPath, ours: NestedField) -> str:
-        text = f"{place} ({ours.field_type}) is missing in the destination"
+    def _missing(self, place: _FieldPath, ours: NestedField) -> _Column:
+        what = f"{place} ({ours.field_type}) is missing in the destination"
         if place.in_map_key:
-            return f"{text}, and the key of a map keeps its members; choose another destination"
+            what += ", and the key of a map keeps its members"
+            return _Column(what, ("choose another destination",))
         other = name_conflict(place.path, ours, self._existing.schema, self._existing.spec)
         if other:
-            return f"{text}, and cannot be added beside {other}; rename one of them"
-        return f"{text}; --evolve-schema adds it"
+            what += f", and cannot be added beside {other}"
+            return _Column(what, ("rename one of them",))
+        return _Column(what, ("--evolve-schema adds it",), Advice.EVOLVE_SCHEMA)
 
-    def _unknown(self, place: _FieldPath) -> str:
-        return (
-            f"{place} is required in the destination, and the source has no such column; "
-            f"{self._allow_null(place)}"
-        )
+    def _unknown(self, place: _FieldPath) -> _Column:
+        what = f"{place} is required in the destination, and the source has no such column"
+        return _Column(what, (self._allow_null(place),))
 
     def _allow_null(self, place: _FieldPath) -> str:
         if place.in_map_key:

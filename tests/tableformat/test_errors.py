@@ -41,3 +41,12 @@ def test_a_refusal_with_several_reasons_stays_as_it_is() -> None:
     message = refuse_all("export db.t", ("column a: no", "column b: no")).message
 
     assert reason_first(message) == message
+
+
+@pytest.mark.parametrize("reason", ["column a: no", "column a: it is\n- 7, not 8"])
+def test_each_reason_is_a_message_of_its_own(reason: str) -> None:
+    """Harm prevented: a report that cuts a reason of several lines into pieces."""
+    one, several = refuse_all("export db.t", (reason,)), refuse_all("export db.t", (reason, "no"))
+
+    assert one.reasons == (one.message,) == (f"Cannot export db.t: {reason}.",)
+    assert several.reasons == (*one.reasons, "Cannot export db.t: no.")

@@ -55,6 +55,7 @@ from catalog.clickhouse.snapshot.take import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import (
+    Advice,
     NotFoundError,
     RefusedError,
     SourceError,
@@ -427,7 +428,7 @@ class FrozenPartsSource(ClickHouseSource):
                 f"Cannot find the partition {expression} of {table.name}: no part has that value. "
                 "List the partitions with `mergeberg partitions`."
             )
-            raise NotFoundError(message)
+            raise NotFoundError(message, advice=frozenset({Advice.LIST_PARTITIONS}))
         return one
 
     def key_types(self, table: MergeTreeTable) -> tuple[DataType, ...]:

@@ -36,6 +36,7 @@ from tableformat.clickhouse_codes import (
 )
 from tableformat.committer import LakeTableState
 from tableformat.errors import (
+    Advice,
     DestinationError,
     NotFoundError,
     RefusedError,
@@ -153,7 +154,8 @@ def no_such_partition(table: MergeTreeTable, expression: str) -> NotFoundError:
     """Return the error for a value that no active part has."""
     return NotFoundError(
         f"Cannot find the partition {expression} of {table.name}: no active part has that "
-        "value. List the partitions with `mergeberg partitions`."
+        "value. List the partitions with `mergeberg partitions`.",
+        advice=frozenset({Advice.LIST_PARTITIONS}),
     )
 
 

@@ -36,7 +36,13 @@ from catalog.clickhouse.snapshot.staging import (
     staging_columns,
 )
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, SUPPORT_IS_DISABLED
-from tableformat.errors import NotFoundError, RefusedError, SourceError, TableFormatError
+from tableformat.errors import (
+    Advice,
+    NotFoundError,
+    RefusedError,
+    SourceError,
+    TableFormatError,
+)
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import Column, MergeTreeTable, Part
 from tableformat.names import PartitionId, TableName, quote_string
@@ -286,7 +292,8 @@ class _Freezing:
             f"Cannot export partition {one} of {self._source}: it has no active parts. List them "
             "with `mergeberg partitions`."
         )
-        return NotFoundError(message, code=BAD_ARGUMENTS)
+        advice = frozenset({Advice.LIST_PARTITIONS})
+        return NotFoundError(message, code=BAD_ARGUMENTS, advice=advice)
 
     def _clone_error(self, error: ClickHouseError) -> TableFormatError:
         """Say why ClickHouse did not clone the only partition of this group."""

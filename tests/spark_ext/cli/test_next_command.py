@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from spark_ext.cli.main import main
 from spark_ext.cli.next_command import next_command
-from tableformat.errors import NotFoundError, RefusedError, TableFormatError
+from tableformat.errors import Advice, NotFoundError, RefusedError, TableFormatError
 from tests.wrong.places import Places
 
-UNKNOWN = NotFoundError("Cannot find it. List them with `mergeberg partitions db.t`.")
+UNKNOWN = NotFoundError("Cannot find it.", advice=frozenset({Advice.LIST_PARTITIONS}))
 EXPORT = "ALTER TABLE {} EXPORT PARTITION 9 TO TABLE a.b.c"
 REFUSED = RefusedError("Cannot export it.")
 TYPO = NotFoundError("Cannot find the table db.evnts.", named="db.evnts", similar="db.events")
 NOWHERE = NotFoundError("Cannot find the catalog other.")
-LACKING = RefusedError("Cannot export: the column s is missing; --evolve-schema adds it.")
+LACKING = RefusedError("Cannot export.", advice=frozenset({Advice.EVOLVE_SCHEMA}))
 
 
 def after(line: str, code: int, error: TableFormatError | None = None) -> str:

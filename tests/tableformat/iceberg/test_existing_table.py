@@ -163,6 +163,30 @@ def test_the_refusal_has_clickhouses_code_for_the_first_difference(
     assert refused.message.startswith("Cannot export to lake.n.t: ")
 
 
+@pytest.mark.parametrize("name", ["a", "a;b", "a; --evolve-schema adds it"])
+def test_the_way_out_depends_on_no_name(name: str) -> None:
+    """Harm prevented: a column is not told that no conversion helps, because of its name."""
+    (said,) = differences({name: "Array(Int32)"}, field(1, name, IntegerType()))
+
+    assert said.endswith("in the destination; no conversion makes them equal")
+
+
+@pytest.mark.parametrize("name", ["a", "a; --evolve-schema adds it"])
+def test_what_is_advised_is_a_value(name: str) -> None:
+    """Harm prevented: a next command that cannot help, because of the name of a column."""
+    table = table_of(Column(name, parse_type("Int32"), "Int32"))
+    mapped = map_columns(table)
+    spec = derive_spec(table, mapped)
+
+    lacking = existing_refusal("export", existing(field(1, "z", IntegerType())), mapped, spec)
+    differing = existing_refusal("export", existing(field(1, name, StringType())), mapped, spec)
+
+    assert lacking is not None
+    assert differing is not None
+    assert lacking.advice == {Advice.EVOLVE_SCHEMA}
+    assert differing.advice == frozenset()
+
+
 def test_a_table_that_fits_is_not_refused() -> None:
     table = table_of(Column("a", parse_type("Int32"), "Int32"))
     mapped = map_columns(table)
