@@ -39,8 +39,8 @@ from tableformat.quantities import counted
 from tableformat.storage import Storage
 
 __all__ = [
-    "BESIDE_OTHERS",
     "OwnKeys",
+    "RowsOfOthersError",
     "WholePartitions",
     "foreign_among",
     "goes_on",
@@ -49,9 +49,11 @@ __all__ = [
     "refuse_foreign",
 ]
 
-BESIDE_OTHERS: Final = "Cannot export into this lake partition: "
-"""How the refusal begins: rows are there already, which is counted as a duplicate."""
 _SHOWN: Final = 3
+
+
+class RowsOfOthersError(RefusedError):
+    """The lake partition has rows already that no export of this ledger wrote: a duplicate."""
 
 
 class OwnKeys:
@@ -125,12 +127,12 @@ def refuse_foreign(
         held_rows = f" with {counted(rows, 'row')}" if not state.tree else ""
         gone = held.kind is Kind.GONE
         message = (
-            f"{BESIDE_OTHERS}main has {counted(len(found), 'file')}{held_rows} "
-            f"there that no export of this ledger wrote, added by {_by(found, state)}. "
+            f"Cannot export into this lake partition: main has {counted(len(found), 'file')}"
+            f"{held_rows} there that no export of this ledger wrote, added by {_by(found, state)}. "
             f"{held.text + ' ' if gone else ''}If they are other rows, go on beside them with "
             f"{'--force ' if gone else ''}--overwrite-file-if-exists; they stay."
         )
-        raise RefusedError(message)
+        raise RowsOfOthersError(message)
 
 
 def _by(found: tuple[PartitionFile, ...], state: LakeTableState) -> str:

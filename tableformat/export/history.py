@@ -20,8 +20,7 @@ from typing import Final
 from tableformat.effects import Step
 from tableformat.errors import LedgerError
 from tableformat.export.destination import Destination
-from tableformat.export.foreign_rows import BESIDE_OTHERS
-from tableformat.export.outcome import Outcome, Status
+from tableformat.export.outcome import Cause, Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import ExportedPart, Row
@@ -45,8 +44,6 @@ _COUNTED: Final = {
 """What an outcome counts; those that are not here are noted, and count nothing."""
 _NO_ERRORS: Final = (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status.EMPTY)
 """Outcomes whose message is no error."""
-_ERROR: Final = "Cannot "
-"""How every error begins, and no answer: of these only rows of others are called duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +125,10 @@ def events_of(
 
 
 def _counter(outcome: Outcome) -> Counter | None:
-    counter = _COUNTED.get(outcome.status)
-    is_error = (
-        outcome.status is Status.REFUSED
-        and outcome.message.startswith(_ERROR)
-        and not outcome.message.startswith(BESIDE_OTHERS)
-    )
-    return Counter.FAILURES if is_error else counter
+    # Of refusals that are errors only rows of others are called duplicates.
+    if outcome.status is Status.REFUSED and outcome.cause is Cause.ERROR:
+        return Counter.FAILURES
+    return _COUNTED.get(outcome.status)
 
 
 def _exported(outcome: Outcome, row: Row | None) -> tuple[tuple[ExportedPart, ...], int]:

@@ -24,6 +24,7 @@ __all__ = [
     "UNKNOWN",
     "USAGE",
     "WORSE_THAN_FAILED",
+    "Cause",
     "Outcome",
     "Status",
     "worst",
@@ -99,11 +100,20 @@ _EXIT_CODES: Final = {
 }
 
 
+class Cause(StrEnum):
+    """Which error is the reason that a partition was not exported."""
+
+    ERROR = "error"
+    ROWS_OF_OTHERS = "rows_of_others"
+    """Rows that no export of this ledger wrote are there already."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one partition.
 
-    `message` is one sentence for people; `rows`, `data_files`, `bytes` are those of the export that
+    `message` is one sentence for people, and `cause` says why the partition was not exported where
+    an error is the reason and no answer; `rows`, `data_files`, `bytes` are those of the export that
     is in main, `seconds` the wall time that this run spent on the partition, `code` ClickHouse's
     number for why it was not exported, where ClickHouse has one. `verified` says that main was
     compared with what was frozen, and is equal; `parts` how many source parts a refusal is about,
@@ -136,6 +146,7 @@ class Outcome:
     came_bytes: int | None = 0
     undo: str = ""
     verb: str = ""
+    cause: Cause | None = None
 
     @property
     def change(self) -> str:

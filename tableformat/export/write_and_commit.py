@@ -49,13 +49,14 @@ from tableformat.export.commit import Ports, commit
 from tableformat.export.commit_lists import store_list
 from tableformat.export.decision import Wish
 from tableformat.export.destination import Destination, Group, WrittenClaim
+from tableformat.export.foreign_rows import RowsOfOthersError
 from tableformat.export.freeze_and_claim import Claimed, Claiming, Frozen
 from tableformat.export.give_up import (
     GivenUp,
     kill,
 )
 from tableformat.export.leases import Leases
-from tableformat.export.outcome import Outcome, Status
+from tableformat.export.outcome import Cause, Outcome, Status
 from tableformat.export.ports import JobPorts, SliceWriter, Writing, Written
 from tableformat.export.slices import (
     files_of_parts,
@@ -122,11 +123,11 @@ class Telling:
         """Return what an error made of a partition; `parts` when no claim has them."""
         failed = self.outcome(partition_id, _status(error), str(error), row, begun)
         gone = isinstance(error, SourceGoneError)
-        return replace(failed, code=error.code, parts=parts, source_gone=gone)
+        theirs = isinstance(error, RowsOfOthersError)
+        cause = Cause.ROWS_OF_OTHERS if theirs else Cause.ERROR
+        return replace(failed, code=error.code, parts=parts, source_gone=gone, cause=cause)
 
-    def note_error(
-        self, row: Row, error: str | Stop, finished: tuple[Receipt, ...] = ()
-    ) -> str:
+    def note_error(self, row: Row, error: str | Stop, finished: tuple[Receipt, ...] = ()) -> str:
         """Leave the last error on the row, unless it has moved on: then it is somebody else's.
 
         Args:

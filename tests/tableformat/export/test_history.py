@@ -20,7 +20,7 @@ from tableformat.effects import Step
 from tableformat.errors import LedgerError, SourceError
 from tableformat.export.decision import Wish
 from tableformat.export.history import events_of
-from tableformat.export.outcome import Outcome, Status
+from tableformat.export.outcome import Cause, Outcome, Status
 from tableformat.export.ports import JobPorts, Silent, SliceWriter, Writing
 from tableformat.history import RUNNING_EXPORTS, Counter, Event
 from tableformat.ledger import Row, State
@@ -241,29 +241,32 @@ def test_an_outcome_is_noted_before_it_is_told(tmp_path: Path) -> None:
 
 
 COUNTED = [
-    (Status.COMMITTED, "", Counter.EXPORTS),
-    (Status.REPLACED, "", Counter.EXPORTS),
-    (Status.DIFFERS, "column a differs", Counter.EXPORTS),
-    (Status.UNVERIFIED, "the digest is gone", Counter.EXPORTS),
-    (Status.ALREADY_EXPORTED, "7 rows are in main", Counter.DUPLICATED),
-    (Status.REFUSED, "Main holds 1 file that nobody knows.", Counter.DUPLICATED),
-    (Status.REFUSED, "Cannot export db.t: a value is too large. Convert it.", Counter.FAILURES),
-    (Status.FAILED, "Cannot read db.t: no disk. Look for it.", Counter.FAILURES),
-    (Status.UNKNOWN, "it may have landed", Counter.FAILURES),
-    (Status.KILLED, "killed", Counter.FAILURES),
-    (Status.STOPPED, "stopped before it began", None),
-    (Status.UNCHANGED, "7 rows are in main", Counter.DUPLICATED),
-    (Status.EMPTY, "no rows", None),
-    (Status.IN_PROGRESS, "another process exports it", Counter.DUPLICATED),
+    (Status.COMMITTED, "", Counter.EXPORTS, None),
+    (Status.REPLACED, "", Counter.EXPORTS, None),
+    (Status.DIFFERS, "column a differs", Counter.EXPORTS, None),
+    (Status.UNVERIFIED, "the digest is gone", Counter.EXPORTS, None),
+    (Status.ALREADY_EXPORTED, "7 rows are in main", Counter.DUPLICATED, None),
+    (Status.REFUSED, "Main holds 1 file that nobody knows.", Counter.DUPLICATED, None),
+    (Status.REFUSED, "Cannot be told from an error by its text.", Counter.DUPLICATED, None),
+    (Status.REFUSED, "a value is too large", Counter.FAILURES, Cause.ERROR),
+    (Status.REFUSED, "Main has files of others.", Counter.DUPLICATED, Cause.ROWS_OF_OTHERS),
+    (Status.FAILED, "Cannot read db.t: no disk. Look for it.", Counter.FAILURES, None),
+    (Status.UNKNOWN, "it may have landed", Counter.FAILURES, None),
+    (Status.KILLED, "killed", Counter.FAILURES, None),
+    (Status.STOPPED, "stopped before it began", None, None),
+    (Status.UNCHANGED, "7 rows are in main", Counter.DUPLICATED, None),
+    (Status.EMPTY, "no rows", None, None),
+    (Status.IN_PROGRESS, "another process exports it", Counter.DUPLICATED, None),
 ]
 
 
-@pytest.mark.parametrize(("status", "message", "counter"), COUNTED)
+@pytest.mark.parametrize(("status", "message", "counter", "cause"), COUNTED)
 def test_every_status_counts_as_it_is_documented(
-    status: Status, message: str, counter: Counter | None
+    status: Status, message: str, counter: Counter | None, cause: Cause | None
 ) -> None:
     """Of a partition without a row the parts are not known: it counts once."""
-    found = events_of(Outcome("p", status, "lake.n.t", message), None, "db.t", 1)
+    outcome = Outcome("p", status, "lake.n.t", message, cause=cause)
+    found = events_of(outcome, None, "db.t", 1)
 
     assert [(e.counter, e.parts, e.part_name) for e in found] == [
         (counter, int(counter is not None), "")
@@ -274,7 +277,7 @@ def test_every_status_counts_as_it_is_documented(
 
 def test_every_status_that_an_export_ends_with_is_in_the_log() -> None:
     """Harm prevented: a new outcome that is neither noted nor counted, and nobody decided so."""
-    of_exports = {status for status, _, _ in COUNTED}
+    of_exports = {status for status, *_ in COUNTED}
     of_statements = {
         Status.DROPPED, Status.DETACHED, Status.ATTACHED, Status.MOVED, Status.CHANGED,
         Status.OPTIMIZED, Status.FETCHED, Status.FROZEN, Status.UNFROZEN, Status.FORGOTTEN,

@@ -27,6 +27,7 @@ from pyiceberg.types import (
     TimestampType,
 )
 
+from tableformat.errors import Advice
 from tableformat.iceberg.existing_table import (
     ExistingTable,
     check_existing,
