@@ -81,19 +81,30 @@ _TRANSIENT_ERRORS: Final = (
     IncompleteReadError,
     NotConnectedError,
 )
-_WRONG_KEY: Final = (
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What helps where a server has refused, and the kind of error that this is."""
+
+    text: str
+    kind: type[DestinationError] = LastingError
+
+
+_WRONG_KEY: Final = _Advice(
     "the key is wrong: set s3.access-key-id and s3.secret-access-key of the catalog, or the "
     "credentials of the environment where it has none"
 )
-_EXPIRED: Final = (
+_EXPIRED: Final = _Advice(
     "the credentials have ended: get new ones, which a catalog that lends them does by itself; "
-    "finished files are kept"
+    "finished files are kept",
+    EndedCredentialsError,
 )
-_RIGHTS: Final = (
+_RIGHTS: Final = _Advice(
     "grant s3:ListBucket, s3:GetObject, s3:PutObject, s3:DeleteObject, "
     "s3:AbortMultipartUpload, s3:ListBucketMultipartUploads and s3:ListMultipartUploadParts there"
 )
-_ADVICE: Final[Mapping[str, str]] = {
+_ADVICE: Final[Mapping[str, _Advice]] = {
     "InvalidAccessKeyId": _WRONG_KEY,
     "SignatureDoesNotMatch": _WRONG_KEY,
     "ExpiredToken": _EXPIRED,
@@ -104,13 +115,16 @@ _ADVICE: Final[Mapping[str, str]] = {
     "AccessDenied": _RIGHTS,
     "AllAccessDisabled": _RIGHTS,
     "403": _RIGHTS,
-    "NoSuchBucket": "make the bucket, or correct the warehouse's location",
-    "RequestTimeTooSkewed": "set this host's clock",
-    "NotImplemented": "the server lacks what an export needs, conditional writes above all; use "
-    "another one",
+    "NoSuchBucket": _Advice("make the bucket, or correct the warehouse's location"),
+    "RequestTimeTooSkewed": _Advice("set this host's clock"),
+    "NotImplemented": _Advice(
+        "the server lacks what an export needs, conditional writes above all; use another one"
+    ),
 }
-_UNKNOWN: Final = "check the catalog's s3 properties, and rights and space there"
-_NO_CREDENTIALS: Final = (
+_UNKNOWN: Final = _Advice(
+    "check the catalog's s3 properties, and rights and space there", DestinationError
+)
+_NO_CREDENTIALS: Final = _Advice(
     "set s3.access-key-id and s3.secret-access-key of the catalog, or AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY"
 )
@@ -164,14 +178,8 @@ def failure(what: str, location: str, error: Exception, access: S3Access) -> Des
     # Some servers, MinIO among them, report expired temporary keys as unknown.
     ended = access.token is not None and code_of(error) == "InvalidAccessKeyId"
     advice = _EXPIRED if ended else _ADVICE.get(code_of(error)) or _other_advice(error)
-    kind = (
-        EndedCredentialsError
-        if advice == _EXPIRED
-        else DestinationError
-        if advice == _UNKNOWN
-        else LastingError
-    )
-    return kind(f"{message} {advice[:1].upper()}{advice[1:]}; it is safe to run again.")
+    way = f"{advice.text[:1].upper()}{advice.text[1:]}"
+    return advice.kind(f"{message} {way}; it is safe to run again.")
 
 
 def error_text(error: Exception) -> str:
@@ -194,14 +202,14 @@ def _unknown_host(error: BaseException) -> socket.gaierror | None:
     return cause
 
 
-def _other_advice(error: Exception) -> str:
+def _other_advice(error: Exception) -> _Advice:
     if isinstance(error, SSLError) and _NO_TLS in str(error).upper():
-        return (
+        return _Advice(
             "the server speaks http there: name its https port, or write http:// in s3.endpoint "
             f"and allow it ({ALLOW_INSECURE}: true)"
         )
     if isinstance(error, SSLError):
-        return (
+        return _Advice(
             "name the authority that signed its certificate, a PEM file, as mergeberg.ca-file of "
             "the catalog or in SSL_CERT_FILE"
         )
