@@ -131,7 +131,24 @@ class NotFoundError(RefusedError):
 
 
 class SourceError(TableFormatError):
-    """ClickHouse could not be read, or what it answered cannot be trusted."""
+    """ClickHouse could not be read, or what it answered cannot be trusted.
+
+    `why` is the reason as another message can have it: neither what could not be done stands in it,
+    nor that it is to be tried again.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int | None = None,
+        advice: frozenset[Advice] = frozenset(),
+        reasons: tuple[str, ...] = (),
+        why: str = "",
+    ) -> None:
+        """Keep the message, its advice, its reasons and its code; `why` is '' for the message."""
+        super().__init__(message, code=code, advice=advice, reasons=reasons)
+        self.why = why or message.rstrip(".")
 
 
 class SourceGoneError(SourceError):

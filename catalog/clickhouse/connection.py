@@ -122,7 +122,8 @@ class ClickHouseError(SourceError):
         code = int(found[1]) if found else None
         way = advice(code, self.reason)
         also = f" {way}" if way else ""
-        super().__init__(f"Cannot run a statement in {place}: {self.reason}.{also}", code=code)
+        message = f"Cannot run a statement in {place}: {self.reason}.{also}"
+        super().__init__(message, code=code, why=self.reason)
 
 
 class Connection(Protocol):

@@ -120,7 +120,7 @@ def refused(settings: ServerSettings, host: Host, text: str, code: int | None) -
         )
         return SourceError(message, code=error.code)
     if _SHUTS_DOWN.search(error.reason):
-        return SourceGoneError(error.message, code=error.code)
+        return SourceGoneError(error.message, code=error.code, why=error.reason)
     return error
 
 
@@ -142,20 +142,16 @@ def error_of_answer(
         # Only where to: the rest of a place elsewhere may be anything.
         place = _PLACE.match(location)
         where = f" to {place['scheme']}{place['host']}" if place else ""
-        message = (
-            f"Cannot read from ClickHouse at {host.url}: it redirects{where} (HTTP {status}). Name "
-            "the server itself in --source."
-        )
-        return SourceError(message)
+        why = f"it redirects{where} (HTTP {status}). Name the server itself in --source"
+        return SourceError(_cannot_read(host, why), why=why)
     kind = headers.get("Content-Type", "no type").partition(";")[0]
     said = " ".join(re.sub(r"<[^>]*>", " ", settings.credentials.masked(text)).split())[:_SHOWN]
     what = "an answer without ClickHouse's headers" if status == _OK else "an error of its own"
-    message = (
-        f"Cannot read from ClickHouse at {host.url}: something else answered, HTTP {status}, "
-        f"{kind}, {what}{f': {said!r}' if said else ''}. Check host and port, and proxies on the "
-        "way."
+    why = (
+        f"something else answered, HTTP {status}, {kind}, {what}{f': {said!r}' if said else ''}. "
+        "Check host and port, and proxies on the way"
     )
-    return SourceError(message)
+    return SourceError(_cannot_read(host, why), why=why)
 
 
 def _is_ours(headers: Mapping[str, str]) -> bool:
@@ -249,7 +245,8 @@ def not_answered(settings: ServerSettings, host: Host, error: HTTPError) -> Sour
     return (_gone if isinstance(reason, OSError) else _of)(
         host,
         "it ended the connection before it answered; the statement may have been performed or "
-        f"not. Check that the server runs{also}, and run again",
+        f"not. Check that the server runs{also}",
+        ", and run again",
     )
 
 
@@ -257,10 +254,12 @@ def broke_off(settings: ServerSettings, host: Host, error: Exception, received: 
     """Return why an answer has a beginning and no end."""
     if _cause(error, ReadTimeoutError) or _cause(error, TimeoutError):
         return _gone(host, f"after {received} bytes of an answer {_silent(settings)}")
-    return (SourceError if isinstance(error, zlib.error) else SourceGoneError)(
-        f"Cannot read from ClickHouse at {host.url}: its answer breaks off after {received} bytes. "
-        "The server or a proxy on the way ended the connection; run again."
+    why = (
+        f"its answer breaks off after {received} bytes. The server or a proxy on the way ended the "
+        "connection"
     )
+    kind = SourceError if isinstance(error, zlib.error) else SourceGoneError
+    return kind(_cannot_read(host, f"{why}; run again"), why=why)
 
 
 def _silent(settings: ServerSettings) -> str:
@@ -298,12 +297,16 @@ def _tls(error: ssl.SSLError) -> str:
     return f"TLS failed ({reason or type(error).__name__}). Check the port and the server's log"
 
 
-def _of(host: Host, why: str) -> SourceError:
-    return SourceError(_cannot_reach(host, why))
+def _of(host: Host, why: str, then: str = "") -> SourceError:
+    return SourceError(_cannot_reach(host, f"{why}{then}"), why=why)
 
 
-def _gone(host: Host, why: str) -> SourceGoneError:
-    return SourceGoneError(_cannot_reach(host, why))
+def _gone(host: Host, why: str, then: str = "") -> SourceGoneError:
+    return SourceGoneError(_cannot_reach(host, f"{why}{then}"), why=why)
+
+
+def _cannot_read(host: Host, why: str) -> str:
+    return f"Cannot read from ClickHouse at {host.url}: {why}."
 
 
 def _cannot_reach(host: Host, why: str) -> str:
@@ -588,11 +591,11 @@ class ServerClient(Closing):
         encoding = headers.get("Content-Encoding", "identity")
         if wrong_length(headers) or encoding not in ("identity", "gzip"):
             what = f"Content-Encoding {encoding!r}" if not wrong_length(headers) else "no length"
-            message = (
-                f"Cannot read from ClickHouse at {self.host.url}: its answer has {what}, so nobody "
-                "can see whether it is whole. Check proxies on the way."
+            why = (
+                f"its answer has {what}, so nobody can see whether it is whole. Check proxies on "
+                "the way"
             )
-            raise SourceError(message)
+            raise SourceError(_cannot_read(self.host, why), why=why)
 
     def _new_pool(self) -> HTTPConnectionPool:
         timeout = Timeout(connect=self.settings.connect_timeout, read=self.settings.read_timeout)

@@ -88,4 +88,4 @@ def _unreadable(error: Exception) -> SourceError:
     """Return why no values could be made; ClickHouse's own number says that it is not the wire."""
     said = ClickHouseError(str(error).strip().rpartition("[chdb] ")[2])
     message = f"Cannot read an answer of ClickHouse: {said.reason}. Run the same command again."
-    return SourceError(message, code=said.code)
+    return SourceError(message, code=said.code, why=said.reason)

@@ -12,7 +12,6 @@ import this module: `native.py` loads chdb, and a process that has loaded chdb m
 from __future__ import annotations
 
 import contextlib
-import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from catalog.clickhouse.connection import ClickHouseError, advice
+from catalog.clickhouse.connection import advice
 from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether, condition_of
 from catalog.clickhouse.parts import running
 from catalog.clickhouse.server.client import ServerClient
@@ -43,8 +42,6 @@ __all__ = ["ServedSlice", "reading"]
 # max_network_bandwidth does not hold for answers over HTTP.
 _BANDWIDTHS: Final = ("max_local_read_bandwidth", "max_remote_read_network_bandwidth")
 _NO_TABLE: Final = (UNKNOWN_TABLE, UNKNOWN_DATABASE)
-_AGAIN: Final = re.compile(r"([;,]?( and)? run again| Run the same command again)\.\Z")
-_CANNOT: Final = re.compile(r"\ACannot (reach|read) .*?: ")
 
 
 @contextlib.contextmanager
@@ -172,9 +169,7 @@ class ServedSlice:
         """Return why, without what the message says itself."""
         if error.code in _NO_TABLE:
             return f"its staging table {self.slice.place} was dropped meanwhile"
-        if isinstance(error, ClickHouseError):
-            return error.reason
-        return _AGAIN.sub("", _CANNOT.sub("", error.message)).rstrip(".")
+        return error.why
 
 
 def _paced(plan: WritePlan, settings: ServerSettings, host: Host) -> ServerSettings:

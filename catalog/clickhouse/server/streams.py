@@ -52,19 +52,17 @@ def arrow_batches(
         except (pa.ArrowException, OSError) as error:
             # What the server itself says at the end of its answer is the better reason.
             source.drain()
-            message = (
-                f"Cannot read an answer of ClickHouse: it is not a whole Arrow stream ({error}). "
-                "Run the same command again."
-            )
-            raise stream.said_at_end or SourceError(message) from error
+            broken = _broken(f"it is not a whole Arrow stream ({error})")
+            raise stream.said_at_end or broken from error
         behind += source.drain()
         if source.tail != _END or behind:
             what = "bytes behind its end" if behind else "no end, so that rows are missing"
-            message = (
-                f"Cannot read an answer of ClickHouse: its Arrow stream has {what}. Run the same "
-                "command again."
-            )
-            raise stream.said_at_end or SourceError(message)
+            raise stream.said_at_end or _broken(f"its Arrow stream has {what}")
+
+
+def _broken(why: str) -> SourceError:
+    message = f"Cannot read an answer of ClickHouse: {why}. Run the same command again."
+    return SourceError(message, why=why)
 
 
 class _Source(io.RawIOBase):
