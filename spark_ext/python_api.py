@@ -255,7 +255,7 @@ def sql(
         held = {name: table.named() for name, table in tables.items()}
         rows = EXECUTE_ALTER.run(replace(_call(spark, {"statement": text}), tables=held))
     except TableFormatError as error:
-        _say(error, in_statement(error.message))
+        error.reword(in_statement)
         raise
     columns = ", ".join(f"{column.name} {column.type}" for column in EXECUTE_ALTER.columns)
     return spark.createDataFrame([*rows], columns)
@@ -294,7 +294,7 @@ def called(
         call = replace(_call(spark, arguments), source=source, tables=tables)
         return _values(procedure.run(call))
     except TableFormatError as error:
-        _say(error, in_python(error.message))
+        error.reword(in_python)
         raise
 
 
@@ -325,11 +325,6 @@ def _values(rows: Rows) -> tuple[ExportedPartition, ...]:
 def _call(spark: SparkSession, arguments: Mapping[str, Value]) -> Call:
     """Return a call without a catalog in front: names without one are of the current catalog."""
     return Call(spark, "", arguments, settings_of(spark))
-
-
-def _say(error: TableFormatError, message: str) -> None:
-    """Put the message of an error into the words of who asked."""
-    error.message, error.args = message, (message,)
 
 
 _Function: TypeAlias = Callable[..., tuple[ExportedPartition, ...]]

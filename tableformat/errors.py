@@ -23,8 +23,9 @@ errors.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 __all__ = [
     "Advice",
@@ -95,6 +96,13 @@ class TableFormatError(Exception):
     def reasons(self) -> tuple[str, ...]:
         """A message for each reason: the message itself, where it does not list several."""
         return self._reasons or (self.message,)
+
+    def reword(self, words: Callable[[str], str]) -> Self:
+        """Put the message and its reasons into other words, as an interface has them; return it."""
+        self.message = words(self.message)
+        self.args = (self.message,)
+        self._reasons = tuple(words(one) for one in self._reasons)
+        return self
 
 
 class UsageError(TableFormatError, ValueError):

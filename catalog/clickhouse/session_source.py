@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeVar
 
 from catalog.clickhouse.capabilities import Capabilities
@@ -124,8 +125,7 @@ def make_stand_in(
         except BaseException as error:
             drop_staging(connection, capabilities, name)
             if isinstance(error, TableFormatError):
-                error.message = _renamed(error.message, name, table)
-                error.args = (error.message,)
+                error.reword(partial(_renamed, stand_in=name, table=table))
             raise
         if originals is not None:
             return StandIn(name, uuid, originals)
@@ -446,8 +446,7 @@ class TemporaryTableSource(ClickHouseSource):
     def _renamed(self, error: E) -> E:
         """Return an error that names the temporary table where it named its stand-in."""
         if self._made is not None:
-            error.message = self._made.renamed(error.message, self._table)
-            error.args = (error.message,)
+            return error.reword(partial(self._made.renamed, table=self._table))
         return error
 
 

@@ -242,8 +242,7 @@ def _run(typed: TypedStatement, call: Call) -> Rows:
     try:
         ended = run_on_lake(statement, table, names.names, call, dry_run=call.flag(_DRY_RUN.name))
     except TableFormatError as error:
-        error.message = typed.told(error.message, _spelled)
-        error.args = (error.message,)
+        error.reword(partial(typed.told, spelled=_spelled))
         raise
     return exported_rows(ended, in_call)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+
 from tableformat.committer import FileInMain, KeyCommit, LakeTableState, SnapshotSeen
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Claim, Held, Landed, Row

@@ -122,6 +122,5 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
         with stopping:
             return running.export(read, spark, given, hosts, stopping, dry_run=dry_run)
     except TableFormatError as error:
-        error.message = in_alter(error.message)
-        error.args = (error.message,)
+        error.reword(in_alter)
         raise

@@ -104,8 +104,7 @@ def _run(  # noqa: PLR0913  one parameter per option that several commands have
         exports = partial(statement_exports, spark, hosts, stopping, run)
         return run.change(exports, dry_run=dry_run)
     except TableFormatError as error:
-        error.message = said(error.message)
-        error.args = (error.message,)
+        error.reword(said)
         raise
 
 
