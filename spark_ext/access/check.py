@@ -34,28 +34,17 @@ from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_settings import SESSION, SETTINGS, read_statement_settings
 from spark_ext.sql.statements import (
     Alter,
-    Attach,
     AttachFrom,
     ChangeRows,
-    ClearColumn,
-    ClearIndex,
     Command,
     Delete,
-    Detach,
-    Drop,
-    DropDetached,
     Export,
     Fetch,
-    Forget,
-    Freeze,
     KillQuery,
-    MoveToDisk,
     MoveToTable,
-    MoveToVolume,
     Optimize,
     ReplaceFrom,
     Statement,
-    Unfreeze,
     Update,
 )
 from spark_ext.sql.typed import TYPED, TypedStatement
@@ -68,21 +57,6 @@ from tableformat.names import LakeName, split_identifiers
 
 __all__ = ["POLICY", "check_access", "needs_of"]
 
-_OF_ONE_TABLE: Final[Mapping[type, Act]] = {
-    Attach: Act.ATTACH,
-    ClearColumn: Act.CLEAR_COLUMN,
-    ClearIndex: Act.CLEAR_INDEX,
-    Delete: Act.DELETE,
-    Detach: Act.DETACH,
-    Drop: Act.DROP,
-    DropDetached: Act.DROP_DETACHED,
-    Forget: Act.FORGET,
-    Freeze: Act.FREEZE,
-    MoveToDisk: Act.MOVE_TO_DISK,
-    MoveToVolume: Act.MOVE_TO_DISK,
-    Unfreeze: Act.FREEZE,
-    Update: Act.UPDATE,
-}
 _BARE: Final = 2
 
 
@@ -122,9 +96,9 @@ def _typed(typed: TypedStatement, call: Call) -> tuple[Need, ...]:
 def _of_statement(statement: Statement, names: Names) -> tuple[Need, ...]:
     match statement:
         case KillQuery():
-            return asked_of(Act.KILL_QUERY, {})
+            return asked_of(statement.act, {})
         case Optimize(table):
-            return asked_of(Act.OPTIMIZE, {Of.TABLE: _either(names, table.parts)})
+            return asked_of(statement.act, {Of.TABLE: _either(names, table.parts)})
         case ChangeRows(table, command):
             return _command(command, table.parts, names)
         case Alter(table, commands):
@@ -134,25 +108,24 @@ def _of_statement(statement: Statement, names: Names) -> tuple[Need, ...]:
 def _command(command: Command, table: Parts, names: Names) -> tuple[Need, ...]:
     match command:
         case Export(to=to):
-            return _from_to(Act.EXPORT, _source(names, table), _destination(names, to.parts))
+            return _from_to(command.act, _source(names, table), _destination(names, to.parts))
         case AttachFrom(_, other) | ReplaceFrom(_, other):
-            act = Act.ATTACH_FROM if isinstance(command, AttachFrom) else Act.REPLACE_FROM
             of, came_from = _either(names, table), _other(names, table, other.parts)
-            return asked_of(act, {Of.TABLE: of, Of.FROM: came_from})
+            return asked_of(command.act, {Of.TABLE: of, Of.FROM: came_from})
         case MoveToTable(_, other):
             of, to_table = _either(names, table), _other(names, table, other.parts)
-            return asked_of(Act.MOVE_TO_TABLE, {Of.TABLE: of, Of.TO: to_table})
+            return asked_of(command.act, {Of.TABLE: of, Of.TO: to_table})
         case Fetch(_, path):
             of, fetched = _either(names, table), _fetched(names, path)
-            return asked_of(Act.FETCH, {Of.TABLE: of, Of.FROM: fetched})
+            return asked_of(command.act, {Of.TABLE: of, Of.FROM: fetched})
         case Update() | Delete():
             of = _either(names, table)
             return (
-                *asked_of(_OF_ONE_TABLE[type(command)], {Of.TABLE: of}),
+                *asked_of(command.act, {Of.TABLE: of}),
                 *_read_beside(command, table, names),
             )
         case _:
-            return asked_of(_OF_ONE_TABLE[type(command)], {Of.TABLE: _either(names, table)})
+            return asked_of(command.act, {Of.TABLE: _either(names, table)})
 
 
 def _read_beside(command: Update | Delete, table: Parts, names: Names) -> tuple[Need, ...]:

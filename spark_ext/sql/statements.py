@@ -3,7 +3,7 @@
 Covers what the requirements write (srs-016 section 3, srs-032, srs-034, "Manipulating Partitions
 and Parts"): ALTER TABLE with one or several commands, OPTIMIZE TABLE, KILL QUERY, and UPDATE and
 DELETE FROM of a partition. `grammar` reads their text, `statement_text` writes it; what a statement
-does is decided elsewhere.
+does is decided elsewhere. `act` says which privileges it needs (`tableformat.access.privileges`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
+from tableformat.access.privileges import Act
 from tableformat.mergetree.expression import Expression
 from tableformat.mergetree.partition_literal import PartitionLiteral
 from tableformat.names import PartName, quote_identifier
@@ -79,6 +80,7 @@ class Export:
 
     of: Target
     to: DottedName
+    act: ClassVar[Act] = Act.EXPORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Detach:
     """DETACH PARTITION|PART …."""
 
     of: Target
+    act: ClassVar[Act] = Act.DETACH
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class Attach:
     """ATTACH PARTITION|PART …, from what is detached."""
 
     of: Target
+    act: ClassVar[Act] = Act.ATTACH
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ class Drop:
     """DROP PARTITION|PART …."""
 
     of: Target
+    act: ClassVar[Act] = Act.DROP
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,7 @@ class DropDetached:
     """DROP DETACHED PARTITION|PART …."""
 
     of: Target
+    act: ClassVar[Act] = Act.DROP_DETACHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,7 @@ class AttachFrom:
 
     partition: PartitionLiteral
     table: DottedName
+    act: ClassVar[Act] = Act.ATTACH_FROM
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,7 @@ class ReplaceFrom:
 
     partition: PartitionLiteral
     table: DottedName
+    act: ClassVar[Act] = Act.REPLACE_FROM
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +139,7 @@ class MoveToTable:
 
     partition: PartitionLiteral
     table: DottedName
+    act: ClassVar[Act] = Act.MOVE_TO_TABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,7 @@ class MoveToDisk:
 
     of: Target
     disk: str
+    act: ClassVar[Act] = Act.MOVE_TO_DISK
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +157,7 @@ class MoveToVolume:
 
     of: Target
     volume: str
+    act: ClassVar[Act] = Act.MOVE_TO_DISK
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +165,7 @@ class Forget:
     """FORGET PARTITION …."""
 
     partition: PartitionLiteral
+    act: ClassVar[Act] = Act.FORGET
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +174,7 @@ class Freeze:
 
     partition: PartitionLiteral | None = None
     name: str | None = None
+    act: ClassVar[Act] = Act.FREEZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +183,7 @@ class Unfreeze:
 
     name: str
     partition: PartitionLiteral | None = None
+    act: ClassVar[Act] = Act.FREEZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +192,7 @@ class Fetch:
 
     of: Target
     path: str
+    act: ClassVar[Act] = Act.FETCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +202,7 @@ class ClearColumn:
     column: DottedName
     partition: PartitionLiteral | None = None
     if_exists: bool = False
+    act: ClassVar[Act] = Act.CLEAR_COLUMN
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +212,7 @@ class ClearIndex:
     index: DottedName
     partition: PartitionLiteral | None = None
     if_exists: bool = False
+    act: ClassVar[Act] = Act.CLEAR_INDEX
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +222,7 @@ class Update:
     assignments: tuple[tuple[str, Expression], ...]
     where: Expression
     partition: PartitionLiteral | None = None
+    act: ClassVar[Act] = Act.UPDATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +231,7 @@ class Delete:
 
     where: Expression
     partition: PartitionLiteral | None = None
+    act: ClassVar[Act] = Act.DELETE
 
 
 Command: TypeAlias = (
@@ -300,6 +319,7 @@ class Optimize:
     deduplicate: Deduplicate | None = None
     cluster: str | None = None
     ending: Ending = field(default_factory=Ending)
+    act: ClassVar[Act] = Act.OPTIMIZE
 
 
 class KillMode(Enum):
@@ -318,6 +338,7 @@ class KillQuery:
     mode: KillMode = KillMode.ASYNC
     cluster: str | None = None
     ending: Ending = field(default_factory=Ending)
+    act: ClassVar[Act] = Act.KILL_QUERY
 
 
 Statement: TypeAlias = Alter | ChangeRows | Optimize | KillQuery

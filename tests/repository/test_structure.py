@@ -14,7 +14,7 @@ from tests.repository.structure import crossed_files, importers, modules, statem
 MODULES = 320
 MEDIAN = (150, 300)
 SINGLE_IMPORTER = 85
-STATEMENT_LISTS = 5
+STATEMENT_LISTS = 4
 CROSSED = {"export": 122, "detach": 68, "call": 128}
 ABSENT = re.compile(r"\bDESIGN\b|\bcoverage\.md\b|\bHole \d|\bnotes/\w+\.md\b|\breadings? \d+\b")
 """How documents were cited that are not in the repository."""
