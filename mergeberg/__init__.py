@@ -8,8 +8,7 @@ It re-exports the public names of `spark_ext` (`spark_ext.public_names`), and lo
 first used: `import mergeberg` alone starts nothing.
 """
 
-import importlib
-import importlib.metadata
+from importlib import import_module
 from typing import Any
 
 import spark_ext
@@ -19,7 +18,8 @@ from spark_ext.public_names import PUBLIC
 def __getattr__(name: str) -> Any:
     """Return a public name of `spark_ext`, or `__version__`, the version that is installed."""
     if name == "__version__":
-        return importlib.metadata.version("mergeberg")
+        # Reading the version takes e-mail's parser, and every import of the package would pay.
+        return import_module("importlib.metadata").version("mergeberg")
     if name == "sql" or name in PUBLIC:
         return getattr(spark_ext, name)
     message = f"module {__name__!r} has no attribute {name!r}"

@@ -26,11 +26,10 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import ObserverAround
 from tableformat.ledger import Row
 
-__all__ = ["LOG_LEVELS", "LoggedEffects", "LoggedObserver", "writing_logs"]
+__all__ = ["LoggedEffects", "LoggedObserver", "writing_logs"]
 
 T = TypeVar("T")
 
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _LOGGER: Final = logging.getLogger("mergeberg")
 # Without a handler Python would write warnings to standard error, where ours stand already.
 _LOGGER.addHandler(logging.NullHandler())
@@ -153,7 +152,7 @@ def writing_logs(where: str, level: str = "debug") -> Iterator[None]:
 
     Args:
         where: `json` for standard error, `json:PATH` to append to a file, '' for not at all.
-        level: the least that is written, one of `LOG_LEVELS`.
+        level: the least that is written, by the name of one of logging's levels.
 
     Raises:
         UsageError: it is something else, or the file cannot be opened.

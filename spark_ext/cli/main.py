@@ -1,5 +1,8 @@
 """The command `mergeberg`: its commands, and where errors become messages and exit codes.
 
+This module imports little: help, version and the completion of a name need no command. A command is
+imported when it runs, and what says how a command failed when one has failed.
+
 Exit: 0 done or nothing to do, 1 the lake differs from its source, 2 usage, 3 refused (nothing
 changed), 4 failed (safe to re-run), 5 unknown (safe to re-run), 6 in progress elsewhere, 130
 interrupted.
@@ -10,52 +13,213 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Final, TextIO
 
 import click
 
-from spark_ext.actions.logs import LOG_LEVELS, writing_logs
-from spark_ext.cli.commands.alter import alter
-from spark_ext.cli.commands.archive import archive_command
-from spark_ext.cli.commands.check import check
-from spark_ext.cli.commands.demo import demo
-from spark_ext.cli.commands.export import export
-from spark_ext.cli.commands.exports import exports
-from spark_ext.cli.commands.gc import gc
-from spark_ext.cli.commands.look import partitions, parts, read
-from spark_ext.cli.commands.show import show
-from spark_ext.cli.commands.spark import spark
-from spark_ext.cli.commands.typed import TYPED_COMMANDS
-from spark_ext.cli.commands.verify import verify
-from spark_ext.cli.next_command import command_of, exit_code_of, next_command
-from spark_ext.cli.output import JsonOutput, Output, TextOutput
-from spark_ext.cli.sections import Section, SectionedGroup
+from spark_ext.cli.sections import LazyCommand, Section, SectionedGroup
 from spark_ext.cli.streams import Stream, open_closed_streams, text_of
-from tableformat.errors import TableFormatError
-from tableformat.export.outcome import FAILED, INTERRUPTED, USAGE
 
 __all__ = ["invoke", "main", "run"]
 
 _OF_LOG: Final = ("--log", "--log-level")
-_INTERRUPTED_TEXT: Final = (
-    "Interrupted. Finished partitions are in the lake; unfinished ones are not visible. Run the "
-    "same command again to finish them, or discard them with `mergeberg exports cancel`."
+_LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+_OF_EXPORTS: Final = (
+    LazyCommand(
+        "cancel",
+        "exports_cancel:cancel_export",
+        "Give up the exports of PARTITION_IDs that are under way: nothing of them becomes visible.",
+    ),
+    LazyCommand(
+        "events",
+        "exports:show_events",
+        "Show what was counted since the ledger was made, in source parts, and what runs now.",
+    ),
+    LazyCommand(
+        "forget",
+        "exports:forget_export",
+        "Let the partition PARTITION_ID be exported again before its manifest TTL is over.",
+    ),
+    LazyCommand(
+        "list",
+        "exports:list_exports",
+        "List the exports that the ledger knows, latest first: what of each is in the lake.",
+    ),
+    LazyCommand("log", "exports:show_log", "Show the latest outcomes of exports, oldest first."),
+    LazyCommand(
+        "rebuild",
+        "exports_rebuild:rebuild_exports",
+        "Make a new ledger for a lake table whose ledger was lost, from the table itself.",
+    ),
+    LazyCommand(
+        "show",
+        "exports:show_export",
+        "Show what became of the exports of PARTITION_ID: rows, files, times, source parts.",
+    ),
+    LazyCommand(
+        "unarchive",
+        "exports:unarchive_export",
+        "Let exports replace the rows of the archived partition PARTITION_ID again.",
+    ),
+    LazyCommand(
+        "watermark",
+        "exports:show_watermark",
+        "Say up to which partition everything is exported, and unchanged since.",
+    ),
 )
-_ONLY_PRINT: Final = frozenset(
-    (
-        ("partitions",),
-        ("parts",),
-        ("read",),
-        *(("exports", name) for name in ("list", "show", "log", "events", "watermark")),
-    )
+_STATEMENTS: Final = (
+    LazyCommand(
+        "alter",
+        "alter:alter",
+        "Run a STATEMENT of ClickHouse's about partitions, as in Spark SQL.",
+    ),
+    LazyCommand(
+        "attach",
+        "typed:TYPED_COMMANDS",
+        "Bring detached rows back, or a partition of another table.",
+    ),
+    LazyCommand(
+        "clear-column",
+        "typed:TYPED_COMMANDS",
+        "Set a column to its default, in a partition or the whole table.",
+    ),
+    LazyCommand(
+        "clear-index",
+        "typed:TYPED_COMMANDS",
+        "Remove the bloom filters of an index from data files.",
+    ),
+    LazyCommand(
+        "delete", "typed:TYPED_COMMANDS", "Delete rows, in a partition or the whole table."
+    ),
+    LazyCommand(
+        "detach",
+        "typed:TYPED_COMMANDS",
+        "Take a partition or part out of the table; it can be attached again.",
+    ),
+    LazyCommand(
+        "drop",
+        "typed:TYPED_COMMANDS",
+        "Drop a partition or part; earlier snapshots keep its rows until they expire.",
+    ),
+    LazyCommand("drop-detached", "typed:TYPED_COMMANDS", "Drop detached rows."),
+    LazyCommand(
+        "fetch",
+        "typed:TYPED_COMMANDS",
+        "Bring a partition or part from elsewhere to the detached rows.",
+    ),
+    LazyCommand(
+        "forget",
+        "typed:TYPED_COMMANDS",
+        "Forget an empty partition: its record is removed once no snapshot has its rows.",
+    ),
+    LazyCommand(
+        "freeze",
+        "typed:TYPED_COMMANDS",
+        "Keep a partition, or the whole table, as it is now, under a tag.",
+    ),
+    LazyCommand(
+        "move",
+        "typed:TYPED_COMMANDS",
+        "Move a partition to another table, or a partition or part to a disk or volume.",
+    ),
+    LazyCommand(
+        "optimize",
+        "typed:TYPED_COMMANDS",
+        "Rewrite the files of a partition, or of each partition, as few sorted ones.",
+    ),
+    LazyCommand(
+        "replace",
+        "typed:TYPED_COMMANDS",
+        "Replace a partition with that of another table, in one snapshot.",
+    ),
+    LazyCommand(
+        "unfreeze",
+        "typed:TYPED_COMMANDS",
+        "Remove the tag of a FREEZE, for one partition or for all.",
+    ),
+    LazyCommand(
+        "update",
+        "typed:TYPED_COMMANDS",
+        "Set columns of rows, in a partition or the whole table.",
+    ),
 )
-"""Commands that do nothing else: what they cannot print, they have not done."""
+_LOOKING: Final = (
+    LazyCommand(
+        "partitions",
+        "look:partitions",
+        "List the partitions of TABLE (database.table) with active parts, of every shard.",
+    ),
+    LazyCommand(
+        "parts",
+        "look:parts",
+        "List the active parts of TABLE (database.table), of every shard.",
+    ),
+    LazyCommand(
+        "show",
+        "show:show",
+        "Show where a lake TABLE is, what it holds, and the lines with which others read it.",
+    ),
+    LazyCommand("read", "look:read", "List what is exported into TREE (hive:URI), or read it."),
+)
+_BEGINNING: Final = (
+    LazyCommand(
+        "demo",
+        "demo:demo",
+        "Show the whole way: fill a ClickHouse, export it through Spark, read the lake back.",
+    ),
+    LazyCommand(
+        "spark",
+        "spark:spark",
+        "Start Spark's own shell with everything of mergeberg; -- and its ARGUMENTS may follow.",
+    ),
+)
+
+
+@click.group(cls=SectionedGroup, sections=(Section("Commands", _OF_EXPORTS),))
+def exports() -> None:
+    """Show what was exported, what runs, what failed."""
+
+
+_EXPORTING: Final = (
+    LazyCommand(
+        "check",
+        "check:check",
+        "Say whether TABLE (database.table) can be exported, and how each column would be mapped.",
+    ),
+    LazyCommand(
+        "export",
+        "export:export",
+        "Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.",
+    ),
+    LazyCommand(
+        "verify",
+        "verify:verify",
+        "Compare exported partitions of the ClickHouse TABLE (database.table) with their source.",
+    ),
+    LazyCommand(
+        "archive",
+        "archive:archive_command",
+        "Export partitions of TABLE, compare every column, and only then take them out of "
+        "the source.",
+    ),
+    exports,
+    LazyCommand(
+        "gc",
+        "gc:gc",
+        "List what abandoned exports left in a lake table and in a source; remove it with --yes.",
+    ),
+)
 
 
 @click.group(
     cls=SectionedGroup,
+    sections=(
+        Section("Exports", _EXPORTING),
+        Section("Statements on lake tables", _STATEMENTS),
+        Section("To look", _LOOKING),
+        Section("To begin", _BEGINNING),
+    ),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="mergeberg", message="mergeberg %(version)s")
@@ -68,7 +232,7 @@ _ONLY_PRINT: Final = frozenset(
 @click.option(
     "--log-level",
     envvar="MERGEBERG_LOG_LEVEL",
-    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    type=click.Choice(_LOG_LEVELS, case_sensitive=False),
     default="info",
     show_default=True,
     help="The least that is written to the log; debug has every step with its duration.",
@@ -86,16 +250,10 @@ def main(context: click.Context, log: str, log_level: str) -> None:
       mergeberg verify db.events --all --to lake.analytics.events
       mergeberg exports list
     """  # noqa: D301  \b is Click's mark for lines to keep
-    context.with_resource(writing_logs(log, log_level))
+    if log:
+        from spark_ext.actions.logs import writing_logs
 
-
-for section in (
-    Section("Exports", (check, export, verify, archive_command, exports, gc)),
-    Section("Statements on lake tables", (alter, *TYPED_COMMANDS)),
-    Section("To look", (partitions, parts, show, read)),
-    Section("To begin", (demo, spark)),
-):
-    main.add(section)
+        context.with_resource(writing_logs(log, log_level))
 
 
 def run() -> None:
@@ -120,15 +278,34 @@ def invoke(arguments: Sequence[str], out: TextIO | None, err: TextIO | None) -> 
         contextlib.redirect_stdout(text_of(results)),
         contextlib.redirect_stderr(text_of(notes)),
     ):
-        output = JsonOutput() if "--json" in arguments else TextOutput()
-        code, error = _outcome(arguments, output)
-        if error is not None and "--debug" in arguments:
-            traceback.print_exception(error)
+        code = _run(arguments)
         results.flush()
         if results.failure is not None:
-            code = _unprinted(arguments, output, results.failure, code)
+            from spark_ext.cli.next_command import say_unprinted
+
+            code = say_unprinted(arguments, results.failure, code, group=main)
         notes.flush()
         return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Run a command; say what went wrong, and return the exit code."""
+    landed: list[str] = []
+    words = list(arguments)
+    try:
+        code = int(main.main(words, prog_name="mergeberg", standalone_mode=False, obj=landed) or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001  whatever it is, the user gets one message
+        from spark_ext.cli.next_command import say_failure
+
+        return say_failure(arguments, error, group=main, landed=landed)
+    if code:
+        from spark_ext.cli.next_command import say_next
+
+        say_next(arguments, code, group=main, landed=landed)
+    return code
 
 
 def _logs_first(arguments: Sequence[str]) -> list[str]:
@@ -148,63 +325,3 @@ def _logs_first(arguments: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return [*first, *rest]
-
-
-def _unprinted(arguments: Sequence[str], output: Output, why: OSError, code: int) -> int:
-    """Say that results were not printed; return the exit code, which what was done decides."""
-    only_prints = command_of(arguments, main) in _ONLY_PRINT
-    if only_prints and isinstance(why, BrokenPipeError):
-        # Whoever reads has what was wanted, as `head` has.
-        return code
-    what = f"Cannot write all results to standard output: {why.strerror}."
-    if only_prints:
-        message = f"{what} Nothing was changed. Write them elsewhere."
-        output.error(message, _next(arguments, FAILED))
-        return code or FAILED
-    output.error(f"{what} What the command did is done; its exit code says how it ended.", "")
-    return code
-
-
-def _outcome(arguments: Sequence[str], output: Output) -> tuple[int, BaseException | None]:
-    """Run a command; say what went wrong, and return the exit code and the error, if any."""
-    landed: list[str] = []
-    words = list(arguments)
-    try:
-        code = int(main.main(words, prog_name="mergeberg", standalone_mode=False, obj=landed) or 0)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return 0, None
-    except click.ClickException as error:
-        message = f"Cannot run the command: {error.format_message()}"
-        output.error(message, _next(arguments, USAGE))
-        return USAGE, error
-    except (KeyboardInterrupt, click.Abort) as error:
-        output.error(_INTERRUPTED_TEXT, _next(arguments, INTERRUPTED, landed=landed))
-        return INTERRUPTED, error
-    except TableFormatError as error:
-        code = exit_code_of(error)
-        after = _next(arguments, code, error, landed=landed)
-        output.error(error.message, after, code=error.code)
-        return code, error
-    except Exception as error:  # noqa: BLE001  whatever it is, the user gets one message
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        message = (
-            f"Cannot go on: an error that was not foreseen, {said}. This is a bug, please report "
-            "it with what --debug shows."
-        )
-        output.error(message, _next([*arguments, "--debug"], FAILED))
-        return FAILED, error
-    command = _next(arguments, code, landed=landed) if code else ""
-    if command:
-        output.next(command)
-    return code, None
-
-
-def _next(
-    arguments: Sequence[str],
-    code: int,
-    error: TableFormatError | None = None,
-    *,
-    landed: Sequence[str] = (),
-) -> str:
-    return next_command(arguments, code, group=main, error=error, landed=landed)

@@ -1,11 +1,13 @@
-"""What to run next after a command that did not end with 0: always something that can be typed.
+"""Reports how a command failed, its exit code, and the command to run next.
 
-The options that a user gave are kept where the next command knows them, those of `mergeberg`
-itself always. Which words are options, and which of these take a value, is asked of the commands.
+The next command can always be typed as it is. The options that a user gave are kept where the next
+command knows them, those of `mergeberg` itself always. Which words are options, and which of these
+take a value, is asked of the commands.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,14 +20,22 @@ from catalog.iceberg.opening import open_catalog
 from catalog.network import without_secret
 from catalog.sources import DEFAULT_DATABASE
 from spark_ext.cli.outcome_words import quoted
+from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from spark_ext.demo.directory import DemoError
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statements import DottedName, KillQuery
 from tableformat.errors import Advice, NotFoundError, RefusedError, TableFormatError, UsageError
-from tableformat.export.outcome import DIFFERS, FAILED, IN_PROGRESS, REFUSED, USAGE
+from tableformat.export.outcome import DIFFERS, FAILED, IN_PROGRESS, INTERRUPTED, REFUSED, USAGE
 from tableformat.names import HiveName, LakeName
 
-__all__ = ["command_of", "exit_code_of", "next_command"]
+__all__ = [
+    "command_of",
+    "exit_code_of",
+    "next_command",
+    "say_failure",
+    "say_next",
+    "say_unprinted",
+]
 
 _SOURCE: Final = (
     "--source",
@@ -42,6 +52,90 @@ _SOURCE: Final = (
 _LEDGER: Final = ("--warehouse", "--ledger")
 _MAPPING: Final = ("--partition-spec", "--convert", "--evolve-schema", "--strict")
 _CHECK: Final = (*_SOURCE, *_LEDGER, "--to", *_MAPPING)
+_INTERRUPTED_TEXT: Final = (
+    "Interrupted. Finished partitions are in the lake; unfinished ones are not visible. Run the "
+    "same command again to finish them, or discard them with `mergeberg exports cancel`."
+)
+_ONLY_PRINT: Final = frozenset(
+    (
+        ("partitions",),
+        ("parts",),
+        ("read",),
+        *(("exports", name) for name in ("list", "show", "log", "events", "watermark")),
+    )
+)
+"""Commands that do nothing else: what they cannot print, they have not done."""
+
+
+def say_failure(
+    arguments: Sequence[str],
+    error: BaseException,
+    *,
+    group: click.Group,
+    landed: Collection[str] = (),
+) -> int:
+    """Report the error that ended a command, with --debug its traceback; return the exit code.
+
+    Args:
+        arguments: the words after `mergeberg`.
+        error: why the command ended.
+        group: `mergeberg` with its commands.
+        landed: the ids of partitions that the command has exported.
+    """
+    output = _output_of(arguments)
+    match error:
+        case click.Abort() | KeyboardInterrupt():
+            after = next_command(arguments, INTERRUPTED, group=group, landed=landed)
+            output.error(_INTERRUPTED_TEXT, after)
+            code = INTERRUPTED
+        case click.ClickException():
+            message = f"Cannot run the command: {error.format_message()}"
+            output.error(message, next_command(arguments, USAGE, group=group))
+            code = USAGE
+        case TableFormatError():
+            code = exit_code_of(error)
+            after = next_command(arguments, code, group=group, error=error, landed=landed)
+            output.error(error.message, after, code=error.code)
+        case _:
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            message = (
+                f"Cannot go on: an error that was not foreseen, {said}. This is a bug, please "
+                "report it with what --debug shows."
+            )
+            output.error(message, next_command([*arguments, "--debug"], FAILED, group=group))
+            code = FAILED
+    if "--debug" in arguments:
+        traceback.print_exception(error)
+    return code
+
+
+def say_next(
+    arguments: Sequence[str], code: int, *, group: click.Group, landed: Collection[str] = ()
+) -> None:
+    """Report what to run next after a command that ended with a code that is not 0."""
+    command = next_command(arguments, code, group=group, landed=landed)
+    if command:
+        _output_of(arguments).next(command)
+
+
+def say_unprinted(arguments: Sequence[str], why: OSError, code: int, *, group: click.Group) -> int:
+    """Report that results were not printed; return the exit code, which what was done decides."""
+    only_prints = command_of(arguments, group) in _ONLY_PRINT
+    if only_prints and isinstance(why, BrokenPipeError):
+        # Whoever reads has what was wanted, as `head` has.
+        return code
+    output = _output_of(arguments)
+    what = f"Cannot write all results to standard output: {why.strerror}."
+    if only_prints:
+        message = f"{what} Nothing was changed. Write them elsewhere."
+        output.error(message, next_command(arguments, FAILED, group=group))
+        return code or FAILED
+    output.error(f"{what} What the command did is done; its exit code says how it ended.", "")
+    return code
+
+
+def _output_of(arguments: Sequence[str]) -> Output:
+    return JsonOutput() if "--json" in arguments else TextOutput()
 
 
 def exit_code_of(error: TableFormatError) -> int:

@@ -1,13 +1,20 @@
-"""Help in sections, so that many commands, and many options of one, can be read."""
+"""Help in sections, and groups whose commands are imported when one of them runs.
+
+A group lists its commands with a name and a short help each, so that its help and the completion
+of a command's name import no command. The short help is the first sentence of the command's own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
-__all__ = ["Section", "SectionedCommand", "SectionedGroup"]
+__all__ = ["LazyCommand", "Section", "SectionedCommand", "SectionedGroup"]
 
 _OPTIONS: Final = {
     "Which partitions": ("--partition-id", "--partition", "--all", "--where"),
@@ -41,32 +48,109 @@ _WHOLE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class LazyCommand:
+    """A command that is imported when it is looked up.
+
+    `place` is `module:name` in `spark_ext.cli.commands`, of the command or of a tuple that has it;
+    the help of the group shows `short_help`.
+    """
+
+    name: str
+    place: str
+    short_help: str
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        module, _, name = self.place.partition(":")
+        found = getattr(import_module(f"spark_ext.cli.commands.{module}"), name)
+        every: tuple[click.Command, ...] = found if isinstance(found, tuple) else (found,)
+        return next(one for one in every if one.name == self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
-    """Commands that are told together, below a title."""
+    """Commands that are listed together, below a title."""
 
     title: str
-    commands: tuple[click.Command, ...]
+    commands: tuple[LazyCommand | click.Command, ...]
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and the short help of each command, without importing it."""
+        for one in self.commands:
+            if isinstance(one, LazyCommand):
+                yield one.name, one.short_help
+            else:
+                yield str(one.name), one.get_short_help_str(_WHOLE)
 
 
 class SectionedGroup(click.Group):
-    """A group whose commands are added section by section."""
+    """A group whose help has its commands section by section."""
 
-    sections: tuple[Section, ...] = ()
+    def __init__(
+        self, name: str | None = None, *, sections: tuple[Section, ...] = (), **named: Any
+    ) -> None:
+        """Make a group of the commands of the sections; the rest is Click's."""
+        every = [one for section in sections for one in section.commands]
+        commands = _Commands({str(one.name): one for one in every})
+        super().__init__(name, commands=commands, **named)
+        self._sections = sections
 
-    def add(self, section: Section) -> None:
-        """Add the commands of a section."""
-        self.sections = (*self.sections, section)
-        for command in section.commands:
-            self.add_command(command)
+    def short_helps(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and the short help of each command, without importing it."""
+        for section in self._sections:
+            yield from section.lines()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  the signature is Click's
         """Write the commands, each section below its title."""
-        named = [name for section in self.sections for name in _names(section)]
-        for section in self.sections:
+        widest = max(map(len, self.commands))
+        for section in self._sections:
             with formatter.section(section.title):
-                told = [(str(one.name), one.get_short_help_str(_WHOLE)) for one in section.commands]
-                widest = max(map(len, named))
-                formatter.write_dl([(name.ljust(widest), text) for name, text in told])
+                formatter.write_dl([(name.ljust(widest), text) for name, text in section.lines()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin so; no command is imported."""
+        found = [
+            CompletionItem(name, help=text)
+            for name, text in self.short_helps()
+            if name.startswith(incomplete)
+        ]
+        # What click.Group does would import the commands.
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+class _Commands(MutableMapping[str, click.Command]):
+    """The commands of a group by name, each imported when it is looked up."""
+
+    def __init__(self, commands: dict[str, LazyCommand | click.Command]) -> None:
+        """Begin with commands of which some are not imported yet."""
+        self._commands = commands
+
+    def __getitem__(self, name: str) -> click.Command:
+        """Return a command."""
+        found = self._commands[name]
+        if isinstance(found, LazyCommand):
+            found = self._commands[name] = found.load()
+        return found
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        """Add a command."""
+        self._commands[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        """Remove a command."""
+        del self._commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._commands)
+
+    def __len__(self) -> int:
+        """Return how many commands there are."""
+        return len(self._commands)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a command of this name; nothing is imported for it."""
+        return name in self._commands
 
 
 class SectionedCommand(click.Command):
@@ -88,7 +172,3 @@ class SectionedCommand(click.Command):
         if records:
             with formatter.section("Other options"):
                 formatter.write_dl([*records.values()])
-
-
-def _names(section: Section) -> list[str]:
-    return [str(command.name) for command in section.commands]

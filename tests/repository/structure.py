@@ -27,11 +27,13 @@ from tests.repository.source_files import ROOT, SourceFile, source_files
 
 __all__ = [
     "ENTERED",
+    "HELP",
     "crossed_files",
     "entered",
+    "imported_by",
     "importers",
-    "loaded_by_help",
     "modules",
+    "own",
     "statement_lists",
 ]
 
@@ -45,6 +47,8 @@ _STATEMENTS: Final = frozenset(
 )
 _LISTED: Final = 8
 # A module that names so many statements lists them.
+HELP: Final = "import spark_ext.cli.main as m; m.invoke(['--help'], sys.stdout, sys.stderr)"
+"""A program that prints the help of `mergeberg`; it needs `sys`."""
 ENTERED: Final = "entered.json"
 """What the tracer writes: by command, pairs of a path and a function's qualified name."""
 
@@ -116,20 +120,32 @@ def crossed_files() -> Mapping[str, Sequence[str]]:
     return {name: sorted({path for path, _ in functions}) for name, functions in entered().items()}
 
 
-def loaded_by_help() -> tuple[int, float]:
-    """Return how many of our modules `mergeberg --help` loads, and its CPU seconds."""
-    program = (
+def imported_by(program: str, **environment: str) -> tuple[frozenset[str], float]:
+    """Return the modules that a program imports in a new interpreter, and its CPU seconds."""
+    around = (
         "import sys, time\n"
-        "from spark_ext.cli.main import invoke\n"
-        "invoke(['--help'], sys.stdout, sys.stderr)\n"
-        f"ours = [n for n in sys.modules if n.partition('.')[0] in {PRODUCT!r}]\n"
-        "sys.stderr.write(f'{len(ours)} {time.process_time()}')\n"
+        "before = set(sys.modules)\n"
+        "try:\n"
+        f"    {program}\n"
+        "finally:\n"
+        "    found = ' '.join(set(sys.modules) - before)\n"
+        "    sys.stderr.write(f'\\n{time.process_time()} {found}')\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", around],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    loaded, seconds = ran.stderr.split()
-    return int(loaded), float(seconds)
+    seconds, *names = ran.stderr.splitlines()[-1].split()
+    return frozenset(names), float(seconds)
+
+
+def own(names: frozenset[str]) -> frozenset[str]:
+    """Return those of some modules that are the product's."""
+    return frozenset(name for name in names if name.partition(".")[0] in ("mergeberg", *PRODUCT))
 
 
 def _table() -> Iterator[tuple[str, str]]:
@@ -141,8 +157,8 @@ def _table() -> Iterator[tuple[str, str]]:
     for name, files in crossed_files().items():
         yield f"files that one {name} crosses", f"{len(files)}"
     yield "modules that list the statements", f"{len(statement_lists())}"
-    loaded, seconds = loaded_by_help()
-    yield "modules that --help loads", f"{loaded}"
+    loaded, seconds = imported_by(HELP)
+    yield "modules that --help loads", f"{len(own(loaded))}"
     yield "CPU seconds of --help", f"{seconds:.1f}"
 
 

@@ -9,13 +9,30 @@ from pathlib import Path
 import pytest
 
 from tests.repository.source_files import FOLDERS, ROOT, source_files
-from tests.repository.structure import crossed_files, importers, modules, statement_lists
+from tests.repository.structure import (
+    HELP,
+    crossed_files,
+    imported_by,
+    importers,
+    modules,
+    own,
+    statement_lists,
+)
 
 MODULES = 320
 MEDIAN = (150, 300)
 SINGLE_IMPORTER = 85
 STATEMENT_LISTS = 4
 CROSSED = {"export": 122, "detach": 68, "call": 128}
+HELP_IMPORTS = 6
+"""Our modules that are imported where no command runs: packages, main, sections and streams."""
+ALL_IMPORTS = 180
+"""Modules, Python's and Click's included, that help may import beyond those of every program."""
+COMPLETION = {
+    "_MERGEBERG_COMPLETE": "bash_complete",
+    "COMP_WORDS": "mergeberg ex",
+    "COMP_CWORD": "1",
+}
 ABSENT = re.compile(r"\bDESIGN\b|\bcoverage\.md\b|\bHole \d|\bnotes/\w+\.md\b|\breadings? \d+\b")
 """How documents were cited that are not in the repository."""
 CITED = re.compile(r"\bdocs/[\w./-]+\.md\b")
@@ -51,6 +68,44 @@ def test_a_command_crosses_few_files() -> None:
 
     assert found.keys() == CROSSED.keys()
     assert all(0 < found[name] <= most for name, most in CROSSED.items()), found
+
+
+@pytest.mark.parametrize(
+    ("program", "environment"),
+    [
+        pytest.param(HELP, {}, id="help"),
+        pytest.param(HELP.replace("--help", "--version"), {}, id="version"),
+        pytest.param(HELP.replace("'--help'", "'exports', '--help'"), {}, id="help of a group"),
+        pytest.param("from spark_ext.cli.main import run; run()", COMPLETION, id="completion"),
+    ],
+)
+def test_what_runs_no_command_imports_no_command(program: str, environment: dict[str, str]) -> None:
+    """Harm prevented: seconds of imports at every TAB."""
+    imported, _ = imported_by(program, **environment)
+
+    assert "click" in imported
+    assert len(own(imported)) <= HELP_IMPORTS, sorted(own(imported))
+    assert len(imported) <= ALL_IMPORTS, sorted(imported)
+
+
+@pytest.mark.parametrize("package", ["mergeberg", "spark_ext"])
+def test_importing_a_package_imports_only_the_list_of_its_names(package: str) -> None:
+    imported, _ = imported_by(f"import {package}")
+
+    assert own(imported) == {package, "spark_ext", "spark_ext.public_names"}
+    assert "email" not in imported
+
+
+def test_no_command_imports_another() -> None:
+    """Harm prevented: a command that loads what other commands need."""
+    commands = "spark_ext/cli/commands/"
+    found = {
+        path: sorted(one for one in by if one.startswith(commands))
+        for path, by in importers().items()
+        if path.startswith(commands)
+    }
+
+    assert {path: by for path, by in found.items() if by} == {}
 
 
 def test_code_and_documents_cite_only_what_is_in_the_repository() -> None:

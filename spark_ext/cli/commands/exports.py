@@ -1,12 +1,10 @@
-"""The commands `mergeberg exports …`: they list and manage the exports in the ledger.
+"""The commands `mergeberg exports …` that read the ledger, or change a row of it.
 
 | command | does |
 |---|---|
 | `exports list`, `exports show` | list the exports in the ledger, or show one |
-| `exports cancel` | gives up an export that runs in another process or was interrupted |
 | `exports forget` | makes a completed export refuse another one no longer |
 | `exports log`, `exports events` | show the history and the counters of the ledger |
-| `exports rebuild` | creates a new ledger for a table whose ledger was lost |
 | `exports watermark` | reports up to which partition everything is in the lake |
 | `exports unarchive` | lets exports replace the rows of an archived partition again |
 """
@@ -39,8 +37,6 @@ from spark_ext.actions.exports import (
     parts_with_files,
     processed,
 )
-from spark_ext.cli.commands.exports_cancel import cancel_export
-from spark_ext.cli.commands.exports_rebuild import rebuild_exports
 from spark_ext.cli.destination import (
     destination_name,
     open_destination,
@@ -80,9 +76,10 @@ from tableformat.names import LakeName, TableName, written_name
 from tableformat.quantities import counted
 
 __all__ = [
-    "exports",
     "forget_export",
+    "list_exports",
     "show_events",
+    "show_export",
     "show_log",
     "show_watermark",
     "unarchive_export",
@@ -365,21 +362,7 @@ _COLUMNS: Final = (
 _SHOWN: Final = 100
 
 
-@click.group()
-def exports() -> None:
-    """Show what was exported, what runs, what failed."""
-
-
-exports.add_command(cancel_export)
-exports.add_command(forget_export)
-exports.add_command(rebuild_exports)
-exports.add_command(show_events)
-exports.add_command(show_log)
-exports.add_command(show_watermark)
-exports.add_command(unarchive_export)
-
-
-@exports.command("list")
+@click.command("list")
 @click.option(
     "--status",
     type=click.Choice([one.value for one in Standing], case_sensitive=False),
@@ -523,7 +506,7 @@ class _Listed:
         return {one.row.key.hash: make(one) for one in every if self.wanted.has(one)}
 
 
-@exports.command("show")
+@click.command("show")
 @click.argument("partition_id")
 @click.option("--table", "source_table", help="Only exports of this source table (database.table).")
 @ledger_options

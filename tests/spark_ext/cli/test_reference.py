@@ -8,9 +8,11 @@ from dataclasses import fields
 
 import click
 import pytest
+from click.shell_completion import BashComplete
 
 from spark_ext.cli.commands.typed import TYPED_COMMANDS
-from spark_ext.cli.main import main
+from spark_ext.cli.main import exports, main
+from spark_ext.cli.sections import SectionedGroup
 from tableformat.export.outcome import Outcome, Status
 from tests.typed_pages import REFERENCE, options, shared
 
@@ -123,6 +125,33 @@ def test_the_page_names_every_field_and_status_of_an_outcome() -> None:
 
 def test_every_command_has_a_help_with_an_example() -> None:
     assert [n for n, c in commands(main) if "mergeberg " + n not in (c.help or "")] == []
+
+
+@pytest.mark.parametrize("group", [main, exports], ids=["mergeberg", "exports"])
+def test_a_group_lists_each_command_with_the_first_sentence_of_its_help(
+    group: SectionedGroup,
+) -> None:
+    """Harm prevented: the list, which imports no command, says something else than the command."""
+    listed = dict(group.short_helps())
+
+    assert {n: c.get_short_help_str(1000) for n, c in group.commands.items()} == listed
+    assert {n: c.name for n, c in group.commands.items()} == {n: n for n in listed}
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("mergeberg exp", ["export", "exports"]),
+        ("mergeberg exports w", ["watermark"]),
+        ("mergeberg exports list --wa", ["--watch", "--warehouse"]),
+        ("mergeberg --vers", ["--version"]),
+    ],
+)
+def test_a_shell_completes_names_of_commands_and_options(words: str, found: list[str]) -> None:
+    *before, incomplete = words.split()
+    shell = BashComplete(main, {}, "mergeberg", "_MERGEBERG_COMPLETE")
+
+    assert [one.value for one in shell.get_completions(before[1:], incomplete)] == found
 
 
 def test_the_help_lists_every_command_once_below_a_title() -> None:
