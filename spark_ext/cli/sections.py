@@ -40,9 +40,24 @@ _OPTIONS: Final = {
         *("--connect-timeout", "--read-timeout", "--retry-for", "--fast"),
     ),
     "Spark": ("--master", "--conf"),
-    "Output": ("--json", "--quiet", "--verbose", "--metrics-port", "--debug", "--help"),
+    "Output": (
+        *("--json", "--quiet", "--verbose", "--metrics-port", "--debug", "--help", "--help-all"),
+    ),
 }
 """The options that the sections of a long help have, in their order."""
+_RARE: Final = frozenset(
+    (
+        *("--allow-empty", "--replace-partition", "--overwrite-file-if-exists", "--same-table"),
+        *("--same-as", "--hive-column", "--no-parallel-formatting", "--target-file-size"),
+        *("--commit-every", "--max-retries", "--manifest-ttl", "--abandoned-ttl", "--grace"),
+        *("--source-wait", "--source-setting", "--sync-timeout", "--allow-insecure"),
+        *("--ignore-row-policies", "--staging-database", "--cluster-host", "--connect-timeout"),
+        *("--read-timeout", "--retry-for", "--fast", "--metrics-port", "--debug"),
+    )
+)
+"""The options that --help-all shows, and --help does not."""
+_SHOWS_ALL: Final = "mergeberg.shows_all"
+"""What a context knows where the help has every option."""
 _WHOLE: Final = 1000
 """No first sentence is longer: it is wrapped, and not cut."""
 
@@ -153,16 +168,39 @@ class _Commands(MutableMapping[str, click.Command]):
         return name in self._commands
 
 
+def _show_all(context: click.Context, _option: click.Parameter, given: object) -> None:
+    """Print the help with every option, and end the command."""
+    if given and not context.resilient_parsing:
+        context.meta[_SHOWS_ALL] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
+_HELP_ALL: Final = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show this message with every option, and exit.",
+)
+
+
 class SectionedCommand(click.Command):
-    """A command of many options, whose help has them below titles."""
+    """A command of many options: --help shows the common ones below titles, --help-all each."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, with --help-all behind --help."""
+        return [*super().get_params(ctx), _HELP_ALL]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, each section below its title, those of no section last."""
         records = {
-            next((one for one in param.opts if one.startswith("--")), param.opts[0]): record
+            name: record
             for param in self.get_params(ctx)
             if isinstance(param, click.Option)
             and (record := param.get_help_record(ctx)) is not None
+            and ((name := _name(param)) not in _RARE or ctx.meta.get(_SHOWS_ALL))
         }
         for title, names in _OPTIONS.items():
             found = [records.pop(name) for name in names if name in records]
@@ -172,3 +210,16 @@ class SectionedCommand(click.Command):
         if records:
             with formatter.section("Other options"):
                 formatter.write_dl([*records.values()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write how many options the help leaves out, and what shows them."""
+        super().format_epilog(ctx, formatter)
+        left = sum(isinstance(one, click.Option) and _name(one) in _RARE for one in self.params)
+        if left and not ctx.meta.get(_SHOWS_ALL):
+            formatter.write_paragraph()
+            formatter.write_text(f"{left} less common options: {ctx.command_path} --help-all")
+
+
+def _name(option: click.Option) -> str:
+    """Return the name of an option as a page has it: a long one, where it has one."""
+    return next((one for one in option.opts if one.startswith("--")), option.opts[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -11,7 +12,7 @@ import pytest
 from click.shell_completion import BashComplete
 
 from spark_ext.cli.commands.typed import TYPED_COMMANDS
-from spark_ext.cli.main import exports, main
+from spark_ext.cli.main import exports, invoke, main
 from spark_ext.cli.sections import SectionedGroup
 from tableformat.export.outcome import Outcome, Status
 from tests.typed_pages import REFERENCE, options, shared
@@ -164,15 +165,51 @@ def test_the_help_lists_every_command_once_below_a_title() -> None:
     assert "Statements on lake tables:" in lines
 
 
-@pytest.mark.parametrize("name", ["alter", "archive", "check", "export", "verify"])
-def test_a_long_help_has_every_option_once_and_none_below_no_title(name: str) -> None:
+def help_of(*words: str) -> str:
+    """Return what a command prints for --help or --help-all."""
+    out, err = io.StringIO(), io.StringIO()
+    assert (invoke(words, out, err), err.getvalue()) == (0, "")
+    return out.getvalue()
+
+
+def named_in(text: str, option: click.Option) -> int:
+    """Return how often a help lists an option."""
+    return len(re.findall(rf"^  (?:-\w, )?{option.opts[0]}(?![\w-])", text, re.MULTILINE))
+
+
+LONG = ["alter", "archive", "check", "export", "verify"]
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_help_all_has_every_option_once_and_none_below_no_title(name: str) -> None:
     """Harm prevented: 47 options in one list, and --dry-run behind --metrics-port."""
-    command = main.commands[name]
-    with click.Context(command, info_name=name, terminal_width=100) as context:
-        text = command.get_help(context)
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    text = help_of(name, "--help-all")
+    options = [one for one in main.commands[name].params if isinstance(one, click.Option)]
 
     assert "Other options" not in text
-    for option in options:
-        assert len(re.findall(rf"^  (?:-\w, )?{option.opts[0]}(?![\w-])", text, re.MULTILINE)) == 1
+    assert {one.opts[0]: named_in(text, one) for one in options} == {o.opts[0]: 1 for o in options}
     assert text.index("Which partitions:" if name in ("export", "verify") else "Source:") > 0
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_help_leaves_rare_options_out_and_says_so_in_its_last_line(name: str) -> None:
+    """Harm prevented: the options that everybody needs are lost among those of one in a hundred."""
+    text, whole = help_of(name, "--help"), help_of(name, "--help-all")
+    options = [one for one in main.commands[name].params if isinstance(one, click.Option)]
+    left = [one.opts[0] for one in options if not named_in(text, one)]
+
+    assert text.splitlines()[-1] == (
+        f"{len(left)} less common options: mergeberg {name} --help-all"
+    )
+    assert "--retry-for" in left
+    assert "less common" not in whole
+    assert len(text.splitlines()) < len(whole.splitlines())
+
+
+def test_the_help_of_export_has_the_options_of_everyday_and_fits_two_screens() -> None:
+    text = help_of("export", "--help")
+
+    assert len(text.splitlines()) <= 100
+    for option in ("--partition-id", "--all", "--where", "--to", "--dry-run", "--force", "--json"):
+        assert option in text
+    assert "--same-as" not in text
