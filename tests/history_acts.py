@@ -128,8 +128,7 @@ def _clear_index(at: Path, _: Partitions, seat: Seat) -> Status:
     found = place_at(at).lake().table(TO)
     assert found is not None
     state = found.load()
-    table = table_of(state)
-    filtered = FilteredFiles(table.io, frozenset({1}))
+    filtered = FilteredFiles(found.storages, frozenset({1}))
     files = ChangedFiles(found.storages, filtered, FileFormat(), without=frozenset({1}))
     ready = running(at, effects=seat.by, rows=SAID, table=found, alive=seat.alive)
     ready = replace(ready, ports=replace(ready.ports, rewrite=files))

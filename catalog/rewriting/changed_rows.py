@@ -25,7 +25,6 @@ from typing import ClassVar, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 
 from catalog.clickhouse.rows.changes import RowChanges
@@ -420,10 +419,10 @@ class LookedFiles:
 class FilteredFiles:
     """Looks at the footers of files; a `LeftOfFiles` that leaves all rows.
 
-    `io` opens files, `columns` are field ids.
+    `storages` opens files, `columns` are field ids.
     """
 
-    io: FileIO
+    storages: Opens
     columns: frozenset[int]
     sets: ClassVar[tuple[str, ...]] = ()
     _rows: dict[str, int] = field(default_factory=dict)
@@ -437,12 +436,14 @@ class FilteredFiles:
         """
         self._rows[file.path] = file.rows
         if file.path not in self._found:
-            try:
-                with self.io.new_input(file.path).open() as opened, pq.ParquetFile(opened) as read:
-                    self._found[file.path] = bool(filtered_columns(read) & self.columns)
-            except (OSError, pa.ArrowException) as error:
-                message = f"Cannot read {file.path}: {error}. Run the statement again."
-                raise DestinationError(message) from error
+            with ScratchDirectory("filters") as scratch:
+                try:
+                    local = self.storages(file.path).fetch(file.path, scratch.path)
+                    with pq.ParquetFile(local) as read:
+                        self._found[file.path] = bool(filtered_columns(read) & self.columns)
+                except (OSError, pa.ArrowException) as error:
+                    message = f"Cannot read {file.path}: {error}. Run the statement again."
+                    raise DestinationError(message) from error
         return self._found[file.path]
 
     @contextmanager

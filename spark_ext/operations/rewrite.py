@@ -24,7 +24,6 @@ from pyspark.sql import SparkSession
 
 from catalog.clickhouse.rows.changes import RowChanges
 from catalog.clickhouse.rows.merged import MergedRows
-from catalog.iceberg.file_io import LakeFileIO
 from catalog.processes import ScratchDirectory
 from catalog.rewriting.changed_rows import (
     Anew,
@@ -37,7 +36,7 @@ from catalog.rewriting.changed_rows import (
 )
 from catalog.rewriting.file_partitions import OwnPartitions
 from catalog.rewriting.merged_files import HostMerger, Merged, MergedFiles, MergeWriter, RowOrder
-from catalog.storages.opening import BY_CATALOG, Opens, ReachedStorages, Storages
+from catalog.storages.opening import Opens, ReachedStorages, Storages
 from spark_ext.engine.jobs import TaskDirectory, in_tasks, task_directory
 from spark_ext.operations.tables import RememberingTable
 from spark_ext.sql.statement_text import render_command, render_deduplicate
@@ -530,8 +529,7 @@ def clearing_index(
         for field in table.schema().fields
         if any(f"{name}.".startswith(f"{field.name}.") for name in names)
     )
-    # The files may be in another storage than the metadata.
-    filtered = FilteredFiles(LakeFileIO({BY_CATALOG: storages}), ids)
+    filtered = FilteredFiles(storages, ids)
     files = ChangedFiles(storages, filtered, FileFormat(), without=ids)
     place = f" IN {which}" if isinstance(which, OnePartition) else ""
     text = f"CLEAR INDEX {command.index}{place}"

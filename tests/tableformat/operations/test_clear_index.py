@@ -41,7 +41,7 @@ def clear(directory: Path, *, effects: Effects | None = None, alive: bool = Fals
     state = found.load()
     table = table_of(state)
     ids = frozenset({table.schema().find_field("n").field_id})
-    filtered = FilteredFiles(table.io, ids)
+    filtered = FilteredFiles(found.storages, ids)
     files = ChangedFiles(found.storages, filtered, FileFormat(), without=ids)
     ready = running(directory, effects=effects, table=found, alive=alive)
     ready = replace(ready, ports=replace(ready.ports, rewrite=files))
