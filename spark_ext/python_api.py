@@ -131,13 +131,12 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
     source: str | SessionTable,
     *,
     partition_id: str | None = None, partition: str | None = None,
-    force: bool = False,
-    manifest_ttl: int = MANIFEST_TTL, abandoned_ttl: int = ABANDONED_TTL,
+    force: bool = False, manifest_ttl: int = MANIFEST_TTL, abandoned_ttl: int = ABANDONED_TTL,
     allow_empty: bool = False,
     overwrite_file_if_exists: bool = False,
     replace_partition: bool = False,
     same_table: bool = False, same_as: str | None = None,
-    verify: bool = False,
+    verify: bool = False, check_rows: bool = False,
     strict: bool = False, evolve_schema: bool = False, backfill: bool = False,
     convert: Mapping[str, str] = _NOTHING,
     partition_spec: str | None = None,
@@ -166,6 +165,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
         same_table: the same table after its Keeper was restored.
         same_as: the identity that it was exported under before.
         verify: compare with the source after the commit.
+        check_rows: compare the rows where only parts are known to differ, and write no equal ones.
         strict: refuse other kinds of values, columns, and orders.
         evolve_schema: add columns that the lake table lacks.
         backfill: export partitions, too, that lack values of columns which the source got later.
@@ -200,7 +200,7 @@ def export_partitions(  # noqa: PLR0913  one parameter for each of the procedure
     overwrite_file_if_exists: bool = False,
     replace_partition: bool = False,
     same_table: bool = False, same_as: str | None = None,
-    verify: bool = False,
+    verify: bool = False, check_rows: bool = False,
     strict: bool = False, evolve_schema: bool = False, backfill: bool = False,
     convert: Mapping[str, str] = _NOTHING,
     partition_spec: str | None = None,

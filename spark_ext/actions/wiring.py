@@ -174,10 +174,9 @@ def open_ports(
     *,
     effects: Effects | None = None,
     verify: bool = False,
+    check_rows: bool = False,
 ) -> JobPorts:
-    """Open source and ledger.
-
-    Once a Spark job of its own is cancelled from outside, the export begins nothing more.
+    """Open source and ledger; once its Spark job is cancelled, the export begins nothing more.
 
     Args:
         places: where they are.
@@ -185,6 +184,7 @@ def open_ports(
         observer: who hears how the job goes.
         effects: the port to the outside; the ordinary one when None.
         verify: compare every export with its source after the commit.
+        check_rows: compare partitions whose parts changed before anything is written.
 
     Raises:
         TableFormatError: one of them cannot be opened.
@@ -197,6 +197,7 @@ def open_ports(
     # The last that can fail: nobody would close it. A source holds nothing until it is asked.
     ledger = open_ledger(places.ledger, local_warehouse=places.lake.ledger_directory)
     cancelled = threading.Event()
+    files = FileDigests(places.lake.storages) if verify or check_rows else None
 
     def writer() -> SliceWriter:
         if not spark.done():
@@ -220,7 +221,8 @@ def open_ports(
         observer=LoggedObserver(observer),
         check_writer=spark.check,
         begin_writer=spark.begin,
-        digests=FileDigests(places.lake.storages) if verify else None,
+        digests=files if verify else None,
+        compares=files,
         should_stop=cancelled.is_set,
         allotment=ALLOTMENT,
     )

@@ -363,7 +363,9 @@ class Exporting:
         def export_one(one: LocalTable) -> int:
             def opened(place: SourcePlace) -> JobPorts:
                 at = replace(places, source=place)
-                ports = open_ports(at, self._spark, heard, verify=verify)
+                ports = open_ports(
+                    at, self._spark, heard, verify=verify, check_rows=request.wish.check_rows
+                )
                 return replace(
                     ports,
                     writer=lambda: self._counting(ports.writer()),

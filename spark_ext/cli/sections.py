@@ -19,8 +19,9 @@ __all__ = ["LazyCommand", "Section", "SectionedCommand", "SectionedGroup"]
 _OPTIONS: Final = {
     "Which partitions": ("--partition-id", "--partition", "--all", "--where"),
     "What happens": (
-        *("--dry-run", "--verify", "--drop", "--allow-alter", "--yes", "--force", "--allow-empty"),
-        *("--replace-partition", "--overwrite-file-if-exists", "--same-table", "--same-as"),
+        *("--dry-run", "--verify", "--check-rows", "--drop", "--allow-alter", "--yes", "--force"),
+        *("--allow-empty", "--replace-partition", "--overwrite-file-if-exists", "--same-table"),
+        *("--same-as",),
     ),
     "Destination and mapping": (
         *("--to", "--partition-spec", "--convert", "--evolve-schema", "--backfill", "--strict"),

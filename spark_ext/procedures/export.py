@@ -96,6 +96,11 @@ _HOW: Final = (
     Parameter("same_table", "BOOLEAN", "the same table after its Keeper was restored", "false"),
     Parameter("same_as", "STRING", "the identity that it was exported under before", "NULL"),
     Parameter("verify", "BOOLEAN", "compare with the source after the commit", "false"),
+    Parameter(
+        "check_rows", "BOOLEAN",
+        "compare the rows where only parts are known to differ, and write none that are equal",
+        "false",
+    ),
     Parameter("strict", "BOOLEAN", "refuse other kinds of values, columns, and orders", "false"),
     Parameter("evolve_schema", "BOOLEAN", "add columns that the lake table lacks", "false"),
     Parameter(
@@ -208,6 +213,7 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
             whole=call.flag("replace_partition"),
             same_table=call.flag("same_table"),
             same_as=call.text_or_none("same_as") or "",
+            check_rows=call.flag("check_rows"),
         ),
         conversions=call.pairs("convert"),
         strict=call.flag("strict"),

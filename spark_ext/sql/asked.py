@@ -165,7 +165,11 @@ def _asked(
         table=source.table,
         to=to,
         selection=_selection(export),
-        wish=check_wish(settings.wish) if settings.replace_partition else settings.wish,
+        wish=(
+            check_wish(settings.wish)
+            if settings.replace_partition or (settings.force and settings.check_rows)
+            else settings.wish
+        ),
         conversions={},
         strict=settings.strict,
         directories=settings.directories,

@@ -262,7 +262,14 @@ class _Exporting:
         def export_one(one: LocalTable) -> int:
             def opened(place: SourcePlace) -> JobPorts:
                 at = replace(places, source=place)
-                ports = open_ports(at, running, kept, effects=self.effects, verify=asked.verify)
+                ports = open_ports(
+                    at,
+                    running,
+                    kept,
+                    effects=self.effects,
+                    verify=asked.verify,
+                    check_rows=asked.request.wish.check_rows,
+                )
                 self.stops.append(ports.should_stop)
                 return ports
 

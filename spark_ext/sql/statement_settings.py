@@ -109,6 +109,7 @@ _RULES: Final = (
     SettingRule(f"{_PART}_overwrite_file_if_exists", _BOOL, 0, "`--overwrite-file-if-exists`"),
     SettingRule(f"{_PART}_max_bytes_per_file", _NUMBER, 0, "`--target-file-size`, in bytes"),
     SettingRule(_HIVE_COLUMNS, _TEXT, "", "`--hive-column`, several with commas between them"),
+    SettingRule(f"{_PARTITION}_check_rows", _BOOL, 0, "`--check-rows`"),
     SettingRule(f"{_PARTITION}_strict", _BOOL, 0, "`--strict`"),
     SettingRule("allow_replace_partition_from_empty_source", _BOOL, 0, "`--allow-empty`"),
     SettingRule(_PARALLEL, _BOOL, 1, "0 is `--no-parallel-formatting`"),
@@ -155,6 +156,7 @@ class StatementSettings:
     wait: bool = True
     directories: Mapping[str, str] = field(default_factory=dict)
     fast: bool = False
+    check_rows: bool = False
 
     @property
     def wish(self) -> Wish:
@@ -165,6 +167,7 @@ class StatementSettings:
             allow_empty=self.allow_empty,
             beside=self.overwrite_file_if_exists,
             whole=self.replace_partition,
+            check_rows=self.check_rows,
         )
 
     @property
@@ -243,6 +246,7 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         wait=bool(said[f"{_PARTITION}_wait"]),
         directories=listed_names(str(said[_HIVE_COLUMNS]), f"setting {_HIVE_COLUMNS}"),
         fast=bool(said[FAST]),
+        check_rows=bool(said[f"{_PARTITION}_check_rows"]),
     )
 
 

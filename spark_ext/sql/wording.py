@@ -34,6 +34,7 @@ _PARAMETERS: Final[Mapping[str, str]] = {
     "--same-table": "`same_table => true`",
     "--same-as": "`same_as`",
     "--verify": "`verify => true`",
+    "--check-rows": "`check_rows => true`",
     "--strict": "`strict => true`",
     "--evolve-schema": "`evolve_schema => true`",
     "--backfill": "`backfill => true`",

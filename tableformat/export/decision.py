@@ -15,6 +15,7 @@ new epoch, by compare-and-set.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from tableformat.committer import FileInMain
 from tableformat.errors import UsageError
@@ -38,6 +39,7 @@ from tableformat.mergetree.table import KeeperNode, known_by_name
 from tableformat.quantities import counted
 
 __all__ = [
+    "MAY_BE_EQUAL",
     "Answer",
     "Go",
     "Wish",
@@ -46,12 +48,19 @@ __all__ = [
     "check_wish",
     "claimed",
     "in_tree",
+    "may_be_equal",
+    "parts_may_be_equal",
     "seen_twice",
     "settled",
     "shrinks",
     "source_gone",
     "unfinished",
 ]
+
+MAY_BE_EQUAL: Final = (
+    "its parts changed, its rows may be the same: --check-rows compares them first"
+)
+"""Said of a partition that is exported again, and of which only the parts are known to differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +74,9 @@ class Wish:
     `same_as`: it is the one that was exported under this identity. `supersedes`, with `force`: in a
     tree of Hive directories what was exported is replaced, although who lists them sees old and new
     files for a while. `shards` is how many tables of
-    this name hold rows of the same partitions. `attaches` and `replaces`: it is ATTACH or REPLACE
-    PARTITION … FROM the table.
+    this name hold rows of the same partitions. `check_rows`: the rows of a partition whose parts
+    changed are compared with those exported before anything is written. `attaches` and `replaces`:
+    it is ATTACH or REPLACE PARTITION … FROM the table.
     """
 
     force: bool = False
@@ -80,6 +90,7 @@ class Wish:
     supersedes: bool = False
     attaches: bool = False
     replaces: bool = False
+    check_rows: bool = False
 
     @property
     def is_of_statement(self) -> bool:
@@ -106,6 +117,12 @@ def check_wish(wish: Wish) -> Wish:
         message = (
             "Cannot use --replace-partition with --overwrite-file-if-exists: the one removes files "
             "of others, the other keeps them. Give one of them."
+        )
+        raise UsageError(message)
+    if wish.check_rows and wish.force:
+        message = (
+            "Cannot use --check-rows with --force: the one exports only what has other rows, the "
+            "other exports everything again. Give one of them."
         )
         raise UsageError(message)
     return wish
@@ -136,10 +153,13 @@ class Go:
     """The partition is to be exported. `resume` is the claim that may be gone on with.
 
     `empties`: the source partition is gone, and the user wants its rows in the lake to go as well.
+    `unless_equal`: it is only snapshotted, to compare its rows; this is the outcome when they are
+    not those exported.
     """
 
     resume: Claim | None = None
     empties: bool = False
+    unless_equal: Answer | None = None
 
 
 def answer(
@@ -170,7 +190,28 @@ def answer(
     merged = not same and is_merged(done, content)
     if same or merged:
         return _same(row, done, held, now, merged=merged)
-    return _other(row, done, content, held, now)
+    return _other(row, done, content, held, now, wish)
+
+
+def may_be_equal(row: Row | None, held: Holding, rows: int, most: int | None = None) -> bool:
+    """Whether a partition whose parts changed may have the rows that were exported of it.
+
+    Args:
+        row: of the partition, None when it was never exported.
+        held: what main holds of it.
+        rows: that it has now.
+        most: that its parts had as exported, where `rows` counts deleted ones; None where not.
+    """
+    if row is None or row.done is None or not held.holds(row.done.landed):
+        return False
+    exported = row.done.landed.rows
+    return exported <= rows <= (exported if most is None else most)
+
+
+def parts_may_be_equal(row: Row | None, held: Holding, content: Content) -> bool:
+    """Whether changed parts may have the rows that were exported; a merge drops deleted rows."""
+    most = row.done.source_rows if row is not None and row.done is not None else None
+    return may_be_equal(row, held, content.rows, most)
 
 
 def _first(row: Row | None, held: Holding, wish: Wish) -> Answer | Go:
@@ -225,7 +266,9 @@ def _way_round(held: Holding) -> str:
     return "Exporting it again could double rows, or undo what was done to them."
 
 
-def _other(row: Row, done: Record, content: Content, held: Holding, now: int) -> Answer | Go:
+def _other(
+    row: Row, done: Record, content: Content, held: Holding, now: int, wish: Wish
+) -> Answer | Go:
     text = (
         "the source partition differs from what was exported in snapshot "
         f"{done.landed.snapshot_id}: {how_it_differs(done, content)}"
@@ -245,7 +288,7 @@ def _other(row: Row, done: Record, content: Content, held: Holding, now: int) ->
                 f"the export is younger than its manifest TTL of {done.ttl} s. Wait, or use "
                 "--force to replace it."
             )
-        return Answer(Status.REFUSED, f"{text}, and {why}")
+        return _compared(Answer(Status.REFUSED, f"{text}, and {why}"), row, content, held, wish)
     if held.edited or held.as_left or held.kind is Kind.ELSEWHERE:
         return Answer(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
     if not held.is_certain:
@@ -253,6 +296,15 @@ def _other(row: Row, done: Record, content: Content, held: Holding, now: int) ->
     if content.rows < held.rows:
         return Answer(Status.REFUSED, shrinks(held.rows, content.rows))
     return Go(_left(row))
+
+
+def _compared(
+    refused: Answer, row: Row | None, content: Content | None, held: Holding, wish: Wish
+) -> Answer | Go:
+    """Let a refusal to replace rows wait for their comparison, where it is wanted."""
+    if content is None or not wish.check_rows or not parts_may_be_equal(row, held, content):
+        return refused
+    return Go(unless_equal=refused)
 
 
 def _made_anew(key: Key, done: Record, content: Content) -> str:
@@ -269,7 +321,9 @@ def _made_anew(key: Key, done: Record, content: Content) -> str:
     return min((name for name in now if name in then), default="")
 
 
-def seen_twice(said: Answer | Go, held: Holding, wish: Wish) -> Answer | Go:
+def seen_twice(
+    said: Answer | Go, row: Row | None, content: Content | None, held: Holding, wish: Wish
+) -> Answer | Go:
     """Refuse to replace files of a tree of Hive directories where that was not asked for.
 
     Readers of commit files are moved from the old files to the new ones by one act, those that list
@@ -283,7 +337,7 @@ def seen_twice(said: Answer | Go, held: Holding, wish: Wish) -> Answer | Go:
         "new rows until `mergeberg gc` removes the old files. Use --force --replace-partition to "
         "replace them all the same, or export to another tree, or to an Iceberg table"
     )
-    return Answer(Status.REFUSED, text)
+    return _compared(said.unless_equal or Answer(Status.REFUSED, text), row, content, held, wish)
 
 
 def unfinished(row: Row, move: MoveIntent) -> str:

@@ -152,6 +152,18 @@ def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that h
 
 
 @dataclass(frozen=True, slots=True)
+class _Allowed:
+    """An export that may go on: what main holds, and `unless_equal` as in `decision.Go`.
+
+    `may_be_equal`: only its parts are known to differ from those exported.
+    """
+
+    held: Holding
+    unless_equal: claim.Answer | None
+    may_be_equal: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Existing:
     table: LakeTable
     state: LakeTableState
@@ -169,7 +181,7 @@ class _Existing:
 
     def answer(
         self, plan: TablePlan, one: PartitionId, parts: tuple[Part, ...], wish: claim.Wish, now: int
-    ) -> claim.Answer | Holding | None:
+    ) -> claim.Answer | _Allowed | None:
         """Return what is said instead of exporting, or what an export would replace."""
         key = self.key(plan, one)
         if held := self.ledger.holder(key.hash):
@@ -191,8 +203,13 @@ class _Existing:
         files_at = partial(self.table.files_of, self.state, key.hash)
         in_main = holding(row, self.state, key.hash, files_at)
         said = answered(row, content, wish, in_main, now)
-        said = claim.seen_twice(said, in_main, wish) if self.state.tree else said
-        return said if isinstance(said, claim.Answer) else in_main
+        if self.state.tree:
+            said = claim.seen_twice(said, row, content, in_main, wish)
+        if isinstance(said, claim.Answer):
+            return said
+        compared = said.resume is None and not wish.force
+        may_be_equal = content is not None and claim.parts_may_be_equal(row, in_main, content)
+        return _Allowed(in_main, said.unless_equal, may_be_equal=compared and may_be_equal)
 
     def _is_gone(self, name: TableName) -> bool:
         return self.source.engine_of(name) is None
@@ -249,18 +266,32 @@ def _forecasts(
         if isinstance(said, claim.Answer):
             yield Forecast(one.value, said.status.value, said.message, rows=_rows(parts))
         elif not parts and said is not None:
-            rows = counted(said.rows, "row")
+            rows = counted(said.held.rows, "row")
             text = f"the source partition no longer exists: would take {rows} out of main"
-            size = leaving_of(said).bytes
-            yield Forecast(one.value, REPLACE, text, left_rows=said.rows, left_bytes=size)
+            left_rows, left_bytes = said.held.rows, leaving_of(said.held).bytes
+            yield Forecast(one.value, REPLACE, text, left_rows=left_rows, left_bytes=left_bytes)
         elif not parts:
             yield Forecast(one.value, Status.EMPTY.value, "its parts hold no rows")
+        elif said is not None and said.unless_equal is not None:
+            refused = said.unless_equal
+            text = f"unless the rows, which --check-rows compares, are the same: {refused.message}"
+            yield Forecast(one.value, refused.status.value, text, rows=_rows(parts))
         else:
             made = forecast_parts(request, plan, one, parts, slots)
             if request.wish.whole and found is not None and said is not None:
-                yield _whole(found, plan, source, made, said)
+                yield _whole(found, plan, source, made, said.held)
+            elif said is not None and said.held.files:
+                made = _replacing(made, leaving_of(said.held))
+                yield _perhaps_equal(made, request.wish) if said.may_be_equal else made
             else:
-                yield _replacing(made, leaving_of(said)) if said and said.files else made
+                yield made
+
+
+def _perhaps_equal(made: Forecast, wish: claim.Wish) -> Forecast:
+    """Return a replacement of rows that may be the same, of which that is said."""
+    compared = "unless the rows, which --check-rows compares first, are the same"
+    text = compared if wish.check_rows else claim.MAY_BE_EQUAL
+    return replace(made, message=f"{made.message}; {text}")
 
 
 def _whole(

@@ -22,7 +22,15 @@ from tableformat.committer import LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import SourceError
 from tableformat.export.content import Content, is_merged
-from tableformat.export.decision import Answer, Wish, claimed, shrinks
+from tableformat.export.decision import (
+    MAY_BE_EQUAL,
+    Answer,
+    Wish,
+    claimed,
+    may_be_equal,
+    parts_may_be_equal,
+    shrinks,
+)
 from tableformat.export.destination import Destination, plan_slices
 from tableformat.export.foreign_rows import (
     OwnKeys,
@@ -69,7 +77,8 @@ class Work:
     """A partition that is to be exported: its ledger row, what main holds, what may be resumed.
 
     `state` is the M that `held` was told from, `content` what the source partition held when the
-    run looked at it.
+    run looked at it. `unless_equal` is the outcome when its rows are not those exported: nothing of
+    it is to be written then.
     """
 
     key: Key
@@ -79,6 +88,12 @@ class Work:
     resume: Begun | None
     content: Content
     begun: int
+    unless_equal: Answer | None = None
+
+    @property
+    def may_be_equal(self) -> bool:
+        """Whether its rows may be those that were exported; of what is resumed nobody asks."""
+        return self.resume is None and parts_may_be_equal(self.row, self.held, self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +133,16 @@ class Frozen:
 
 @dataclass(frozen=True, slots=True)
 class Freezing:
-    """Freezes partitions of one table; every partition is asked `probes` and digested."""
+    """Freezes partitions of one table; every partition is asked `probes`.
+
+    All are digested by `columns` where exports are verified, else groups in which a partition may
+    have the rows that were exported of it, where these are compared.
+    """
 
     ports: JobPorts
     table: MergeTreeTable
     probes: tuple[Probe, ...]
-    digest: tuple[DigestColumn, ...]
+    columns: tuple[DigestColumn, ...]
 
     def freeze(self, work: Iterable[Work]) -> Frozen:
         """Return all partitions of a group, found again or frozen now, and those refused.
@@ -131,10 +150,12 @@ class Freezing:
         Raises:
             SourceError: the source cannot be used at all, or what is to be gone on with is nowhere.
         """
-        found = self._find(work)
-        frozen = self._completed(work, found)
+        work = tuple(work)
+        digest = self._digested(work)
+        found = self._find(work, digest)
+        frozen = self._completed(work, found, digest)
         refused = (*frozen.snapshot.refused, *self._lost(work, found))
-        gone = self._gone(work)
+        gone = self._gone(work, digest)
         partitions = (*frozen.snapshot.partitions, *gone)
         snapshot = replace(frozen.snapshot, partitions=partitions, refused=refused)
         handles = {p.partition_id: () for p in gone} | dict(frozen.handles)
@@ -142,7 +163,18 @@ class Freezing:
         names = dict.fromkeys(name for staging in begun for name in staging)
         return Frozen(snapshot, handles, tuple(n for n in names if n not in snapshot.handle))
 
-    def _completed(self, work: Iterable[Work], found: SourceSnapshot | None) -> Frozen:
+    def _digested(self, work: tuple[Work, ...]) -> tuple[DigestColumn, ...]:
+        """Return the columns by which the partitions of a group are digested, none for not."""
+        ports = self.ports
+        compared = ports.compares is not None and any(one.may_be_equal for one in work)
+        return self.columns if ports.digests is not None or compared else ()
+
+    def _completed(
+        self,
+        work: Iterable[Work],
+        found: SourceSnapshot | None,
+        digest: tuple[DigestColumn, ...],
+    ) -> Frozen:
         """Freeze what was not found again.
 
         Raises:
@@ -156,7 +188,7 @@ class Freezing:
                 raise lost[0][1]
             return Frozen(found or SourceSnapshot(self.table, _NO_PARTS, (), (), ()), held)
         self.ports.observer.note(f"freezing {counted(len(rest), 'partition')}")
-        fresh = self.ports.effects(Step.SNAPSHOT_SOURCE, lambda: self._fresh(rest))
+        fresh = self.ports.effects(Step.SNAPSHOT_SOURCE, lambda: self._fresh(rest, digest))
         if found is None:
             return Frozen(fresh, {p.partition_id: fresh.handle for p in fresh.partitions})
         partitions = found.partitions + fresh.partitions
@@ -192,9 +224,11 @@ class Freezing:
         gone = (PartitionId(w.key.partition_id) for w in work if not w.content.parts and w.resume)
         return tuple((i, self._is_lost(i)) for i in gone if i not in held)
 
-    def _gone(self, work: Iterable[Work]) -> tuple[FrozenPartition, ...]:
+    def _gone(
+        self, work: Iterable[Work], columns: tuple[DigestColumn, ...]
+    ) -> tuple[FrozenPartition, ...]:
         """Return the partitions that are not in the source any more, and are to go in the lake."""
-        digest = empty_digest(self.digest) if self.digest else None
+        digest = empty_digest(columns) if columns else None
         return tuple(
             FrozenPartition(PartitionId(w.key.partition_id), (), (), digest)
             for w in work
@@ -208,7 +242,9 @@ class Freezing:
             "gone, too. Attach its parts again, or restore them."
         )
 
-    def _find(self, work: Iterable[Work]) -> SourceSnapshot | None:
+    def _find(
+        self, work: Iterable[Work], digest: tuple[DigestColumn, ...]
+    ) -> SourceSnapshot | None:
         """Return what is still frozen for claims that may be gone on with, None for nothing."""
         wanted = {
             PartitionId(w.key.partition_id): _left(w.resume.claim)
@@ -220,14 +256,16 @@ class Freezing:
         found = self.ports.effects(
             Step.FIND_SNAPSHOT,
             lambda: self.ports.source.find_snapshot(
-                self.table, wanted, probes=self.probes, digest=self.digest
+                self.table, wanted, probes=self.probes, digest=digest
             ),
         )
         return found if found.partitions else None
 
-    def _fresh(self, ids: tuple[PartitionId, ...]) -> SourceSnapshot:
+    def _fresh(
+        self, ids: tuple[PartitionId, ...], digest: tuple[DigestColumn, ...]
+    ) -> SourceSnapshot:
         return self.ports.source.snapshot(
-            self.table, ids, job=self.ports.job, probes=self.probes, digest=self.digest
+            self.table, ids, job=self.ports.job, probes=self.probes, digest=digest
         )
 
 
@@ -326,7 +364,8 @@ class Claiming:
         finished = self._ports.effects(
             Step.CHECK_FINISHED, lambda: finished_files(slices, receipts, storage)
         )
-        return Planned(work, row, one, slices, finished, _note(work, cut))
+        note = _note(work, cut) or self._may_be_equal(work, one)
+        return Planned(work, row, one, slices, finished, note)
 
     def claim(self, planned: tuple[Planned, ...]) -> tuple[Claimed | Answer, ...]:
         """Make one compare-and-set for each, all in one go.
@@ -362,6 +401,13 @@ class Claiming:
             self._whole.leaving(work.state, work.key.hash, partition, work.held)
         elif not goes_on(work.held, beside=wish.beside, force=wish.force):
             refuse_foreign(self._to.lake, work.state, partition, self._own, work.held)
+
+    def _may_be_equal(self, work: Work, one: FrozenPartition) -> str:
+        """Say that the rows may be those that main has, where nobody compares them."""
+        wish, compares = self._wish, self._ports.compares
+        if wish.force or wish.is_of_statement or compares is not None or work.resume is not None:
+            return ""
+        return MAY_BE_EQUAL if may_be_equal(work.row, work.held, one.visible_rows) else ""
 
     def _too_small(self, work: Work, frozen: FrozenPartition) -> Answer | None:
         """Refuse to take rows out of main without being told to; nothing is nothing to export."""

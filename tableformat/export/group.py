@@ -50,9 +50,10 @@ from tableformat.export.leases import Leases
 from tableformat.export.main_state import Holding
 from tableformat.export.namesakes import Namesakes, SameTable, is_kept_back, namesakes
 from tableformat.export.outcome import Outcome, Status
+from tableformat.export.plan import frozen_content
 from tableformat.export.ports import JobPorts, SliceWriter
 from tableformat.export.slices import stored_receipts
-from tableformat.export.verification import Verification
+from tableformat.export.verification import Changed, EqualRows, Verification
 from tableformat.export.watermark import Listing, SettingWatermark
 from tableformat.export.write_and_commit import (
     Cancelled,
@@ -283,11 +284,15 @@ class GroupJob:
             storage=ports.storage,
             watermark=SettingWatermark(listing, destination.lake, ports.ledger),
         )
-        columns = destination.plan.digest_columns if ports.digests is not None else ()
+        is_digested = ports.digests is not None or ports.compares is not None
+        columns = destination.plan.digest_columns if is_digested else ()
         verification = Verification(
             self._commit_ports, ports.digests, destination.location, columns
         )
         self._freezing = Freezing(ports, destination.table, destination.plan.probes, columns)
+        self._equal_rows = EqualRows(
+            self._commit_ports, ports.compares, destination.location, columns, ports.observer.note
+        )
         cancelled = Cancelled(ports, leases, self._telling)
         self._committing = Committing(
             ports, self._commit_ports, destination, wish, verification, self._telling, cancelled
@@ -359,7 +364,8 @@ class GroupJob:
             return self._told(partition_id.value, Status.REFUSED, other, row, begun)
         held = held_in_main(self._commit_ports, row, state, key.hash)
         said = answered(row, content if parts else None, self._wish, held, begun)
-        said = claim.seen_twice(said, held, self._wish) if self._to.tree else said
+        if self._to.tree:
+            said = claim.seen_twice(said, row, content if parts else None, held, self._wish)
         if isinstance(said, claim.Answer):
             self._abandoning.after(row, said.status)
             told = self._told(partition_id.value, said.status, said.message, row, begun)
@@ -371,7 +377,7 @@ class GroupJob:
                 "nothing"
             )
             return self._told(partition_id.value, Status.REFUSED, text, row, begun)
-        return Work(key, row, held, state, resume, content, begun)
+        return Work(key, row, held, state, resume, content, begun, said.unless_equal)
 
     def _begun(self, row: Row) -> Begun | None:
         """Return what a run that did not end has finished, None when that is nothing."""
@@ -448,7 +454,11 @@ class GroupJob:
         self, work: Work, one: FrozenPartition, frozen: Frozen, number: int
     ) -> Planned | Outcome:
         try:
-            made = self._claiming.plan(work, one, frozen, number)
+            made = (
+                self._equal(work, one)
+                or work.unless_equal
+                or self._claiming.plan(work, one, frozen, number)
+            )
         except TableFormatError as error:
             return self._failed(work, error)
         if isinstance(made, claim.Answer):
@@ -459,6 +469,15 @@ class GroupJob:
                 "files finished by an earlier run, which are kept"
             )
         return made
+
+    def _equal(self, work: Work, one: FrozenPartition) -> claim.Answer | None:
+        """Return that nothing is to be exported, where the rows were compared and are equal."""
+        wish = self._wish
+        if wish.force or wish.is_of_statement or work.row is None or not work.may_be_equal:
+            return None
+        content = frozen_content(self._to.table, one)
+        which = Changed(work.row, work.held, work.state, content, one.digest)
+        return self._equal_rows.outcome(which, reads_files=wish.check_rows)
 
     def _claim(self, planned: tuple[Planned, ...]) -> Iterator[tuple[Work, Claimed | Outcome]]:
         try:

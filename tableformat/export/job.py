@@ -237,8 +237,9 @@ def export(
         yield from _export(request, retrying, request.limits.at_once(slots))
     finally:
         ports.source.close()
-        if ports.digests is not None:
-            ports.digests.close()
+        for digests in (ports.digests, ports.compares):
+            if digests is not None:
+                digests.close()
 
 
 def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Outcome]:

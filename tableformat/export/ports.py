@@ -229,11 +229,12 @@ class JobPorts:
     gives an id for an epoch, another one for every epoch of the ledger; `storage` opens what a
     location belongs to. `check_writer` raises when there can be no writer; it is called before
     anything is changed. `begin_writer` begins to make it, once there is something to write;
-    `writer` waits for it. With `digests` every export is verified after its commit. Once
-    `should_stop`, no slice and no group of partitions is begun any more. `query_id` names the
-    statement that the job is for, '' where it has no name. `allotment` is what the exports of this
-    application share. `landing` commits in place of `commit.commit`: a statement that lets more
-    change in the same snapshot.
+    `writer` waits for it. With `digests` every export is verified after its commit; with `compares`
+    the rows of a partition whose parts changed are compared with those exported before anything is
+    written. Once `should_stop`, no slice and no group of partitions is begun any more. `query_id`
+    names the statement that the job is for, '' where it has no name. `allotment` is what the
+    exports of this application share. `landing` commits in place of `commit.commit`: a statement
+    that lets more change in the same snapshot.
     """
 
     effects: Effects
@@ -253,6 +254,7 @@ class JobPorts:
     check_writer: Callable[[], None] = _nothing
     begin_writer: Callable[[], None] = _nothing
     digests: LakeDigests | None = None
+    compares: LakeDigests | None = None
     should_stop: Callable[[], bool] = _never
     query_id: str = ""
     allotment: Allotment = field(default_factory=Allotment)

@@ -3,31 +3,41 @@
 `export --verify` asks right after its commit, `mergeberg verify` at any time later. A kept digest
 stands beside the receipts of its transaction (docs/spec/digest.md), so that the proof outlives the
 source's partition.
+
+`EqualRows` asks before an export: after a merge that keeps no block numbers, a mutation that
+changes nothing or a column that is modified there and back, parts differ and their rows do not.
+Then the ledger notes the new parts, and nothing is written again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
 from pyiceberg.schema import Schema
 
-from tableformat.committer import Committed
+from tableformat.committer import Committed, LakeTableState
 from tableformat.digest import Difference, Digest, KeptDigest
 from tableformat.effects import Step
-from tableformat.errors import TableFormatError
+from tableformat.errors import LedgerError, TableFormatError
 from tableformat.export.commit import Ports
+from tableformat.export.content import Content
+from tableformat.export.decision import Answer, may_be_equal
+from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Outcome, Status
 from tableformat.file_names import RECEIPTS
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Row
+from tableformat.ledger import Record, Row
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.type_text import parse_type
+from tableformat.quantities import counted
 from tableformat.source import FrozenPartition
 
 __all__ = [
+    "Changed",
+    "EqualRows",
     "LakeDigests",
     "Verification",
     "columns_of",
@@ -191,3 +201,108 @@ def told(found: Sequence[Difference]) -> str:
     """Return the first differences in one sentence."""
     some = "; ".join(str(d) for d in found[:_TOLD])
     return some + (f"; and {len(found) - _TOLD} more" if len(found) > _TOLD else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A snapshotted partition whose parts are not those exported.
+
+    `held` was told from `state`; `content` and `digest` are those of the snapshot, the digest None
+    where there is none.
+    """
+
+    row: Row
+    held: Holding
+    state: LakeTableState
+    content: Content
+    digest: Digest | None
+
+
+@dataclass(frozen=True, slots=True)
+class EqualRows:
+    """Compares changed partitions with what was exported of them; without `digests`, nothing.
+
+    `location` is the lake table's, `columns` are the digested ones; `note` hears what could not be
+    compared.
+    """
+
+    ports: Ports
+    digests: LakeDigests | None
+    location: str
+    columns: tuple[DigestColumn, ...]
+    note: Callable[[str], None]
+
+    def outcome(self, one: Changed, *, reads_files: bool) -> Answer | None:
+        """Return that nothing changed, with the new parts noted; None where that is not known.
+
+        Args:
+            one: the partition.
+            reads_files: whether the data files in main are read where no digest was kept.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
+        """
+        digests, digest, row = self.digests, one.digest, one.row
+        if digests is None or digest is None or row.done is None:
+            return None
+        if not may_be_equal(row, one.held, digest.rows):
+            return None
+        compare = partial(self._is_equal, digests, one, row.done, digest, reads_files=reads_files)
+        if not self.ports.effects(Step.VERIFY, compare):
+            return None
+        done = _with_parts(row.done, one.content)
+        after = replace(
+            row,
+            done=done,
+            landed=tuple(
+                done.landed
+                if x.transaction_id == done.landed.transaction_id and not x.statement
+                else x
+                for x in row.landed
+            ),
+            updated=self.ports.clock(),
+        )
+        # Where another process has moved the row on, the next run compares the parts again.
+        self.ports.effects(Step.SETTLE, partial(self.ports.ledger.write, after))
+        there = (
+            f"{counted(done.landed.rows, 'row')} in the lake, snapshot {done.landed.snapshot_id}"
+        )
+        text = f"its parts changed, its rows are the same; {there}."
+        refuses = done.refuses(self.ports.clock())
+        return Answer(Status.ALREADY_EXPORTED if refuses else Status.UNCHANGED, text)
+
+    def _is_equal(
+        self,
+        digests: LakeDigests,
+        one: Changed,
+        done: Record,
+        digest: Digest,
+        *,
+        reads_files: bool,
+    ) -> bool:
+        """Whether what was exported is what was snapshotted; what cannot be compared is not."""
+        key = one.row.key
+        where = digest_location(self.location, key.hash, done.landed.transaction_id)
+        try:
+            kept = digests.kept(where)
+            if kept is not None:
+                return not kept.digest.differences(digest)
+            schema = table_of(one.state).schema()
+            if not reads_files or {f.name for f in schema.fields} != {c.name for c in self.columns}:
+                return False
+            files = [file.path for file in one.held.files]
+            return not differences(digests, files, schema, digest, self.columns)
+        except LedgerError:
+            raise
+        except TableFormatError as error:
+            self.note(
+                f"partition {key.partition_id}: its rows could not be compared with those "
+                f"exported: {error}"
+            )
+            return False
+
+
+def _with_parts(done: Record, content: Content) -> Record:
+    """Return the record of an export whose rows lie in other parts now."""
+    landed = replace(done.landed, fingerprint=content.fingerprint)
+    return replace(done, landed=landed, parts=content.parts, columns=content.columns)

@@ -32,6 +32,7 @@ _WHOLE = ("--force", "--replace-partition")
 _JANUARY = ("--partition-id", "202401")
 WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
+        "`--check-rows` with `--force`": (*_ALL, "--check-rows", "--force"),
         "`--replace-partition` without `--force`": (*_ALL, "--replace-partition"),
         "`--replace-partition` with `--overwrite-file-if-exists`": (
             *_ALL, *_WHOLE, "--overwrite-file-if-exists",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -140,6 +141,12 @@ __all__ = ["export"]
     is_flag=True,
     help="Compare every exported partition with its source after the commit, and keep the digest.",
 )
+@click.option(
+    "--check-rows",
+    is_flag=True,
+    help="Where the parts of an exported partition changed (a merge, a mutation), compare its rows "
+    "with those exported first; when they are equal, nothing is written.",
+)
 @grace_option
 @yes_option
 @click.option(
@@ -162,7 +169,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     cluster: str | None, cluster_host: tuple[str, ...], hive_column: tuple[str, ...], same_as: str,
     limits: Limits, figures: Figures | None, summary: Summary, *, everything: bool,
     evolve_schema: bool, strict: bool, force: bool, allow_empty: bool, whole: bool, beside: bool,
-    same_table: bool, verify: bool, yes: bool, backfill: bool, dry_run: bool
+    same_table: bool, verify: bool, check_rows: bool, yes: bool, backfill: bool, dry_run: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
 
@@ -182,11 +189,12 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
       mergeberg export db.events --all --to hive:/data/events --hive-column 'month=toYYYYMM(ts)'
     """  # noqa: D301  \b is Click's mark for lines to keep
     directories = pairs("--hive-column", hive_column)
+    wish = Wish(force, manifest_ttl, allow_empty, beside, whole, same_table, same_as)
     request = ExportRequest(
         table=TableName.parse(table),
         to=parse_destination(to, TableName.parse(table), source, directories),
         selection=selection(partition_id, expression, where, everything=everything),
-        wish=check_wish(Wish(force, manifest_ttl, allow_empty, beside, whole, same_table, same_as)),
+        wish=check_wish(replace(wish, check_rows=check_rows)),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,

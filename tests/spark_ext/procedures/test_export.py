@@ -67,6 +67,40 @@ def test_a_partition_is_exported_by_its_id_or_by_a_value_of_its_key(
     assert partitions(many, "one") == [2, 3]
 
 
+@pytest.mark.parametrize("by_statement", [False, True], ids=["CALL", "SETTINGS"])
+def test_equal_rows_in_other_parts_are_not_exported_again(
+    many: Places, session: NoSpark, *, by_statement: bool
+) -> None:
+    many.reads_parts = True
+    name, source = f"equal_{by_statement:d}", "ch.db.equal"
+    many.clickhouse_run(
+        "CREATE OR REPLACE TABLE db.equal (p UInt8, v UInt8) ENGINE = MergeTree PARTITION BY p"
+        " ORDER BY tuple()",
+        "INSERT INTO db.equal VALUES (1, 1), (1, 2), (2, 3)",
+    )
+    session.call("export_partitions", table=f"n.{name}", source=source)
+    there_and_back = (
+        f"ALTER TABLE db.equal MODIFY COLUMN v {of} SETTINGS alter_sync = 2, mutations_sync = 2"
+        for of in ("UInt32", "UInt8")
+    )
+    many.clickhouse_run(*there_and_back)
+
+    if by_statement:
+        settings = "allow_experimental_export_merge_tree_part = 1"
+        checks = "export_merge_tree_partition_check_rows = 1"
+        statement = (
+            f"ALTER TABLE {source} EXPORT PARTITION ALL TO TABLE lake.n.{name} SETTINGS {settings},"
+            f" {checks}"
+        )
+        found = session.call("execute_alter", statement=statement)
+    else:
+        found = session.call("export_partitions", table=f"n.{name}", source=source, check_rows=True)
+
+    # The manifest TTL refuses only what has other rows.
+    assert {row["status"] for row in found} == {"already_exported"}
+    assert all("its parts changed, its rows are the same" in row["message"] for row in found)
+
+
 def test_all_partitions_or_those_that_a_filter_keeps_are_exported(
     many: Places, session: NoSpark
 ) -> None:
@@ -302,8 +336,9 @@ def test_in_sql_a_cancelled_job_has_the_state_of_what_is_cancelled(
         "force": False, "manifest_ttl": 180, "abandoned_ttl": 604_800, "allow_empty": False,
         "overwrite_file_if_exists": False, "replace_partition": False, "same_table": False,
             "same_as": None,
-        "verify": False, "strict": False, "evolve_schema": False, "backfill": False, "convert": {},
-        "partition_spec": None, "hive_columns": {}, "max_bytes_per_file": None, "max_retries": 3,
+        "verify": False, "check_rows": False, "strict": False, "evolve_schema": False,
+        "backfill": False, "convert": {}, "partition_spec": None, "hive_columns": {},
+        "max_bytes_per_file": None, "max_retries": 3,
         "max_bandwidth": None, "max_slices": None, "parallel_formatting": None, "cluster": None,
         "wait": True, "dry_run": False,
     }  # fmt: skip

@@ -97,6 +97,13 @@ def test_settings_say_what_force_replaces() -> None:
     assert settings_of("", **{f"{whole}_replace_partition": "1"}).replace_partition
 
 
+def test_a_setting_says_that_rows_are_compared_before_they_are_written() -> None:
+    check = "export_merge_tree_partition_check_rows"
+
+    assert settings_of(f"SETTINGS {check}").wish == Wish(check_rows=True)
+    assert settings_of("", **{check: "1"}).wish == Wish(check_rows=True)
+
+
 def test_a_setting_says_how_strictly_a_table_is_compared() -> None:
     strict = "export_merge_tree_partition_strict"
 
