@@ -180,7 +180,7 @@ def test_alter_names_no_option_that_nobody_has() -> None:
         for option in OPTION.findall(said)
         if option not in of_alter
         and not ("`mergeberg export`" in said and option in of_export)
-        and not ("sweeping" in place and option in of_gc)
+        and not ("/gc.py" in place and option in of_gc)
     ]
 
     assert left == []
