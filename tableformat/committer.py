@@ -317,13 +317,19 @@ class PartitionFile:
 class SchemaChange:
     """A commit of a table's schema alone: `schema_json` is the whole new one, without an id.
 
-    `added` says in words what is new in it; where that is nothing, the table keeps its own.
-    `properties` are set in the same commit.
+    `added` and `widened` say in words what is new in it; where that is nothing, the table keeps its
+    own. `properties` are set in the same commit.
     """
 
     schema_json: str
     added: tuple[str, ...]
     properties: tuple[tuple[str, str], ...] = ()
+    widened: tuple[str, ...] = ()
+
+    @property
+    def is_of_schema(self) -> bool:
+        """Whether the schema becomes another one, and not the properties alone."""
+        return bool(self.added or self.widened)
 
 
 @dataclass(frozen=True, slots=True)

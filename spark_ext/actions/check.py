@@ -245,7 +245,7 @@ def _check_destination(
         change = schema_change(plan, name, state) if request.evolve_schema else None
         if change is not None:
             found.warnings.append(change_text(change, name, would=True))
-        if change is not None and change.added:
+        if change is not None and change.is_of_schema:
             return
         fit(plan, name, existing, state, FileFormat())
     except RefusedError as error:

@@ -4,7 +4,8 @@
 everything that the group job needs. `plan_slices` cuts a frozen partition into files for it.
 Neither opens anything.
 
-`evolve_schema` (`--evolve-schema`) adds missing columns before any file is written:
+`evolve_schema` (`--evolve-schema`) adds missing columns, and widens types that are too narrow,
+before any file is written:
 
 * the change is a commit of its own. It requires the schema and the last column id of the loaded
   state, so it applies at most once and never over another writer's change;
@@ -235,7 +236,8 @@ def fit(
 def schema_change(plan: TablePlan, name: LakeName, state: LakeTableState) -> SchemaChange | None:
     """Return what the table must get so that the plan fits (`--evolve-schema`), None for nothing.
 
-    That is the columns that it lacks, and what it remembers of its source as that is now.
+    That is the columns that it lacks, the types that are too narrow, and what it remembers of its
+    source as that is now.
 
     Raises:
         RefusedError: it would not fit even then; every other difference is listed. Or the columns
@@ -246,9 +248,14 @@ def schema_change(plan: TablePlan, name: LakeName, state: LakeTableState) -> Sch
     if state.tree and grown is None:
         return None
     if state.tree and grown is not None:
+        what = (
+            f"add {', '.join(grown.added)} to {name}"
+            if grown.added
+            else f"widen {', '.join(grown.widened)} in {name}"
+        )
         message = (
-            f"Cannot add {', '.join(grown.added)} to {name}: the columns of a tree of Hive "
-            "directories never change. Export to another tree, or to an Iceberg table."
+            f"Cannot {what}: the columns of a tree of Hive directories never change. Export to "
+            "another tree, or to an Iceberg table."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     schema = loaded.schema() if grown is None else grown.schema
@@ -264,8 +271,8 @@ def schema_change(plan: TablePlan, name: LakeName, state: LakeTableState) -> Sch
     )
     if grown is None and not properties:
         return None
-    added = () if grown is None else grown.added
-    return SchemaChange(schema.model_dump_json(), added, tuple(properties.items()))
+    added, widened = ((), ()) if grown is None else (grown.added, grown.widened)
+    return SchemaChange(schema.model_dump_json(), added, tuple(properties.items()), widened)
 
 
 def _refusal(
@@ -384,7 +391,12 @@ def evolve_schema(
 
 def change_text(change: SchemaChange, name: LakeName, *, would: bool = False) -> str:
     """Say what a change of the schema does, or `would` do, to a table."""
-    if change.added:
-        return f"{'would be added' if would else 'added'} to {name}: {', '.join(change.added)}"
+    told = (
+        f"{'would be ' if would else ''}{did} {name}: {', '.join(fields)}"
+        for did, fields in (("added to", change.added), ("widened in", change.widened))
+        if fields
+    )
+    if change.is_of_schema:
+        return "; ".join(told)
     noted = ", ".join(key.removeprefix(_SOURCE) for key, _ in change.properties)
     return f"{'would be noted' if would else 'noted'} in {name} as the source has it now: {noted}"

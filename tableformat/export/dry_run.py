@@ -140,7 +140,7 @@ def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that h
         change = schema_change(plan, request.to, found.state) if request.evolve_schema else None
         if change is not None:
             note(change_text(change, request.to, would=True))
-        if change is None or not change.added:
+        if change is None or not change.is_of_schema:
             fit(plan, request.to, found.table, found.state, request.format)
         listing = list_source(plan.table, source, now=now)
         ids = with_outdated(request, ledger.rows, found.state, listing, ids, note)

@@ -10,13 +10,14 @@ The check collects all differences in one message. It changes nothing.
 * The message names the remedy: a conversion, `--evolve-schema`, or SQL for the table's owner.
 
 `evolve` (`--evolve-schema`) adds the missing fields: all optional, at the end of their struct,
-with ids that the table never used. Existing files have no values for them. The key of a map keeps
-its members.
+with ids that the table never used. It widens types by Iceberg's promotions, but not of a column
+that divides the table. The key of a map keeps its members.
+
+A missing field may be one that was renamed: the message names the statement for the table.
 
 `conversions_in_force`: all files of a table use the same conversions, or one column would mix two
 meanings. The table's stored conversions apply if `--convert` is omitted; a different one is
-refused. Only `truncate` may be added later: the existing values, whole microseconds, stay the
-same.
+refused. Only `truncate` may be added later: existing values, whole microseconds, stay the same.
 
 Source: docs/reference/existing-tables.md, docs/reference/types.md.
 """
@@ -57,6 +58,7 @@ from tableformat.names import option_name, quote_identifier
 __all__ = [
     "Evolution",
     "ExistingTable",
+    "can_widen",
     "check_existing",
     "conversions_in_force",
     "divided_by",
@@ -71,18 +73,20 @@ __all__ = [
 class Evolution:
     """The complete evolved schema, and its new fields, each as `name (type)`, nested names dotted.
 
-    `changed` are the columns that are new or have new members.
+    `widened` are the fields of a wider type, as `name (int to long)`; `changed` are the columns
+    that are new or wider, or have members that are.
     """
 
     schema: Schema
     added: tuple[str, ...]
     changed: frozenset[str]
+    widened: tuple[str, ...] = ()
 
 
 def evolve(
     schema: Schema, spec: PartitionSpec, mapped: MappedColumns, last_column_id: int
 ) -> Evolution | None:
-    """Return the schema with every field that can be added, None if there is none.
+    """Return the schema with every field that can be added or widened, None if there is none.
 
     Args:
         schema: the table's current schema.
@@ -92,11 +96,13 @@ def evolve(
     """
     evolution = _SchemaEvolution(schema, spec, itertools.count(last_column_id + 1))
     fields = evolution.fields((), schema.fields, mapped.schema.fields)
-    if not evolution.added:
+    if not evolution.added and not evolution.widened:
         return None
     evolved = Schema(*fields, identifier_field_ids=schema.identifier_field_ids)
     added = tuple(f"{'.'.join(path)} ({of})" for path, of in evolution.added)
-    return Evolution(evolved, added, frozenset(path[0] for path, _ in evolution.added))
+    widened = tuple(f"{'.'.join(path)} ({was} to {of})" for path, was, of in evolution.widened)
+    changed = {path[0] for path, _ in evolution.added} | {path[0] for path, *_ in evolution.widened}
+    return Evolution(evolved, added, frozenset(changed), widened)
 
 
 def name_conflict(
@@ -120,6 +126,7 @@ class _SchemaEvolution:
     spec: PartitionSpec
     ids: Iterator[int]
     added: list[tuple[tuple[str, ...], IcebergType]] = field(default_factory=list)
+    widened: list[tuple[tuple[str, ...], IcebergType, IcebergType]] = field(default_factory=list)
 
     def fields(
         self,
@@ -150,6 +157,9 @@ class _SchemaEvolution:
         self, path: tuple[str, ...], theirs: NestedField, ours: NestedField
     ) -> NestedField:
         of = self._evolved_type(path, theirs.field_type, ours.field_type)
+        if can_widen(theirs, ours.field_type, self.spec):
+            self.widened.append((path, theirs.field_type, ours.field_type))
+            of = ours.field_type
         return theirs if of is theirs.field_type else theirs.model_copy(update={"field_type": of})
 
     def _evolved_type(
@@ -205,6 +215,15 @@ class _SchemaEvolution:
                 )
             case _:
                 return of
+
+
+def can_widen(theirs: NestedField, ours: IcebergType, spec: PartitionSpec) -> bool:
+    """Whether a field of a table may get a type of the source, by a promotion of Iceberg's.
+
+    Not one by which the table is partitioned: the values of its partitions would be of two types.
+    """
+    divides = any(f.source_id == theirs.field_id for f in divided_by(spec))
+    return not divides and theirs.field_type != ours and _promoted(theirs.field_type, ours)
 
 
 def _paths(path: tuple[str, ...], of: IcebergType) -> Iterator[tuple[str, ...]]:
@@ -454,10 +473,11 @@ class _Comparison:
 
     def differences(self) -> Iterator[_Column]:
         theirs = {f.name: f for f in self._existing.schema.fields}
+        renamed = self._renamed((), self._mapped.schema.fields, self._existing.schema.fields)
         for column, ours in zip(self._mapped.columns, self._mapped.schema.fields, strict=True):
             place = _FieldPath((ours.name,))
             if ours.name not in theirs:
-                yield self._missing(place, ours)
+                yield self._missing(place, ours, renamed.get(ours.name))
                 continue
             found = tuple(self._field(place, ours, theirs[ours.name]))
             way = self._conversion(column, theirs[ours.name]) if found else ""
@@ -467,7 +487,7 @@ class _Comparison:
                     yield replace(one, ways=(*one.ways, said))
                 else:
                     yield replace(one, ways=one.ways or ("no conversion makes them equal",))
-        known = {f.name for f in self._mapped.schema.fields}
+        known = {f.name for f in (*self._mapped.schema.fields, *renamed.values())}
         for f in self._existing.schema.fields:
             if f.name not in known and f.required:
                 yield self._unknown(_FieldPath((f.name,)))
@@ -511,37 +531,83 @@ class _Comparison:
             case _ if ours == theirs or _promoted(ours, theirs):
                 return
             case _:
-                what = f"{place} is {ours} for ClickHouse and {theirs} in the destination"
-                if _promoted(theirs, ours) and not place.in_map_key:
-                    way = f"widen it there: {self._alter(place)} TYPE {_spark_type(ours)}"
-                    yield _Column(what, (way,))
-                else:
-                    yield _Column(what)
+                yield self._other_type(place, ours, theirs)
+
+    def _other_type(self, place: _FieldPath, ours: IcebergType, theirs: IcebergType) -> _Column:
+        """Return how a type differs, and how it is made wide enough, if it can be."""
+        what = f"{place} is {ours} for ClickHouse and {theirs} in the destination"
+        if not _promoted(theirs, ours) or place.in_map_key:
+            return _Column(what)
+        by_hand = f"{self._alter(place)} TYPE {_spark_type(ours)}"
+        schema = self._existing.schema
+        if can_widen(schema.find_field(str(place)), ours, self._existing.spec):
+            way = f"--evolve-schema widens it, or {by_hand}"
+            return _Column(what, (way,), Advice.EVOLVE_SCHEMA)
+        return _Column(what, (f"widen it there: {by_hand}",))
 
     def _members(
         self, place: _FieldPath, ours: StructType, theirs: StructType
     ) -> Iterator[_Column]:
         have = {f.name: f for f in theirs.fields}
+        renamed = {} if place.in_map_key else self._renamed(place.path, ours.fields, theirs.fields)
         for f in ours.fields:
             if f.name in have:
                 yield from self._field(place.within(f.name), f, have[f.name])
             else:
-                yield self._missing(place.within(f.name), f)
-        known = {f.name for f in ours.fields}
+                yield self._missing(place.within(f.name), f, renamed.get(f.name))
+        known = {f.name for f in (*ours.fields, *renamed.values())}
         for f in theirs.fields:
             if f.name not in known and f.required:
                 yield self._unknown(place.within(f.name))
 
-    def _missing(self, place: _FieldPath, ours: NestedField) -> _Column:
+    def _renamed(
+        self, path: tuple[str, ...], ours: tuple[NestedField, ...], theirs: tuple[NestedField, ...]
+    ) -> dict[str, NestedField]:
+        """Return the fields of the table that the source may have under another name, by that name.
+
+        Each stands at the same position, has a type that fits, and a name that the source lacks;
+        and the new name is free.
+        """
+        here, there = {f.name for f in ours}, {f.name for f in theirs}
+        return {
+            f.name: other
+            for f, other in zip(ours, theirs, strict=False)
+            if f.name not in there
+            and other.name not in here
+            and not self._taken((*path, f.name), f)
+            and not any(self._field(_FieldPath((*path, f.name)), f, other))
+        }
+
+    def _taken(self, path: tuple[str, ...], ours: NestedField) -> str:
+        return name_conflict(path, ours, self._existing.schema, self._existing.spec)
+
+    def _missing(
+        self, place: _FieldPath, ours: NestedField, renamed: NestedField | None
+    ) -> _Column:
         what = f"{place} ({ours.field_type}) is missing in the destination"
+        if renamed is not None:
+            return self._renaming(place, what, renamed)
         if place.in_map_key:
             what += ", and the key of a map keeps its members"
             return _Column(what, ("choose another destination",))
-        other = name_conflict(place.path, ours, self._existing.schema, self._existing.spec)
-        if other:
+        if other := self._taken(place.path, ours):
             what += f", and cannot be added beside {other}"
             return _Column(what, ("rename one of them",))
         return _Column(what, ("--evolve-schema adds it",), Advice.EVOLVE_SCHEMA)
+
+    def _renaming(self, place: _FieldPath, what: str, theirs: NestedField) -> _Column:
+        """Return how a field gets its new name in the table, and what else can be done."""
+        old = _FieldPath((*place.path[:-1], theirs.name))
+        new = _FieldPath(place.path[-1:])
+        renames = f"ALTER TABLE {self._existing.name} RENAME COLUMN {old.sql} TO {new.sql}"
+        null = f"{self._allow_null(old)}, and " if theirs.required else ""
+        return _Column(
+            f"{what}, which has {old} ({theirs.field_type}) in its place",
+            (
+                f"if it was renamed, rename it there: {renames}",
+                f"otherwise {null}--evolve-schema adds it",
+            ),
+        )
 
     def _unknown(self, place: _FieldPath) -> _Column:
         what = f"{place} is required in the destination, and the source has no such column"

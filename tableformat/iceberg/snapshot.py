@@ -555,7 +555,7 @@ def schema_request(
     number = max(schema.schema_id for schema in metadata.schemas) + 1
     schema = Schema.model_validate_json(change.schema_json).model_copy(update={"schema_id": number})
     updates: list[TableUpdate] = []
-    if change.added:
+    if change.is_of_schema:
         # Without an id it selects the schema that was added last.
         updates += [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate()]
     if change.properties:

@@ -83,6 +83,52 @@ def test_a_table_of_ours_remembers_what_it_was_given_later(exports: RealExport) 
     assert max(exports.in_lake(name, "id, later")) == (7, Decimal("3.50"))
 
 
+def test_types_that_are_wider_now_are_widened_and_no_value_changes(exports: RealExport) -> None:
+    """Files that hold the narrower type stay: Iceberg's promotions read them."""
+    name = events(exports, columns=f"{EVENTS}, a Int32, f Float32, d Decimal(5, 2)")
+    assert statuses(exports, name) == ["committed"] * 2
+    before = exports.in_lake(name, "id, a, f, d")
+    for column in ("a Int64", "f Float64", "d Decimal(9, 2)"):
+        exports.clickhouse.command(f"ALTER TABLE {name.sql} MODIFY COLUMN {column}")
+    exports.clickhouse.command(
+        f"INSERT INTO {name.sql} (ts, id, a, f, d) SELECT toDateTime('2024-03-01', 'UTC'), 9,"
+        " 9000000000, 1e300, 1234567.25"
+    )
+    with pytest.raises(RefusedError, match="--evolve-schema widens it") as refused:
+        exports.run(name)
+    assert refused.value.message.count("--evolve-schema widens it") == 3
+
+    assert statuses(exports, name, evolve_schema=True)[-1] == "committed"
+
+    table = exports.lake(name)
+    kinds = [str(table.schema().find_field(n).field_type) for n in ("a", "f", "d")]
+    assert kinds == ["long", "double", "decimal(9, 2)"]
+    added = (9, 9000000000, 1e300, Decimal("1234567.25"))
+    assert exports.in_lake(name, "id, a, f, d") == [*before, added]
+    remembered = remembered_source(table.properties)
+    assert remembered is not None
+    assert remembered.table.columns == exports.clickhouse.source.describe(name).columns
+    assert len(table.schemas()) == 2
+
+
+def test_a_renamed_column_is_found_again_once_the_table_has_its_name(exports: RealExport) -> None:
+    name = events(exports)
+    assert statuses(exports, name) == ["committed"] * 2
+    exports.clickhouse.command(f"ALTER TABLE {name.sql} RENAME COLUMN s TO path")
+    exports.clickhouse.command(
+        f"INSERT INTO {name.sql} (ts, id, path) SELECT toDateTime('2024-03-01', 'UTC'), 9, 'new'"
+    )
+    with pytest.raises(RefusedError, match="RENAME COLUMN s TO path; otherwise"):
+        exports.run(name)
+
+    with exports.lake(name).update_schema() as change:
+        change.rename_column("s", "path")
+
+    assert statuses(exports, name)[-1] == "committed"
+    assert [f.name for f in exports.lake(name).schema().fields] == ["ts", "id", "path", "n"]
+    assert exports.in_lake(name, "id, path")[-1] == (9, "new")
+
+
 def test_conversions_hold_for_a_table_until_its_end(exports: RealExport) -> None:
     """Harm prevented: one column with values of two meanings, or a command that fails next time."""
     columns = "ts DateTime('UTC'), id UInt32, s String, n Tuple(a UInt8, b String)"
