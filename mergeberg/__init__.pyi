@@ -1,11 +1,28 @@
 # The public names of `mergeberg` are those of `spark_ext`, with the same types.
 
+from spark_ext import ArchivedPartition as ArchivedPartition
+from spark_ext import CancelledExport as CancelledExport
+from spark_ext import CheckedTable as CheckedTable
+from spark_ext import CreatedTable as CreatedTable
 from spark_ext import ExportedPartition as ExportedPartition
+from spark_ext import ExportRecord as ExportRecord
+from spark_ext import ForgottenExport as ForgottenExport
+from spark_ext import Leftover as Leftover
+from spark_ext import ListedPart as ListedPart
+from spark_ext import ListedPartition as ListedPartition
+from spark_ext import LoggedOutcome as LoggedOutcome
 from spark_ext import SessionTable as SessionTable
+from spark_ext import ShownExport as ShownExport
+from spark_ext import SourcePart as SourcePart
+from spark_ext import VerifiedPartition as VerifiedPartition
+from spark_ext import archive as archive
 from spark_ext import attach_partition as attach_partition
+from spark_ext import cancel as cancel
+from spark_ext import check as check
 from spark_ext import clear_column as clear_column
 from spark_ext import clear_index as clear_index
 from spark_ext import configure as configure
+from spark_ext import create_table_like as create_table_like
 from spark_ext import delete_rows as delete_rows
 from spark_ext import detach_partition as detach_partition
 from spark_ext import drop_detached_partition as drop_detached_partition
@@ -13,15 +30,23 @@ from spark_ext import drop_partition as drop_partition
 from spark_ext import enable as enable
 from spark_ext import export_partition as export_partition
 from spark_ext import export_partitions as export_partitions
+from spark_ext import exports as exports
 from spark_ext import fetch_partition as fetch_partition
+from spark_ext import forget_export as forget_export
 from spark_ext import forget_partition as forget_partition
 from spark_ext import freeze as freeze
+from spark_ext import gc as gc
+from spark_ext import log as log
 from spark_ext import move_partition as move_partition
 from spark_ext import optimize as optimize
+from spark_ext import partitions as partitions
+from spark_ext import parts as parts
 from spark_ext import register as register
 from spark_ext import replace_partition as replace_partition
+from spark_ext import show_export as show_export
 from spark_ext import sql as sql
 from spark_ext import unfreeze as unfreeze
 from spark_ext import update_rows as update_rows
+from spark_ext import verify as verify
 
 __version__: str

@@ -5,10 +5,35 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_ext.python_actions import archive as archive
+from spark_ext.python_actions import cancel as cancel
+from spark_ext.python_actions import check as check
+from spark_ext.python_actions import create_table_like as create_table_like
+from spark_ext.python_actions import exports as exports
+from spark_ext.python_actions import forget_export as forget_export
+from spark_ext.python_actions import gc as gc
+from spark_ext.python_actions import log as log
+from spark_ext.python_actions import partitions as partitions
+from spark_ext.python_actions import parts as parts
+from spark_ext.python_actions import show_export as show_export
+from spark_ext.python_actions import verify as verify
 from spark_ext.python_api import ExportedPartition as ExportedPartition
 from spark_ext.python_api import SessionTable as SessionTable
 from spark_ext.python_api import export_partition as export_partition
 from spark_ext.python_api import export_partitions as export_partitions
+from spark_ext.python_values import ArchivedPartition as ArchivedPartition
+from spark_ext.python_values import CancelledExport as CancelledExport
+from spark_ext.python_values import CheckedTable as CheckedTable
+from spark_ext.python_values import CreatedTable as CreatedTable
+from spark_ext.python_values import ExportRecord as ExportRecord
+from spark_ext.python_values import ForgottenExport as ForgottenExport
+from spark_ext.python_values import Leftover as Leftover
+from spark_ext.python_values import ListedPart as ListedPart
+from spark_ext.python_values import ListedPartition as ListedPartition
+from spark_ext.python_values import LoggedOutcome as LoggedOutcome
+from spark_ext.python_values import ShownExport as ShownExport
+from spark_ext.python_values import SourcePart as SourcePart
+from spark_ext.python_values import VerifiedPartition as VerifiedPartition
 from spark_ext.set_up import configure as configure
 from spark_ext.set_up import enable as enable
 from spark_ext.set_up import register as register

@@ -27,7 +27,38 @@ _STATEMENTS: Final = (
     "unfreeze",
     "update_rows",
 )
+_ACTIONS: Final = (
+    "archive",
+    "cancel",
+    "check",
+    "create_table_like",
+    "exports",
+    "forget_export",
+    "gc",
+    "log",
+    "partitions",
+    "parts",
+    "show_export",
+    "verify",
+)
+_VALUES: Final = (
+    "ArchivedPartition",
+    "CancelledExport",
+    "CheckedTable",
+    "CreatedTable",
+    "ExportRecord",
+    "ForgottenExport",
+    "Leftover",
+    "ListedPart",
+    "ListedPartition",
+    "LoggedOutcome",
+    "ShownExport",
+    "SourcePart",
+    "VerifiedPartition",
+)
 PUBLIC: Final[Mapping[str, str]] = {
+    **dict.fromkeys(_ACTIONS, "spark_ext.python_actions"),
+    **dict.fromkeys(_VALUES, "spark_ext.python_values"),
     **dict.fromkeys(_STATEMENTS, "spark_ext.python_api"),
     "configure": "spark_ext.set_up",
     "enable": "spark_ext.set_up",

@@ -8,7 +8,8 @@ The functions for statements on lake tables are generated from `spark_ext.sql.ty
     spark_ext.detach_partition(spark, "lake.analytics.events", partition_id="202401")
 
 Each function is the procedure of its name, with the same parameters. All parameters but the
-table are keyword arguments.
+table are keyword arguments. `spark_ext.python_actions` has the functions that look at exports and
+keep them in order: `archive`, `verify`, `check`, `exports`, `gc` and others.
 
 `spark_ext.SessionTable` is a table of a ClickHouse session that the caller has open in this
 process. The page for users is docs/reference/python-api.md.
@@ -16,9 +17,11 @@ process. The page for users is docs/reference/python-api.md.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
@@ -44,10 +47,14 @@ __all__ = [
     "FUNCTIONS",
     "OF_SESSIONS",
     "ExportedPartition",
+    "Given",
     "SessionTable",
     "called",
+    "called_rows",
     "export_partition",
     "export_partitions",
+    "in_words",
+    "session_call",
     "sql",
 ]
 
@@ -101,8 +108,12 @@ _TYPES: Final[Mapping[str, type]] = {
     "BOOLEAN": bool,
     "INT": int,
     "BIGINT": int,
+    "DOUBLE": float,
+    "TIMESTAMP": datetime,
     "MAP<STRING, STRING>": Mapping,
 }
+Given: TypeAlias = Value | datetime | SessionTable
+"""An argument of a function."""
 _NOTHING: Final[Mapping[str, str]] = {}
 _NO_TABLES: Final[Mapping[str, SessionTable]] = {}
 
@@ -167,7 +178,7 @@ def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
         verify: compare with the source after the commit.
         check_rows: compare the rows where only parts are known to differ, and write no equal ones.
         strict: refuse other kinds of values, columns, and orders.
-        evolve_schema: add columns that the lake table lacks.
+        evolve_schema: add columns that the lake table lacks, and widen its types.
         backfill: export partitions, too, that lack values of columns which the source got later.
         convert: column to conversion.
         partition_spec: of a table that is made; None to derive it.
@@ -253,7 +264,7 @@ def sql(
                 raise UsageError(message)
             return spark.sql(text)
         held = {name: table.named() for name, table in tables.items()}
-        rows = EXECUTE_ALTER.run(replace(_call(spark, {"statement": text}), tables=held))
+        rows = EXECUTE_ALTER.run(replace(session_call(spark, {"statement": text}), tables=held))
     except TableFormatError as error:
         error.reword(in_statement)
         raise
@@ -262,7 +273,7 @@ def sql(
 
 
 def called(
-    procedure: Procedure, spark: SparkSession, given: Mapping[str, Value | SessionTable]
+    procedure: Procedure, spark: SparkSession, given: Mapping[str, Given]
 ) -> tuple[ExportedPartition, ...]:
     """Call a procedure that answers with partitions; return what became of each.
 
@@ -275,6 +286,12 @@ def called(
         UsageError: an argument has another type.
         TableFormatError: it cannot be done.
     """
+    found = (ExportedPartition(*row) for row in called_rows(procedure, spark, given))  # type: ignore[arg-type]
+    return tuple(replace(one, message=in_python(one.message or "") or None) for one in found)
+
+
+def called_rows(procedure: Procedure, spark: SparkSession, given: Mapping[str, Given]) -> Rows:
+    """Call a procedure; return its rows. Arguments and errors as in `called`."""
     held: dict[str, SourceTable] = {}
     arguments: dict[str, Value] = {}
     for parameter in procedure.parameters:
@@ -283,23 +300,29 @@ def called(
             held[name], value = value.named(), value.table
         arguments[name] = _checked(procedure, parameter, value)
     source = held.pop("source", None)
-    if source is not None and not arguments["wait"]:
+    if source is not None and not arguments.get("wait", True):
         message = (
             f"Cannot begin to export {source.table} with wait=False: its session may be closed "
             "before the export has ended. Leave wait out, or call from a thread of your own."
         )
         raise UsageError(message)
     tables = {str(arguments[name]): table for name, table in held.items()}
+    with in_words():
+        return procedure.run(replace(session_call(spark, arguments), source=source, tables=tables))
+
+
+@contextlib.contextmanager
+def in_words() -> Iterator[None]:
+    """Let errors speak of the parameters of functions."""
     try:
-        call = replace(_call(spark, arguments), source=source, tables=tables)
-        return _values(procedure.run(call))
+        yield
     except TableFormatError as error:
         error.reword(in_python)
         raise
 
 
-def _checked(procedure: Procedure, parameter: Parameter, value: Value | SessionTable) -> Value:
-    """Return an argument that has its type; Spark does the same for CALL.
+def _checked(procedure: Procedure, parameter: Parameter, value: Given) -> Value:
+    """Return an argument that has its type, as CALL takes it; Spark does the same for CALL.
 
     Raises:
         UsageError: it has another one.
@@ -307,8 +330,11 @@ def _checked(procedure: Procedure, parameter: Parameter, value: Value | SessionT
     wanted = _TYPES[parameter.type]
     if value is None and parameter.default == "NULL":
         return value
-    fits = isinstance(value, wanted) and isinstance(value, bool) == (wanted is bool)
-    if fits and not isinstance(value, SessionTable):
+    if isinstance(value, datetime) and wanted is datetime:
+        return value.isoformat()
+    taken = (int, float) if wanted is float else wanted
+    fits = isinstance(value, taken) and isinstance(value, bool) == (wanted is bool)
+    if fits and not isinstance(value, SessionTable | datetime):
         return value
     message = (
         f"Cannot call {procedure.name}: {parameter.name} is {value!r}, and {parameter.type} is "
@@ -317,12 +343,7 @@ def _checked(procedure: Procedure, parameter: Parameter, value: Value | SessionT
     raise UsageError(message)
 
 
-def _values(rows: Rows) -> tuple[ExportedPartition, ...]:
-    found = (ExportedPartition(*row) for row in rows)  # type: ignore[arg-type]
-    return tuple(replace(one, message=in_python(one.message or "") or None) for one in found)
-
-
-def _call(spark: SparkSession, arguments: Mapping[str, Value]) -> Call:
+def session_call(spark: SparkSession, arguments: Mapping[str, Value]) -> Call:
     """Return a call without a catalog in front: names without one are of the current catalog."""
     return Call(spark, "", arguments, settings_of(spark))
 
@@ -349,7 +370,7 @@ def _function(procedure: Procedure) -> _Function:
     def run(*given: object, **named: object) -> tuple[ExportedPartition, ...]:
         bound = signature.bind(*given, **named)
         bound.apply_defaults()
-        arguments: dict[str, Value | SessionTable] = dict(bound.arguments)
+        arguments: dict[str, Given] = dict(bound.arguments)
         spark = arguments.pop("spark")
         return called(procedure, spark, arguments)  # type: ignore[arg-type]
 

@@ -13,6 +13,7 @@ __all__ = [
     "human_bytes",
     "human_count",
     "left_text",
+    "parse_duration",
     "parse_size",
     "rate_text",
 ]
@@ -23,6 +24,8 @@ _SHORT: Final = 10
 """Below it a number has one digit behind the point."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _SIZE: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)\s*([kmgtp]?)(i?)(b?)", re.IGNORECASE)
+_DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
+_SECONDS: Final = {"s": 1, "m": _MINUTE, "h": _HOUR, "d": _DAY}
 _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _MOST_BYTES: Final = 2**63 - 1
 
@@ -68,6 +71,27 @@ def parse_size(option: str, text: str, *, unit: int = 1) -> int:
         f"{option} 128MiB or {option} 1GB."
     )
     raise UsageError(message)
+
+
+def parse_duration(option: str, text: str) -> int:
+    """Read `30s`, `15m`, `1h` or `7d`; return milliseconds.
+
+    Args:
+        option: that it was given with, for the error.
+        text: what was given.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        message = (
+            f"Cannot read {option} {text!r}: it is no number of seconds, minutes, hours or days. "
+            f"Write for example {option} 30s, 15m, 1h or 7d."
+        )
+        raise UsageError(message)
+    number, unit = found.groups()
+    return int(number) * _SECONDS[unit] * 1000
 
 
 def rate_text(rows: int, seconds: float) -> str:

@@ -18,6 +18,7 @@ the CLI and the procedures use them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from catalog.hive import HiveTable, OpenedTree
 from catalog.iceberg.opening import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
+from catalog.ledgers.uris import open_ledger
 from catalog.processes import may_be_alive, this_process
 from catalog.sources import open_source
 from spark_ext.actions.exports import rows_of_name
@@ -38,6 +40,7 @@ from spark_ext.actions.wiring import Places, export_all
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
 from tableformat.export.archived import Archiving, archiving, unarchive
+from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import holding
 from tableformat.export.namesakes import other_table
@@ -47,10 +50,20 @@ from tableformat.export.request import AllPartitions, ById
 from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TableName, quote_string
-from tableformat.quantities import counted
+from tableformat.quantities import counted, human_bytes
 
-__all__ = ["Archived", "Unarchivable", "archive", "earlier_rows", "unarchivable", "unarchive_each"]
+__all__ = [
+    "ArchiveForecast",
+    "Archived",
+    "Unarchivable",
+    "archive",
+    "rehearse_archive",
+    "unarchivable",
+    "unarchive_each",
+]
 
+_EXPORTED: Final = (Status.UNCHANGED.value, Status.ALREADY_EXPORTED.value)
+"""Of a forecast: nothing would be written, main has it."""
 _IN_MAIN: Final = frozenset(
     (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status.ALREADY_EXPORTED)
 )
@@ -157,7 +170,7 @@ class _TakingOut:
         """
         table, state = self._source.describe(self._request.table), self._lake().load()
         uuid = state.layout.table_uuid
-        for row in earlier_rows(self._ports.ledger, table.key_source, uuid, seen):
+        for row in _earlier_rows(self._ports.ledger, table.key_source, uuid, seen):
             if row.done is None:
                 continue
             landed = row.done.landed
@@ -281,7 +294,7 @@ class _TakingOut:
         return lake
 
 
-def earlier_rows(
+def _earlier_rows(
     ledger: Ledger, source: str, destination: str, seen: Container[str]
 ) -> tuple[Row, ...]:
     """Return the archived partitions of a table of which detached parts are known, by their ids.
@@ -304,6 +317,124 @@ def earlier_rows(
         and row.key.partition_id not in seen
     )
     return tuple(sorted(found, key=lambda row: row.key.partition_id))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveForecast:
+    """What would become of one partition: `source` is `detach`, `drop` or `keep`.
+
+    `export` is what would become of its export. `source` is `detached` or `dropped` where an
+    earlier run did that and nothing is left to do.
+    """
+
+    partition_id: str
+    source: str
+    message: str
+    export: str
+    rows: int = 0
+    bytes: int = 0
+    exit_code: int = 0
+
+
+def rehearse_archive(
+    request: ExportRequest,
+    places: Places,
+    *,
+    slots: int,
+    drop: bool,
+    note: Callable[[str], None],
+    none: Callable[[str], None],
+) -> tuple[ArchiveForecast, ...]:
+    """Return what would leave the source, and what would stay; nothing is done.
+
+    Args:
+        request: what to archive.
+        places: where source and lake are.
+        slots: how many tasks could run at a time.
+        drop: whether parts would be dropped.
+        note: hears what else is to be said.
+        none: hears that no partition is selected.
+
+    Raises:
+        TableFormatError: the request would be refused as a whole, or a side cannot be read.
+    """
+    lake = places.lake
+    with (
+        contextlib.closing(
+            open_ledger(places.ledger, local_warehouse=lake.ledger_directory)
+        ) as ledger,
+        open_source(places.source, is_exporting=True) as source,
+    ):
+        found = rehearse(
+            request,
+            source,
+            lake,
+            ledger,
+            now=milliseconds(),
+            slots=slots,
+            note=note,
+            storage=lake.storages,
+            none=none,
+        )
+        return tuple(_forecast(request, places, source, ledger, found.forecasts, drop=drop))
+
+
+def _forecast(
+    request: ExportRequest,
+    places: Places,
+    source: ClickHouseSource,
+    ledger: Ledger,
+    forecasts: tuple[Forecast, ...],
+    *,
+    drop: bool,
+) -> Iterator[ArchiveForecast]:
+    table, lake = source.describe(request.table), places.lake.table(request.to)
+    state = lake.load() if lake is not None else None
+    would, did = ("drop", "dropped") if drop else ("detach", "detached")
+    for one in forecasts:
+        of, action = one.partition_id, one.action
+        parts = source.parts(request.table, PartitionId(of))
+        rows, size = sum(p.rows for p in parts), sum(p.bytes_on_disk for p in parts)
+        figures = f"{counted(rows, 'row')}, {human_bytes(size)}"
+        row = None
+        if state is not None:
+            key = Key(table.key_source, of, state.layout.table_uuid)
+            row = ledger.read(key.hash)
+        if action in (EXPORT, REPLACE) and parts:
+            replaced = " (in the place of what main has of it)" if action == REPLACE else ""
+            text = f"would be exported{replaced}, compared and {did}: {figures}"
+            yield ArchiveForecast(of, would, text, action, rows, size)
+        elif action in _EXPORTED and parts:
+            text = f"is exported, would be compared and {did}: {figures}"
+            yield ArchiveForecast(of, would, text, action, rows, size)
+        elif action in _EXPORTED and row is not None and row.archived is not None:
+            yield _archived_before(row, drop=drop)
+        else:
+            text = f"would stay in the source: {one.message or action}"
+            yield ArchiveForecast(of, "keep", text, action, rows, size, REFUSED)
+    if drop and state is not None and request.selection == AllPartitions():
+        seen = {one.partition_id for one in forecasts}
+        for row in _earlier_rows(ledger, table.key_source, state.layout.table_uuid, seen):
+            yield _archived_before(row, drop=True)
+
+
+def _archived_before(row: Row, *, drop: bool) -> ArchiveForecast:
+    parts = row.archived.detached if row.archived is not None else None
+    size = sum(part.bytes for part in parts or ())
+    of, done = row.key.partition_id, Status.ALREADY_EXPORTED.value
+    if parts == ():
+        return ArchiveForecast(of, "dropped", "was archived and dropped before", done)
+    if not drop:
+        text = "was archived before, its parts are detached: --drop frees them"
+        return ArchiveForecast(of, "detached", text, done, bytes=size)
+    if parts is None:
+        text = "would stay detached: the ledger does not say which parts were archived"
+        return ArchiveForecast(of, "keep", text, done, exit_code=REFUSED)
+    text = (
+        f"was archived before, {counted(len(parts), 'detached part')} would be dropped: "
+        f"{human_bytes(size)}"
+    )
+    return ArchiveForecast(of, "drop", text, done, bytes=size)
 
 
 def _where(row: Row | None, text: str) -> str:

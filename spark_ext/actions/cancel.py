@@ -59,6 +59,7 @@ __all__ = [
     "Cancelled",
     "KillStatus",
     "KilledPartition",
+    "by_destination",
     "cancel",
     "cancel_each",
     "forget_exports",
@@ -176,6 +177,13 @@ def rows_under_way(ledger: Ledger, table: TableName | None, to: LakeName | None)
         and (table is None or row.source_table == str(table))
         and to in (None, LakeName.parse(row.destination_table))
     )
+
+
+def by_destination(rows: Iterable[Row]) -> Iterator[tuple[LakeName, tuple[Row, ...]]]:
+    """Yield each destination with its rows, in the order in which they are given."""
+    every = tuple(rows)
+    for name in dict.fromkeys(row.destination_table for row in every):
+        yield LakeName.parse(name), tuple(r for r in every if r.destination_table == name)
 
 
 def cancel_each(

@@ -10,12 +10,14 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 from catalog.clickhouse.server.access_report import ServerReport
 from catalog.clickhouse.server.source import ServerSource
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.secret_variables import harmless_environment
+from catalog.storages.opening import is_local, open_storage
 from spark_ext.engine.java import find_java
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.commit import check_table_of_ledger
@@ -31,8 +33,18 @@ from tableformat.ledger import Ledger
 from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import Column, MergeTreeTable, PartitionSummary
 from tableformat.names import LakeName, TableName, check_new_table
+from tableformat.quantities import human_bytes
 
-__all__ = ["Check", "CheckRequest", "CheckedColumn", "check_export"]
+__all__ = [
+    "Check",
+    "CheckRequest",
+    "CheckedColumn",
+    "Space",
+    "check_export",
+    "checked_spaces",
+    "lacking",
+    "measured_space",
+]
 
 _PACKAGES: Final = ("chdb-core", "pyspark", "pyarrow", "pyiceberg")
 
@@ -284,3 +296,102 @@ def _check_versions(table: MergeTreeTable, found: Check) -> None:
     except NotFoundError as error:
         found.versions["Java"] = "none, see below"
         found.reasons.append(error.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One place: `free` is None where there is no bound or it cannot be asked."""
+
+    side: str
+    path: str
+    needed: int
+    free: int | None
+
+    @property
+    def enough(self) -> bool:
+        """Whether what is needed is free, as far as is known."""
+        return self.free is None or self.needed <= self.free
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        free = "free space unknown" if self.free is None else f"{human_bytes(self.free)} free"
+        size = human_bytes(self.needed)
+        if self.side == "source":
+            what = f"up to {size} of old parts are kept while the export runs"
+            return f"source disk {self.path}: {what}; {free}"
+        return f"{f'destination {self.path}'.rstrip()}: about {size} needed; {free}"
+
+
+def measured_space(
+    source: Mapping[str, int],
+    *,
+    destination: int | None,
+    location: str | None,
+    warehouse: Path | None,
+    at_server: Mapping[str, int] | None = None,
+) -> tuple[Space, ...]:
+    """Return what is needed and free on every disk of the source and at the destination.
+
+    Args:
+        source: bytes by the root directory of a disk.
+        destination: bytes that the files are expected to need; None when none was named.
+        location: of the destination's table, None when it is not made yet.
+        warehouse: the local warehouse, None when the catalog is another one.
+        at_server: what is free on the source's disks as its server says; None when they are here.
+
+    Raises:
+        DestinationError: a place cannot be read.
+    """
+    # Of parts without a disk, which nobody writes, a snapshot keeps nothing.
+    disks = [(disk, size) for disk, size in sorted(source.items()) if disk]
+    spaces = [
+        Space("source", disk, size, _free(disk) if at_server is None else at_server.get(disk))
+        for disk, size in disks
+    ]
+    if destination is None:
+        return tuple(spaces)
+    at = location or (str(warehouse) if warehouse is not None else "")
+    return (*spaces, Space("destination", at, destination, _free(at)))
+
+
+def lacking(table: TableName, spaces: tuple[Space, ...]) -> tuple[str, ...]:
+    """Return why an export is refused for want of space at its destination; nothing where it fits.
+
+    What a source needs hangs on the merges that are made meanwhile, and refuses nothing.
+    """
+    return tuple(
+        f"Cannot export {table}: not enough space: {s}. Free some, or export fewer partitions."
+        for s in spaces
+        if s.side == "destination" and not s.enough
+    )
+
+
+def checked_spaces(
+    request: CheckRequest, found: Check, warehouse: Path | None
+) -> tuple[Space, ...]:
+    """Return what is free at both ends; what is not enough becomes a reason of the check.
+
+    Args:
+        request: what was checked.
+        found: what was found.
+        warehouse: the local warehouse, None when the catalog is another one.
+
+    Raises:
+        DestinationError: a place cannot be read.
+    """
+    spaces = measured_space(
+        found.disks,
+        destination=sum(found.disks.values()) if request.to else None,
+        location=found.location,
+        warehouse=warehouse,
+        at_server=found.free_at_server,
+    )
+    found.reasons.extend(lacking(request.table, spaces))
+    return spaces
+
+
+def _free(location: str) -> int | None:
+    # An object store has no bound.
+    if not location or not is_local(location):
+        return None
+    return open_storage(location).free_bytes(location)

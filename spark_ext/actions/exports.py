@@ -1,6 +1,7 @@
 """Lists exports, source parts and partitions, and opens existing destinations, for all interfaces.
 
-- `list_exports` reports every export in the ledger and its state.
+- `list_exports` reports every export in the ledger and its state, `exports_of` some of them.
+- `logged_events` reports how exports ended.
 - `processed` and `parts_with_files` report which source parts are in finished files, also while
   the export runs and after it failed. The ledger knows this when all files are finished; before
   that, the receipts in the lake do (RQ…PartialProgress, RQ…SystemTables.Exports).
@@ -46,7 +47,9 @@ from tableformat.errors import (
     reason_first,
 )
 from tableformat.export.give_up import Standing, is_resumable, standing
+from tableformat.export.outcome import Status
 from tableformat.export.slices import receipts_below, stored_receipts, with_files, without_files
+from tableformat.history import MOST_EVENTS, Event
 from tableformat.ledger import ExportedPart, LastExport, Ledger, Row, State, last_export
 from tableformat.mergetree.expression import ColumnName
 from tableformat.mergetree.expression_text import parse_expression, parse_partition_key
@@ -61,9 +64,11 @@ __all__ = [
     "ListedExport",
     "clickhouse_destination",
     "existing_table",
+    "exports_of",
     "failed_parts",
     "in_ledger",
     "list_exports",
+    "logged_events",
     "open_existing",
     "partitions_of",
     "parts_of",
@@ -173,6 +178,64 @@ def list_exports(
         record = last_export(row).record
         expired = record is not None and not record.refuses(clock())
         yield ListedExport(row, standing(row, worked_on=worked_on), expired)
+
+
+def exports_of(
+    ledger: Ledger, partition_id: str, table: str | None, to: LakeName | None, what: str
+) -> tuple[ListedExport, ...]:
+    """Return the exports of a partition, latest first.
+
+    Args:
+        ledger: what was exported.
+        partition_id: as the source has it.
+        table: the source table as the ledger writes it, None for every one.
+        to: the destination, None for every one.
+        what: cannot be done when there is none, e.g. "show the export of partition 1".
+
+    Raises:
+        NotFoundError: there is none.
+        LedgerError: the ledger cannot be read.
+    """
+    found = tuple(
+        one
+        for one in list_exports(ledger)
+        if one.row.key.partition_id == partition_id
+        and table in (None, one.row.source_table)
+        and (to is None or to == LakeName.parse(one.row.destination_table))
+    )
+    if not found:
+        message = (
+            f"Cannot {what}: the ledger {ledger.uri} has none. List what it has with `mergeberg "
+            "exports list`."
+        )
+        raise NotFoundError(message)
+    return found
+
+
+_NOT_WELL: Final = frozenset(
+    one.value for one in Status if one.exit_code and one is not Status.IN_PROGRESS
+)
+
+
+def logged_events(
+    ledger: Ledger, table: str | None, since: int | None, *, failed: bool
+) -> tuple[Event, ...]:
+    """Return what became of exports, latest first; the ledger keeps the latest 10,000.
+
+    Args:
+        ledger: of the exports.
+        table: the source table as the ledger writes it, None for every one.
+        since: milliseconds since 1970; what is older is left out. None for nothing.
+        failed: whether only what did not end well is wanted.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    return tuple(
+        event
+        for event in ledger.events(since, MOST_EVENTS)
+        if table in (None, event.table) and (not failed or event.status in _NOT_WELL)
+    )
 
 
 def rows_of_name(

@@ -4,7 +4,7 @@
   environment variables.
 - `limit_options` bound how much a command writes at a time.
 - `--hive-column` names the directories of a Hive tree.
-- `shown_time` and `parse_duration` format times and read durations for every command.
+- `shown_time` formats times for every command.
 - `refuse_unless_confirmed` asks on a terminal before a command removes rows; `--yes` skips it.
 - `--catalog` gives the catalog of lake tables; the command line has no current catalog.
 """
@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -59,7 +58,6 @@ __all__ = [
     "output_for",
     "output_options",
     "pairs",
-    "parse_duration",
     "partition_options",
     "refuse_unless_confirmed",
     "selection",
@@ -276,8 +274,8 @@ _MAPPING: Final = (
     click.option(
         "--evolve-schema",
         is_flag=True,
-        help="Add columns that the destination lacks, as optional ones, and record the present "
-        "source in it.",
+        help="Add columns that the destination lacks, as optional ones, widen its types where "
+        "values need that, and record the present source in it.",
     ),
     click.option(
         "--strict",
@@ -511,34 +509,9 @@ hive_column_option: Final = click.option(
 )
 
 
-_DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-
-
 def shown_time(milliseconds: int) -> str:
     """Return a time since 1970 as people read it, in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def parse_duration(option: str, text: str) -> int:
-    """Read `30s`, `15m`, `1h` or `7d`; return milliseconds.
-
-    Args:
-        option: that it was given with, for the error.
-        text: what was given.
-
-    Raises:
-        UsageError: it is something else.
-    """
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        message = (
-            f"Cannot read {option} {text!r}: it is no number of seconds, minutes, hours or days. "
-            f"Write for example {option} 30s, 15m, 1h or 7d."
-        )
-        raise UsageError(message)
-    number, unit = found.groups()
-    return int(number) * _SECONDS[unit] * 1000
 
 
 yes_option: Final = click.option(

@@ -1,4 +1,4 @@
-"""The procedure that moves a partition into the lake, and out of its ClickHouse."""
+"""The procedure that moves partitions into the lake, and out of their ClickHouse."""
 
 from __future__ import annotations
 
@@ -9,33 +9,40 @@ from typing import Final
 
 from catalog.shards import LocalTable
 from catalog.sources import check_alter_allowed, check_alter_rights
-from spark_ext.actions.archive import Archived, archive
+from spark_ext.actions.archive import Archived, archive, rehearse_archive
 from spark_ext.actions.export import each_table
 from spark_ext.actions.wiring import Places, RunningSpark, open_ports
-from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows
+from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import (
+    ALL_PARTITIONS,
     CLUSTER,
     CONVERT,
     DESTINATION,
+    EVOLVE_SCHEMA,
     HIVE_COLUMNS,
+    LIMITS,
+    MAX_BYTES_PER_FILE,
+    PARTITION,
     PARTITION_ID,
     PARTITION_SPEC,
     SHARD,
     SOURCE,
+    STRICT,
+    file_format,
+    limits,
+    selection,
 )
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.catalogs import session_ledger, unseen
 from spark_ext.sql.export import joined
 from spark_ext.sql.session_settings import SourceTable
-from spark_ext.sql.statement_settings import limits_of_session
 from spark_ext.sql.wording import in_call
 from tableformat.errors import DestinationError, RefusedError, TableFormatError
 from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 from tableformat.export.ports import Silent
-from tableformat.export.request import ById
-from tableformat.names import PartitionId
+from tableformat.names import LakeName
 
 __all__ = ["ARCHIVE_PARTITION"]
 
@@ -46,25 +53,17 @@ _KEPT: Final = "kept"
 def _archive(call: Call) -> Rows:
     names = CallNames.of(call)
     named, to = names.source("source"), names.destination("table")
-    drop = call.flag("drop")
+    drop, dry_run = call.flag("drop"), call.flag("dry_run")
     _check_allowed(named, drop=drop)
-    request = ExportRequest(
-        table=named.table,
-        to=to,
-        selection=ById(PartitionId(call.text("partition_id"))),
-        # What changed since its export is to be exported anew, not to be refused for a while.
-        wish=Wish(ttl=1),
-        conversions=call.pairs("convert"),
-        partition_spec=call.text_or_none("partition_spec"),
-        directories=call.pairs("hive_columns"),
-        limits=limits_of_session(call.conf),
-    )
-    lake = names.open_destination(to)
+    request = _request(call, named, to)
+    lake = names.open_destination(to, looks_only=dry_run)
     places = Places(named.place, lake, session_ledger(names.names.settings, lake))
+    tables = named.tables(cluster=call.text_or_none("cluster"))
+    if dry_run:
+        return _rehearsed(call, request, places, tables, drop=drop)
     slots = call.spark.sparkContext.defaultParallelism
     found: list[tuple[Archived, int | None]] = []
     errors: list[TableFormatError] = []
-    tables = named.tables(cluster=call.text_or_none("cluster"))
 
     def archive_one(one: LocalTable) -> int:
         check_alter_rights(one.place, one.table)
@@ -89,6 +88,62 @@ def _archive(call: Call) -> Rows:
         )
         for one, shard in found
     )  # fmt: skip
+
+
+def _request(call: Call, named: SourceTable, to: LakeName) -> ExportRequest:
+    """Return what is exported, and then taken out of the source.
+
+    Raises:
+        UsageError: an argument cannot be read.
+    """
+    return ExportRequest(
+        table=named.table,
+        to=to,
+        selection=selection(call, with_where=True),
+        # What changed since its export is to be exported anew, not to be refused for a while.
+        wish=Wish(ttl=1),
+        conversions=call.pairs("convert"),
+        strict=call.flag("strict"),
+        partition_spec=call.text_or_none("partition_spec"),
+        directories=call.pairs("hive_columns"),
+        evolve_schema=call.flag("evolve_schema"),
+        limits=limits(call),
+        format=file_format(call),
+    )
+
+
+def _rehearsed(
+    call: Call,
+    request: ExportRequest,
+    places: Places,
+    tables: tuple[LocalTable, ...],
+    *,
+    drop: bool,
+) -> Rows:
+    """Return what would leave the source, and what would stay."""
+    slots = call.spark.sparkContext.defaultParallelism
+    found: list[tuple[Value, ...]] = []
+
+    def rehearse_one(one: LocalTable) -> int:
+        forecasts = rehearse_archive(
+            request.of_table(one.table, len(tables)),
+            replace(places, source=one.place),
+            slots=slots,
+            drop=drop,
+            note=_LOGGER.info,
+            none=_LOGGER.info,
+        )
+        found.extend(
+            (
+                f.partition_id, f.source, f.export, f.rows, None, None, in_call(f.message),
+                one.shard,
+            )
+            for f in forecasts
+        )  # fmt: skip
+        return 0
+
+    each_table(tables, rehearse_one, _LOGGER.info, doing="archive from")
+    return tuple(found)
 
 
 def _check_allowed(named: SourceTable, *, drop: bool) -> None:
@@ -153,7 +208,7 @@ def _of(shard: int | None) -> str:
 
 ARCHIVE_PARTITION: Final = Procedure(
     name="archive_partition",
-    description="Exports a partition, compares every column, and only then removes it from its "
+    description="Exports partitions, compares every column, and only then removes them from their "
     "ClickHouse. The source needs allow-alter.",
     parameters=(
         DESTINATION,
@@ -164,11 +219,28 @@ ARCHIVE_PARTITION: Final = Procedure(
         PARTITION_SPEC,
         HIVE_COLUMNS,
         CLUSTER,
+        PARTITION,
+        ALL_PARTITIONS,
+        Parameter(
+            "where",
+            "STRING",
+            "with all_partitions: only those that this filter over partition_id, rows, ... keeps",
+            "NULL",
+        ),
+        STRICT,
+        EVOLVE_SCHEMA,
+        MAX_BYTES_PER_FILE,
+        *LIMITS,
+        Parameter("dry_run", "BOOLEAN", "say what would leave the source, and do nothing", "false"),
     ),
     columns=(
         Column("partition_id", "STRING", "the partition"),
-        Column("status", "STRING", "detached or dropped"),
-        Column("export_status", "STRING", "committed, replaced, unchanged, already_exported"),
+        Column("status", "STRING", "detached or dropped; with dry_run detach, drop or keep"),
+        Column(
+            "export_status",
+            "STRING",
+            "committed, replaced, unchanged, already_exported; with dry_run export, replace, ...",
+        ),
         Column("rows", "BIGINT", "rows of the partition in the lake"),
         Column("data_files", "BIGINT", "its data files there"),
         Column("snapshot_id", "BIGINT", "the snapshot that made them visible"),

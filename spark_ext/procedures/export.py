@@ -29,19 +29,28 @@ from tableformat.mergetree.summary_filter import parse_filter
 from tableformat.names import PartitionId
 
 __all__ = [
+    "ALL_PARTITIONS",
     "CLUSTER",
     "CONVERT",
     "DESTINATION",
+    "EVOLVE_SCHEMA",
     "EXPORTED",
     "EXPORT_PARTITION",
     "EXPORT_PARTITIONS",
     "HIVE_COLUMNS",
     "LAKE_TABLE",
+    "LIMITS",
+    "MAX_BYTES_PER_FILE",
+    "PARTITION",
     "PARTITION_ID",
     "PARTITION_SPEC",
     "SHARD",
     "SOURCE",
+    "STRICT",
     "exported_rows",
+    "file_format",
+    "limits",
+    "selection",
     "without_figures",
 ]
 
@@ -50,7 +59,13 @@ DESTINATION: Final = Parameter(
     "table", "STRING", "the lake table: [catalog.]namespace.table, or hive.`uri` for a tree"
 )
 SOURCE: Final = Parameter("source", "STRING", "the ClickHouse table: source.database.table")
-PARTITION_ID: Final = Parameter("partition_id", "STRING", "the partition's id, as in system.parts")
+PARTITION_ID: Final = Parameter(
+    "partition_id", "STRING", "the partition's id, as in system.parts", "NULL"
+)
+PARTITION: Final = Parameter(
+    "partition", "STRING", "or a value of its key: 202401, ('x', 3)", "NULL"
+)
+ALL_PARTITIONS: Final = Parameter("all_partitions", "BOOLEAN", "or every partition", "false")
 CONVERT: Final = Parameter("convert", "MAP<STRING, STRING>", "column to conversion", "map()")
 PARTITION_SPEC: Final = Parameter(
     "partition_spec", "STRING", "of a new table; NULL to derive it", "NULL"
@@ -62,6 +77,31 @@ HIVE_COLUMNS: Final = Parameter(
 CLUSTER: Final = Parameter(
     "cluster", "STRING", "the source is a table of every shard of this cluster", "NULL"
 )
+STRICT: Final = Parameter(
+    "strict", "BOOLEAN", "refuse other kinds of values, columns, and orders", "false"
+)
+EVOLVE_SCHEMA: Final = Parameter(
+    "evolve_schema", "BOOLEAN", "add columns that the lake table lacks, widen its types", "false"
+)
+MAX_BYTES_PER_FILE: Final = Parameter(
+    "max_bytes_per_file", "BIGINT", "bytes of a data file; NULL for 512 MiB", "NULL"
+)
+LIMITS: Final = (
+    Parameter(
+        "max_bandwidth", "BIGINT",
+        "bytes per second of all tasks, 0 for no limit; NULL for the session's setting", "NULL",
+    ),
+    Parameter(
+        "max_slices", "INT", "files that are written at a time; NULL for the session's setting",
+        "NULL",
+    ),
+    Parameter(
+        "parallel_formatting", "BOOLEAN",
+        "false: one file at a time, read before it is written; NULL for the session's setting",
+        "NULL",
+    ),
+)  # fmt: skip
+"""The parameters that bound how much is read and written at a time."""
 
 SHARD: Final = Column("shard", "INT", "the number of the shard; NULL if there are none")
 
@@ -101,8 +141,8 @@ _HOW: Final = (
         "compare the rows where only parts are known to differ, and write none that are equal",
         "false",
     ),
-    Parameter("strict", "BOOLEAN", "refuse other kinds of values, columns, and orders", "false"),
-    Parameter("evolve_schema", "BOOLEAN", "add columns that the lake table lacks", "false"),
+    STRICT,
+    EVOLVE_SCHEMA,
     Parameter(
         "backfill", "BOOLEAN",
         "also partitions that lack values of columns which the source got later", "false",
@@ -110,21 +150,9 @@ _HOW: Final = (
     CONVERT,
     PARTITION_SPEC,
     HIVE_COLUMNS,
-    Parameter("max_bytes_per_file", "BIGINT", "bytes of a data file; NULL for 512 MiB", "NULL"),
+    MAX_BYTES_PER_FILE,
     Parameter("max_retries", "INT", "how often a file is tried again", str(MAX_RETRIES)),
-    Parameter(
-        "max_bandwidth", "BIGINT",
-        "bytes per second of all tasks, 0 for no limit; NULL for the session's setting", "NULL",
-    ),
-    Parameter(
-        "max_slices", "INT", "files that are written at a time; NULL for the session's setting",
-        "NULL",
-    ),
-    Parameter(
-        "parallel_formatting", "BOOLEAN",
-        "false: one file at a time, read before it is written; NULL for the session's setting",
-        "NULL",
-    ),
+    *LIMITS,
     CLUSTER,
     Parameter("wait", "BOOLEAN", "false: return when it has begun, with transaction ids", "true"),
     Parameter("dry_run", "BOOLEAN", "only report what would be done", "false"),
@@ -136,17 +164,20 @@ def without_figures(status: Value, message: str, partition_id: Value = None) -> 
     return (partition_id, status, None, None, None, None, None, message)
 
 
-def exported_rows(outcomes: tuple[Outcome, ...], said: Callable[[str], str]) -> Rows:
+def exported_rows(
+    outcomes: tuple[Outcome, ...], said: Callable[[str], str], *, dry_run: bool = False
+) -> Rows:
     """Return outcomes as rows of `EXPORTED`.
 
     Args:
         outcomes: of partitions.
         said: a message in the words of who asked (`spark_ext.sql.wording`).
+        dry_run: whether they are what would be done, and nothing was.
     """
     return tuple(
         (
             one.partition_id,
-            one.status.value,
+            one.status.planned if dry_run else one.status.value,
             one.rows,
             one.data_files,
             one.bytes,
@@ -177,6 +208,34 @@ def _export_partition(call: Call) -> Rows:
     return _export(call, ByExpression(date_in_quotes(call.text("partition"))), 1)
 
 
+def selection(call: Call, *, with_where: bool) -> Selection:
+    """Return the partitions that `partition_id`, `partition` or `all_partitions` choose.
+
+    Args:
+        call: that has these arguments.
+        with_where: whether it has `where`, too.
+
+    Raises:
+        UsageError: none or several of them choose, or `where` is without `all_partitions`.
+    """
+    partition_id, expression = call.text_or_none("partition_id"), call.text_or_none("partition")
+    everything = call.flag("all_partitions")
+    where = call.text_or_none("where") if with_where else None
+    given = [partition_id is not None, expression is not None, everything]
+    if sum(given) != 1 or (where is not None and not everything):
+        also = ", and `where` only with `all_partitions`" if with_where else ""
+        message = (
+            "Cannot choose partitions: give exactly one of `partition_id`, `partition` and "
+            f"`all_partitions => true`{also}."
+        )
+        raise UsageError(message)
+    if partition_id is not None:
+        return ById(PartitionId(partition_id))
+    if expression is not None:
+        return ByExpression(date_in_quotes(expression))
+    return AllPartitions(parse_filter(where) if where is not None else None)
+
+
 def _export_partitions(call: Call) -> Rows:
     where = call.text_or_none("where")
     chosen = AllPartitions(parse_filter(where) if where is not None else None)
@@ -200,7 +259,6 @@ def _export(call: Call, selection: Selection, commit_every: int) -> Rows:
 def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport:
     names = CallNames.of(call)
     source = names.source("source")
-    size = call.arguments["max_bytes_per_file"]
     request = ExportRequest(
         table=source.table,
         to=names.destination("table"),
@@ -224,8 +282,8 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
         commit_every=commit_every,
         max_retries=_least(call, "max_retries", 0),
         abandoned_ttl=_least(call, "abandoned_ttl", 0),
-        limits=_limits(call),
-        format=FileFormat() if size is None else FileFormat(_least(call, "max_bytes_per_file", 1)),
+        limits=limits(call),
+        format=file_format(call),
     )
     check_wish(request.wish)
     return SessionExport(
@@ -233,8 +291,19 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
     )
 
 
-def _limits(call: Call) -> Limits:
-    """Return what the arguments say, and for the rest the session.
+def file_format(call: Call) -> FileFormat:
+    """Return how data files are made, by `max_bytes_per_file`.
+
+    Raises:
+        UsageError: it is too small.
+    """
+    if call.arguments["max_bytes_per_file"] is None:
+        return FileFormat()
+    return FileFormat(_least(call, "max_bytes_per_file", 1))
+
+
+def limits(call: Call) -> Limits:
+    """Return what the arguments `LIMITS` say, and for the rest the session.
 
     Raises:
         UsageError: an argument is too small, or a setting of the session malformed.
@@ -269,8 +338,8 @@ EXPORT_PARTITION: Final = Procedure(
     parameters=(
         DESTINATION,
         SOURCE,
-        Parameter("partition_id", "STRING", "the partition's id, as in system.parts", "NULL"),
-        Parameter("partition", "STRING", "or a value of its key: 202401, ('x', 3)", "NULL"),
+        PARTITION_ID,
+        PARTITION,
         *_HOW,
     ),
     columns=EXPORTED,

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
+from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_ext.actions.cancel import (
     PROOF_SECONDS,
     Cancelled,
+    by_destination,
     cancel_each,
     forget_exports,
     rows_to_cancel,
+    rows_under_way,
 )
 from spark_ext.actions.exports import ListedExport, list_exports
-from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows
+from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import DESTINATION, PARTITION_ID, SOURCE
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.catalogs import unseen
@@ -24,26 +28,51 @@ from spark_ext.system_tables.exports import timestamp
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
 from tableformat.export.give_up import Standing
 from tableformat.ledger import Row
-from tableformat.names import LakeName, PartitionId
+from tableformat.names import LakeName, PartitionId, TableName
 
-__all__ = ["CANCEL_EXPORT", "EXPORTS", "FORGET_EXPORT"]
+__all__ = ["CANCEL_EXPORT", "EXPORTS", "FORGET_EXPORT", "export_row"]
 
 _LOGGER: Final = logging.getLogger("mergeberg")
 
 
 def _exports(call: Call) -> Rows:
     names, status = CallNames.of(call), _status(call)
+    limit = _limit(call)
     wanted = names.end("table") if call.text_or_none("table") is not None else None
     name = wanted if isinstance(wanted, LakeName) else None
-    of_source = None if wanted is None or name is not None else names.source("table").table
+    source = "table" if wanted is not None and name is None else "source"
+    if source == "table" and call.text_or_none("source") is not None:
+        message = (
+            f"Cannot list exports of two sources: `table` is {call.text('table')!r}, a ClickHouse "
+            "table. Give one by `source`, and the lake table by `table`."
+        )
+        raise UsageError(message)
+    is_named = call.text_or_none(source) is not None
+    of_source = str(names.source(source).table) if is_named else None
     with contextlib.closing(names.open_ledger(name)) as ledger:
-        return tuple(
-            _listed(one)
+        found = tuple(
+            export_row(one)
             for one in list_exports(ledger)
             if name in (None, LakeName.parse(one.row.destination_table))
-            and (of_source is None or str(of_source) == one.row.source_table)
+            and of_source in (None, one.row.source_table)
             and status in (None, one.status)
         )
+    return found if limit is None else found[:limit]
+
+
+def _limit(call: Call) -> int | None:
+    """Return how many exports are listed, None for all.
+
+    Raises:
+        UsageError: it is less than one.
+    """
+    if call.arguments["limit"] is None:
+        return None
+    limit = call.number("limit")
+    if limit < 1:
+        message = f"Cannot list {limit} exports. Give `limit` a number from 1, or leave it out."
+        raise UsageError(message)
+    return limit
 
 
 def _status(call: Call) -> Standing | None:
@@ -57,7 +86,8 @@ def _status(call: Call) -> Standing | None:
     return Standing(text.upper())
 
 
-def _listed(one: ListedExport) -> tuple[str | int | None, ...]:
+def export_row(one: ListedExport) -> tuple[Value, ...]:
+    """Return a row of the answer."""
     row, of = one.row, one.export
     return (
         row.source_table,
@@ -78,25 +108,37 @@ def _listed(one: ListedExport) -> tuple[str | int | None, ...]:
 
 def _cancel_export(call: Call) -> Rows:
     names = CallNames.of(call)
-    table, to = names.source("source").table, names.destination("table")
-    partition_id = PartitionId(call.text("partition_id"))
+    of = _named(names)
     wait = call.arguments["wait"]
     if not isinstance(wait, int | float) or wait < 0:
         message = f"Cannot wait {wait} seconds. Give `wait` a number of seconds from 0."
         raise UsageError(message)
-    with contextlib.closing(names.open_ledger(to)) as ledger:
-        rows = rows_to_cancel(ledger, partition_id, table, to)
-        ended = cancel_each(rows, names.open_destination(to), ledger, wait=wait, note=_LOGGER.info)
-        found = [(row, _or_error(row, became)) for row, became in ended]
-    errors = [became for _, became in found if isinstance(became, TableFormatError)]
-    errors.extend(unseen(call.spark, to))
+    found: list[tuple[Row, Cancelled | TableFormatError]] = []
+    errors: list[TableFormatError] = []
+    with contextlib.closing(names.open_ledger(of.to)) as ledger:
+        if of.partition_id is None or of.table is None:
+            rows = rows_under_way(ledger, of.table, of.to)
+        else:
+            rows = rows_to_cancel(ledger, of.partition_id, of.table, of.to)
+        until = time.monotonic() + wait
+        for to, there in by_destination(rows):
+            left = max(0.0, until - time.monotonic())
+            try:
+                lake = names.open_destination(to)
+                ended = cancel_each(there, lake, ledger, wait=left, note=_LOGGER.info)
+                found.extend((row, _or_error(row, became)) for row, became in ended)
+            except TableFormatError as error:
+                errors.append(error)
+    errors.extend(became for _, became in found if isinstance(became, TableFormatError))
+    for to, _ in by_destination(row for row, _ in found):
+        errors.extend(unseen(call.spark, to))
     given_up = [(row, became) for row, became in found if isinstance(became, Cancelled)]
     if errors:
         ids = ", ".join(row.last.transaction_id for row, _ in given_up)
         raise joined(errors, f"Given up: the transactions {ids}." if given_up else "")
     return tuple(
         (
-            partition_id.value,
+            row.key.partition_id,
             row.destination_table,
             became.status,
             became.cleaned.files,
@@ -104,6 +146,36 @@ def _cancel_export(call: Call) -> Rows:
             row.last.transaction_id,
         )
         for row, became in given_up
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The exports that a call names; None for every partition, source table or destination."""
+
+    partition_id: PartitionId | None
+    table: TableName | None
+    to: LakeName | None
+
+
+def _named(names: CallNames) -> _Named:
+    """Return which exports are to be cancelled.
+
+    Raises:
+        UsageError: it is not said, or a name has no meaning.
+    """
+    call = names.call
+    one, everything = call.text_or_none("partition_id"), call.flag("all_exports")
+    has_source = call.text_or_none("source") is not None
+    if everything == (one is not None) or (one is not None and not has_source):
+        message = (
+            "Cannot cancel exports: give `partition_id` and `source`, or `all_exports => true`."
+        )
+        raise UsageError(message)
+    return _Named(
+        PartitionId(one) if one is not None else None,
+        names.source("source").table if has_source else None,
+        names.destination("table") if call.text_or_none("table") is not None else None,
     )
 
 
@@ -147,6 +219,8 @@ EXPORTS: Final = Procedure(
             "IN_PROGRESS, INTERRUPTED, FAILED, KILLED, COMPLETED or ARCHIVED",
             "NULL",
         ),
+        Parameter("source", "STRING", "only of this source.database.table", "NULL"),
+        Parameter("limit", "INT", "at most so many, the latest; NULL for all", "NULL"),
     ),
     columns=(
         Column("source_table", "STRING", "database.table in ClickHouse"),
@@ -169,10 +243,10 @@ EXPORTS: Final = Procedure(
 )
 CANCEL_EXPORT: Final = Procedure(
     name="cancel_export",
-    description="Cancels a running export: nothing of it becomes visible.",
+    description="Cancels running exports: nothing of them becomes visible.",
     parameters=(
-        DESTINATION,
-        SOURCE,
+        replace(DESTINATION, comment=f"{DESTINATION.comment}; NULL for any", default="NULL"),
+        replace(SOURCE, comment=f"{SOURCE.comment}; NULL for any", default="NULL"),
         PARTITION_ID,
         Parameter(
             "wait",
@@ -180,6 +254,7 @@ CANCEL_EXPORT: Final = Procedure(
             "seconds until it must be proved that nothing lands",
             f"{PROOF_SECONDS}D",
         ),
+        Parameter("all_exports", "BOOLEAN", "or all that are under way", "false"),
     ),
     columns=(
         Column("partition_id", "STRING", "the partition"),
@@ -194,7 +269,7 @@ CANCEL_EXPORT: Final = Procedure(
 FORGET_EXPORT: Final = Procedure(
     name="forget_export",
     description="Lets a partition be exported again before its manifest TTL is over.",
-    parameters=(DESTINATION, SOURCE, PARTITION_ID),
+    parameters=(DESTINATION, SOURCE, replace(PARTITION_ID, default=None)),
     columns=(
         Column("partition_id", "STRING", "the partition"),
         Column("destination_table", "STRING", "the lake table"),

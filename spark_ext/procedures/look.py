@@ -30,13 +30,17 @@ from spark_ext.actions.verify import Comparison, Verdict, Verifying, VerifyReque
 from spark_ext.actions.wiring import Places, RunningSpark, open_ports
 from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import (
+    ALL_PARTITIONS,
     CLUSTER,
     CONVERT,
     DESTINATION,
     LAKE_TABLE,
+    PARTITION,
     PARTITION_ID,
     SHARD,
     SOURCE,
+    STRICT,
+    selection,
 )
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.catalogs import refresh, session_ledger
@@ -46,11 +50,12 @@ from tableformat.errors import DestinationError, RefusedError, TableFormatError,
 from tableformat.export.decision import Wish
 from tableformat.export.job import ExportRequest, create_table
 from tableformat.export.ports import Silent
-from tableformat.export.request import AllPartitions, ById
+from tableformat.export.request import AllPartitions
 from tableformat.iceberg.manifest_scan import LiveFile, live_files
 from tableformat.iceberg.sort_order import SortedField
 from tableformat.iceberg.spec_fields import render_spec
-from tableformat.names import LakeName, PartitionId
+from tableformat.names import HiveName, LakeName, PartitionId
+from tableformat.quantities import parse_duration
 
 __all__ = ["CREATE_TABLE_LIKE", "GC", "PARTITIONS", "PARTS", "VERIFY_PARTITION"]
 
@@ -216,9 +221,7 @@ CREATE_TABLE_LIKE: Final = Procedure(
         SOURCE,
         CONVERT,
         Parameter("partition_spec", "STRING", "for example month(ts); NULL to derive it", "NULL"),
-        Parameter(
-            "strict", "BOOLEAN", "refuse other kinds of values, columns, and orders", "false"
-        ),
+        STRICT,
         Parameter("dry_run", "BOOLEAN", "only report what would be created", "false"),
     ),
     columns=(
@@ -236,8 +239,8 @@ CREATE_TABLE_LIKE: Final = Procedure(
 def _verify(call: Call) -> Rows:
     names = CallNames.of(call)
     named, to = names.source("source"), names.destination("table")
-    one_id = PartitionId(call.text("partition_id"))
-    request = VerifyRequest(named.table, to, ById(one_id), call.pairs("convert"))
+    wanted = selection(call, with_where=False)
+    request = VerifyRequest(named.table, to, wanted, call.pairs("convert"))
     lake = names.existing_destination("table", to, f"verify {named.table} in {to}")
     found: list[tuple[Comparison, int | None]] = []
     errors: list[TableFormatError] = []
@@ -277,7 +280,10 @@ def _check_equal(
         RefusedError: nothing can be said.
         TableFormatError: one of `errors`, behind what was found.
     """
-    unequal = [(one, shard) for one, shard in found if one.verdict is not Verdict.EQUAL]
+    # Of all partitions some need not be exported.
+    everything = request.selection == AllPartitions()
+    good = (Verdict.EQUAL, Verdict.NOT_EXPORTED) if everything else (Verdict.EQUAL,)
+    unequal = [(one, shard) for one, shard in found if one.verdict not in good]
     wrong = [_unequal(request, unequal), *errors] if unequal else errors
     if wrong:
         raise joined(wrong, "")
@@ -306,7 +312,7 @@ def _said(one: Comparison, shard: int | None) -> str:
 
 VERIFY_PARTITION: Final = Procedure(
     name="verify_partition",
-    description="Compares an exported partition with its source: rows, and of each column NULLs, "
+    description="Compares exported partitions with their source: rows, and of each column NULLs, "
     "least, greatest and a checksum. It fails if they are not equal.",
     parameters=(
         DESTINATION,
@@ -316,10 +322,12 @@ VERIFY_PARTITION: Final = Procedure(
             "convert", "MAP<STRING, STRING>", "conversions that the lake table lost", "map()"
         ),
         CLUSTER,
+        PARTITION,
+        ALL_PARTITIONS,
     ),
     columns=(
         Column("partition_id", "STRING", "the partition"),
-        Column("status", "STRING", "equal"),
+        Column("status", "STRING", "equal; of all partitions also not_exported"),
         Column("compared_with", "STRING", "source, or the digest that the export kept"),
         Column("rows", "BIGINT", "rows that were compared"),
         Column("columns", "BIGINT", "columns that were compared"),
@@ -338,6 +346,7 @@ def _gc(call: Call) -> Rows:
         message = "Cannot clean up: name the lake table by `table`, or a `source`, or both."
         raise UsageError(message)
     age, removes = _age(call), not call.flag("dry_run")
+    dropped = _duration(call, "expire_dropped")
     cluster = call.text_or_none("cluster")
     if cluster is not None and call.text_or_none("source") is None:
         message = (
@@ -347,13 +356,17 @@ def _gc(call: Call) -> Rows:
         raise UsageError(message)
     places = names.hosts("source", cluster=cluster)
     if call.text_or_none("table") is None:
+        _refuse_expiring("a source", dropped)
         with contextlib.closing(names.open_ledger()) as ledger:
             swept = sweep_sources(ledger, places, older_than=age, removes=removes)
     else:
         name = names.destination("table")
-        lake = names.existing_destination("table", name, f"clean up {name}")
+        if isinstance(name, HiveName):
+            _refuse_expiring(str(name), dropped)
+        kept = _duration(call, "keep_replaced")
+        lake = names.existing_destination("table", name, f"clean up {name}", grace=kept)
         with contextlib.closing(names.open_ledger(name)) as ledger:
-            swept = sweep(lake, ledger, places, older_than=age, removes=removes)
+            swept = sweep(lake, ledger, places, older_than=age, removes=removes, dropped=dropped)
     swept.check_every_host()
     action = "removed" if removes else "remove"
     return tuple(
@@ -367,6 +380,30 @@ def _gc(call: Call) -> Rows:
         )
         for one in swept.things
     )
+
+
+def _duration(call: Call, name: str) -> int | None:
+    """Return an argument that is a duration, in milliseconds; None where it is NULL.
+
+    Raises:
+        UsageError: it is none.
+    """
+    text = call.text_or_none(name)
+    return None if text is None else parse_duration(f"`{name}`", text)
+
+
+def _refuse_expiring(what: str, dropped: int | None) -> None:
+    """Refuse to expire the snapshots of what has none.
+
+    Raises:
+        UsageError: they are to be expired.
+    """
+    if dropped is not None:
+        message = (
+            f"Cannot expire snapshots of {what}: only Iceberg tables have any. Name one by "
+            "`table`, or leave `expire_dropped` out."
+        )
+        raise UsageError(message)
 
 
 def _age(call: Call) -> int:
@@ -409,6 +446,20 @@ GC: Final = Procedure(
         Parameter("cluster", "STRING", "on every host of this cluster of the source", "NULL"),
         Parameter("older_than", "TIMESTAMP", "only what was begun before it", "NULL"),
         Parameter("dry_run", "BOOLEAN", "only list it", "true"),
+        Parameter(
+            "expire_dropped",
+            "STRING",
+            "also expire the snapshots before DROP PARTITION of this age, e.g. 10m, and remove the "
+            "files that only they had",
+            "NULL",
+        ),
+        Parameter(
+            "keep_replaced",
+            "STRING",
+            "of hive.`uri`: how long replaced files stay for readers that began before, e.g. 2h; "
+            "NULL for 1d",
+            "NULL",
+        ),
     ),
     columns=(
         Column("action", "STRING", "remove (it would be), removed, or keep"),

@@ -142,9 +142,15 @@ class CallNames:
         return open_destination_in(self.call.conf, name, looks_only=looks_only)
 
     def existing_destination(
-        self, argument: str, name: LakeName, what: str
+        self, argument: str, name: LakeName, what: str, *, grace: int | None = None
     ) -> IcebergTable | HiveTable:
         """Return what exports went to, which is only looked at; else as `existing`.
+
+        Args:
+            argument: that names it.
+            name: as it was read.
+            what: cannot be done when there is none, e.g. "clean up lake.n.t".
+            grace: milliseconds that replaced files of a tree stay, None for the default.
 
         Raises:
             NotFoundError: there is no such table or tree, or no such catalog.
@@ -152,7 +158,10 @@ class CallNames:
         """
         if not isinstance(name, HiveName):
             return self.existing(argument, name, what)
-        return existing_table(self.open_destination(name, looks_only=True), name, what)
+        opened = self.open_destination(name, looks_only=True)
+        if isinstance(opened, OpenedTree) and grace is not None:
+            opened = replace(opened, grace=grace)
+        return existing_table(opened, name, what)
 
     def existing(self, argument: str, name: LakeName, what: str) -> IcebergTable:
         """Return a lake table that has to be there.

@@ -206,7 +206,8 @@ EXECUTE_ALTER: Final = Procedure(
 _DRY_RUN: Final = Parameter("dry_run", "BOOLEAN", "only report what would be done", "false")
 _COMMENTS: Final[Mapping[str, str]] = {
     "partition_id": "the partition, or *",
-    "status": "detached, attached, dropped, ..., unchanged, or empty: nothing was there",
+    "status": "detached, attached, dropped, ..., unchanged, or empty: nothing was there; with "
+    "dry_run detach, attach, drop, ...",
     "rows": "affected rows",
     "data_files": "their data files",
     "bytes": "their bytes; 0 if they are not recorded",
@@ -238,13 +239,13 @@ def _spelled(one: Argument) -> str:
 def _run(typed: TypedStatement, call: Call) -> Rows:
     names = CallNames.of(call)
     table = names.lake(LAKE_TABLE.name)
-    statement = statement_of(typed, call)
+    statement, dry_run = statement_of(typed, call), call.flag(_DRY_RUN.name)
     try:
-        ended = run_on_lake(statement, table, names.names, call, dry_run=call.flag(_DRY_RUN.name))
+        ended = run_on_lake(statement, table, names.names, call, dry_run=dry_run)
     except TableFormatError as error:
         error.reword(partial(typed.told, spelled=_spelled))
         raise
-    return exported_rows(ended, in_call)
+    return exported_rows(ended, in_call, dry_run=dry_run)
 
 
 def _parameter(one: Argument) -> Parameter:

@@ -50,6 +50,8 @@ _PARAMETERS: Final[Mapping[str, str]] = {
     "--no-parallel-formatting": "`parallel_formatting => false`",
     "--to": "`table`",
     "--older-than": "`older_than`",
+    "--expire-dropped": "`expire_dropped`",
+    "--keep-replaced": "`keep_replaced`",
     "--cluster": "`cluster`",
     "--all": "export_partitions",
 }
@@ -70,7 +72,9 @@ _STATEMENT: Final[Mapping[str, str]] = {
     for option in re.findall(r"`(--[a-z-]+)`", rule.becomes)
 } | {"--all": "PARTITION ALL"}
 _ALTER: Final = {**_STATEMENT, "--partition-id": "PARTITION ID", "--cluster": "ON CLUSTER"}
-_OF_EXPORT: Final = frozenset(_PARAMETERS) - frozenset(_ALTER) - {"--drop", "--older-than"}
+_OF_EXPORT: Final = frozenset(_PARAMETERS) - frozenset(_ALTER) - {
+    "--drop", "--older-than", "--expire-dropped", "--keep-replaced",
+}  # fmt: skip
 _COMMANDS: Final = (
     (r"`mergeberg exports list`", "`CALL system.exports()`"),
     (r"`mergeberg exports show [^`]*`", "`CALL system.exports()`"),

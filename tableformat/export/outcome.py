@@ -87,7 +87,26 @@ class Status(StrEnum):
         """0 done, 1 wrong in the lake, 3 refused, 4 failed, 5 unknown, 6 in progress elsewhere."""
         return _EXIT_CODES.get(self.value, 0)
 
+    @property
+    def planned(self) -> str:
+        """The word for a dry run: `detach` where the statement itself would say `detached`."""
+        return _PLANNED.get(self.value, self.value)
 
+
+_PLANNED: Final = {
+    "committed": "export",
+    "replaced": "replace",
+    "dropped": "drop",
+    "detached": "detach",
+    "attached": "attach",
+    "moved": "move",
+    "changed": "change",
+    "optimized": "optimize",
+    "fetched": "fetch",
+    "frozen": "freeze",
+    "unfrozen": "unfreeze",
+    "forgotten": "forget",
+}
 _EXIT_CODES: Final = {
     "differs": DIFFERS,
     "refused": REFUSED,

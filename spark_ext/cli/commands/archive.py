@@ -6,20 +6,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import click
 
-from catalog.clickhouse.source import ClickHouseSource
-from catalog.ledgers.memory import milliseconds
-from catalog.ledgers.uris import open_ledger
 from catalog.network import TimeOuts
 from catalog.shards import LocalTable, local_tables
-from catalog.sources import SourcePlace, check_alter_allowed, check_alter_rights, open_source
-from spark_ext.actions.archive import Archived, archive, earlier_rows
+from catalog.sources import SourcePlace, check_alter_allowed, check_alter_rights
+from spark_ext.actions.archive import Archived, archive, rehearse_archive
 from spark_ext.actions.export import each_table
 from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
 from spark_ext.cli.destination import open_destination, parse_destination
@@ -44,31 +40,15 @@ from spark_ext.cli.sections import SectionedCommand
 from spark_ext.cli.summary import Effect, Line, Summary, summary_options
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.export.decision import Wish
-from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.job import ExportRequest
-from tableformat.export.outcome import REFUSED, Outcome, Status, worst
+from tableformat.export.outcome import Outcome, Status, worst
 from tableformat.export.ports import Observer, ObserverAround
-from tableformat.export.request import AllPartitions, Limits
+from tableformat.export.request import Limits
 from tableformat.export.slices import FileFormat
-from tableformat.ledger import Key, Ledger, Row
-from tableformat.names import PartitionId, TableName
+from tableformat.names import TableName
 from tableformat.quantities import counted, human_bytes
 
 __all__ = ["archive_command", "show_archive_rehearsal"]
-
-_IN_MAIN = (Status.UNCHANGED.value, Status.ALREADY_EXPORTED.value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Forecast:
-    """What would become of one partition: `source` as of `Archived.status`."""
-
-    partition_id: str
-    source: str
-    message: str
-    rows: int = 0
-    bytes: int = 0
-    exit_code: int = 0
 
 
 def show_archive_rehearsal(
@@ -93,90 +73,18 @@ def show_archive_rehearsal(
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
     """
-    lake = places.lake
-    with (
-        contextlib.closing(
-            open_ledger(places.ledger, local_warehouse=lake.ledger_directory)
-        ) as led,
-        open_source(places.source, is_exporting=True) as source,
-    ):
-        found = rehearse(
-            request,
-            source,
-            lake,
-            led,
-            now=milliseconds(),
-            slots=slots,
-            note=output.note,
-            storage=lake.storages,
-            none=output.none_selected,
-        )
-        told = tuple(_told(request, places, source, led, found.forecasts, drop=drop))
+    told = rehearse_archive(
+        request, places, slots=slots, drop=drop, note=output.note, none=output.none_selected
+    )
     for one in told:
         if isinstance(output, JsonOutput):
             fields = asdict(one)
-            del fields["exit_code"]
+            del fields["exit_code"], fields["export"]
             output.record({**of.fields, **fields})
         else:
             output.say(f"partition {one.partition_id}: {one.message}")
     output.note("nothing was done: this was a dry run")
     return worst(one.exit_code for one in told)
-
-
-def _told(
-    request: ExportRequest,
-    places: Places,
-    source: ClickHouseSource,
-    ledger: Ledger,
-    forecasts: tuple[Forecast, ...],
-    *,
-    drop: bool,
-) -> Iterator[_Forecast]:
-    table, lake = source.describe(request.table), places.lake.table(request.to)
-    state = lake.load() if lake is not None else None
-    did = "dropped" if drop else "detached"
-    for one in forecasts:
-        parts = source.parts(request.table, PartitionId(one.partition_id))
-        rows, size = sum(p.rows for p in parts), sum(p.bytes_on_disk for p in parts)
-        figures = f"{counted(rows, 'row')}, {human_bytes(size)}"
-        row = None
-        if state is not None:
-            key = Key(table.key_source, one.partition_id, state.layout.table_uuid)
-            row = ledger.read(key.hash)
-        if one.action in (EXPORT, REPLACE) and parts:
-            replaced = " (in the place of what main has of it)" if one.action == REPLACE else ""
-            text = f"would be exported{replaced}, compared and {did}: {figures}"
-            yield _Forecast(one.partition_id, did, text, rows, size)
-        elif one.action in _IN_MAIN and parts:
-            text = f"is exported, would be compared and {did}: {figures}"
-            yield _Forecast(one.partition_id, did, text, rows, size)
-        elif one.action in _IN_MAIN and row is not None and row.archived is not None:
-            yield _archived_before(row, drop=drop)
-        else:
-            text = f"would stay in the source: {one.message or one.action}"
-            yield _Forecast(one.partition_id, "kept", text, rows, size, REFUSED)
-    if drop and state is not None and request.selection == AllPartitions():
-        seen = {one.partition_id for one in forecasts}
-        for row in earlier_rows(ledger, table.key_source, state.layout.table_uuid, seen):
-            yield _archived_before(row, drop=True)
-
-
-def _archived_before(row: Row, *, drop: bool) -> _Forecast:
-    parts = row.archived.detached if row.archived is not None else None
-    size = sum(part.bytes for part in parts or ())
-    if parts == ():
-        return _Forecast(row.key.partition_id, "dropped", "was archived and dropped before")
-    if not drop:
-        text = "was archived before, its parts are detached: --drop frees them"
-        return _Forecast(row.key.partition_id, "detached", text, bytes=size)
-    if parts is None:
-        text = "would stay detached: the ledger does not say which parts were archived"
-        return _Forecast(row.key.partition_id, "kept", text, exit_code=REFUSED)
-    text = (
-        f"was archived before, {counted(len(parts), 'detached part')} would be dropped: "
-        f"{human_bytes(size)}"
-    )
-    return _Forecast(row.key.partition_id, "dropped", text, bytes=size)
 
 
 @click.command("archive", cls=SectionedCommand)

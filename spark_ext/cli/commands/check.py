@@ -20,10 +20,16 @@ from catalog.network import TimeOuts
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
 from catalog.storages.local import local_directory
-from spark_ext.actions.check import Check, CheckRequest, check_export
+from spark_ext.actions.check import (
+    Check,
+    CheckRequest,
+    Space,
+    check_export,
+    checked_spaces,
+)
 from spark_ext.actions.export import each_table
 from spark_ext.cli.destination import open_iceberg, parse_destination
-from spark_ext.cli.export_run import Space, lacking, measured_space, show_space
+from spark_ext.cli.export_run import show_space
 from spark_ext.cli.options import (
     catalog_options,
     cluster_options,
@@ -179,7 +185,7 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
         with open_source(one.place) as opened:
             found = check_export(wanted, opened, lake, known)
         location = lake.ledger_directory if lake else local_directory(warehouse)
-        spaces = _spaces(wanted, found, location)
+        spaces = checked_spaces(wanted, found, location)
         if as_json:
             output.record({**one.fields, **_record(found, spaces)})
         else:
@@ -189,19 +195,6 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
     with contextlib.closing(known) if known else contextlib.nullcontext():
         tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
         return each_table(tables, check_one, output.note, doing="check")
-
-
-def _spaces(request: CheckRequest, found: Check, warehouse: Path | None) -> tuple[Space, ...]:
-    """Measure what is free, and say where it is not enough."""
-    spaces = measured_space(
-        found.disks,
-        destination=sum(found.disks.values()) if request.to else None,
-        location=found.location,
-        warehouse=warehouse,
-        at_server=found.free_at_server,
-    )
-    found.reasons.extend(lacking(request.table, spaces))
-    return spaces
 
 
 def _record(found: Check, spaces: tuple[Space, ...]) -> dict[str, object]:

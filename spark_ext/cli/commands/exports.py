@@ -32,7 +32,9 @@ from spark_ext.actions.exports import (
     LOOKING,
     KnownDestinations,
     ListedExport,
+    exports_of,
     failed_parts,
+    logged_events,
     open_existing,
     parts_with_files,
     processed,
@@ -59,21 +61,19 @@ from spark_ext.cli.options import (
     ledger_options,
     output_for,
     output_options,
-    parse_duration,
     refuse_unless_confirmed,
     shown_time,
     source_options,
 )
 from spark_ext.cli.output import Output
-from tableformat.errors import NotFoundError, TableFormatError, UsageError
+from tableformat.errors import TableFormatError, UsageError
 from tableformat.export.give_up import Standing
-from tableformat.export.outcome import Status
 from tableformat.export.watermark import Watermark, find_watermark
-from tableformat.history import MEANINGS, MOST_EVENTS, Event
+from tableformat.history import MEANINGS, Event
 from tableformat.ledger import ExportedPart, Ledger
 from tableformat.manifest import manifest
 from tableformat.names import LakeName, TableName, written_name
-from tableformat.quantities import counted
+from tableformat.quantities import counted, parse_duration
 
 __all__ = [
     "forget_export",
@@ -128,9 +128,6 @@ _LOG_COLUMNS: Final = (
     "rows", "bytes_read", "bytes_written", "duration_ms", "transaction_id", "error",
 )  # fmt: skip
 _LINES: Final = 50
-_FAILED: Final = frozenset(
-    one.value for one in Status if one.exit_code and one is not Status.IN_PROGRESS
-)
 
 
 @click.command("log")
@@ -176,12 +173,7 @@ def show_log(
     start = milliseconds() - parse_duration("--since", since) if since is not None else None
     what = "show the log of exports"
     with contextlib.closing(open_known_ledger(ledger, what, local_warehouse=warehouse)) as opened:
-        events = opened.events(start, MOST_EVENTS)
-    wanted = [
-        event
-        for event in events
-        if named in (None, event.table) and (not failed or event.status in _FAILED)
-    ]
+        wanted = logged_events(opened, named, start, failed=failed)
     shown, output = wanted[:limit] if limit else wanted, output_for(as_json=as_json)
     output.table(_LOG_COLUMNS, [_shown(event, whole=as_json) for event in reversed(shown)])
     if len(wanted) > len(shown):
@@ -527,17 +519,7 @@ def show_export(
     what = f"show the export of partition {partition_id}"
     opened = open_known_ledger(ledger, what, local_warehouse=warehouse)
     with contextlib.closing(opened):
-        found = [
-            one
-            for one in listing_exports.list_exports(opened)
-            if one.row.key.partition_id == partition_id and named in (None, one.row.source_table)
-        ]
-    if not found:
-        message = (
-            f"Cannot {what}: the ledger {opened.uri} has "
-            "none. List what it has with `mergeberg exports list`."
-        )
-        raise NotFoundError(message)
+        found = exports_of(opened, partition_id, named, None, what)
     output = output_for(as_json=as_json)
     shown = _Shown(_destinations(warehouse), output.note)
     for one in found:

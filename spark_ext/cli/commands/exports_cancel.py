@@ -15,6 +15,7 @@ from catalog.network import TimeOuts
 from spark_ext.actions.cancel import (
     PROOF_SECONDS,
     Cancelled,
+    by_destination,
     cancel_each,
     rows_to_cancel,
     rows_under_way,
@@ -25,7 +26,7 @@ from spark_ext.cli.output import Output
 from tableformat.errors import TableFormatError, UsageError
 from tableformat.export.outcome import worst
 from tableformat.ledger import Row
-from tableformat.names import LakeName, PartitionId, TableName
+from tableformat.names import PartitionId, TableName
 from tableformat.quantities import counted, human_bytes
 
 __all__ = ["cancel_export"]
@@ -88,7 +89,7 @@ def cancel_export(  # noqa: PLR0913  one parameter per option
         if not found.rows and not found.errors:
             output.say("nothing to cancel: no export is under way")
         until = time.monotonic() + wait
-        for to_cancel, rows in found.by_destination():
+        for to_cancel, rows in by_destination(found.rows):
             with found.failing():
                 catalog = open_destination(
                     to_cancel, warehouse=warehouse, time_outs=time_outs, looks_only=False
@@ -114,11 +115,6 @@ class _Found:
             yield
         except TableFormatError as error:
             self.errors.append(error)
-
-    def by_destination(self) -> Iterator[tuple[LakeName, tuple[Row, ...]]]:
-        """Yield each destination with its rows."""
-        for name in dict.fromkeys(row.destination_table for row in self.rows):
-            yield LakeName.parse(name), tuple(r for r in self.rows if r.destination_table == name)
 
     def told(
         self, output: Output, row: Row, became: Cancelled | TableFormatError, *, as_json: bool

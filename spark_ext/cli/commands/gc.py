@@ -25,14 +25,13 @@ from spark_ext.cli.options import (
     output_for,
     output_options,
     pairs,
-    parse_duration,
     source_options,
 )
 from spark_ext.cli.output import Output
 from tableformat.errors import UsageError
 from tableformat.export.gc import Thing
 from tableformat.names import HiveName, TableName
-from tableformat.quantities import counted, human_bytes
+from tableformat.quantities import counted, human_bytes, parse_duration
 
 __all__ = ["gc"]
 

@@ -23,11 +23,11 @@ from catalog.iceberg.opening import open_catalog
 from catalog.ledgers import uris
 from catalog.processes import this_process
 from spark_ext.cli.main import invoke
-from spark_ext.cli.options import parse_duration
 from tableformat.effects import Step
 from tableformat.errors import SourceError, UsageError
 from tableformat.ledger import Lease, Ledger, Owner, Row
 from tableformat.manifest import parse_manifest
+from tableformat.quantities import parse_duration
 from tests.scenarios import AtStep, Partitions, run
 from tests.scene import TWO_FILES
 from tests.wrong.places import Places

@@ -1,0 +1,541 @@
+"""The Python functions that look at exports, compare, archive, cancel and clean up.
+
+    spark_ext.verify(spark, "lake.analytics.events", "ch.db.events", partition_id="202401")
+
+| function | is |
+|---|---|
+| `archive` | the procedure `archive_partition`, `mergeberg archive` |
+| `cancel` | the procedure `cancel_export`, `mergeberg exports cancel` |
+| `check` | `mergeberg check` |
+| `create_table_like` | the procedure of this name |
+| `exports` | the procedure `exports`, `mergeberg exports list` |
+| `forget_export` | the procedure of this name, `mergeberg exports forget` |
+| `gc` | the procedure `gc`, `mergeberg gc` |
+| `log` | `mergeberg exports log`, the system table `part_log` |
+| `partitions`, `parts` | the procedures and commands of these names |
+| `show_export` | `mergeberg exports show` |
+| `verify` | the procedure `verify_partition`, `mergeberg verify` |
+
+A function that is a procedure has its parameters and defaults; what it returns has the columns of
+its answer. The page for users is docs/reference/python-api.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, TypeVar
+
+from pyspark.sql import SparkSession
+
+from catalog.clickhouse.server.grants import statements
+from catalog.ledgers.memory import milliseconds
+from catalog.shards import LocalTable
+from catalog.sources import open_source
+from catalog.storages.local import local_directory
+from spark_ext.actions.cancel import PROOF_SECONDS
+from spark_ext.actions.check import (
+    Check,
+    CheckRequest,
+    Space,
+    check_export,
+    checked_spaces,
+)
+from spark_ext.actions.export import each_table
+from spark_ext.actions.exports import (
+    LOOKING,
+    KnownDestinations,
+    ListedExport,
+    exports_of,
+    logged_events,
+    parts_with_files,
+)
+from spark_ext.procedures.archive import ARCHIVE_PARTITION
+from spark_ext.procedures.declared import Procedure, Value
+from spark_ext.procedures.exports import CANCEL_EXPORT, EXPORTS, FORGET_EXPORT, export_row
+from spark_ext.procedures.look import (
+    CREATE_TABLE_LIKE,
+    GC,
+    PARTITIONS,
+    PARTS,
+    VERIFY_PARTITION,
+)
+from spark_ext.procedures.names import CallNames
+from spark_ext.python_api import Given, called_rows, in_words, session_call
+from spark_ext.python_values import (
+    ArchivedPartition,
+    CancelledExport,
+    CheckedTable,
+    CreatedTable,
+    ExportRecord,
+    ForgottenExport,
+    Leftover,
+    ListedPart,
+    ListedPartition,
+    LoggedOutcome,
+    ShownExport,
+    SourcePart,
+    VerifiedPartition,
+)
+from spark_ext.sql.catalogs import open_destination_in
+from spark_ext.sql.wording import in_python
+from spark_ext.system_tables.exports import known_ledger
+from tableformat.errors import TableFormatError, UsageError
+from tableformat.export.slices import without_files
+from tableformat.history import Event
+
+__all__ = [
+    "archive",
+    "cancel",
+    "check",
+    "create_table_like",
+    "exports",
+    "forget_export",
+    "gc",
+    "log",
+    "partitions",
+    "parts",
+    "show_export",
+    "verify",
+]
+
+T = TypeVar("T")
+_NOTHING: Final[Mapping[str, str]] = {}
+_SENTENCES: Final = frozenset(("message", "why", "last_error"))
+"""The columns that are text for people."""
+
+
+def archive(  # noqa: PLR0913  one parameter for each of the procedure
+    spark: SparkSession,
+    table: str,
+    source: str,
+    *,
+    partition_id: str | None = None, drop: bool = False,
+    convert: Mapping[str, str] = _NOTHING,
+    partition_spec: str | None = None,
+    hive_columns: Mapping[str, str] = _NOTHING,
+    cluster: str | None = None,
+    partition: str | None = None, all_partitions: bool = False, where: str | None = None,
+    strict: bool = False, evolve_schema: bool = False,
+    max_bytes_per_file: int | None = None,
+    max_bandwidth: int | None = None, max_slices: int | None = None,
+    parallel_formatting: bool | None = None,
+    dry_run: bool = False,
+) -> tuple[ArchivedPartition, ...]:  # fmt: skip
+    """Export partitions, compare every column, and only then take them out of their ClickHouse.
+
+    Args:
+        spark: the session whose tasks write.
+        table: the lake table, or hive.`uri` for a tree of Hive directories.
+        source: the ClickHouse table, `source.database.table`; its source has allow-alter.
+        partition_id: the partition's id.
+        drop: drop the parts; otherwise they stay detached.
+        convert: column to conversion.
+        partition_spec: of a table that is made; None to derive it.
+        hive_columns: of a tree: directory to the member of the partition key that it is of.
+        cluster: the source is a table of every shard of this cluster.
+        partition: or a value of its key.
+        all_partitions: or every partition.
+        where: with `all_partitions`: a filter over partition_id, rows, bytes, min_time, max_time.
+        strict: refuse other kinds of values, columns, and orders.
+        evolve_schema: add columns that the lake table lacks, and widen its types.
+        max_bytes_per_file: bytes of a data file; None for 512 MiB.
+        max_bandwidth: bytes per second of all tasks, 0 for no limit; None for the session's.
+        max_slices: files that are written at a time; None for the session's.
+        parallel_formatting: False for one file at a time; None for the session's.
+        dry_run: say what would leave the source, and do nothing.
+
+    Raises:
+        TableFormatError: something stays in the source; the message says what, and why.
+    """
+    return _called(ArchivedPartition, ARCHIVE_PARTITION, locals())
+
+
+def verify(
+    spark: SparkSession,
+    table: str,
+    source: str,
+    *,
+    partition_id: str | None = None,
+    convert: Mapping[str, str] = _NOTHING,
+    cluster: str | None = None,
+    partition: str | None = None, all_partitions: bool = False,
+) -> tuple[VerifiedPartition, ...]:  # fmt: skip
+    """Compare exported partitions with their source: rows, and of each column a checksum and more.
+
+    Args:
+        spark: the session.
+        table: the lake table, or hive.`uri` for a tree of Hive directories.
+        source: the ClickHouse table, `source.database.table`.
+        partition_id: the partition's id.
+        convert: conversions that the lake table lost.
+        cluster: the source is a table of every shard of this cluster.
+        partition: or a value of its key.
+        all_partitions: or every partition, of which some need not be exported.
+
+    Raises:
+        TableFormatError: one is not equal, or nothing can be said; the message has the differences.
+    """
+    return _called(VerifiedPartition, VERIFY_PARTITION, locals())
+
+
+def exports(
+    spark: SparkSession,
+    table: str | None = None,
+    *,
+    status: str | None = None,
+    source: str | None = None,
+    limit: int | None = None,
+) -> tuple[ExportRecord, ...]:
+    """List the exports that the ledger knows, latest first.
+
+    Args:
+        spark: the session.
+        table: only into this lake table; a ClickHouse table: only of it.
+        status: IN_PROGRESS, INTERRUPTED, FAILED, KILLED, COMPLETED or ARCHIVED.
+        source: only of this ClickHouse table, `source.database.table`.
+        limit: at most so many; None for all.
+
+    Raises:
+        TableFormatError: a name has no meaning, or the ledger cannot be read.
+    """
+    return _called(ExportRecord, EXPORTS, locals())
+
+
+def cancel(
+    spark: SparkSession,
+    table: str | None = None,
+    source: str | None = None,
+    *,
+    partition_id: str | None = None,
+    wait: float = PROOF_SECONDS,
+    all_exports: bool = False,
+) -> tuple[CancelledExport, ...]:
+    """Give up exports that are under way: nothing of them becomes visible.
+
+    Args:
+        spark: the session.
+        table: the destination; None for any.
+        source: the ClickHouse table, `source.database.table`; None for any, with `all_exports`.
+        partition_id: the partition's id.
+        wait: seconds until it must be proved that nothing lands.
+        all_exports: or all that are under way.
+
+    Raises:
+        TableFormatError: one has landed, or it is not known yet; the message says what was given
+            up.
+    """
+    return _called(CancelledExport, CANCEL_EXPORT, locals())
+
+
+def forget_export(
+    spark: SparkSession, table: str, source: str, *, partition_id: str
+) -> tuple[ForgottenExport, ...]:
+    """Let a partition be exported again before its manifest TTL is over.
+
+    Args:
+        spark: the session.
+        table: the lake table, or hive.`uri` for a tree of Hive directories.
+        source: the ClickHouse table, `source.database.table`.
+        partition_id: the partition's id.
+
+    Raises:
+        TableFormatError: there is no such export, or it runs.
+    """
+    return _called(ForgottenExport, FORGET_EXPORT, locals())
+
+
+def partitions(
+    spark: SparkSession, table: str, *, cluster: str | None = None
+) -> tuple[ListedPartition, ...]:
+    """List the partitions of a ClickHouse table that an export can name, or those of a lake table.
+
+    Args:
+        spark: the session.
+        table: `source.database.table`, or the lake table.
+        cluster: the ClickHouse table is one of every shard of this cluster.
+
+    Raises:
+        TableFormatError: the table is not there, or cannot be read.
+    """
+    return _called(ListedPartition, PARTITIONS, locals())
+
+
+def parts(
+    spark: SparkSession, table: str, *, partition_id: str | None = None, cluster: str | None = None
+) -> tuple[ListedPart, ...]:
+    """List the active parts of a ClickHouse table.
+
+    Args:
+        spark: the session.
+        table: `source.database.table`.
+        partition_id: only of this partition; None for all.
+        cluster: the table is one of every shard of this cluster.
+
+    Raises:
+        TableFormatError: the table is not there, or cannot be read.
+    """
+    return _called(ListedPart, PARTS, locals())
+
+
+def create_table_like(
+    spark: SparkSession,
+    table: str,
+    source: str,
+    *,
+    convert: Mapping[str, str] = _NOTHING,
+    partition_spec: str | None = None,
+    strict: bool = False,
+    dry_run: bool = False,
+) -> tuple[CreatedTable, ...]:
+    """Make the lake table of a ClickHouse table as an export would, without rows.
+
+    Args:
+        spark: the session.
+        table: the lake table.
+        source: the ClickHouse table, `source.database.table`.
+        convert: column to conversion.
+        partition_spec: for example month(ts); None to derive it.
+        strict: refuse other kinds of values, columns, and orders.
+        dry_run: say what would be made, and do nothing.
+
+    Raises:
+        TableFormatError: it cannot be made, or is there and does not fit.
+    """
+    return _called(CreatedTable, CREATE_TABLE_LIKE, locals())
+
+
+def gc(
+    spark: SparkSession,
+    table: str | None = None,
+    *,
+    source: str | None = None,
+    cluster: str | None = None,
+    older_than: datetime | None = None,
+    dry_run: bool = True,
+    expire_dropped: str | None = None,
+    keep_replaced: str | None = None,
+) -> tuple[Leftover, ...]:
+    """Find what dead exports left behind, and with `dry_run=False` remove it.
+
+    Args:
+        spark: the session.
+        table: the lake table, or hive.`uri`; without it only `source` is looked at.
+        source: look for staging tables there: a source, or a table of it.
+        cluster: on every host of this cluster of the source.
+        older_than: only what was begun before it.
+        dry_run: only tell.
+        expire_dropped: expire, too, the snapshots before DROP PARTITION that are so old, `10m`.
+        keep_replaced: of a tree: how long replaced files stay, `2h`; None for a day.
+
+    Raises:
+        TableFormatError: a side cannot be read, or something does not go.
+    """
+    return _called(Leftover, GC, locals())
+
+
+def log(
+    spark: SparkSession,
+    *,
+    source: str | None = None,
+    since: timedelta | None = None,
+    failed: bool = False,
+    limit: int | None = None,
+) -> tuple[LoggedOutcome, ...]:
+    """Return how exports ended, latest first; the ledger keeps the latest 10,000.
+
+    Args:
+        spark: the session.
+        source: only of this ClickHouse table, `source.database.table`.
+        since: only what is not older.
+        failed: only what did not end well.
+        limit: at most so many; None for all.
+
+    Raises:
+        TableFormatError: the name has no meaning, or the ledger cannot be read.
+    """
+    if limit is not None and limit < 1:
+        message = f"Cannot list {limit} outcomes. Give `limit` a number from 1, or leave it out."
+        raise UsageError(message)
+    with in_words():
+        call = session_call(spark, {"source": source})
+        table = str(CallNames.of(call).source("source").table) if source is not None else None
+        start = milliseconds() - int(since.total_seconds() * 1000) if since is not None else None
+        with known_ledger(call.conf) as ledger:
+            found = logged_events(ledger, table, start, failed=failed) if ledger else ()
+    return tuple(_logged(event) for event in found[:limit])
+
+
+def show_export(
+    spark: SparkSession,
+    table: str | None = None,
+    source: str | None = None,
+    *,
+    partition_id: str,
+) -> tuple[ShownExport, ...]:
+    """Return the exports of a partition with their source parts, latest first.
+
+    Args:
+        spark: the session.
+        table: only into this lake table.
+        source: only of this ClickHouse table, `source.database.table`.
+        partition_id: the partition's id.
+
+    Raises:
+        NotFoundError: the ledger knows none.
+        TableFormatError: a name has no meaning, or the ledger cannot be read.
+    """
+    what = f"show the export of partition {partition_id}"
+    with in_words():
+        call = session_call(spark, {"table": table, "source": source})
+        names = CallNames.of(call)
+        to = names.destination("table") if table is not None else None
+        of = str(names.source("source").table) if source is not None else None
+        with contextlib.closing(names.open_ledger(to)) as ledger:
+            found = exports_of(ledger, partition_id, of, to, what)
+    opened = partial(open_destination_in, call.conf, looks_only=True, time_outs=LOOKING)
+    lake = KnownDestinations(opened)
+    return tuple(
+        ShownExport(
+            _record(export_row(one)),
+            _parts(one, lake),
+            one.rows_in_main,
+            one.statement,
+        )
+        for one in found
+    )
+
+
+def _parts(one: ListedExport, lake: KnownDestinations) -> tuple[SourcePart, ...]:
+    """Return the source parts; where the lake does not say which are finished, none is."""
+    try:
+        found = parts_with_files(one, lake)
+    except TableFormatError:
+        found = without_files(one.parts)
+    return tuple(SourcePart(part.name, part.rows, part.remote_paths) for part in found)
+
+
+def check(
+    spark: SparkSession,
+    source: str,
+    *,
+    table: str | None = None,
+    convert: Mapping[str, str] = _NOTHING,
+    partition_spec: str | None = None,
+    evolve_schema: bool = False,
+    strict: bool = False,
+    cluster: str | None = None,
+) -> tuple[CheckedTable, ...]:
+    """Say whether a table can be exported, and how each column would be mapped.
+
+    Nothing is started and nothing is changed. Of a cluster there is one value for each shard.
+
+    Args:
+        spark: the session.
+        source: the ClickHouse table, `source.database.table`.
+        table: the lake table that it would go to; None to look at the source only.
+        convert: column to conversion.
+        partition_spec: of a table that is made; None to derive it.
+        evolve_schema: add columns that the lake table lacks, and widen its types.
+        strict: refuse other kinds of values, columns, and orders.
+        cluster: the source is a table of every shard of this cluster.
+
+    Raises:
+        TableFormatError: the table is not there, or a side cannot be read.
+    """
+    found: list[CheckedTable] = []
+    with in_words():
+        call = session_call(spark, {"source": source, "table": table})
+        names = CallNames.of(call)
+        named = names.source("source")
+        to = names.lake("table") if table is not None else None
+        request = CheckRequest(named.table, to, convert, strict, partition_spec, evolve_schema)
+        lake = names.open(to) if to is not None else None
+        session = names.names.settings.warehouse
+        warehouse = lake.ledger_directory if lake is not None else local_directory(session)
+        with contextlib.ExitStack() as stack:
+            ledger = None
+            if to is not None:
+                ledger = stack.enter_context(contextlib.closing(names.open_ledger(to)))
+
+            def check_one(one: LocalTable) -> int:
+                wanted = replace(request, table=one.table)
+                with open_source(one.place) as opened:
+                    checked = check_export(wanted, opened, lake, ledger)
+                spaces = checked_spaces(wanted, checked, warehouse)
+                found.append(_checked(one, checked, spaces))
+                return 0
+
+            each_table(named.tables(cluster=cluster), check_one, _unheard, doing="check")
+    return tuple(found)
+
+
+def _unheard(_note: str) -> None:
+    """Hear which shard is looked at: every value says it."""
+
+
+def _checked(one: LocalTable, found: Check, spaces: tuple[Space, ...]) -> CheckedTable:
+    server = found.server
+    return CheckedTable(
+        table=str(one.table),
+        reasons=tuple(map(in_python, found.reasons)),
+        warnings=tuple(map(in_python, found.warnings)),
+        columns=tuple(found.columns),
+        partition_key=found.partition_key,
+        partition_spec=found.spec,
+        sorting_key=found.sorting_key,
+        sort_order=found.sort_order,
+        destination=found.destination,
+        partitions=found.partitions,
+        space=spaces,
+        grants=tuple(statements(server.grants, server.user)) if server is not None else (),
+        versions=found.versions,
+        shard=one.shard,
+    )
+
+
+def _logged(event: Event) -> LoggedOutcome:
+    return LoggedOutcome(
+        datetime.fromtimestamp(event.time / 1000, UTC),
+        event.kind.value,
+        event.table,
+        event.destination,
+        event.partition_id,
+        event.part_name,
+        event.status,
+        event.rows,
+        event.bytes_read,
+        event.bytes_written,
+        event.duration,
+        event.transaction_id,
+        event.error,
+    )
+
+
+def _record(row: tuple[Value, ...]) -> ExportRecord:
+    return _typed(ExportRecord, EXPORTS, row)
+
+
+def _called(
+    kind: Callable[..., T], procedure: Procedure, given: Mapping[str, Given | SparkSession]
+) -> tuple[T, ...]:
+    """Call a procedure with the arguments of a function; return its rows as values."""
+    arguments = dict(given)
+    spark = arguments.pop("spark")
+    rows = called_rows(procedure, spark, arguments)  # type: ignore[arg-type]
+    return tuple(_typed(kind, procedure, row) for row in rows)
+
+
+def _typed(kind: Callable[..., T], procedure: Procedure, row: tuple[Value, ...]) -> T:
+    """Return a row of an answer as a value, with times as `datetime`."""
+    values: dict[str, object] = {}
+    for column, value in zip(procedure.columns, row, strict=True):
+        values[column.name] = value
+        if isinstance(value, str) and column.type == "TIMESTAMP":
+            values[column.name] = datetime.fromisoformat(value)
+        elif isinstance(value, str) and column.name in _SENTENCES:
+            values[column.name] = in_python(value)
+    return kind(**values)
