@@ -18,15 +18,12 @@ import spark_ext
 from spark_ext.cli.commands.archive import archive_command
 from spark_ext.cli.commands.check import check
 from spark_ext.cli.commands.export import export
-from spark_ext.cli.commands.exports import (
-    exports,
-    forget_export,
-    show_log,
-)
+from spark_ext.cli.commands.exports import forget_export, show_log
 from spark_ext.cli.commands.exports_cancel import cancel_export
 from spark_ext.cli.commands.gc import gc
 from spark_ext.cli.commands.look import partitions, parts
 from spark_ext.cli.commands.verify import verify
+from spark_ext.cli.main import exports
 from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.sql.typed import TYPED
 
