@@ -173,8 +173,9 @@ def help_of(*words: str) -> str:
 
 
 def named_in(text: str, option: click.Option) -> int:
-    """Return how often a help lists an option."""
-    return len(re.findall(rf"^  (?:-\w, )?{option.opts[0]}(?![\w-])", text, re.MULTILINE))
+    """Return how often a help lists an option, below its titles: text above them may name it."""
+    listed = re.split(r"(?m)^[A-Z][a-z, ]+:$", text, maxsplit=1)[1]
+    return len(re.findall(rf"^  (?:-\w, )?{option.opts[0]}(?![\w-])", listed, re.MULTILINE))
 
 
 LONG = ["alter", "archive", "check", "export", "verify"]
