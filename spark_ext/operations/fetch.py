@@ -46,9 +46,9 @@ from tableformat.errors import NotFoundError, RefusedError, SourceError, UsageEr
 from tableformat.export.destination import Destination, fit, plan_slices
 from tableformat.export.plan import TablePlan, plan_table, remembered_conversions
 from tableformat.export.slices import FileFormat
-from tableformat.iceberg.existing_table import divided_by
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.schema_evolution import divided_by
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.spec_fields import UNPARTITIONED
 from tableformat.ledger import Key, Row, StatementKind

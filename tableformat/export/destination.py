@@ -47,13 +47,12 @@ from tableformat.hive.levels import Level, levels_of, tree_directory
 from tableformat.iceberg.bloom_filters import filters_of
 from tableformat.iceberg.existing_table import (
     ExistingTable,
-    divided_by,
-    evolve,
     existing_refusal,
     written_schema,
 )
 from tableformat.iceberg.partition_proof import directory, partition_values, value_texts
 from tableformat.iceberg.properties import parts_apart, remembered_source, renewed_properties
+from tableformat.iceberg.schema_evolution import divided_by, evolve
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.sort_order import file_order, same_order
 from tableformat.ledger import Claim, Key, Ledger, Row

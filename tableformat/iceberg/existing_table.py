@@ -9,10 +9,6 @@ The check collects all differences in one message. It changes nothing.
   source must be optional in the table.
 * The message names the remedy: a conversion, `--evolve-schema`, or SQL for the table's owner.
 
-`evolve` (`--evolve-schema`) adds the missing fields: all optional, at the end of their struct,
-with ids that the table never used. It widens types by Iceberg's promotions, but not of a column
-that divides the table. The key of a map keeps its members.
-
 A missing field may be one that was renamed: the message names the statement for the table.
 
 `conversions_in_force`: all files of a table use the same conversions, or one column would mix two
@@ -24,20 +20,15 @@ Source: docs/reference/existing-tables.md, docs/reference/types.md.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
     DecimalType,
-    DoubleType,
-    FloatType,
     IcebergType,
-    IntegerType,
     ListType,
     LongType,
     MapType,
@@ -51,195 +42,18 @@ from tableformat.iceberg.column_types import TypeMapping, conversions_in
 from tableformat.iceberg.partition_spec import DerivedSpec, spec_matches
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
+from tableformat.iceberg.schema_evolution import can_widen, divided_by, name_conflict, promoted
 from tableformat.mergetree.expression_text import parse_partition_key
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.names import option_name, quote_identifier
 
 __all__ = [
-    "Evolution",
     "ExistingTable",
-    "can_widen",
     "check_existing",
     "conversions_in_force",
-    "divided_by",
-    "evolve",
     "existing_refusal",
-    "name_conflict",
     "written_schema",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Evolution:
-    """The complete evolved schema, and its new fields, each as `name (type)`, nested names dotted.
-
-    `widened` are the fields of a wider type, as `name (int to long)`; `changed` are the columns
-    that are new or wider, or have members that are.
-    """
-
-    schema: Schema
-    added: tuple[str, ...]
-    changed: frozenset[str]
-    widened: tuple[str, ...] = ()
-
-
-def evolve(
-    schema: Schema, spec: PartitionSpec, mapped: MappedColumns, last_column_id: int
-) -> Evolution | None:
-    """Return the schema with every field that can be added or widened, None if there is none.
-
-    Args:
-        schema: the table's current schema.
-        spec: its default partition spec, whose field names no column may have.
-        mapped: the columns to export.
-        last_column_id: the highest id that the table has ever assigned.
-    """
-    evolution = _SchemaEvolution(schema, spec, itertools.count(last_column_id + 1))
-    fields = evolution.fields((), schema.fields, mapped.schema.fields)
-    if not evolution.added and not evolution.widened:
-        return None
-    evolved = Schema(*fields, identifier_field_ids=schema.identifier_field_ids)
-    added = tuple(f"{'.'.join(path)} ({of})" for path, of in evolution.added)
-    widened = tuple(f"{'.'.join(path)} ({was} to {of})" for path, was, of in evolution.widened)
-    changed = {path[0] for path, _ in evolution.added} | {path[0] for path, *_ in evolution.widened}
-    return Evolution(evolved, added, frozenset(changed), widened)
-
-
-def name_conflict(
-    path: tuple[str, ...], new: NestedField, schema: Schema, spec: PartitionSpec
-) -> str:
-    """Return the existing name that conflicts with a new field, '' if there is none.
-
-    Names that differ only in case conflict, because Spark cannot distinguish them. So do a dotted
-    name and a struct's member with the same full name (docs/reference/types.md, Names).
-    """
-    taken = {name.lower(): name for name in schema.column_names}
-    if len(path) == 1:
-        taken |= {f.name.lower(): f"the partition field {f.name}" for f in spec.fields}
-    names = (".".join(one).lower() for one in _paths(path, new.field_type))
-    return next((taken[name] for name in names if name in taken), "")
-
-
-@dataclass(frozen=True, slots=True)
-class _SchemaEvolution:
-    schema: Schema
-    spec: PartitionSpec
-    ids: Iterator[int]
-    added: list[tuple[tuple[str, ...], IcebergType]] = field(default_factory=list)
-    widened: list[tuple[tuple[str, ...], IcebergType, IcebergType]] = field(default_factory=list)
-
-    def fields(
-        self,
-        path: tuple[str, ...],
-        theirs: tuple[NestedField, ...],
-        ours: tuple[NestedField, ...],
-    ) -> tuple[NestedField, ...]:
-        by_name = {f.name: f for f in ours}
-        kept = [
-            self._evolved_field((*path, f.name), f, by_name[f.name]) if f.name in by_name else f
-            for f in theirs
-        ]
-        known = {f.name for f in theirs}
-        new = [
-            self._new((*path, f.name), f)
-            for f in ours
-            if f.name not in known and not name_conflict((*path, f.name), f, self.schema, self.spec)
-        ]
-        return (*kept, *new)
-
-    def _new(self, path: tuple[str, ...], ours: NestedField) -> NestedField:
-        self.added.append((path, ours.field_type))
-        number = next(self.ids)
-        of = self._with_new_ids(ours.field_type)
-        return NestedField(number, ours.name, of, required=False, doc=ours.doc)
-
-    def _evolved_field(
-        self, path: tuple[str, ...], theirs: NestedField, ours: NestedField
-    ) -> NestedField:
-        of = self._evolved_type(path, theirs.field_type, ours.field_type)
-        if can_widen(theirs, ours.field_type, self.spec):
-            self.widened.append((path, theirs.field_type, ours.field_type))
-            of = ours.field_type
-        return theirs if of is theirs.field_type else theirs.model_copy(update={"field_type": of})
-
-    def _evolved_type(
-        self, path: tuple[str, ...], theirs: IcebergType, ours: IcebergType
-    ) -> IcebergType:
-        match theirs, ours:
-            case StructType(), StructType():
-                fields = self.fields(path, theirs.fields, ours.fields)
-                return theirs if fields == theirs.fields else StructType(*fields)
-            case ListType(), ListType():
-                element = self._evolved_field(
-                    (*path, "element"), theirs.element_field, ours.element_field
-                ).field_type
-                if element is theirs.element_type:
-                    return theirs
-                return ListType(theirs.element_id, element, theirs.element_required)
-            case MapType(), MapType():
-                value = self._evolved_field(
-                    (*path, "value"), theirs.value_field, ours.value_field
-                ).field_type
-                if value is theirs.value_type:
-                    return theirs
-                return MapType(
-                    theirs.key_id, theirs.key_type, theirs.value_id, value, theirs.value_required
-                )
-            case _:
-                return theirs
-
-    def _with_new_ids(self, of: IcebergType) -> IcebergType:
-        """Return a type with new ids; required members inside a new value stay required."""
-        match of:
-            case StructType():
-                numbered = [(next(self.ids), f) for f in of.fields]
-                return StructType(
-                    *(
-                        NestedField(
-                            i, f.name, self._with_new_ids(f.field_type), required=f.required
-                        )
-                        for i, f in numbered
-                    )
-                )
-            case ListType():
-                number = next(self.ids)
-                return ListType(number, self._with_new_ids(of.element_type), of.element_required)
-            case MapType():
-                key, value = next(self.ids), next(self.ids)
-                return MapType(
-                    key,
-                    self._with_new_ids(of.key_type),
-                    value,
-                    self._with_new_ids(of.value_type),
-                    of.value_required,
-                )
-            case _:
-                return of
-
-
-def can_widen(theirs: NestedField, ours: IcebergType, spec: PartitionSpec) -> bool:
-    """Whether a field of a table may get a type of the source, by a promotion of Iceberg's.
-
-    Not one by which the table is partitioned: the values of its partitions would be of two types.
-    """
-    divides = any(f.source_id == theirs.field_id for f in divided_by(spec))
-    return not divides and theirs.field_type != ours and _promoted(theirs.field_type, ours)
-
-
-def _paths(path: tuple[str, ...], of: IcebergType) -> Iterator[tuple[str, ...]]:
-    yield path
-    members: tuple[NestedField, ...] = ()
-    match of:
-        case StructType():
-            members = of.fields
-        case ListType():
-            members = (of.element_field,)
-        case MapType():
-            members = (of.key_field, of.value_field)
-        case _:
-            pass
-    for f in members:
-        yield from _paths((*path, f.name), f.field_type)
 
 
 FORMAT_VERSION: Final = 2
@@ -327,14 +141,6 @@ def written_schema(schema: Schema, mapped: MappedColumns) -> Schema:
     Readers find no field for columns that only the table has, and return NULL.
     """
     return Schema(*_written(mapped.schema.fields, schema.fields))
-
-
-def divided_by(spec: PartitionSpec) -> tuple[PartitionField, ...]:
-    """Return the fields of a spec except `void`.
-
-    Removing a field from a version 1 table's spec leaves a `void` field.
-    """
-    return tuple(f for f in spec.fields if not isinstance(f.transform, VoidTransform))
 
 
 def _differences(
@@ -528,7 +334,7 @@ class _Comparison:
                 yield from self._field(key, ours.key_field, theirs.key_field)
                 value = place.within("value")
                 yield from self._field(value, ours.value_field, theirs.value_field)
-            case _ if ours == theirs or _promoted(ours, theirs):
+            case _ if ours == theirs or promoted(ours, theirs):
                 return
             case _:
                 yield self._other_type(place, ours, theirs)
@@ -536,7 +342,7 @@ class _Comparison:
     def _other_type(self, place: _FieldPath, ours: IcebergType, theirs: IcebergType) -> _Column:
         """Return how a type differs, and how it is made wide enough, if it can be."""
         what = f"{place} is {ours} for ClickHouse and {theirs} in the destination"
-        if not _promoted(theirs, ours) or place.in_map_key:
+        if not promoted(theirs, ours) or place.in_map_key:
             return _Column(what)
         by_hand = f"{self._alter(place)} TYPE {_spark_type(ours)}"
         schema = self._existing.schema
@@ -620,18 +426,6 @@ class _Comparison:
 
     def _alter(self, place: _FieldPath) -> str:
         return f"ALTER TABLE {self._existing.name} ALTER COLUMN {place.sql}"
-
-
-def _promoted(ours: IcebergType, theirs: IcebergType) -> bool:
-    match ours, theirs:
-        case IntegerType(), LongType():
-            return True
-        case FloatType(), DoubleType():
-            return True
-        case DecimalType(), DecimalType():
-            return ours.scale == theirs.scale and ours.precision <= theirs.precision
-        case _:
-            return False
 
 
 def _spark_type(of: IcebergType) -> str:

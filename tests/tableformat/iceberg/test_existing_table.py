@@ -31,12 +31,12 @@ from tableformat.errors import Advice
 from tableformat.iceberg.existing_table import (
     ExistingTable,
     check_existing,
-    evolve,
     existing_refusal,
     written_schema,
 )
 from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
 from tableformat.iceberg.schema import MappedColumns, map_columns
+from tableformat.iceberg.schema_evolution import evolve
 from tableformat.iceberg.spec_fields import partition_spec
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
@@ -179,11 +179,14 @@ def test_what_is_advised_is_a_value(name: str) -> None:
     mapped = map_columns(table)
     spec = derive_spec(table, mapped)
 
-    lacking = existing_refusal("export", existing(field(1, "z", IntegerType())), mapped, spec)
+    lacking = existing_refusal("export", existing(field(1, "z", StringType())), mapped, spec)
+    renamed = existing_refusal("export", existing(field(1, "z", IntegerType())), mapped, spec)
     differing = existing_refusal("export", existing(field(1, name, StringType())), mapped, spec)
 
     assert lacking is not None
     assert differing is not None
+    assert renamed is not None
+    assert renamed.advice == frozenset()
     assert lacking.advice == {Advice.EVOLVE_SCHEMA}
     assert differing.advice == frozenset()
 
