@@ -16,14 +16,12 @@ from spark_ext.sql.export import begin_in_session, export_in_session, rehearse_i
 from spark_ext.sql.statement_settings import limits_of_session
 from spark_ext.sql.wording import in_call
 from tableformat.errors import UsageError
-from tableformat.export.cleanup import ABANDONED_TTL
 from tableformat.export.decision import Wish, check_wish
-from tableformat.export.job import MOST_PARTITIONS, ExportRequest
+from tableformat.export.job import ExportRequest
+from tableformat.export.options import EXPORT_OPTIONS, OptionType
 from tableformat.export.outcome import Outcome
 from tableformat.export.request import AllPartitions, ByExpression, ById, Limits, Selection
 from tableformat.export.slices import FileFormat
-from tableformat.export.writers import MAX_RETRIES
-from tableformat.ledger import MANIFEST_TTL
 from tableformat.mergetree.partition_literal import date_in_quotes
 from tableformat.mergetree.summary_filter import parse_filter
 from tableformat.names import PartitionId
@@ -50,9 +48,24 @@ __all__ = [
     "exported_rows",
     "file_format",
     "limits",
+    "parameter_of",
     "selection",
     "without_figures",
 ]
+
+
+def parameter_of(name: str) -> Parameter:
+    """Return the parameter that is an option of an export."""
+    option = EXPORT_OPTIONS[name]
+    match option.default:
+        case None:
+            default = "map()" if option.type is OptionType.PAIRS else "NULL"
+        case bool(is_set):
+            default = str(is_set).lower()
+        case number:
+            default = str(number)
+    return Parameter(name, option.type.value, option.comment, default)
+
 
 LAKE_TABLE: Final = Parameter("table", "STRING", "the lake table: [catalog.]namespace.table")
 DESTINATION: Final = Parameter(
@@ -66,41 +79,16 @@ PARTITION: Final = Parameter(
     "partition", "STRING", "or a value of its key: 202401, ('x', 3)", "NULL"
 )
 ALL_PARTITIONS: Final = Parameter("all_partitions", "BOOLEAN", "or every partition", "false")
-CONVERT: Final = Parameter("convert", "MAP<STRING, STRING>", "column to conversion", "map()")
-PARTITION_SPEC: Final = Parameter(
-    "partition_spec", "STRING", "of a new table; NULL to derive it", "NULL"
+CONVERT: Final = parameter_of("convert")
+PARTITION_SPEC: Final = parameter_of("partition_spec")
+HIVE_COLUMNS: Final = parameter_of("hive_columns")
+CLUSTER: Final = parameter_of("cluster")
+STRICT: Final = parameter_of("strict")
+EVOLVE_SCHEMA: Final = parameter_of("evolve_schema")
+MAX_BYTES_PER_FILE: Final = parameter_of("max_bytes_per_file")
+LIMITS: Final = tuple(
+    parameter_of(name) for name in ("max_bandwidth", "max_slices", "parallel_formatting")
 )
-HIVE_COLUMNS: Final = Parameter(
-    "hive_columns", "MAP<STRING, STRING>",
-    "of hive.`uri`: directory to the member of the partition key that it is of", "map()",
-)  # fmt: skip
-CLUSTER: Final = Parameter(
-    "cluster", "STRING", "the source is a table of every shard of this cluster", "NULL"
-)
-STRICT: Final = Parameter(
-    "strict", "BOOLEAN", "refuse other kinds of values, columns, and orders", "false"
-)
-EVOLVE_SCHEMA: Final = Parameter(
-    "evolve_schema", "BOOLEAN", "add columns that the lake table lacks, widen its types", "false"
-)
-MAX_BYTES_PER_FILE: Final = Parameter(
-    "max_bytes_per_file", "BIGINT", "bytes of a data file; NULL for 512 MiB", "NULL"
-)
-LIMITS: Final = (
-    Parameter(
-        "max_bandwidth", "BIGINT",
-        "bytes per second of all tasks, 0 for no limit; NULL for the session's setting", "NULL",
-    ),
-    Parameter(
-        "max_slices", "INT", "files that are written at a time; NULL for the session's setting",
-        "NULL",
-    ),
-    Parameter(
-        "parallel_formatting", "BOOLEAN",
-        "false: one file at a time, read before it is written; NULL for the session's setting",
-        "NULL",
-    ),
-)  # fmt: skip
 """The parameters that bound how much is read and written at a time."""
 
 SHARD: Final = Column("shard", "INT", "the number of the shard; NULL if there are none")
@@ -118,45 +106,7 @@ EXPORTED: Final = (
 )
 """The columns of every answer about exported partitions."""
 
-_HOW: Final = (
-    Parameter("force", "BOOLEAN", "export again, and replace, also with fewer rows", "false"),
-    Parameter(
-        "manifest_ttl", "INT", "seconds until it may be exported again; 0 never", str(MANIFEST_TTL)
-    ),
-    Parameter(
-        "abandoned_ttl", "INT",
-        "seconds after which an interrupted export is given up; 0 never", str(ABANDONED_TTL),
-    ),
-    Parameter("allow_empty", "BOOLEAN", "with force: also when no rows are left", "false"),
-    Parameter(
-        "overwrite_file_if_exists", "BOOLEAN",
-        "continue although there are files of other writers", "false",
-    ),
-    Parameter("replace_partition", "BOOLEAN", "with force: also replace files of others", "false"),
-    Parameter("same_table", "BOOLEAN", "the same table after its Keeper was restored", "false"),
-    Parameter("same_as", "STRING", "the identity that it was exported under before", "NULL"),
-    Parameter("verify", "BOOLEAN", "compare with the source after the commit", "false"),
-    Parameter(
-        "check_rows", "BOOLEAN",
-        "compare the rows where only parts are known to differ, and write none that are equal",
-        "false",
-    ),
-    STRICT,
-    EVOLVE_SCHEMA,
-    Parameter(
-        "backfill", "BOOLEAN",
-        "also partitions that lack values of columns which the source got later", "false",
-    ),
-    CONVERT,
-    PARTITION_SPEC,
-    HIVE_COLUMNS,
-    MAX_BYTES_PER_FILE,
-    Parameter("max_retries", "INT", "how often a file is tried again", str(MAX_RETRIES)),
-    *LIMITS,
-    CLUSTER,
-    Parameter("wait", "BOOLEAN", "false: return when it has begun, with transaction ids", "true"),
-    Parameter("dry_run", "BOOLEAN", "only report what would be done", "false"),
-)  # fmt: skip
+_HOW: Final = tuple(parameter_of(name) for name in EXPORT_OPTIONS if name != "commit_every")
 
 
 def without_figures(status: Value, message: str, partition_id: Value = None) -> tuple[Value, ...]:
@@ -239,7 +189,7 @@ def selection(call: Call, *, with_where: bool) -> Selection:
 def _export_partitions(call: Call) -> Rows:
     where = call.text_or_none("where")
     chosen = AllPartitions(parse_filter(where) if where is not None else None)
-    return _export(call, chosen, _least(call, "commit_every", 1, MOST_PARTITIONS))
+    return _export(call, chosen, _number(call, "commit_every"))
 
 
 def _export(call: Call, selection: Selection, commit_every: int) -> Rows:
@@ -265,7 +215,7 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
         selection=selection,
         wish=Wish(
             force=call.flag("force"),
-            ttl=_least(call, "manifest_ttl", 0),
+            ttl=_number(call, "manifest_ttl"),
             allow_empty=call.flag("allow_empty"),
             beside=call.flag("overwrite_file_if_exists"),
             whole=call.flag("replace_partition"),
@@ -280,8 +230,8 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
         evolve_schema=call.flag("evolve_schema"),
         backfill=call.flag("backfill"),
         commit_every=commit_every,
-        max_retries=_least(call, "max_retries", 0),
-        abandoned_ttl=_least(call, "abandoned_ttl", 0),
+        max_retries=_number(call, "max_retries"),
+        abandoned_ttl=_number(call, "abandoned_ttl"),
         limits=limits(call),
         format=file_format(call),
     )
@@ -299,7 +249,7 @@ def file_format(call: Call) -> FileFormat:
     """
     if call.arguments["max_bytes_per_file"] is None:
         return FileFormat()
-    return FileFormat(_least(call, "max_bytes_per_file", 1))
+    return FileFormat(_number(call, "max_bytes_per_file"))
 
 
 def limits(call: Call) -> Limits:
@@ -312,22 +262,22 @@ def limits(call: Call) -> Limits:
     bandwidth, slices = call.arguments["max_bandwidth"], call.arguments["max_slices"]
     parallel = call.arguments["parallel_formatting"]
     return Limits(
-        of_session.bandwidth if bandwidth is None else _least(call, "max_bandwidth", 0),
-        of_session.slices if slices is None else _least(call, "max_slices", 1),
+        of_session.bandwidth if bandwidth is None else _number(call, "max_bandwidth"),
+        of_session.slices if slices is None else _number(call, "max_slices"),
         in_turn=of_session.in_turn if parallel is None else not parallel,
     )
 
 
-def _least(call: Call, name: str, least: int, most: int | None = None) -> int:
-    """Return a number that is not too small, and not too large.
+def _number(call: Call, name: str) -> int:
+    """Return the value of an option that is a number, which is in the option's bounds.
 
     Raises:
-        UsageError: it is.
+        UsageError: it is not.
     """
-    number = call.number(name)
-    if number < least or (most is not None and number > most):
-        bounds = f"from {least}" if most is None else f"from {least} to {most}"
-        message = f"Cannot export with {name} => {number}. Write a number {bounds}."
+    number, option = call.number(name), EXPORT_OPTIONS[name]
+    if number < option.least or (option.most is not None and number > option.most):
+        to = "" if option.most is None else f" to {option.most}"
+        message = f"Cannot export with {name} => {number}. Write a number from {option.least}{to}."
         raise UsageError(message)
     return number
 
@@ -352,7 +302,7 @@ EXPORT_PARTITIONS: Final = Procedure(
         DESTINATION,
         SOURCE,
         Parameter("where", "STRING", "filter over partition_id, rows, ...; NULL for all", "NULL"),
-        Parameter("commit_every", "INT", "most partitions of a snapshot", str(MOST_PARTITIONS)),
+        parameter_of("commit_every"),
         *_HOW,
     ),
     columns=EXPORTED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import statistics
 from pathlib import Path
@@ -23,6 +24,16 @@ MODULES = 320
 MEDIAN = (150, 300)
 SINGLE_IMPORTER = 85
 STATEMENT_LISTS = 4
+DEFAULTS = {"ABANDONED_TTL", "MANIFEST_TTL", "MAX_RETRIES", "MAX_SLICES", "MOST_PARTITIONS"}
+"""The defaults and bounds of options of an export, which `tableformat.export.options` has."""
+HAVE_DEFAULTS = {
+    "spark_ext/actions/verify.py",
+    "spark_ext/cli/commands/export.py",
+    "spark_ext/cli/options.py",
+    "spark_ext/python_api.py",
+    "spark_ext/sql/statement_settings.py",
+}
+"""Modules that name one of them; `verify` divides its partitions as an export does."""
 CROSSED = {"export": 122, "detach": 68, "call": 128}
 HELP_IMPORTS = 6
 """Our modules that are imported where no command runs: packages, main, sections and streams."""
@@ -59,6 +70,17 @@ def test_statements_are_listed_in_few_modules() -> None:
     found = statement_lists()
 
     assert 1 <= len(found) <= STATEMENT_LISTS, found
+
+
+def test_no_interface_has_a_default_of_an_option_of_its_own() -> None:
+    """Harm prevented: an option means one thing in CALL, and another on the command line."""
+    found = {
+        file.path
+        for file in source_files("spark_ext")
+        if DEFAULTS & {n.id for n in ast.walk(file.tree) if isinstance(n, ast.Name)}
+    }
+
+    assert found == HAVE_DEFAULTS
 
 
 @pytest.mark.spark
