@@ -7,7 +7,7 @@ A setting that cannot act is refused by name, unless its value says what is done
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -28,13 +28,11 @@ from spark_ext.sql.statements import (
 )
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, TYPE_MISMATCH, UNKNOWN_SETTING
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.export.cleanup import ABANDONED_TTL
 from tableformat.export.decision import Wish
-from tableformat.export.request import MAX_SLICES, Limits
+from tableformat.export.options import EXPORT_OPTIONS, ExportOption, OptionType
+from tableformat.export.request import Limits
 from tableformat.export.slices import FileFormat
-from tableformat.export.writers import MAX_RETRIES
 from tableformat.hive.layout import listed_names
-from tableformat.ledger import MANIFEST_TTL
 from tableformat.names import quote_string
 
 __all__ = [
@@ -92,29 +90,34 @@ class SettingRule:
 
 _BOOL, _NUMBER, _COUNT, _TEXT = SettingKind
 _PART: Final = "export_merge_tree_part"
-_PARTITION: Final = "export_merge_tree_partition"
-_HIVE_COLUMNS: Final = f"{_PARTITION}_hive_columns"
-_PARALLEL: Final = "output_format_parallel_formatting"
 _SYNC: Final = "a statement returns when it is done"
-_BANDWIDTH: Final = "max_exports_bandwidth_for_server"
-_SLICES: Final = "background_move_pool_size"
+_BECOMES: Final = {
+    "wait": "0 returns the transaction ids, and does not wait",
+    "max_bytes_per_file": "`--target-file-size`, in bytes",
+    "hive_columns": "`--hive-column`, several with commas between them",
+    "parallel_formatting": "0 is `--no-parallel-formatting`",
+    "max_bandwidth": "`--max-bandwidth`, in bytes per second",
+}
+"""What the setting of an option does here, where it is not the flag of the option's name."""
+
+
+def _rule(option: ExportOption) -> SettingRule:
+    """Return the rule of the setting that an option is."""
+    default = option.default if option.in_setting is None else option.in_setting
+    becomes = _BECOMES.get(option.name, f"`--{option.name.replace('_', '-')}`")
+    match option.type:
+        case OptionType.FLAG:
+            return SettingRule(option.setting, _BOOL, int(default or 0), becomes)
+        case OptionType.NUMBER | OptionType.BYTES:
+            kind = _COUNT if option.least and default else _NUMBER
+            return SettingRule(option.setting, kind, int(default or 0), becomes)
+        case OptionType.TEXT | OptionType.PAIRS:
+            return SettingRule(option.setting, _TEXT, str(default or ""), becomes)
+
+
 _RULES: Final = (
     SettingRule(GATE, _BOOL, 0, "allows EXPORT, which is refused without it"),
-    SettingRule(f"{_PARTITION}_force_export", _BOOL, 0, "`--force`"),
-    SettingRule(f"{_PARTITION}_replace_partition", _BOOL, 0, "`--replace-partition`"),
-    SettingRule(f"{_PARTITION}_manifest_ttl", _NUMBER, MANIFEST_TTL, "`--manifest-ttl`"),
-    SettingRule(f"{_PARTITION}_abandoned_ttl", _NUMBER, ABANDONED_TTL, "`--abandoned-ttl`"),
-    SettingRule(f"{_PARTITION}_max_retries", _NUMBER, MAX_RETRIES, "`--max-retries`"),
-    SettingRule(f"{_PARTITION}_wait", _BOOL, 1, "0 returns the transaction ids, and does not wait"),
-    SettingRule(f"{_PART}_overwrite_file_if_exists", _BOOL, 0, "`--overwrite-file-if-exists`"),
-    SettingRule(f"{_PART}_max_bytes_per_file", _NUMBER, 0, "`--target-file-size`, in bytes"),
-    SettingRule(_HIVE_COLUMNS, _TEXT, "", "`--hive-column`, several with commas between them"),
-    SettingRule(f"{_PARTITION}_check_rows", _BOOL, 0, "`--check-rows`"),
-    SettingRule(f"{_PARTITION}_strict", _BOOL, 0, "`--strict`"),
-    SettingRule("allow_replace_partition_from_empty_source", _BOOL, 0, "`--allow-empty`"),
-    SettingRule(_PARALLEL, _BOOL, 1, "0 is `--no-parallel-formatting`"),
-    SettingRule(_BANDWIDTH, _NUMBER, 0, "`--max-bandwidth`, in bytes per second"),
-    SettingRule(_SLICES, _COUNT, MAX_SLICES, "`--max-slices`"),
+    *(_rule(option) for option in EXPORT_OPTIONS.values() if option.setting),
     SettingRule(FAST, _BOOL, 0, "files that come to a lake table are compared by size alone"),
     SettingRule(f"{_PART}_max_rows_per_file", _NUMBER, 0, "files are bounded by bytes", (0,)),
     SettingRule(f"{_PART}_file_already_exists_policy", _TEXT, "skip", "file names are unique",
@@ -134,6 +137,10 @@ SETTINGS: Final[Mapping[str, SettingRule]] = {rule.name: rule for rule in _RULES
 """Every setting that is known, by name."""
 
 
+def _default(option: str) -> int:
+    return int(SETTINGS[EXPORT_OPTIONS[option].setting].default)
+
+
 @dataclass(frozen=True, slots=True)
 class StatementSettings:
     """What the settings of a statement and of its session say together.
@@ -144,13 +151,13 @@ class StatementSettings:
 
     allow_export: bool = False
     force: bool = False
-    manifest_ttl: int = MANIFEST_TTL
-    abandoned_ttl: int = ABANDONED_TTL
+    manifest_ttl: int = _default("manifest_ttl")
+    abandoned_ttl: int = _default("abandoned_ttl")
     overwrite_file_if_exists: bool = False
     replace_partition: bool = False
     strict: bool = False
     allow_empty: bool = False
-    max_retries: int = MAX_RETRIES
+    max_retries: int = _default("max_retries")
     max_bytes_per_file: int = 0
     limits: Limits = field(default_factory=Limits)
     wait: bool = True
@@ -182,7 +189,7 @@ _OF_LAKE_TABLES: Final = frozenset(
         "alter_sync",
         "mutations_sync",
         "allow_drop_detached",
-        "allow_replace_partition_from_empty_source",
+        EXPORT_OPTIONS["allow_empty"].setting,
         FAST,
     }
 )
@@ -197,7 +204,8 @@ def read_operation_settings(statement: Statement, conf: Mapping[str, str]) -> St
     """
     commands = statement.commands if isinstance(statement, Alter) else ()
     attaches = any(isinstance(one, AttachFrom) for one in commands)
-    allowed = _OF_LAKE_TABLES | ({f"{_PART}_overwrite_file_if_exists"} if attaches else frozenset())
+    beside = {EXPORT_OPTIONS["overwrite_file_if_exists"].setting}
+    allowed = _OF_LAKE_TABLES | (beside if attaches else frozenset())
     for setting in statement.ending.settings:
         if setting.name in SETTINGS and setting.name not in allowed:
             message = (
@@ -227,26 +235,28 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         said[name] = _checked(SETTINGS[name], value, name)
     if FAST in values and said[FAST]:
         refuse_fast_without_effect(statement, f"the setting {FAST}")
+
+    def given(option: str) -> int | str:
+        return said[EXPORT_OPTIONS[option].setting]
+
     return StatementSettings(
         allow_export=bool(said[GATE]),
-        force=bool(said[f"{_PARTITION}_force_export"]),
-        manifest_ttl=int(said[f"{_PARTITION}_manifest_ttl"]),
-        abandoned_ttl=int(said[f"{_PARTITION}_abandoned_ttl"]),
-        overwrite_file_if_exists=bool(said[f"{_PART}_overwrite_file_if_exists"]),
-        replace_partition=bool(said[f"{_PARTITION}_replace_partition"]),
-        strict=bool(said[f"{_PARTITION}_strict"]),
-        allow_empty=bool(said["allow_replace_partition_from_empty_source"]),
-        max_retries=int(said[f"{_PARTITION}_max_retries"]),
-        max_bytes_per_file=int(said[f"{_PART}_max_bytes_per_file"]),
-        limits=Limits(
-            bandwidth=int(said[_BANDWIDTH]),
-            slices=int(said[_SLICES]),
-            in_turn=not said[_PARALLEL],
+        force=bool(given("force")),
+        manifest_ttl=int(given("manifest_ttl")),
+        abandoned_ttl=int(given("abandoned_ttl")),
+        overwrite_file_if_exists=bool(given("overwrite_file_if_exists")),
+        replace_partition=bool(given("replace_partition")),
+        strict=bool(given("strict")),
+        allow_empty=bool(given("allow_empty")),
+        max_retries=int(given("max_retries")),
+        max_bytes_per_file=int(given("max_bytes_per_file")),
+        limits=_limits(given),
+        wait=bool(given("wait")),
+        directories=listed_names(
+            str(given("hive_columns")), f"setting {EXPORT_OPTIONS['hive_columns'].setting}"
         ),
-        wait=bool(said[f"{_PARTITION}_wait"]),
-        directories=listed_names(str(said[_HIVE_COLUMNS]), f"setting {_HIVE_COLUMNS}"),
         fast=bool(said[FAST]),
-        check_rows=bool(said[f"{_PARTITION}_check_rows"]),
+        check_rows=bool(given("check_rows")),
     )
 
 
@@ -282,10 +292,15 @@ def limits_of_session(conf: Mapping[str, str]) -> Limits:
     Raises:
         UsageError: one has a value that it may not have.
     """
+    return _limits(lambda option: _of_session(SETTINGS[EXPORT_OPTIONS[option].setting], conf))
+
+
+def _limits(given: Callable[[str], int | str]) -> Limits:
+    """Return the limits of an export whose options have these values."""
     return Limits(
-        bandwidth=int(_of_session(SETTINGS[_BANDWIDTH], conf)),
-        slices=int(_of_session(SETTINGS[_SLICES], conf)),
-        in_turn=not _of_session(SETTINGS[_PARALLEL], conf),
+        bandwidth=int(given("max_bandwidth")),
+        slices=int(given("max_slices")),
+        in_turn=not given("parallel_formatting"),
     )
 
 
