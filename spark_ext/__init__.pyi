@@ -19,8 +19,6 @@ from spark_ext.python_actions import show_export as show_export
 from spark_ext.python_actions import verify as verify
 from spark_ext.python_api import ExportedPartition as ExportedPartition
 from spark_ext.python_api import SessionTable as SessionTable
-from spark_ext.python_api import export_partition as export_partition
-from spark_ext.python_api import export_partitions as export_partitions
 from spark_ext.python_values import ArchivedPartition as ArchivedPartition
 from spark_ext.python_values import CancelledExport as CancelledExport
 from spark_ext.python_values import CheckedTable as CheckedTable
@@ -111,6 +109,70 @@ def drop_partition(
     partition: str | None = ...,
     part: str | None = ...,
     all_partitions: bool = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def export_partition(
+    spark: SparkSession,
+    table: str,
+    source: str | SessionTable,
+    *,
+    partition_id: str | None = ...,
+    partition: str | None = ...,
+    force: bool = ...,
+    manifest_ttl: int = ...,
+    abandoned_ttl: int = ...,
+    allow_empty: bool = ...,
+    overwrite_file_if_exists: bool = ...,
+    replace_partition: bool = ...,
+    same_table: bool = ...,
+    same_as: str | None = ...,
+    verify: bool = ...,
+    check_rows: bool = ...,
+    strict: bool = ...,
+    evolve_schema: bool = ...,
+    backfill: bool = ...,
+    convert: Mapping[str, str] = ...,
+    partition_spec: str | None = ...,
+    hive_columns: Mapping[str, str] = ...,
+    max_bytes_per_file: int | None = ...,
+    max_retries: int = ...,
+    max_bandwidth: int | None = ...,
+    max_slices: int | None = ...,
+    parallel_formatting: bool | None = ...,
+    cluster: str | None = ...,
+    wait: bool = ...,
+    dry_run: bool = ...,
+) -> tuple[ExportedPartition, ...]: ...
+def export_partitions(
+    spark: SparkSession,
+    table: str,
+    source: str | SessionTable,
+    *,
+    where: str | None = ...,
+    commit_every: int = ...,
+    force: bool = ...,
+    manifest_ttl: int = ...,
+    abandoned_ttl: int = ...,
+    allow_empty: bool = ...,
+    overwrite_file_if_exists: bool = ...,
+    replace_partition: bool = ...,
+    same_table: bool = ...,
+    same_as: str | None = ...,
+    verify: bool = ...,
+    check_rows: bool = ...,
+    strict: bool = ...,
+    evolve_schema: bool = ...,
+    backfill: bool = ...,
+    convert: Mapping[str, str] = ...,
+    partition_spec: str | None = ...,
+    hive_columns: Mapping[str, str] = ...,
+    max_bytes_per_file: int | None = ...,
+    max_retries: int = ...,
+    max_bandwidth: int | None = ...,
+    max_slices: int | None = ...,
+    parallel_formatting: bool | None = ...,
+    cluster: str | None = ...,
+    wait: bool = ...,
     dry_run: bool = ...,
 ) -> tuple[ExportedPartition, ...]: ...
 def fetch_partition(

@@ -3,12 +3,14 @@
 It needs no jar: it runs the procedures of CALL, and the statements that the Java side would pass
 to Python. Names, catalogs, sources and the ledger are those of the session.
 
-The functions for statements on lake tables are generated from `spark_ext.sql.typed`:
+The functions are generated from the procedures of CALL:
 
+    spark_ext.export_partition(spark, "lake.n.events", "ch.db.events", partition_id="202401")
     spark_ext.detach_partition(spark, "lake.analytics.events", partition_id="202401")
 
-Each function is the procedure of its name, with the same parameters. All parameters but the
-table are keyword arguments. `spark_ext.python_actions` has the functions that look at exports and
+Each function is the procedure of its name, with the same parameters and defaults. All parameters
+but the lake table, and the ClickHouse table of an export, are keyword arguments. Type checkers read
+`spark_ext/__init__.pyi`. `spark_ext.python_actions` has the functions that look at exports and
 keep them in order: `archive`, `verify`, `check`, `exports`, `gc` and others.
 
 `spark_ext.SessionTable` is a table of a ClickHouse session that the caller has open in this
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -37,10 +40,6 @@ from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.wording import in_python, in_statement
 from tableformat.errors import TableFormatError, UsageError
-from tableformat.export.cleanup import ABANDONED_TTL
-from tableformat.export.job import MOST_PARTITIONS
-from tableformat.export.writers import MAX_RETRIES
-from tableformat.ledger import MANIFEST_TTL
 from tableformat.names import split_identifiers
 
 __all__ = [
@@ -51,8 +50,6 @@ __all__ = [
     "SessionTable",
     "called",
     "called_rows",
-    "export_partition",
-    "export_partitions",
     "in_words",
     "session_call",
     "sql",
@@ -102,6 +99,10 @@ class SessionTable:
 
 OF_SESSIONS: Final = ("source", "from_table")
 """The arguments that may be a table of an open session."""
+_BY_PLACE: Final = ("table", "source")
+"""The arguments that may be given without their names."""
+_OF_PYTHON: Final = {"NULL": "None", "true": "True", "false": "False"}
+_IN_SQL: Final = re.compile("|".join(rf"\b{literal}\b" for literal in _OF_PYTHON))
 
 _TYPES: Final[Mapping[str, type]] = {
     "STRING": str,
@@ -114,7 +115,6 @@ _TYPES: Final[Mapping[str, type]] = {
 }
 Given: TypeAlias = Value | datetime | SessionTable
 """An argument of a function."""
-_NOTHING: Final[Mapping[str, str]] = {}
 _NO_TABLES: Final[Mapping[str, SessionTable]] = {}
 
 
@@ -134,105 +134,6 @@ class ExportedPartition:
     snapshot_id: int | None
     transaction_id: str | None
     message: str | None
-
-
-def export_partition(  # noqa: PLR0913  one parameter for each of the procedure
-    spark: SparkSession,
-    table: str,
-    source: str | SessionTable,
-    *,
-    partition_id: str | None = None, partition: str | None = None,
-    force: bool = False, manifest_ttl: int = MANIFEST_TTL, abandoned_ttl: int = ABANDONED_TTL,
-    allow_empty: bool = False,
-    overwrite_file_if_exists: bool = False,
-    replace_partition: bool = False,
-    same_table: bool = False, same_as: str | None = None,
-    verify: bool = False, check_rows: bool = False,
-    strict: bool = False, evolve_schema: bool = False, backfill: bool = False,
-    convert: Mapping[str, str] = _NOTHING,
-    partition_spec: str | None = None,
-    hive_columns: Mapping[str, str] = _NOTHING,
-    max_bytes_per_file: int | None = None,
-    max_retries: int = MAX_RETRIES,
-    max_bandwidth: int | None = None, max_slices: int | None = None,
-    parallel_formatting: bool | None = None,
-    cluster: str | None = None,
-    wait: bool = True, dry_run: bool = False,
-) -> tuple[ExportedPartition, ...]:  # fmt: skip
-    """Export one partition; return what became of it: one value, of a cluster one for each shard.
-
-    Args:
-        spark: the session whose tasks write.
-        table: the lake table, or hive.`uri` for a tree of Hive directories.
-        source: the ClickHouse table: `source.database.table`, or one of an open session.
-        partition_id: the partition's id.
-        partition: or a value of its key.
-        force: export again, and replace, also with fewer rows.
-        manifest_ttl: seconds until it may be exported again; 0 is for ever.
-        abandoned_ttl: seconds after which an interrupted export is given up; 0 is never.
-        allow_empty: with `force`: also when no rows are left.
-        overwrite_file_if_exists: continue although there are files of other writers.
-        replace_partition: with `force`: replace files of others, too.
-        same_table: the same table after its Keeper was restored.
-        same_as: the identity that it was exported under before.
-        verify: compare with the source after the commit.
-        check_rows: compare the rows where only parts are known to differ, and write no equal ones.
-        strict: refuse other kinds of values, columns, and orders.
-        evolve_schema: add columns that the lake table lacks, and widen its types.
-        backfill: export partitions, too, that lack values of columns which the source got later.
-        convert: column to conversion.
-        partition_spec: of a table that is made; None to derive it.
-        hive_columns: of a tree: directory to the member of the partition key that it is of.
-        max_bytes_per_file: bytes of a data file; None for 512 MiB.
-        max_retries: how often a file is tried again.
-        max_bandwidth: bytes per second of all tasks, 0 for no limit; None for the session's.
-        max_slices: files that are written at a time; None for the session's.
-        parallel_formatting: False for one file at a time; None for the session's.
-        cluster: the source is a table of every shard of this cluster.
-        wait: False to return when it has begun.
-        dry_run: only report what would be done.
-
-    Raises:
-        TableFormatError: not everything is exported; the message says what is, and why not.
-    """
-    return called(EXPORT_PARTITION, spark, {k: v for k, v in locals().items() if k != "spark"})
-
-
-def export_partitions(  # noqa: PLR0913  one parameter for each of the procedure
-    spark: SparkSession,
-    table: str,
-    source: str | SessionTable,
-    *,
-    where: str | None = None,
-    commit_every: int = MOST_PARTITIONS,
-    force: bool = False,
-    manifest_ttl: int = MANIFEST_TTL, abandoned_ttl: int = ABANDONED_TTL,
-    allow_empty: bool = False,
-    overwrite_file_if_exists: bool = False,
-    replace_partition: bool = False,
-    same_table: bool = False, same_as: str | None = None,
-    verify: bool = False, check_rows: bool = False,
-    strict: bool = False, evolve_schema: bool = False, backfill: bool = False,
-    convert: Mapping[str, str] = _NOTHING,
-    partition_spec: str | None = None,
-    hive_columns: Mapping[str, str] = _NOTHING,
-    max_bytes_per_file: int | None = None,
-    max_retries: int = MAX_RETRIES,
-    max_bandwidth: int | None = None, max_slices: int | None = None,
-    parallel_formatting: bool | None = None,
-    cluster: str | None = None,
-    wait: bool = True, dry_run: bool = False,
-) -> tuple[ExportedPartition, ...]:  # fmt: skip
-    """Export all partitions, or those that a filter keeps; return what became of each.
-
-    Args are those of `export_partition`, and:
-        where: a filter over partition_id, rows, bytes, min_time, max_time; None for all.
-        commit_every: most partitions of a snapshot.
-
-    Raises:
-        TableFormatError: not everything is exported; the message says what is, and why not.
-    """
-    return called(EXPORT_PARTITIONS, spark, {k: v for k, v in locals().items() if k != "spark"})
 
 
 def sql(
@@ -349,11 +250,14 @@ def session_call(spark: SparkSession, arguments: Mapping[str, Value]) -> Call:
 
 
 _Function: TypeAlias = Callable[..., tuple[ExportedPartition, ...]]
-_DEFAULTS: Final[Mapping[str | None, object]] = {
+_LITERALS: Final[Mapping[str | None, object]] = {
     None: inspect.Parameter.empty,
     "NULL": None,
     "false": False,
+    "true": True,
+    "map()": {},
 }
+"""The defaults of parameters that are no numbers."""
 
 
 def __getattr__(name: str) -> _Function:
@@ -382,33 +286,44 @@ def _function(procedure: Procedure) -> _Function:
 
 def _signature(procedure: Procedure) -> inspect.Signature:
     positional, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    table, *others = procedure.parameters
     return inspect.Signature(
         [
             inspect.Parameter("spark", positional, annotation=SparkSession),
-            inspect.Parameter(table.name, positional, annotation=str),
-            *(_parameter(one, keyword) for one in others),
+            *(
+                _parameter(one, positional if one.name in _BY_PLACE else keyword)
+                for one in procedure.parameters
+            ),
         ],
         return_annotation=tuple[ExportedPartition, ...],
     )
 
 
 def _parameter(one: Parameter, kind: inspect._ParameterKind) -> inspect.Parameter:
-    takes: Any = bool if one.type == "BOOLEAN" else str
+    takes: Any = Mapping[str, str] if _TYPES[one.type] is Mapping else _TYPES[one.type]
     if one.name in OF_SESSIONS:
         takes |= SessionTable
     if one.default == "NULL":
         takes |= None
-    return inspect.Parameter(one.name, kind, default=_DEFAULTS[one.default], annotation=takes)
+    is_number = one.default is not None and one.default.isdecimal()
+    default = int(one.default or 0) if is_number else _LITERALS[one.default]
+    return inspect.Parameter(one.name, kind, default=default, annotation=takes)
 
 
 def _documented(procedure: Procedure) -> str:
-    arguments = "\n".join(f"    {one.name}: {one.comment}." for one in procedure.parameters)
+    arguments = "\n".join(f"    {one.name}: {_said(one)}." for one in procedure.parameters)
     return (
         f"{procedure.description}\n\nArgs:\n    spark: the session.\n{arguments}\n\n"
         "Raises:\n    TableFormatError: it cannot be done.\n"
     )
 
 
-FUNCTIONS: Final[Mapping[str, _Function]] = {one.name: _function(one) for one in TYPED_PROCEDURES}
+def _said(one: Parameter) -> str:
+    """Return what a parameter is, in the words of Python."""
+    text = _IN_SQL.sub(lambda found: _OF_PYTHON[found[0]], one.comment)
+    return f"{text}, or a SessionTable" if one.name in OF_SESSIONS else text
+
+
+FUNCTIONS: Final[Mapping[str, _Function]] = {
+    one.name: _function(one) for one in (EXPORT_PARTITION, EXPORT_PARTITIONS, *TYPED_PROCEDURES)
+}
 """The functions by name."""

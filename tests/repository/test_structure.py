@@ -30,7 +30,6 @@ HAVE_DEFAULTS = {
     "spark_ext/actions/verify.py",
     "spark_ext/cli/commands/export.py",
     "spark_ext/cli/options.py",
-    "spark_ext/python_api.py",
 }
 """Modules that name one of them; `verify` divides its partitions as an export does."""
 CROSSED = {"export": 122, "detach": 68, "call": 128}

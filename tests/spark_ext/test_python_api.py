@@ -58,8 +58,10 @@ def test_a_statement_has_the_parameters_of_its_procedure_all_but_the_table_by_na
     assert f"`{procedure.name}`" in PAGE
 
 
-@STATEMENTS
-def test_a_type_checker_sees_the_parameters_of_a_statement(procedure: Procedure) -> None:
+@pytest.mark.parametrize(
+    "procedure", [EXPORT_PARTITION, EXPORT_PARTITIONS, *TYPED_PROCEDURES], ids=lambda one: one.name
+)
+def test_a_type_checker_sees_the_parameters_of_a_function(procedure: Procedure) -> None:
     (stub,) = (
         node
         for node in STUB.body
@@ -71,15 +73,30 @@ def test_a_type_checker_sees_the_parameters_of_a_statement(procedure: Procedure)
         for a, default in zip(stub.args.kwonlyargs, stub.args.kw_defaults, strict=True)
     }
 
-    assert [a.arg for a in stub.args.args] == ["spark", "table"]
+    by_name = inspect.Parameter.KEYWORD_ONLY
+
+    assert [a.arg for a in stub.args.args] == [
+        "spark", *(name for name, one in given.items() if one.kind is not by_name)
+    ]  # fmt: skip
     assert shown == {
         name: (
-            inspect.formatannotation(one.annotation).replace("spark_ext.python_api.", ""),
+            re.sub(r"(?:\w+\.)+(?=[A-Z])", "", inspect.formatannotation(one.annotation)),
             one.default is not inspect.Parameter.empty,
         )
         for name, one in given.items()
-        if name != "table"
+        if one.kind is by_name
     }
+
+
+@BOTH
+def test_a_function_documents_its_options_in_the_words_of_python(
+    function: Callable[..., object], procedure: Procedure
+) -> None:
+    documented = inspect.getdoc(function) or ""
+
+    assert documented.splitlines()[0] == procedure.description
+    assert [p.name for p in procedure.parameters if f"    {p.name}: " not in documented] == []
+    assert not re.search(r"\b(?:NULL|true|false)\b", documented)
 
 
 def assert_alike(function: Callable[..., object], procedure: Procedure) -> None:
