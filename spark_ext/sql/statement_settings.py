@@ -93,18 +93,18 @@ _PART: Final = "export_merge_tree_part"
 _SYNC: Final = "a statement returns when it is done"
 _BECOMES: Final = {
     "wait": "0 returns the transaction ids, and does not wait",
-    "max_bytes_per_file": "`--target-file-size`, in bytes",
-    "hive_columns": "`--hive-column`, several with commas between them",
-    "parallel_formatting": "0 is `--no-parallel-formatting`",
-    "max_bandwidth": "`--max-bandwidth`, in bytes per second",
+    "max_bytes_per_file": "{}, in bytes",
+    "hive_columns": "{}, several with commas between them",
+    "parallel_formatting": "0 is {}",
+    "max_bandwidth": "{}, in bytes per second",
 }
-"""What the setting of an option does here, where it is not the flag of the option's name."""
+"""What the setting of an option does here, where it is not just the flag of the option."""
 
 
 def _rule(option: ExportOption) -> SettingRule:
     """Return the rule of the setting that an option is."""
     default = option.default if option.in_setting is None else option.in_setting
-    becomes = _BECOMES.get(option.name, f"`--{option.name.replace('_', '-')}`")
+    becomes = _BECOMES.get(option.name, "{}").format(f"`{option.flag}`")
     match option.type:
         case OptionType.FLAG:
             return SettingRule(option.setting, _BOOL, int(default or 0), becomes)

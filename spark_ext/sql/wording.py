@@ -22,37 +22,29 @@ from typing import Final
 
 from spark_ext.sql.source_settings import OPTIONS, SOURCE
 from spark_ext.sql.statement_settings import SESSION, SETTINGS, SettingKind
+from tableformat.export.options import EXPORT_OPTIONS, ExportOption, OptionType
 from tableformat.names import quote_string, split_named
 
 __all__ = ["in_alter", "in_call", "in_command", "in_python", "in_statement"]
 
+
+def _parameter(option: ExportOption) -> str:
+    """Return what an option of an export is in CALL."""
+    value = "false" if option.default is None else "true"
+    is_flag = option.type is OptionType.FLAG
+    return f"`{option.name} => {value}`" if is_flag else f"`{option.name}`"
+
+
 _PARAMETERS: Final[Mapping[str, str]] = {
-    "--force": "`force => true`",
-    "--allow-empty": "`allow_empty => true`",
-    "--replace-partition": "`replace_partition => true`",
-    "--overwrite-file-if-exists": "`overwrite_file_if_exists => true`",
-    "--same-table": "`same_table => true`",
-    "--same-as": "`same_as`",
-    "--verify": "`verify => true`",
-    "--check-rows": "`check_rows => true`",
-    "--strict": "`strict => true`",
-    "--evolve-schema": "`evolve_schema => true`",
-    "--backfill": "`backfill => true`",
-    "--convert": "`convert`",
-    "--partition-spec": "`partition_spec`",
-    "--hive-column": "`hive_columns`",
+    # Every command and every interface has this one.
+    **{o.flag: _parameter(o) for o in EXPORT_OPTIONS.values() if o.flag not in ("", "--dry-run")},
     "--partition-id": "`partition_id`",
     "--where": "`where`",
     "--drop": "`drop => true`",
-    "--target-file-size": "`max_bytes_per_file`",
-    "--max-bandwidth": "`max_bandwidth`",
-    "--max-slices": "`max_slices`",
-    "--no-parallel-formatting": "`parallel_formatting => false`",
     "--to": "`table`",
     "--older-than": "`older_than`",
     "--expire-dropped": "`expire_dropped`",
     "--keep-replaced": "`keep_replaced`",
-    "--cluster": "`cluster`",
     "--all": "export_partitions",
 }
 _SESSION: Final[Mapping[str, str]] = {

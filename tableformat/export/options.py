@@ -1,7 +1,7 @@
 """The options of an export: one list, which every interface reads.
 
 CALL and Python have each option by its name, a statement by ClickHouse's setting, and the command
-line by a flag (`spark_ext/cli/options.py`). A default, a bound or a comment is changed here.
+line by its flag. A name, a default, a bound or a comment is changed here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class ExportOption:
 
     `default` is None where another place has the default: the session, the file format, the lake
     table. `setting` is ClickHouse's name, '' where it has none; `in_setting` is the setting's own
-    default where it is another value. `least` and `most` bound a number.
+    default where it is another value. `least` and `most` bound a number. `flag_name` is the name on
+    the command line where it is another one, '' where the command line has no such option.
     """
 
     name: str
@@ -48,6 +49,13 @@ class ExportOption:
     in_setting: int | str | None = None
     least: int = 0
     most: int | None = None
+    flag_name: str | None = None
+
+    @property
+    def flag(self) -> str:
+        """The option of the command line, '' for none."""
+        name = self.name.replace("_", "-") if self.flag_name is None else self.flag_name
+        return f"--{name}" if name else ""
 
 
 _FLAG, _NUMBER, _BYTES, _TEXT, _PAIRS = OptionType
@@ -143,6 +151,7 @@ _ALL: Final = (
         "of hive.`uri`: directory to the member of the partition key that it is of",
         setting=f"{_PARTITION}_hive_columns",
         in_setting="",
+        flag_name="hive-column",
     ),
     ExportOption(
         "max_bytes_per_file",
@@ -151,6 +160,7 @@ _ALL: Final = (
         setting=f"{_PART}_max_bytes_per_file",
         in_setting=0,
         least=1,
+        flag_name="target-file-size",
     ),
     ExportOption(
         "max_retries",
@@ -180,6 +190,7 @@ _ALL: Final = (
         "false: one file at a time, read before it is written; NULL for the session's setting",
         setting="output_format_parallel_formatting",
         in_setting=1,
+        flag_name="no-parallel-formatting",
     ),
     ExportOption("cluster", _TEXT, "the source is a table of every shard of this cluster"),
     ExportOption(
@@ -188,6 +199,7 @@ _ALL: Final = (
         "false: return when it has begun, with transaction ids",
         default=True,
         setting=f"{_PARTITION}_wait",
+        flag_name="",
     ),
     ExportOption("dry_run", _FLAG, "only report what would be done", default=False),
 )

@@ -14,6 +14,7 @@ from spark_ext.cli.commands.alter import alter
 from spark_ext.cli.commands.export import export
 from spark_ext.cli.commands.gc import gc
 from spark_ext.sql.wording import in_alter, in_call, in_command, in_statement
+from tableformat.export.options import EXPORT_OPTIONS, ExportOption
 from tests.repository.source_files import source_files
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
@@ -75,6 +76,19 @@ def test_no_option_of_the_command_is_left_in_any_message() -> None:
 
     assert left == []
     assert len(found) > 20, "or nothing was looked at"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [one for one in EXPORT_OPTIONS.values() if one.flag not in {"", "--dry-run"}],
+    ids=lambda one: one.name,
+)
+def test_every_option_of_an_export_is_named_as_its_argument_in_a_call(option: ExportOption) -> None:
+    """Harm prevented: an option that messages name, and SQL calls by its flag."""
+    told = in_call(f"Give {option.flag} to it.")
+
+    assert told.startswith(f"Give `{option.name}")
+    assert "--" not in told
 
 
 @pytest.mark.parametrize(
