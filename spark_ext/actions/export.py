@@ -10,6 +10,8 @@ starts another run, because any other failure would occur on the other hosts too
 A shard that fails costs only its own partitions. The command raises the errors after all shards
 have run.
 
+`ClaimedTransactions` hears which transactions an export has, for an answer before it ends.
+
 `Stopping` handles SIGTERM as a shutdown, not as a cancel (docs/operating/stopping.md).
 The first SIGTERM lets the files that are being written and a commit finish, and starts no other.
 After the grace time the command is interrupted as by Ctrl-C. A second SIGTERM ends the process at
@@ -26,12 +28,13 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType, TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from catalog.clickhouse.server.settings import Host
 from catalog.clickhouse.server.source import ServerSource
 from catalog.shards import LocalTable, other_replica
 from catalog.sources import SourcePlace
+from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import (
     Advice,
     NotFoundError,
@@ -44,9 +47,12 @@ from tableformat.errors import (
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import FAILED, WORSE_THAN_FAILED, Outcome, worst
 from tableformat.export.ports import JobPorts
+from tableformat.ledger import Row
 from tableformat.names import PartitionId
 
-__all__ = ["Stopping", "each_table", "export_from_any"]
+__all__ = ["ClaimedTransactions", "Stopping", "each_table", "export_from_any"]
+
+T = TypeVar("T")
 
 _WHY: Final = re.compile(r"https?://\S+: (?P<why>.+?)[.;](?: |\Z)")
 
@@ -225,6 +231,34 @@ def _joined(
         return SourceError(message, code=code)
     advice = frozenset[Advice]().union(*(error.advice for _, error in failed))
     return RefusedError(message, code=code, advice=advice)
+
+
+class ClaimedTransactions:
+    """Effects that hear which transactions are claimed; for any number of threads."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._direct: Effects = Direct()
+        self._lock = threading.Lock()
+        self._claimed: dict[str, str] = {}
+
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
+        """Perform an effect, and hear which transaction a partition has."""
+        result = self._direct(step, act)
+        if step is Step.CLAIM:
+            rows = result if isinstance(result, tuple) else (result,)
+            with self._lock:
+                self._claimed.update(
+                    (row.claim.transaction_id, row.key.partition_id)
+                    for row in rows
+                    if isinstance(row, Row)
+                )
+        return result
+
+    def partitions(self) -> dict[str, str]:
+        """Return the partition of each transaction, as of now."""
+        with self._lock:
+            return dict(self._claimed)
 
 
 class Stopping:

@@ -23,8 +23,10 @@ from spark_ext.actions.check import Space, lacking, measured_space
 from spark_ext.actions.export import Stopping, each_table, export_from_any
 from spark_ext.actions.metrics import CountingObserver, CountingWriter, Figures
 from spark_ext.actions.wiring import Places, SparkWhenNeeded, exit_code, open_ports
+from spark_ext.cli.background import current_report, reporting
 from spark_ext.cli.options import refuse_unless_confirmed
 from spark_ext.cli.output import Output
+from spark_ext.cli.sections import Invocation
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.export.dry_run import EXPORT, REPLACE, Rehearsal, rehearse
 from tableformat.export.job import ExportRequest
@@ -174,7 +176,7 @@ def _landing(observer: Observer, tables: Sequence[LocalTable]) -> Observer:
     context = click.get_current_context(silent=True)
     if context is None or len(tables) > 1:
         return observer
-    return _Landing(observer, context.ensure_object(list))
+    return _Landing(observer, context.ensure_object(Invocation).landed)
 
 
 class Exporting:
@@ -278,13 +280,20 @@ class Exporting:
         Raises:
             TableFormatError: it was refused as a whole, or failed before any partition.
         """
-        heard = _landing(self._observer, tables)
+        report = current_report()
+        heard = reporting(_landing(self._observer, tables), report)
+        effects = None if report is None else report.claimed
 
         def export_one(one: LocalTable) -> int:
             def opened(place: SourcePlace) -> JobPorts:
                 at = replace(places, source=place)
                 ports = open_ports(
-                    at, self._spark, heard, verify=verify, check_rows=request.wish.check_rows
+                    at,
+                    self._spark,
+                    heard,
+                    effects=effects,
+                    verify=verify,
+                    check_rows=request.wish.check_rows,
                 )
                 return replace(
                     ports,

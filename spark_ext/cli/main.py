@@ -18,7 +18,7 @@ from typing import Final, TextIO
 
 import click
 
-from spark_ext.cli.sections import LazyCommand, Section, SectionedGroup
+from spark_ext.cli.sections import Invocation, LazyCommand, Section, SectionedGroup
 from spark_ext.cli.streams import Stream, open_closed_streams, text_of
 
 __all__ = ["invoke", "main", "run"]
@@ -290,10 +290,11 @@ def invoke(arguments: Sequence[str], out: TextIO | None, err: TextIO | None) -> 
 
 def _run(arguments: Sequence[str]) -> int:
     """Run a command; say what went wrong, and return the exit code."""
-    landed: list[str] = []
     words = list(arguments)
+    running = Invocation(tuple(words))
+    landed = running.landed
     try:
-        code = int(main.main(words, prog_name="mergeberg", standalone_mode=False, obj=landed) or 0)
+        code = int(main.main(words, prog_name="mergeberg", standalone_mode=False, obj=running) or 0)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0

@@ -162,7 +162,9 @@ def metrics_option(command: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(command)
     def with_figures(*, metrics_port: str | None, **others: Any) -> int:
         note = output_for(as_json=bool(others.get("as_json"))).note
-        with _counting(metrics_port, note) as figures:
+        # Without waiting, the process that exports serves them.
+        port = None if others.get("no_wait") else metrics_port
+        with _counting(port, note) as figures:
             return command(figures=figures, **others)
 
     return with_figures

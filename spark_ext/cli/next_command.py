@@ -31,6 +31,7 @@ from tableformat.names import HiveName, LakeName
 __all__ = [
     "command_of",
     "exit_code_of",
+    "following_command",
     "next_command",
     "say_failure",
     "say_next",
@@ -172,7 +173,7 @@ def next_command(
     if code == USAGE:
         return _joined(*line.command, "--help")
     if code in (IN_PROGRESS, DIFFERS):
-        return _joined(*line.before, "exports", "list", *_ledger_of(line))
+        return _following(line)
     if code != REFUSED:
         return _joined(*(line.without(landed) or arguments))
     if isinstance(error, NotFoundError):
@@ -183,6 +184,23 @@ def next_command(
     if Advice.EVOLVE_SCHEMA in error.advice and "--evolve-schema" not in arguments:
         return _joined(*arguments, "--evolve-schema")
     return _joined(*line.before, "check", line.operand, *line.kept(_CHECK))
+
+
+def following_command(arguments: Sequence[str], root: click.Context) -> str:
+    """Return the command that lists the exports of the ledger of a command line.
+
+    Args:
+        arguments: what stood after `mergeberg`.
+        root: the context of `mergeberg`.
+    """
+    group = root.command
+    if not isinstance(group, click.Group):
+        raise TypeError(group)
+    return _following(_line(arguments, group))
+
+
+def _following(line: _Line) -> str:
+    return _joined(*line.before, "exports", "list", *_ledger_of(line))
 
 
 def _where_not_found(arguments: Sequence[str], line: _Line, error: NotFoundError) -> str:

@@ -7,21 +7,21 @@ of a command's name import no command. The short help is the first sentence of t
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["LazyCommand", "Section", "SectionedCommand", "SectionedGroup"]
+__all__ = ["Invocation", "LazyCommand", "Section", "SectionedCommand", "SectionedGroup"]
 
 _OPTIONS: Final = {
     "Which partitions": ("--partition-id", "--partition", "--all", "--where"),
     "What happens": (
         *("--dry-run", "--verify", "--check-rows", "--drop", "--allow-alter", "--yes", "--force"),
-        *("--allow-empty", "--replace-partition", "--overwrite-file-if-exists", "--same-table"),
-        *("--same-as",),
+        *("--no-wait", "--allow-empty", "--replace-partition", "--overwrite-file-if-exists"),
+        *("--same-table", "--same-as"),
     ),
     "Destination and mapping": (
         *("--to", "--partition-spec", "--convert", "--evolve-schema", "--backfill", "--strict"),
@@ -61,6 +61,14 @@ _SHOWS_ALL: Final = "mergeberg.shows_all"
 """What a context knows where the help has every option."""
 _WHOLE: Final = 1000
 """No first sentence is longer: it is wrapped, and not cut."""
+
+
+@dataclass(slots=True)
+class Invocation:
+    """The command line that runs: its words, and the ids of the partitions that it has exported."""
+
+    words: tuple[str, ...] = ()
+    landed: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,7 +222,7 @@ def check_it_waits(settings: StatementSettings) -> None:
     if not settings.wait:
         message = (
             "Cannot export without waiting: `mergeberg alter` ends with its exports. Leave "
-            "export_merge_tree_partition_wait = 0 out."
+            "export_merge_tree_partition_wait = 0 out, or use `mergeberg export --no-wait`."
         )
         raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
 

@@ -26,12 +26,12 @@ from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace, open_source
-from spark_ext.actions.export import each_table, export_from_any
+from spark_ext.actions.export import ClaimedTransactions, each_table, export_from_any
 from spark_ext.actions.wiring import Places, RunningSpark, exit_code, open_ports
 from spark_ext.sql.asked import SessionExport
 from spark_ext.sql.catalogs import open_destination_in, session_ledger, unseen
 from spark_ext.sql.session_settings import SessionSettings
-from tableformat.effects import Direct, Effects, Step
+from tableformat.effects import Effects
 from tableformat.errors import (
     Advice,
     DestinationError,
@@ -48,7 +48,6 @@ from tableformat.errors import (
 from tableformat.export.dry_run import Forecast, rehearse
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, Observer, ObserverAround, Silent
-from tableformat.ledger import Row
 from tableformat.quantities import counted
 
 __all__ = [
@@ -395,30 +394,16 @@ def _under_way(found: Sequence[Outcome]) -> str:
 
 
 class _Begun(Silent):
-    """One export in a thread of its own, as its observer and as its effects."""
+    """One export in a thread of its own, as its observer."""
 
     def __init__(self, asked: SessionExport, spark: SparkSession, conf: Mapping[str, str]) -> None:
         """Keep what is to be done."""
         self._asked, self._spark, self._conf = asked, spark, conf
-        self._direct: Effects = Direct()
         self._lock = threading.Lock()
-        self._claimed: dict[str, str] = {}
+        self._claimed = ClaimedTransactions()
         self._ended: dict[str, Outcome] = {}
         self._failed: BaseException | None = None
         self._is_told = threading.Event()
-
-    def __call__(self, step: Step, act: Callable[[], T], /) -> T:
-        """Perform an effect, and hear which transaction a partition has."""
-        result = self._direct(step, act)
-        if step is Step.CLAIM:
-            rows = result if isinstance(result, tuple) else (result,)
-            with self._lock:
-                self._claimed.update(
-                    (row.key.partition_id, row.claim.transaction_id)
-                    for row in rows
-                    if isinstance(row, Row)
-                )
-        return result
 
     def begin(self, partitions: int, rows: int, size: int) -> None:  # noqa: ARG002  an observer's
         """Hear that files begin to be written: what is claimed by now is the answer."""
@@ -440,7 +425,9 @@ class _Begun(Silent):
     def _run(self) -> None:
         """Export; what goes wrong after the answer was given is logged, and in the ledger."""
         try:
-            export_in_session((self._asked,), self._spark, self._conf, observer=self, effects=self)
+            export_in_session(
+                (self._asked,), self._spark, self._conf, observer=self, effects=self._claimed
+            )
         # Raised by who waits for the answer, in its thread.
         except BaseException as error:
             self._failed = error
@@ -461,6 +448,6 @@ class _Begun(Silent):
         with self._lock:
             under_way = {
                 one: Outcome(one, Status.IN_PROGRESS, to, transaction_id=transaction_id)
-                for one, transaction_id in self._claimed.items()
+                for transaction_id, one in self._claimed.partitions().items()
             }
             return tuple((under_way | self._ended).values())

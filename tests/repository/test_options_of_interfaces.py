@@ -93,14 +93,13 @@ _EXPORT = Interfaces(
         "--commit-every": "commit_every", "--max-retries": "max_retries",
         "--manifest-ttl": "manifest_ttl", "--abandoned-ttl": "abandoned_ttl",
         "--verify": "verify", "--check-rows": "check_rows", "--backfill": "backfill",
-        "--dry-run": "dry_run",
+        "--dry-run": "dry_run", "--no-wait": "wait",
     },
     only_here={
         "--all": "export_partitions is this",
         "--grace": "a session is told to stop by Spark, not by a signal",
         "--metrics-port": "the system tables metrics and events have the figures",
     },
-    only_there={"wait": "a command that does not wait would end with its Spark"},
 )  # fmt: skip
 EVERY = {
     "export": _EXPORT,

@@ -65,6 +65,13 @@ def _no_watermark(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
     return ("exports", "watermark", "--table", "db.events", *to)
 
 
+def _no_place(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    state = places.root / "state"
+    state.write_text("a file")
+    patch.setenv("XDG_STATE_HOME", str(state))
+    return _export("lake.n.new", "--no-wait")
+
+
 PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = MappingProxyType(
     {
         "the destination is a view": _view,
@@ -73,6 +80,7 @@ PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] 
         "no ledger is named for a configured catalog": _remote_without_ledger,
         "Java is missing": _no_java,
         "Java has another version": _old_java,
+        "`--no-wait` without a place for its output": _no_place,
         "`exports watermark` in a lake table that is not there": _no_watermark,
     }
 )

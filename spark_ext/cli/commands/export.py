@@ -8,14 +8,16 @@ from pathlib import Path
 import click
 
 from catalog.network import TimeOuts
-from catalog.shards import local_tables
+from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace
 from spark_ext.actions.export import Stopping
 from spark_ext.actions.metrics import Figures
 from spark_ext.actions.wiring import Places
+from spark_ext.cli.background import NO_WAIT, begin
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.export_run import Exporting
 from spark_ext.cli.metrics_server import metrics_option
+from spark_ext.cli.next_command import following_command
 from spark_ext.cli.options import (
     catalog_options,
     cluster_options,
@@ -35,9 +37,10 @@ from spark_ext.cli.options import (
     where_option,
     yes_option,
 )
-from spark_ext.cli.sections import SectionedCommand
+from spark_ext.cli.sections import Invocation, SectionedCommand
 from spark_ext.cli.summary import SummarizedObserver, Summary, summary_options
 from spark_ext.engine.session import SparkSettings
+from tableformat.errors import UsageError
 from tableformat.export.cleanup import ABANDONED_TTL
 from tableformat.export.decision import Wish, check_wish
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
@@ -155,6 +158,12 @@ __all__ = ["export"]
     help="Also export partitions that lack values of columns that the source got later.",
 )
 @click.option("--dry-run", is_flag=True, help="Only report what would be done.")
+@click.option(
+    NO_WAIT,
+    is_flag=True,
+    help="Return when the first files are being written, with the transactions. The export goes on "
+    "in a process of its own, whose output is in a file; `mergeberg exports list` follows it.",
+)
 @cluster_options
 @source_options()
 @ledger_options
@@ -167,8 +176,8 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     target_file_size: int, master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts, commit_every: int, max_retries: int, grace: float,
     cluster: str | None, cluster_host: tuple[str, ...], hive_column: tuple[str, ...], same_as: str,
-    limits: Limits, figures: Figures | None, summary: Summary, *, everything: bool,
-    evolve_schema: bool, strict: bool, force: bool, allow_empty: bool, whole: bool, beside: bool,
+    limits: Limits, figures: Figures | None, summary: Summary, *, everything: bool, strict: bool,
+    evolve_schema: bool, force: bool, allow_empty: bool, whole: bool, beside: bool, no_wait: bool,
     same_table: bool, verify: bool, check_rows: bool, yes: bool, backfill: bool, dry_run: bool
 ) -> int:  # fmt: skip
     """Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.
@@ -182,12 +191,12 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
 
     \b
     Examples:
-      mergeberg export db.events --partition-id 202401 --source chdb:./clickhouse \\
-          --to lake.analytics.events
+      mergeberg export db.events --partition-id 202401 --to lake.analytics.events
       mergeberg export db.events --all --where "partition_id < '202401'" --to lake.analytics.events
       mergeberg export db.events --all --to lake.analytics.events --dry-run
       mergeberg export db.events --all --to hive:/data/events --hive-column 'month=toYYYYMM(ts)'
     """  # noqa: D301  \b is Click's mark for lines to keep
+    _check_together(dry_run=dry_run, no_wait=no_wait)
     directories = pairs("--hive-column", hive_column)
     wish = Wish(force, manifest_ttl, allow_empty, beside, whole, same_table, same_as)
     request = ExportRequest(
@@ -210,21 +219,51 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     lake = open_destination(
         request.to, warehouse=warehouse, time_outs=time_outs, looks_only=dry_run
     )
-    hosts = pairs("--cluster-host", cluster_host)
-    tables = local_tables(source, request.table, cluster=cluster, cluster_hosts=hosts)
-    settings = SparkSettings(master, tuple(pairs("--conf", conf).items()))
-    exporting = _exporting(settings, summary, figures)
+    tables = _tables(source, request.table, cluster, cluster_host)
+    exporting = _exporting(master, conf, summary, figures)
     places = Places(source, lake, ledger)
     if dry_run:
         return exporting.rehearse(request, places, tables)
     if is_asked(yes=yes, as_json=summary.as_json):
         exporting.ask(request, places, tables)
+    if no_wait:
+        return _in_background(summary)
     with summary, Stopping(grace, summary.output.note) as stopping:
         return exporting.run(request, places, tables, stopping, verify=verify)
 
 
-def _exporting(settings: SparkSettings, summary: Summary, figures: Figures | None) -> Exporting:
+def _tables(
+    source: SourcePlace, table: TableName, cluster: str | None, cluster_host: tuple[str, ...]
+) -> tuple[LocalTable, ...]:
+    """Return the tables that have the rows: one, or one of each shard."""
+    hosts = pairs("--cluster-host", cluster_host)
+    return local_tables(source, table, cluster=cluster, cluster_hosts=hosts)
+
+
+def _exporting(
+    master: str, conf: tuple[str, ...], summary: Summary, figures: Figures | None
+) -> Exporting:
     """Return what runs the exports, whose outcomes a summary hears."""
+    settings = SparkSettings(master, tuple(pairs("--conf", conf).items()))
     output, as_json = summary.output, summary.as_json
     observer = SummarizedObserver(output, summary)
     return Exporting(settings, output, as_json=as_json, observer=observer, figures=figures)
+
+
+def _check_together(*, dry_run: bool, no_wait: bool) -> None:
+    """Check that the options have a meaning together.
+
+    Raises:
+        UsageError: they have none.
+    """
+    if dry_run and no_wait:
+        message = f"Cannot give --dry-run with {NO_WAIT}: a dry run begins nothing. Leave one out."
+        raise UsageError(message)
+
+
+def _in_background(summary: Summary) -> int:
+    """Start the same command in a process of its own; return the exit code."""
+    context = click.get_current_context()
+    words = context.ensure_object(Invocation).words
+    follow = following_command(words, context.find_root())
+    return begin(words, summary.output, follow, as_json=summary.as_json)

@@ -37,6 +37,7 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     **replacements.WORDS,
     "no partition is chosen": ("export", "db.events", "--to", "lake.n.new"),
     "partitions are chosen twice": export("--all", "--partition-id", "202401"),
+    "`--dry-run` with `--no-wait`": export("--all", "--dry-run", "--no-wait"),
     "`--where` without `--all`": export("--partition-id", "202401", "--where", "rows > 1"),
     "`--to` is missing": ("export", "db.events", "--all"),
     "an option that is not there": ("export", "db.events", "--al"),

@@ -20,6 +20,11 @@ REFUSED = RefusedError("Cannot export it.")
 TYPO = NotFoundError("Cannot find the table db.evnts.", named="db.evnts", similar="db.events")
 NOWHERE = NotFoundError("Cannot find the catalog other.")
 LACKING = RefusedError("Cannot export.", advice=frozenset({Advice.EVOLVE_SCHEMA}))
+NARROW = RefusedError(
+    "Cannot export: n is long and int there; --evolve-schema widens it, or SQL.",
+    advice=frozenset({Advice.EVOLVE_SCHEMA}),
+)
+RENAMED = RefusedError("Cannot export: s is missing: RENAME it; otherwise --evolve-schema adds it.")
 
 
 def after(line: str, code: int, error: TableFormatError | None = None) -> str:

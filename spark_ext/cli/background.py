@@ -1,0 +1,221 @@
+"""`mergeberg export --no-wait`: an export that goes on in a process of its own.
+
+The command starts the same command line without `--no-wait` as a new process. It has a session of
+its own, so that no shell and no terminal ends it, no standard input, and its output is in a file.
+It returns when the first files are being written. Then the transactions are in the ledger, and
+`mergeberg exports list` follows them. If the process ends before that, its output and its exit code
+become those of the command.
+
+The process tells through a pipe which transactions it has begun. Until then the command waits, and
+Ctrl-C stops both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from spark_ext.actions.export import ClaimedTransactions
+from spark_ext.cli.output import Output
+from tableformat.errors import RefusedError
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import Observer, ObserverAround
+from tableformat.quantities import counted
+
+__all__ = [
+    "NO_WAIT",
+    "StartReport",
+    "begin",
+    "current_report",
+    "report_through",
+    "reporting",
+]
+
+NO_WAIT: Final = "--no-wait"
+_STATE: Final = "XDG_STATE_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What a process tells when its first files are being written: transactions by partition."""
+
+    transactions: tuple[tuple[str, str], ...]
+
+    def to_json(self) -> str:
+        return json.dumps(self.transactions)
+
+    @classmethod
+    def from_json(cls, text: str) -> _Begun:
+        return cls(tuple((str(one), str(transaction)) for one, transaction in json.loads(text)))
+
+
+@dataclass(slots=True)
+class StartReport:
+    """Tells through a pipe which transactions are begun, once."""
+
+    pipe: int
+    claimed: ClaimedTransactions = field(default_factory=ClaimedTransactions)
+    ended: set[str] = field(default_factory=set)
+    is_told: bool = False
+
+    def tell(self) -> None:
+        """Tell what is begun by now."""
+        if self.is_told:
+            return
+        self.is_told = True
+        found = self.claimed.partitions().items()
+        begun = _Begun(tuple((one, of) for of, one in found if of not in self.ended))
+        # The command that waited may be gone; the export goes on without it.
+        with contextlib.suppress(OSError), os.fdopen(self.pipe, "w", encoding="utf-8") as pipe:
+            pipe.write(begun.to_json())
+
+
+@dataclass(frozen=True, slots=True)
+class ReportingObserver(ObserverAround):
+    """An observer that tells when files begin to be written, and passes everything on."""
+
+    _: KW_ONLY
+    report: StartReport
+
+    def begin(self, partitions: int, rows: int, size: int) -> None:
+        """Tell which transactions are begun."""
+        self.report.tell()
+        self.observer.begin(partitions, rows, size)
+
+    def finished(self, outcome: Outcome) -> None:
+        """Keep which transactions have ended."""
+        self.report.ended.add(outcome.transaction_id or "")
+        self.observer.finished(outcome)
+
+
+_REPORT: Final[ContextVar[StartReport | None]] = ContextVar("report", default=None)
+
+
+def report_through(pipe: int) -> None:
+    """Let this process tell through a pipe what it has begun."""
+    _REPORT.set(StartReport(pipe))
+
+
+def current_report() -> StartReport | None:
+    """Return where this process tells what it has begun, None where nobody waits for that."""
+    return _REPORT.get()
+
+
+def reporting(observer: Observer, report: StartReport | None) -> Observer:
+    """Return an observer that tells a report, too, where there is one."""
+    return observer if report is None else ReportingObserver(observer, report=report)
+
+
+def begin(words: Sequence[str], output: Output, follow: str, *, as_json: bool) -> int:
+    """Start a command line in a process of its own; return when it writes, or has ended.
+
+    Args:
+        words: the command line behind `mergeberg`.
+        output: of this command.
+        follow: the command that lists exports of this ledger.
+        as_json: whether it is for a program.
+
+    Returns:
+        0 when it has begun, else the exit code of the process.
+
+    Raises:
+        RefusedError: there is no place for its output.
+    """
+    log = _new_log()
+    read, write = os.pipe()
+    left = [word for word in words if word != NO_WAIT]
+    try:
+        with log.open("xb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "spark_ext.cli.child", str(write), *left],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                pass_fds=(write,),
+                start_new_session=True,
+            )
+    except OSError as error:
+        os.close(read)
+        message = f"Cannot export in the background: {error.strerror}. Leave {NO_WAIT} out."
+        raise RefusedError(message) from error
+    finally:
+        os.close(write)
+    try:
+        with os.fdopen(read, encoding="utf-8") as pipe:
+            text = pipe.read()
+        code = 0 if text else process.wait()
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        raise
+    if not text:
+        output.document(log.read_text(encoding="utf-8", errors="replace").rstrip("\n"))
+        return code
+    _tell(_Begun.from_json(text), process.pid, log, output, as_json=as_json)
+    output.next(follow)
+    return 0
+
+
+def _tell(begun: _Begun, pid: int, log: Path, output: Output, *, as_json: bool) -> None:
+    """Print what is begun, and where the output of its process is."""
+    for partition_id, transaction_id in begun.transactions:
+        if as_json:
+            output.record(
+                {
+                    "partition_id": partition_id,
+                    "status": Status.IN_PROGRESS.value,
+                    "transaction_id": transaction_id,
+                    "process": pid,
+                    "output": str(log),
+                }
+            )
+        else:
+            output.say(f"partition {partition_id}: begun, transaction {transaction_id}")
+    if not as_json:
+        number = counted(len(begun.transactions), "partition")
+        output.say(f"Process {pid} exports {number}, and any that follow; its output is in {log}")
+
+
+def _new_log() -> Path:
+    """Return the file for the output of a new process, in a directory that is there.
+
+    Raises:
+        RefusedError: there is no place for it.
+    """
+    directory = _state_directory()
+    if directory is None:
+        raise _no_place("neither it nor HOME names a directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_place(f"{directory} cannot be made ({error.strerror})") from error
+    now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return directory / f"export-{now}-{os.getpid()}.log"
+
+
+def _state_directory() -> Path | None:
+    """Return where programs of the user keep what they print; None where nothing says it."""
+    for name, below in ((_STATE, "."), ("HOME", ".local/state")):
+        # A relative path would depend on the working directory; the XDG rules say to ignore it.
+        root = os.environ.get(name, "")
+        if Path(root).is_absolute():
+            return Path(root) / below / "mergeberg"
+    return None
+
+
+def _no_place(why: str) -> RefusedError:
+    message = (
+        f"Cannot export in the background: its output has no place, {why}. Set {_STATE} to a "
+        f"directory that you may write, or leave {NO_WAIT} out."
+    )
+    return RefusedError(message)
