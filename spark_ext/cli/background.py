@@ -27,6 +27,7 @@ from typing import Final
 
 from spark_ext.actions.export import ClaimedTransactions
 from spark_ext.cli.output import Output
+from spark_ext.json_text import json_text
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Observer, ObserverAround
@@ -52,7 +53,7 @@ class _Begun:
     transactions: tuple[tuple[str, str], ...]
 
     def to_json(self) -> str:
-        return json.dumps(self.transactions)
+        return json_text(self.transactions)
 
     @classmethod
     def from_json(cls, text: str) -> _Begun:

@@ -13,7 +13,7 @@ import pytest
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.rows.digests import FileDigests
 from catalog.sources import SourcePlace, server_of
-from spark_ext.cli import export_run as space
+from spark_ext.actions import check as space
 from spark_ext.cli.main import invoke
 from spark_ext.engine.runner import write_all
 from tableformat.errors import RefusedError, UsageError

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.storages.opening import Storages
 from spark_ext.operations.spark_views import SparkView
+from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.sql.dispatch import answer
 from tableformat.file_names import RECEIPTS
 from tests.iceberg_spark import catalog_settings
@@ -56,8 +57,14 @@ def spark(
         yield session
 
 
+_VALUES = {"NULL": None, "false": False, "true": True, "map()": {}}
+
+
 def call(spark: SparkSession, name: str, **arguments: object) -> list[list[object]]:
-    asked = {"call": name, "catalog": "lake", "arguments": arguments}
+    """Call a procedure as the jar does, which sends every parameter."""
+    declared = [one for one in PROCEDURES[name].parameters if one.default is not None]
+    defaults = {one.name: _VALUES.get(str(one.default), one.default) for one in declared}
+    asked = {"call": name, "catalog": "lake", "arguments": defaults | arguments}
     said = json.loads(answer(json.dumps(asked), spark))
     assert "error" not in said, said
     rows: list[list[object]] = said["rows"]
@@ -88,21 +95,16 @@ def test_a_table_is_made_filled_and_looked_at_in_one_session(
         source="ch.db.t",
         partition_id="1",
         table="n.t",
-        drop=False,
-        convert={},
-        partition_spec=None,
-        hive_columns={},
-        cluster=None,
     )
 
     assert archived[0][:5] == ["1", "detached", "committed", 3, 1]
     shown = spark.sql("SELECT id FROM lake.n.t ORDER BY id").collect()
     assert [row.id for row in shown] == [1, 2, 3]
-    left = call(spark, "partitions", table="ch.db.t", cluster=None)
+    left = call(spark, "partitions", table="ch.db.t")
     assert [row[0] for row in left] == ["2"]
-    in_lake = call(spark, "partitions", table="n.t", cluster=None)
+    in_lake = call(spark, "partitions", table="n.t")
     assert [(row[1], row[4]) for row in in_lake] == [("p=1", 3)]
-    (listed,) = call(spark, "exports", table="lake.n.t", status=None)
+    (listed,) = call(spark, "exports", table="lake.n.t")
     assert (listed[3], listed[7]) == ("ARCHIVED", archived[0][5])
 
 

@@ -266,7 +266,7 @@ def test_a_ledger_lies_beside_the_built_in_catalog_only(tmp_path: Path) -> None:
 
 def test_the_page_has_every_option() -> None:
     page = (ROOT / "docs" / "reference" / "spark-sources.md").read_text()
-    table = page.partition("| elsewhere |")[2]
+    table = page.partition("| on the command line | meaning |")[2]
 
     rows = [line for line in table.split("\n\n")[0].splitlines() if line.startswith("| `")]
     assert rows == [f"| `{o.name}` | `{o.instead}` | {o.says} |" for o in OPTIONS]
