@@ -57,7 +57,7 @@ def spark(
         yield session
 
 
-_VALUES = {"NULL": None, "false": False, "true": True, "map()": {}}
+_VALUES: dict[str, object] = {"NULL": None, "false": False, "true": True, "map()": {}}
 
 
 def call(spark: SparkSession, name: str, **arguments: object) -> list[list[object]]:
