@@ -86,7 +86,7 @@ _LEAVE: Final = "drop the column or keep the value in a column of another type"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a type has no mapping, and a way round with the placeholder `{column}`."""
+    """Why a type has no mapping, and the remedy; `{column}` in it stands for the column's name."""
 
     why: str
     way_round: str
