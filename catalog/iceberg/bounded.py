@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyiceberg.catalog.rest import RestCatalog, TableResponse
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog.sql import DEFAULT_INIT_CATALOG_TABLES, SqlCatalog
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import StagedTable, Table
+from pyiceberg.types import strtobool
 from requests import PreparedRequest, Response, Session
 from sqlalchemy import Connection, Dialect, event
 from sqlalchemy.exc import DisconnectionError, IntegrityError, OperationalError, ProgrammingError
@@ -114,6 +115,10 @@ class SharedSqlCatalog(SqlCatalog):
     def _init_catalog(self) -> None:
         if self.engine.dialect.name == _SQLITE:
             event.listen(self.engine, "connect", _commit_to_disk)
+        if strtobool(self.properties.get("init_catalog_tables", DEFAULT_INIT_CATALOG_TABLES)):
+            # Before the check of PyIceberg, a statement that fails where a table is missing:
+            # the failure's traceback would refer to the catalog until garbage is collected.
+            self.create_tables()
         super()._init_catalog()
 
     def create_tables(self) -> None:

@@ -234,11 +234,10 @@ def test_no_class_that_a_table_names_is_imported(tmp_path: Path, name: str, evil
 
 def test_a_catalog_goes_when_nobody_has_it_any_more(tmp_path: Path) -> None:
     """Harm prevented: its connections stay open until garbage is collected, if ever."""
-    catalog = Lake(tmp_path, {}).catalog
-    seen = weakref.ref(catalog)
-
     gc.disable()
     try:
+        catalog = Lake(tmp_path, {}).catalog
+        seen = weakref.ref(catalog)
         del catalog
         assert seen() is None
     finally:
