@@ -45,9 +45,14 @@ def test_cases(n): pass
 def minio_server(): pass
 
 def test_of_a_server(minio_server): pass
+
+@pytest.fixture
+def s3_server(): pass
+
+def test_of_a_fetched_server(s3_server): pass
 """
 CHECKED = {"test_cheap", "test_cases[1]"}
-TESTED = CHECKED | {"test_of_spark"}
+TESTED = CHECKED | {"test_of_spark", "test_of_a_fetched_server"}
 ALL = TESTED | {"test_elsewhere", "test_of_a_server"}
 SOAKED = {"test_cases[2]"}
 
@@ -92,7 +97,7 @@ def test_a_tier_runs_its_tests_and_those_before_it(
 @pytest.mark.parametrize(
     ("tier", "said"),
     [
-        ("check", "make check left out 3 tests, by the share "),
+        ("check", "make check left out 4 tests, by the share "),
         ("test", "make test left out 2 tests, by the share "),
         ("all", "==="),
     ],

@@ -11,7 +11,8 @@ A test belongs to the first tier of this list that fits:
 3. test: it is marked `representative` or `pinned`.
 4. all: a case costs more than `MOST_OF_TEST`.
 5. all: the cases of its test cost more than that together, and at this commit others are in turn.
-6. test: it is marked `spark`, or it or its file costs more than `make check` has time for.
+6. test: it is marked `spark`, needs a server that `make check` does not fetch, or it or its file
+   costs more than `make check` has time for.
 7. check.
 
 `tests/durations.json` says what a test costs.
@@ -58,6 +59,8 @@ NIGHTLY_FIXTURES: Final = frozenset(
     )
 )
 """Fixtures of servers that only `make test-all` compiles or installs."""
+FETCHED_FIXTURES: Final = frozenset(("s3_server", "s3_server_of_session"))
+"""Fixtures of servers that `make test` fetches, and `make check` does not."""
 _TIER_VARIABLE: Final = "MERGEBERG_TESTS_TIER"
 # Names the tier to all processes of a run.
 _SHARE_VARIABLE: Final = "MERGEBERG_TESTS_SHARE"
@@ -109,7 +112,9 @@ def _tier_of(item: pytest.Item, durations: Durations) -> Tier:
     if cost > MOST_OF_TEST and not _stays(item):
         return Tier.ALL
     around = durations.around(item.nodeid)
-    if item.get_closest_marker("spark") or cost > MOST_OF_CHECK or around > MOST_AROUND_CHECK:
+    if item.get_closest_marker("spark") or needed & FETCHED_FIXTURES:
+        return Tier.TEST
+    if cost > MOST_OF_CHECK or around > MOST_AROUND_CHECK:
         return Tier.TEST
     return Tier.CHECK
 
