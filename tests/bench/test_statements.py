@@ -11,7 +11,7 @@ from tests.bench.statements import Measured, measure, table
 FILES = 12
 
 
-def test_statements_of_metadata_open_no_data_file_and_update_writes_only_what_it_must(
+def test_statements_of_metadata_open_no_data_file_and_update_writes_least(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: a partition of terabytes that is read to be detached, attached or frozen."""

@@ -72,7 +72,7 @@ def refused(world: TreeWorld) -> TableFormatError:
     return error
 
 
-def test_completed_set_back_and_no_commit_file_is_completed_without_a_new_file(
+def test_completed_set_back_without_a_commit_file_gets_no_new_file(
     world: TreeWorld,
 ) -> None:
     """N-21: the commit file is written again, from files that are compared."""
@@ -142,7 +142,7 @@ def test_a_file_whose_answer_was_lost_is_not_in_the_commit_file_and_goes(world: 
     assert not twice.exists()
 
 
-def test_files_of_others_in_the_directory_are_refused_by_name_and_never_removed(
+def test_files_of_others_in_the_directory_are_refused_by_name_and_stay(
     world: TreeWorld,
 ) -> None:
     """Reading 16: a first export goes on beside them only when that was asked."""
@@ -179,7 +179,7 @@ def test_other_content_after_the_ttl_is_refused_and_changes_nothing(world: TreeW
     assert data_files(world) == before
 
 
-def test_another_schema_another_ledger_and_another_tree_in_its_place_are_refused(
+def test_another_schema_ledger_or_tree_in_its_place_is_refused(
     world: TreeWorld,
 ) -> None:
     world.run(request_of(world))
@@ -239,7 +239,7 @@ def test_of_many_commits_at_once_one_is_made_and_none_after_it(world: TreeWorld)
     assert not late()
 
 
-def test_a_commit_for_a_tree_that_was_made_anew_meanwhile_is_not_in_the_new_one(
+def test_a_commit_for_a_tree_that_was_made_anew_is_not_in_the_new_one(
     world: TreeWorld,
 ) -> None:
     world.run(request_of(world))

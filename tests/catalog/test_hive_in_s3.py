@@ -48,7 +48,7 @@ def world(minio_server: MinIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return made
 
 
-def test_partitions_are_exported_once_and_a_commit_file_that_is_gone_is_put_again(
+def test_partitions_are_exported_once_and_a_lost_commit_file_is_put_again(
     world: InBucket,
 ) -> None:
     request = replace(ALL, to=world.to)

@@ -63,7 +63,7 @@ def replaced(world: TreeWorld) -> CommitFile:
     return commits(world)["p1"][0]
 
 
-def test_what_is_replaced_has_another_commit_file_that_names_what_it_replaces(
+def test_a_replacement_has_a_commit_file_that_names_what_it_replaces(
     world: TreeWorld,
 ) -> None:
     world.run(request_of(world))
@@ -135,7 +135,7 @@ def test_a_partition_that_is_emptied_has_a_commit_file_without_files(world: Tree
     assert [c.rows for c in commits(world)["p1"]] == [4]
 
 
-def test_a_ledger_that_was_lost_after_a_replacement_is_made_anew_from_the_tree(
+def test_a_ledger_lost_after_a_replacement_is_made_anew_from_the_tree(
     world: TreeWorld,
 ) -> None:
     """Harm prevented: a new ledger that takes what was replaced for what is exported."""

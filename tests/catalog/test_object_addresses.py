@@ -98,7 +98,7 @@ THERE = "abfss://box@acme.dfs.core.windows.net/a/tree"
         (HIDDEN, "a/{_partition_id}", ACME, None),
     ],
 )
-def test_a_path_of_a_container_is_a_location_of_the_account_that_is_reached_or_none(
+def test_a_containers_path_is_a_location_of_the_reached_account_or_none(
     address: str, path: str, environment: dict[str, str], location: str | None
 ) -> None:
     """Harm prevented: an export into a container of the same name of another server."""

@@ -45,7 +45,7 @@ def test_a_process_that_has_the_number_of_a_dead_one_is_another() -> None:
     assert not may_be_alive(replace(this_process(), start=f"{later}{between}{table}"))
 
 
-def test_a_process_of_another_container_with_the_same_host_name_is_left_alone() -> None:
+def test_a_process_of_another_container_of_the_same_host_name_is_left_alone() -> None:
     """Harm prevented: its number is free here, and its staging tables are dropped under it."""
     assert may_be_alive(replace(this_process(), pid=999_999_999, start="1n00000000"))
 
@@ -117,7 +117,7 @@ def test_without_proc_a_process_that_ended_is_dead() -> None:
 
 
 @pytest.mark.usefixtures("no_proc")
-def test_without_proc_another_process_of_the_same_number_is_told_by_its_start(
+def test_without_proc_a_process_of_the_same_number_is_told_by_its_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Harm prevented: a number that is used again keeps a dead owner alive for ever."""
@@ -157,7 +157,7 @@ def test_where_there_is_no_ps_the_number_alone_decides(
     assert may_be_alive(this_process())
 
 
-def test_an_owner_whose_start_is_unknown_is_left_alone_where_starts_are_known() -> None:
+def test_an_owner_of_unknown_start_is_left_alone_where_starts_are_known() -> None:
     """Harm prevented: what another system of the same host name holds is taken from it."""
     pid, _, _ = _of_a_dead_process()
     other = replace(this_process(), pid=int(pid), start="unknown")

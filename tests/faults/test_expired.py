@@ -101,7 +101,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_what_a_cancelled_export_left_goes_with_the_next_run_of_any_partition(world: World) -> None:
+def test_what_a_cancelled_export_left_goes_with_any_partitions_next_run(world: World) -> None:
     world.interrupt()
     world.cancel()
     assert len(world.files()) == 2

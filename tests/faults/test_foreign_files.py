@@ -120,7 +120,7 @@ def test_rows_that_arrive_after_the_look_are_seen_before_the_commit(
     assert (scene.files, rows_in_main(tmp_path)) == (1, 12 + FOREIGN)
 
 
-def test_rows_that_arrive_with_the_request_make_it_a_refusal_and_not_a_riddle(
+def test_rows_that_arrive_with_the_request_make_it_a_refusal_with_a_reason(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: "it may have landed" of a request that the catalog can never apply."""
@@ -187,7 +187,7 @@ def test_the_copy_of_a_lake_table_holds_files_of_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wish", [Wish(ttl=TTL), BESIDE, Wish(ttl=TTL, force=True)])
-def test_rows_that_others_took_away_and_put_back_under_other_names_are_not_doubled(
+def test_rows_that_others_put_back_under_other_names_are_not_doubled(
     tmp_path: Path, wish: Wish
 ) -> None:
     """Harm prevented: a rewrite in two snapshots looks as if the rows had been deleted."""
@@ -308,7 +308,7 @@ def test_the_files_of_a_partition_are_found_by_its_values(
     assert len(expected) in (2, 3)
 
 
-def test_files_of_an_earlier_spec_count_unless_their_values_show_another_place(
+def test_files_of_an_earlier_spec_count_unless_their_values_lie_elsewhere(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: a spec that evolved hides what was written before; or all of it counts."""

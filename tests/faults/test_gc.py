@@ -121,7 +121,7 @@ def test_the_enumeration_knows_the_steps_that_clean_up() -> None:
         for name, number, step in SEAMS
     ],
 )
-def test_after_a_crash_anywhere_gc_takes_only_what_is_dead_and_then_finds_nothing(
+def test_after_a_crash_anywhere_gc_takes_what_is_dead_and_then_finds_nothing(
     tmp_path: Path, name: str, number: int, *, after: bool
 ) -> None:
     """Harm prevented: a file of main or of a resumable export goes, or one stays for ever."""

@@ -106,7 +106,7 @@ class DiesWhileSending:
         return act()
 
 
-def test_an_answer_about_an_earlier_landing_while_a_third_run_claims_other_rows(
+def test_a_late_answer_about_a_landing_while_a_third_run_claims_other_rows(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: rows are said to be in main that somebody else is only writing."""

@@ -79,7 +79,7 @@ def test_a_server_that_ends_and_comes_back_is_waited_for(zookeeper_server: ZooKe
         assert writing.result() == replace(row, updated=2, version=2) == ledger.read(KEY)
 
 
-def test_a_server_that_stands_still_longer_than_a_session_lives_is_waited_for(
+def test_a_server_that_stalls_longer_than_a_session_lives_is_waited_for(
     zookeeper_server: ZooKeeper,
 ) -> None:
     address = address_of(zookeeper_server.address)
@@ -144,7 +144,7 @@ def test_an_operation_ends_in_time_and_leaves_nothing(
 
 
 @pytest.mark.soak
-def test_a_ledger_that_was_waited_for_in_vain_is_not_waited_for_as_long_again(
+def test_a_ledger_waited_for_in_vain_is_not_waited_for_as_long_again(
     zookeeper_server: ZooKeeper,
 ) -> None:
     """Harm prevented: a command of many partitions that waits a minute for each of its steps."""

@@ -18,7 +18,7 @@ from tests.support.time_bounds import ENDS_WITHIN
 KEY = a_row().key.hash
 
 
-def test_who_leaves_waits_for_seconds_for_what_is_asked_and_for_all_that_follows(
+def test_who_leaves_waits_a_bounded_time_for_what_was_asked_and_what_follows(
     zookeeper_server: ZooKeeper,
 ) -> None:
     """Harm prevented: what an interruption still notes is waited for a minute each."""

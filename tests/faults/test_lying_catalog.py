@@ -127,7 +127,7 @@ def test_a_lie_about_every_commit_and_the_same_command_again(
 
 
 @pytest.mark.parametrize("kind", [Kind.CONFLICT, Kind.LATE], ids=str)
-def test_a_catalog_that_applies_nothing_and_says_nothing_useful_leaves_it_unknown(
+def test_a_catalog_that_applies_nothing_and_says_nothing_leaves_it_unknown(
     tmp_path: Path, kind: Kind
 ) -> None:
     """Harm prevented: "failed", and files deleted, while requests may still arrive."""
@@ -194,7 +194,7 @@ def test_the_request_of_a_dead_run_arrives_in_the_middle_of_the_next_one(
     assert statuses(again) == ["already_exported"] * 2
 
 
-def test_a_request_that_arrives_after_main_came_back_to_its_parent_is_refused(
+def test_a_request_that_arrives_after_main_returned_to_its_parent_is_refused(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: what an operator rolled back to is overwritten by a request of long ago."""

@@ -243,7 +243,7 @@ def test_what_takes_rows_away_is_said(tmp_path: Path, action: Callable[[Path], N
     assert rows_in_main(tmp_path) <= before
 
 
-def test_a_compacted_export_whose_snapshots_were_expired_is_never_exported_beside_it(
+def test_a_compacted_export_of_expired_snapshots_is_never_exported_beside_it(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: expiry makes main look as if it had always been without the export."""
@@ -319,7 +319,7 @@ def test_a_file_deleted_before_the_ledger_heard_of_the_export_is_missed(tmp_path
     assert row_of(tmp_path, "p1").last.rows == 12
 
 
-def test_a_landing_that_only_its_mark_knows_is_not_called_exported_after_a_compaction(
+def test_a_landing_known_by_its_mark_is_not_exported_after_a_compaction(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: "already exported, 0 rows": the row is a later claim's, without figures."""

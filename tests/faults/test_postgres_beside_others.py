@@ -66,7 +66,7 @@ def test_a_commit_that_arrives_after_its_client_gave_it_up(lake: Lake, arrives: 
     lake.assert_exactly_once(source)
 
 
-def test_a_commit_that_never_arrives_holds_its_repetition_up_for_a_while_only(lake: Lake) -> None:
+def test_a_commit_that_never_arrives_delays_its_repeat_for_a_while_only(lake: Lake) -> None:
     """Harm prevented: the lock of a transaction that nobody will ever end stops every export."""
     source, effects = Partitions(), _GivenUp(lake, Step.RELEASE_LEASE)
     ports = lake.ports(source, effects=effects, time_outs=IMPATIENT)
@@ -138,7 +138,7 @@ def test_another_engine_commits_between_our_reading_and_our_writing(
     assert all(rows_by_key(lake.directory)[row.key.hash] for row in ledger_rows(lake.directory))
 
 
-def test_a_row_that_another_program_has_locked_is_waited_for_so_long_and_no_longer(
+def test_a_row_that_another_program_locked_is_waited_for_for_a_bounded_time(
     lake: Lake,
 ) -> None:
     """Harm prevented: an export that hangs as long as somebody has forgotten a transaction."""

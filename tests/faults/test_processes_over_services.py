@@ -81,7 +81,7 @@ def is_in_the_middle(ledger: Ledger) -> bool:
     return any(ledger.holder(row.key.hash) is not None for row in ledger.rows())
 
 
-def test_after_a_kill_and_the_end_of_the_session_the_next_process_exports_once(
+def test_after_a_kill_and_the_sessions_end_the_next_process_exports_once(
     zookeeper_server: ZooKeeper, world: World
 ) -> None:
     """Harm prevented: what holds while a dead process's leases are there does not without them."""

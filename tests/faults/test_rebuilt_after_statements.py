@@ -53,7 +53,7 @@ def test_what_a_statement_left_is_never_taken_for_an_export(
     assert rows_in_main(tmp_path) == left
 
 
-def test_rows_of_others_that_were_merged_do_not_keep_a_table_from_its_new_ledger(
+def test_merged_rows_of_others_do_not_keep_a_table_from_its_new_ledger(
     tmp_path: Path,
 ) -> None:
     source, said = in_files(tmp_path), SaidOfRows(rest="p3")

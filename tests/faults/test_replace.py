@@ -268,7 +268,7 @@ def test_foreign_rows_that_arrive_during_a_replacement_stay(scene: Scene) -> Non
     assert_replaced(scene, 15)
 
 
-def test_a_replacement_that_others_undo_in_between_takes_away_what_is_there_now(
+def test_a_replacement_that_others_undid_meanwhile_removes_what_is_there_now(
     scene: Scene,
 ) -> None:
     """Harm prevented: files of an export that was rolled back are looked for, and others stay."""

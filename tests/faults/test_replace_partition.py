@@ -285,7 +285,7 @@ def test_another_key_that_main_was_moved_away_from_has_no_rows_there(tmp_path: P
     assert rows_in_main(tmp_path) == 12
 
 
-def test_several_source_partitions_in_one_lake_partition_are_refused_before_any_work(
+def test_several_partitions_in_one_of_the_lake_are_refused_before_any_work(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: the whole table is replaced by one of its partitions."""

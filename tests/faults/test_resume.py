@@ -333,7 +333,7 @@ def test_a_partition_that_is_gone_with_its_clone_is_said_to_be_lost(scene: Scene
     assert scene.row.state is State.RUNNING
 
 
-def test_a_partition_that_is_gone_before_a_file_was_finished_is_said_to_be_lost(
+def test_a_partition_gone_before_its_first_file_is_said_to_be_lost(
     scene: Scene,
 ) -> None:
     """Harm prevented: "its parts hold no rows", exit 0, of a partition whose rows are lost."""

@@ -134,7 +134,7 @@ def test_another_run_that_adds_the_same_columns_meanwhile(
     assert len(lake(tmp_path).schemas()) == 2
 
 
-def test_a_column_that_another_writer_adds_meanwhile_stays_and_ours_come_after_it(
+def test_a_column_that_another_writer_adds_stays_and_ours_come_after_it(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: two columns with one id, after which one shows the other's values."""

@@ -116,7 +116,7 @@ def test_other_content_is_refused_within_the_ttl_and_counted(kept: Kept) -> None
     kept.assert_once(15)
 
 
-def test_force_replaces_a_partition_of_a_table_and_a_directory_by_one_more_word(kept: Kept) -> None:
+def test_force_replaces_a_partition_and_one_more_word_a_directory(kept: Kept) -> None:
     """Harm prevented: rows twice; or readers of directories that see old and new files at once."""
     kept.said(Wish(ttl=180))
     before = kept.rows()

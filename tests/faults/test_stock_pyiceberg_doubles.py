@@ -106,7 +106,7 @@ def test_a_commit_that_landed_and_is_called_a_conflict_loses_its_manifests(
         rows(lying)
 
 
-def test_a_commit_that_landed_and_was_expired_before_the_retry_loses_its_manifests(
+def test_a_landed_commit_that_expired_before_the_retry_loses_its_manifests(
     lying: LyingCatalog,
 ) -> None:
     """Harm: as above, with every retry left; the snapshot that is looked for is expired."""

@@ -262,7 +262,7 @@ def test_a_fault_at_any_act_and_the_same_command_again_is_exactly_once(
 
 @pytest.mark.soak
 @each_fault
-def test_a_fault_at_every_single_act_and_the_same_command_again_is_exactly_once(
+def test_a_fault_at_every_single_act_and_a_repeat_is_exactly_once(
     scenario: Scenario, fault: Fault, tmp_path: Path
 ) -> None:
     """Harm prevented: the one act that the sample leaves out is the one that loses rows."""
@@ -284,7 +284,7 @@ def test_the_acts_are_those_of_the_tree_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("landed", [False, True])
-def test_an_export_that_is_given_up_while_its_commit_is_held_up_never_appears(
+def test_an_export_given_up_while_its_commit_is_held_up_never_appears(
     tmp_path: Path, *, landed: bool
 ) -> None:
     """Harm prevented: a commit file that is put after somebody was told that it is KILLED."""
@@ -331,7 +331,7 @@ def test_force_alone_replaces_nothing_and_names_the_words_that_do(tmp_path: Path
     assert commits(world) == before
 
 
-def test_a_run_that_was_held_up_puts_a_replaced_commit_file_and_nobody_counts_it(
+def test_a_commit_file_that_was_replaced_and_comes_late_counts_for_nobody(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: rows of an export that was replaced twice since, once it wakes up."""

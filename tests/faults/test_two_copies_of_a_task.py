@@ -231,7 +231,7 @@ def test_spark_ends_the_copy_that_stands_still_once_the_other_has_finished(scene
     assert scene.check_exactly_once("ended") == files
 
 
-def test_of_two_copies_that_finish_their_files_before_the_commit_one_is_in_the_lake(
+def test_of_two_copies_that_finish_before_the_commit_one_is_in_the_lake(
     scene: Scene,
 ) -> None:
     """Also when it is the one that finished last: of the other host nothing was heard."""

@@ -30,7 +30,7 @@ def by_id(exports: RealExport, name: TableName, **options: object) -> dict[str, 
     return {o.partition_id: o.status.value for o in found}
 
 
-def test_partitions_that_read_null_are_named_and_exported_when_that_is_wanted(
+def test_partitions_that_read_null_are_named_and_exported_if_that_is_wanted(
     exports: RealExport,
 ) -> None:
     """Harm prevented: GROUP BY gives NULL for rows of which ClickHouse shows the default."""
@@ -82,7 +82,7 @@ def test_what_is_null_on_both_sides_is_not_named(exports: RealExport, added: str
     assert not any("--backfill" in one or "NULL" in one for one in said)
 
 
-def test_new_labels_of_an_enum_are_noted_by_an_export_that_may_change_the_table(
+def test_an_export_that_may_change_the_table_notes_new_labels_of_an_enum(
     exports: RealExport,
 ) -> None:
     """Harm prevented: REPLACE and MOVE are refused for ever after one new label."""

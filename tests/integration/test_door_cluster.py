@@ -67,7 +67,7 @@ def events(root: Path, kind: str) -> list[dict[str, Any]]:
     return [event for event in found if event["Event"] == f"SparkListener{kind}"]
 
 
-def test_an_executor_that_is_killed_in_the_middle_costs_no_row_and_doubles_none(
+def test_a_killed_executor_costs_no_row_and_doubles_none(
     cluster: Cluster,
 ) -> None:
     doors = cluster.doors

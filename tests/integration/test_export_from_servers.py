@@ -202,7 +202,7 @@ def test_a_nested_column_arrives_whole_from_a_server_without_our_casts(
     assert found == [(n, [{"a": n, "b": "x"}, {"a": 1, "b": "y"}]) for n in range(9)]
 
 
-def test_the_oldest_server_is_exported_through_one_replica_and_known_through_the_other(
+def test_the_oldest_server_exports_by_one_replica_and_is_known_by_the_other(
     old_servers: OldPair, exports_from: Exports
 ) -> None:
     name = replicated(old_servers, "known")
@@ -306,7 +306,7 @@ def test_a_server_reads_parts_on_any_disk(
     assert exports.in_lake(name) == exports.in_source(name)
 
 
-def test_a_replica_that_dies_is_replaced_by_another_and_finished_files_are_kept(
+def test_a_dead_replica_is_replaced_by_another_and_finished_files_are_kept(
     old_servers: OldPair, exports_from: Exports
 ) -> None:
     name = replicated(old_servers, "dying", inserts=4)

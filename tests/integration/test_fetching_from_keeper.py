@@ -112,7 +112,7 @@ def also_at(session: NoSpark, name: str, url: str) -> None:
 
 
 @pytest.mark.parametrize("behind", [1, 2])
-def test_of_two_replicas_of_one_table_the_one_that_is_behind_the_least_is_read(
+def test_of_two_replicas_the_one_that_is_behind_the_least_is_read(
     old_servers: OldPair, session: NoSpark, tmp_path: Path, behind: int
 ) -> None:
     """Harm prevented: rows that the better replica has are left behind."""

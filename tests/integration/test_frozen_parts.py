@@ -61,7 +61,7 @@ def test_every_row_of_every_engine_arrives(
     assert exports.in_lake(name) == exports.in_source(name)
 
 
-def test_a_replicated_table_is_the_same_one_from_its_server_and_from_its_shadow(
+def test_a_replicated_table_is_the_same_from_its_server_and_from_its_shadow(
     exports: RealExport, tmp_path: Path
 ) -> None:
     """Exported from the server first: the shadow has nothing to add, and adds nothing."""

@@ -364,7 +364,7 @@ def test_a_cluster_that_nobody_may_ask_for_or_that_is_not_there(exporter: Export
     assert "Cannot find the cluster 'main': the server knows none. Leave --cluster out" in said
 
 
-def test_a_user_without_any_right_is_told_all_of_them_by_each_command_of_several_replicas(
+def test_each_command_of_several_replicas_tells_a_user_every_missing_right(
     exporter: Exporter,
 ) -> None:
     """Also where the user may not see how far the replicas are behind."""

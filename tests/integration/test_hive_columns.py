@@ -261,7 +261,7 @@ def test_an_expression_of_a_type_without_directories_is_refused(
     assert not trees.root(table).exists()
 
 
-def test_an_empty_text_that_no_file_has_is_refused_and_the_others_are_exported(
+def test_an_empty_text_that_no_file_has_is_refused_alone(
     trees: RealTree,
 ) -> None:
     """Harm prevented: readers would take it for NULL, and nothing would say otherwise."""

@@ -240,7 +240,7 @@ def test_spark_tells_texts_that_mean_null_from_null(
     [("", "is the empty text"), (NULL_WORD, f"is the text {NULL_WORD}")],
     ids=["empty", "the word"],
 )
-def test_texts_that_no_directory_tells_from_null_are_refused_and_the_others_exported(
+def test_texts_that_a_directory_cannot_tell_from_null_are_refused_alone(
     trees: RealTree, text: str, why: str
 ) -> None:
     """Harm prevented: rows of the text that readers of directories show as NULL.

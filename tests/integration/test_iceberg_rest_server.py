@@ -149,7 +149,7 @@ def lake(
         yield Lake(lender, rest_server_of_session, tmp_path)
 
 
-def test_an_export_by_the_server_is_there_once_and_shows_nothing_that_was_lent(
+def test_an_export_by_the_server_is_there_once_and_shows_no_lent_credentials(
     lake: Lake, minio_server: MinIO, tmp_path: Path
 ) -> None:
     """Read back by PyIceberg; the second run finds it there, and compares it with the source."""

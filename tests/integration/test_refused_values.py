@@ -171,7 +171,7 @@ def said(exports: RealExport) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize(
     ("number", "case"), list(enumerate(CASES)), ids=[f"{c.type} {c.conversion}" for c in CASES]
 )
-def test_a_value_that_the_lake_cannot_hold_refuses_its_partition_with_count_and_sample(
+def test_a_value_without_a_place_refuses_its_partition_with_count_and_sample(
     said: dict[str, tuple[str, str]], number: int, case: Bad
 ) -> None:
     status, message = said[str(number)]

@@ -62,7 +62,7 @@ def assert_refused(found: list[Outcome], then: str, why: str) -> None:
 
 @pytest.mark.parametrize("merged", [False, True], ids=["as it was", "merged"])
 @pytest.mark.parametrize("grown", [False, True], ids=["no more rows", "more rows"])
-def test_a_renamed_table_that_only_its_name_tells_apart_is_not_exported_twice(
+def test_a_renamed_table_that_its_name_alone_tells_apart_is_exported_once(
     exports: RealExport, *, merged: bool, grown: bool
 ) -> None:
     """Harm prevented: RENAME in a database of the engine Ordinary doubles every row."""
@@ -107,7 +107,7 @@ def test_a_table_whose_old_name_another_one_has_is_known_by_its_parts(exports: R
     assert exports.in_lake(old) == before
 
 
-def test_tables_that_are_both_there_and_share_no_part_are_exported_beside_each_other(
+def test_existing_tables_that_share_no_part_are_exported_beside_each_other(
     exports: RealExport,
 ) -> None:
     """One lake table for several tables, such as one for each customer."""

@@ -106,7 +106,7 @@ def test_a_keeper_that_is_away_is_told_from_none(old_servers: OldPair) -> None:
     assert isinstance(old.source.describe(name).keeper_node, KeeperUnavailable)
 
 
-def test_a_table_that_was_dropped_and_made_anew_is_refused_and_nothing_changes(
+def test_a_table_that_was_dropped_and_made_anew_is_refused_without_a_change(
     twice: Twice, old_servers: OldPair, exports_from: Exports
 ) -> None:
     """Harm prevented: "already exported" of rows that nobody exported, or theirs for the others."""

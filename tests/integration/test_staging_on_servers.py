@@ -155,7 +155,7 @@ def test_staging_tables_lie_in_the_database_that_was_named(
     assert ("mergeberg_staging",) not in databases
 
 
-def test_staging_tables_of_the_oldest_lie_there_too_and_leftovers_are_found_there(
+def test_staging_tables_of_the_oldest_lie_there_too_and_are_found_there(
     pair: OldPair, command: Command, dead: str
 ) -> None:
     """Without comments, without per-query drops, over the format Native."""

@@ -42,7 +42,7 @@ def rows_at(pair: OldPair, number: int, table: TableName) -> str:
     return pair.query(number, f"SELECT p, k FROM {table.sql} ORDER BY p, k FORMAT CSV")
 
 
-def test_a_replaced_partition_of_a_replicated_table_is_replaced_on_both_replicas(
+def test_a_replaced_partition_of_a_replicated_table_changes_on_both_replicas(
     old_servers: OldPair,
 ) -> None:
     table = made(old_servers, "replaced", "SELECT 1, number FROM numbers(3)")
@@ -83,7 +83,7 @@ def test_a_partition_is_fetched_from_a_path_in_keeper_and_attached(old_servers: 
     assert [rows_at(old_servers, number, table) for number in (1, 2)] == ["3,0\n3,1"] * 2
 
 
-def test_a_part_is_fetched_by_servers_that_can_and_refused_in_the_words_of_others(
+def test_a_part_is_fetched_by_servers_that_can_and_refused_by_the_others(
     old_servers: OldPair,
 ) -> None:
     """FETCH PART came after this oldest release: it says so itself, and nothing is changed."""

@@ -31,7 +31,7 @@ def on_two_disks(exports: RealExport) -> TableName:
     return name
 
 
-def test_a_partition_of_which_one_slice_fails_is_not_seen_and_the_next_run_is_whole(
+def test_a_partition_with_a_failed_slice_is_unseen_and_the_next_run_is_whole(
     exports: RealExport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: readers count the rows of half a partition, or some rows twice later."""

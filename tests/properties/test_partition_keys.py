@@ -99,7 +99,7 @@ def clickhouse() -> Iterator[EmbeddedClickHouse]:
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 @given(data=st.data())
-def test_a_key_is_refused_or_every_partition_has_one_value_and_every_value_one_partition(
+def test_a_key_is_refused_or_partitions_and_values_correspond_one_to_one(
     clickhouse: EmbeddedClickHouse, data: st.DataObject
 ) -> None:
     """A partition in two Iceberg partitions cannot be exported; two in one replace each other."""

@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 
-def test_every_value_is_read_and_every_filter_finds_the_rows_that_clickhouse_finds(
+def test_every_value_is_read_and_every_filter_finds_what_clickhouse_finds(
     measured: Measured, engine: Engine
 ) -> None:
     """Harm prevented: an analyst gets another value than ClickHouse has, or loses rows."""

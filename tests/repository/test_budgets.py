@@ -1,4 +1,4 @@
-"""Files and functions stay small enough to be read in one sitting."""
+"""Files and functions are read in one sitting, and the name of a test in one line."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ FILE = 700
 FUNCTION = 60
 INIT = 40
 CONFTEST = 150
+NAME_OF_TEST = 72
 LONGER: dict[str, tuple[int, str]] = {
     "tableformat/export/commit.py": (900, "the commit protocol, read from top to bottom"),
 }
@@ -43,3 +44,15 @@ def test_every_function_keeps_its_budget() -> None:
     ]
 
     assert over == []
+
+
+def test_the_name_of_a_test_is_read_in_one_line() -> None:
+    names = [
+        node.name
+        for file in source_files("tests")
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+
+    assert len(names) > 1000
+    assert [name for name in names if len(name) > NAME_OF_TEST] == []

@@ -17,7 +17,7 @@ from tests.services.zookeeper import ZooKeeper
 from tests.two_lake_tables import P1, copy, move, prepared, rows_of_p1
 
 
-def test_tables_on_s3_are_attached_and_replaced_with_copies_made_by_the_server(
+def test_tables_on_s3_are_attached_and_replaced_with_the_servers_copies(
     zookeeper_server: ZooKeeper,
     minio_server: MinIO,
     tmp_path: Path,

@@ -66,7 +66,7 @@ def slice_(tmp_path_factory: pytest.TempPathFactory) -> Slice:
 # Only Linux tells a process the names of its threads.
 @pytest.mark.nightly
 @pytest.mark.parametrize("in_turn", [False, True])
-def test_a_reader_is_there_while_a_file_is_written_unless_the_setting_ends_it(
+def test_a_reader_lives_while_a_file_is_written_unless_the_setting_ends_it(
     slice_: Slice,
     tmp_path: Path,
     in_turn: bool,  # noqa: FBT001  a parameter

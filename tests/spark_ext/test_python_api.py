@@ -42,7 +42,7 @@ def test_parameters_and_defaults_are_those_of_the_procedure(
 
 
 @STATEMENTS
-def test_a_statement_has_the_parameters_of_its_procedure_all_but_the_table_by_name(
+def test_a_statement_has_its_procedures_parameters_all_but_the_table_by_name(
     procedure: Procedure,
 ) -> None:
     function = getattr(spark_ext, procedure.name)

@@ -40,7 +40,7 @@ def virtual_columns(clickhouse: Clickhouse) -> list[str]:
 
 @pytest.mark.parametrize("column", _ASKED)
 @pytest.mark.parametrize("kind", ["", "ALIAS 'mine'", "DEFAULT 'mine'"])
-def test_a_column_that_hides_where_a_row_is_is_refused_before_anything_is_done(
+def test_a_column_that_hides_where_a_row_is_is_refused_before_any_work(
     clickhouse: Clickhouse, column: str, kind: str
 ) -> None:
     """Harm prevented: "a row policy hides rows", or no rows of a slice, where neither is true."""

@@ -159,7 +159,7 @@ def test_a_part_that_does_not_load_is_named(source: Source, tmp_path: Path, name
     assert said.startswith(f"Cannot read part {broken.name} of d.t: ClickHouse did not load it")
 
 
-def test_a_damaged_column_ends_the_stream_with_an_error_and_the_next_slice_is_right(
+def test_a_damaged_column_ends_its_stream_and_the_next_slice_is_right(
     source: Source, tmp_path: Path
 ) -> None:
     """A short stream would be lost rows; a leftover of a failed query would be foreign ones."""

@@ -115,7 +115,7 @@ def test_parts_with_a_column_that_the_table_does_not_have_are_refused(
         raised(only_refused(snapshot, "1"))
 
 
-def test_lightweight_updates_are_refused_with_the_statement_that_applies_them(
+def test_lightweight_updates_are_refused_with_a_statement_that_applies_them(
     clickhouse: Clickhouse,
 ) -> None:
     """A clone without the patch parts would silently lose the updates."""

@@ -176,7 +176,7 @@ def test_what_comes_in_the_last_moment_is_put_back(
     assert rows(clickhouse, name) == (51 + change.startswith("INSERT"), 0)
 
 
-def test_what_comes_after_the_parts_were_detached_one_by_one_brings_them_back(
+def test_what_follows_a_detach_of_parts_one_by_one_brings_them_back(
     clickhouse: Clickhouse,
 ) -> None:
     """So that a partition is never half in the table, with rows that no export has."""

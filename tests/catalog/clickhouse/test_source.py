@@ -153,7 +153,7 @@ def test_parts_on_several_disks_stay_where_they_are(
     ) == ((count, total),)
 
 
-def test_the_directory_is_open_only_from_the_first_question_to_the_letting_go(
+def test_the_directory_is_open_only_from_the_first_question_to_its_release(
     tmp_path: Path,
 ) -> None:
     """Tasks write for hours; meanwhile others must be able to use the ClickHouse directory."""

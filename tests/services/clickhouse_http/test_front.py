@@ -197,7 +197,7 @@ def test_the_query_of_a_client_that_went_away_ends(client: Client) -> None:
     wait_until(lambda: client.ask(running) == b"0\n", "nobody's query has ended")
 
 
-def test_a_named_session_keeps_its_temporary_tables_and_not_the_settings_of_a_request(
+def test_a_named_session_keeps_temporary_tables_and_no_settings_of_a_request(
     client: Client,
 ) -> None:
     client.ask("CREATE TEMPORARY TABLE x (a UInt8)", session_id="s")

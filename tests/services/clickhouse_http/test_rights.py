@@ -87,7 +87,7 @@ def test_a_user_is_shown_its_own_grants(
     assert Person(front, http).ask("SHOW GRANTS").startswith("GRANT ALL ON *.* TO default WITH")
 
 
-def test_system_tables_need_a_grant_unless_the_server_is_configured_otherwise(
+def test_system_tables_need_a_grant_unless_the_server_is_set_otherwise(
     front: ClickHouseFront, exporter: Person
 ) -> None:
     parts, found = "SELECT name FROM system.parts WHERE table = 't'", "0_1_1_0\n1_2_2_0\n2_3_3_0\n"

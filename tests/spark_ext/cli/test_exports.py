@@ -272,7 +272,7 @@ def test_what_is_exported_now_is_counted(places: Places, words: tuple[str, ...])
     assert (seen, counters(places)["Export"]) == ([2], 0)
 
 
-def test_the_watermark_rises_partition_by_partition_and_a_merge_does_not_stop_it(
+def test_the_watermark_rises_by_partitions_and_a_merge_does_not_stop_it(
     places: Places, words: tuple[str, ...]
 ) -> None:
     """N-40: never inside a partition, and never above one that is missing."""

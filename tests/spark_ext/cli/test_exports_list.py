@@ -21,7 +21,7 @@ def listed(places: Places, name: str, *more: str) -> list[dict[str, object]]:
     return [one for one in found if one["destination_table"] == f"lake.n.{name}"]
 
 
-def test_an_export_was_created_when_it_was_begun_also_where_another_was_before(
+def test_an_export_was_created_when_it_was_begun_also_after_an_earlier_one(
     places: Places,
 ) -> None:
     """srs-016, SystemTables.Exports: "when the export operation was created"."""

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.nightly
 
 
 @pytest.mark.spark
-def test_ctrl_c_ends_an_export_soon_and_the_same_command_exports_everything_once(
+def test_ctrl_c_ends_an_export_soon_and_the_same_command_exports_all_once(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: a stopped export that holds its partition, or whose rows come twice later."""

@@ -67,7 +67,7 @@ class ToldAfterOne(FakeWriter):
         return super().content(piece)
 
 
-def test_partitions_that_were_not_begun_are_stopped_and_the_next_command_is_about_them(
+def test_partitions_that_were_not_begun_stop_and_the_next_command_names_them(
     places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: "failed" of what nobody tried, and what is exported replaced once more."""

@@ -65,7 +65,7 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Spark:
     return Spark(tmp_path)
 
 
-def test_without_any_configuration_lake_and_source_are_those_of_the_other_commands(
+def test_without_configuration_lake_and_source_are_those_of_other_commands(
     spark: Spark, tmp_path: Path
 ) -> None:
     """What a shell exports is found by `mergeberg exports list` in the same directory."""

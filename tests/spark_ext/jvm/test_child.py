@@ -63,7 +63,7 @@ def test_what_the_child_refuses_is_one_line_with_its_state(spark: SparkSession) 
     assert error.getSqlState() == "42P01"
 
 
-def test_a_process_with_too_many_open_files_has_its_statements_answered_and_is_told(
+def test_a_process_with_too_many_open_files_gets_its_answers_and_is_told(
     spark: SparkSession, python: Any
 ) -> None:
     """Harm prevented: Py4J's server ends there, and Java waits for its answer for ever."""

@@ -56,7 +56,7 @@ def refused(answer: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize("name", PROCEDURES)
-def test_a_call_is_refused_with_every_right_that_it_needs_before_anything_is_opened(
+def test_a_refused_call_names_every_right_it_needs_before_anything_is_opened(
     nowhere: NoSpark, tmp_path: Path, name: str
 ) -> None:
     """Harm prevented: a procedure that does what the statement beside it is denied."""
@@ -120,7 +120,7 @@ def test_who_has_every_right_exports_and_sees_it(
     refused(session.answer("eve", "execute_alter", statement=text))
 
 
-def test_attach_of_what_is_detached_needs_create_on_the_table_and_nothing_else(
+def test_attach_of_detached_rows_needs_create_on_the_table_and_nothing_else(
     places: Places, session: NoSpark, grant: Callable[[str], None], dropped_from: str
 ) -> None:
     table = f"lake.n.{dropped_from}"

@@ -179,7 +179,7 @@ def test_what_was_taken_out_is_told_also_when_another_shard_cannot_be_read(
     assert in_source(places, half) == (2, 1)
 
 
-def test_why_it_is_not_archived_is_told_also_when_spark_cannot_show_the_table(
+def test_why_it_is_not_archived_is_told_though_spark_cannot_show_the_table(
     places: Places, session: NoSpark, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: an error of Spark's in the place of the one that matters."""

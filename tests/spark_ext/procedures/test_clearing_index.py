@@ -48,7 +48,7 @@ def filtered(places: Places, name: str) -> set[str]:
     return found
 
 
-def test_an_export_writes_the_filters_of_its_indices_and_says_so_to_other_writers(
+def test_an_export_writes_filters_of_its_indices_and_tells_other_writers(
     places: Places, indexed: str
 ) -> None:
     """Of single values alone, and of types that all readers hash alike; no larger than they are."""

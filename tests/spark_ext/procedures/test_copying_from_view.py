@@ -135,7 +135,7 @@ def test_a_partition_is_attached_where_main_has_no_row_of_it_and_only_once(
     assert told(places, table) == SEEN
 
 
-def test_a_view_without_rows_of_the_partition_replaces_it_only_where_that_is_allowed(
+def test_a_view_without_rows_replaces_a_partition_only_where_that_is_allowed(
     places: Places, session: NoSpark, table: str, shown: Shown
 ) -> None:
     shown(rows(("2024-03-01", 1, "1")))

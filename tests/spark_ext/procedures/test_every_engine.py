@@ -104,7 +104,7 @@ def exported(session: NoSpark, table: str, to: str, **given: dict[str, str]) -> 
     "engine",
     [pytest.param(one, marks=pytest.mark.nightly if one in NIGHTLY else ()) for one in ENGINES],
 )
-def test_every_engine_is_exported_and_served_by_every_statement_between_lake_tables(
+def test_every_engine_is_exported_and_served_by_statements_of_lake_tables(
     places: Places, session: NoSpark, engine: str
 ) -> None:
     """Harm prevented: rows that an engine would merge are merged, or left out, on the way."""

@@ -139,7 +139,7 @@ def test_one_refused_partition_is_an_error_that_says_what_is_in_the_lake(
     assert partitions(many, "some") == [1, 2, 3]
 
 
-def test_what_failed_is_an_error_that_says_why_and_that_nothing_is_in_the_lake(
+def test_a_failure_is_an_error_that_says_why_and_that_nothing_is_in_the_lake(
     many: Places, session: NoSpark
 ) -> None:
     def fail(_: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
@@ -156,7 +156,7 @@ def test_what_failed_is_an_error_that_says_why_and_that_nothing_is_in_the_lake(
     assert "Nothing of it is in the lake" in failed.value.message
 
 
-def test_a_session_that_has_the_table_sees_it_as_it_is_now_also_when_a_partition_was_refused(
+def test_a_session_sees_the_table_as_it_is_also_when_a_partition_was_refused(
     many: Places, session: NoSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
@@ -241,7 +241,7 @@ def test_a_partition_that_is_not_there_is_said_not_to_be_there(session: NoSpark)
         session.call("export_partition", table="n.one", source=MANY, partition_id="77")
 
 
-def test_without_waiting_the_transaction_is_told_and_the_export_ends_all_the_same(
+def test_without_waiting_the_transaction_is_told_and_the_export_still_ends(
     many: Places, session: NoSpark
 ) -> None:
     """RQ...wait = 0: the statement has returned, and the files are still being written."""
@@ -280,7 +280,7 @@ def test_without_waiting_a_bug_is_told_and_not_taken_for_an_export_under_way(
         session.call("export_partitions", table="n.x", source=MANY, wait=False)
 
 
-def test_a_cancelled_spark_job_ends_the_export_as_stopped_and_is_not_tried_again(
+def test_a_cancelled_spark_job_ends_the_export_as_stopped_without_a_retry(
     many: Places, session: NoSpark
 ) -> None:
     tries: list[int] = []

@@ -186,7 +186,7 @@ def test_what_is_no_partition_of_the_table_is_refused_and_changes_nothing(
     assert places.files() == before
 
 
-def test_a_value_that_the_lake_cannot_hold_leaves_nothing_behind_that_is_visible(
+def test_a_value_that_the_lake_cannot_hold_leaves_nothing_visible_behind(
     places: Places, session: NoSpark, moments: Frozen, table: str
 ) -> None:
     with pytest.raises(TableFormatError, match=r"Cannot change partition 9 of lake\..*at"):

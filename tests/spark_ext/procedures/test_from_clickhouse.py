@@ -99,7 +99,7 @@ def test_a_partition_is_attached_once_and_the_source_is_as_it_was(table: Table) 
     assert table.snapshots == before
 
 
-def test_rows_of_the_same_partition_are_never_attached_twice_and_never_replaced(
+def test_rows_of_the_same_partition_are_never_attached_twice_nor_replaced(
     table: Table,
 ) -> None:
     """What was dropped comes back at once, as the source has it now."""
@@ -117,7 +117,7 @@ def test_rows_of_the_same_partition_are_never_attached_twice_and_never_replaced(
     assert table.ids == [0, 1, 2, 3, 4]
 
 
-def test_a_partition_is_replaced_in_one_snapshot_whoever_wrote_what_was_there(
+def test_a_partition_is_replaced_in_one_snapshot_whoever_wrote_it(
     table: Table,
 ) -> None:
     """The rows of another source, and those that others added; other partitions stay."""

@@ -191,7 +191,7 @@ def test_a_partition_comes_from_a_temporary_view_as_spark_names_it(spark: SparkS
     assert seen() == [(2, 4), (2, 5), (1, 7)]
 
 
-def test_where_tasks_run_on_other_hosts_a_view_lies_below_the_table_for_a_moment(
+def test_for_tasks_on_other_hosts_a_view_lies_below_the_table_for_a_moment(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "master", "spark://elsewhere:7077")

@@ -121,7 +121,7 @@ def test_ids_that_mean_something_else_here_are_not_taken_for_those_of_here(lake:
 
 
 @pytest.mark.soak
-def test_a_table_of_days_whose_files_are_divided_by_month_has_partitions_of_days(
+def test_a_table_of_days_with_files_by_month_has_partitions_of_days(
     lake: Lake,
 ) -> None:
     """Harm prevented: rows of other days go, or those that others appended are passed over."""

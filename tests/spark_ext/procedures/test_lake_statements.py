@@ -161,7 +161,7 @@ def test_a_part_is_named_as_the_lake_or_as_the_source_names_it(
     assert rows_of(places, dropped_from) == 2
 
 
-def test_small_parts_of_the_source_that_are_kept_apart_go_and_come_back_by_name(
+def test_small_source_parts_that_are_kept_apart_go_and_come_back_by_name(
     places: Places, session: NoSpark
 ) -> None:
     """As the page has it: DETACH PART 'name' of one part of several, and ATTACH PART of that."""

@@ -43,7 +43,7 @@ def tiered(session: NoSpark, tmp_path: Path) -> NoSpark:
     return replace(session, settings={**session.settings, "spark.mergeberg.source.ch": source})
 
 
-def test_partitions_of_tiered_storage_are_detached_attached_and_replaced_wherever_they_lie(
+def test_partitions_of_tiered_storage_are_detached_attached_and_replaced(
     places: Places, tiered: NoSpark, tmp_path: Path
 ) -> None:
     """Harm prevented: what is on another disk than the table stays behind, or is lost."""

@@ -88,7 +88,7 @@ def test_a_partition_is_named_in_every_form(
     assert partitions(many, table) == there
 
 
-def test_without_the_setting_an_export_is_refused_with_the_requirements_error(
+def test_without_the_setting_an_export_fails_with_the_requirements_error(
     many: Places, session: NoSpark
 ) -> None:
     """Only ALTER: a CALL needs no setting, and the session may give it for all statements."""
@@ -122,7 +122,7 @@ def test_several_exports_of_one_statement_are_all_done(many: Places, session: No
     assert (partitions(many, "first"), partitions(many, "second")) == ([1], [3])
 
 
-def test_one_export_of_several_that_fails_keeps_none_back_and_the_error_says_what_is_there(
+def test_one_failed_export_of_several_keeps_none_back_and_says_what_is_there(
     many: Places, session: NoSpark
 ) -> None:
     with pytest.raises(NotFoundError) as refused:
@@ -174,7 +174,7 @@ def test_settings_overwrite_what_others_wrote_into_the_partition(
     assert sum(file.record_count for file in files) == 10
 
 
-def test_an_unknown_setting_is_refused_with_the_nearest_before_anything_is_done(
+def test_an_unknown_setting_is_refused_with_the_nearest_before_any_work(
     many: Places, session: NoSpark
 ) -> None:
     with pytest.raises(UsageError, match="Did you mean export_merge_tree_partition_max_retries"):
@@ -213,7 +213,7 @@ def test_settings_say_how_many_files_spark_may_write_at_a_time_and_how_fast(
     assert partitions(many, name) == [1, 2, 3]
 
 
-def test_without_waiting_every_transaction_is_told_at_once_and_all_exports_end(
+def test_without_waiting_every_transaction_is_told_at_once_and_exports_end(
     many: Places, session: NoSpark
 ) -> None:
     going_on = threading.Event()
@@ -236,7 +236,7 @@ def test_without_waiting_every_transaction_is_told_at_once_and_all_exports_end(
     assert (partitions(many, "now1"), partitions(many, "now2")) == ([1], [2])
 
 
-def test_without_waiting_an_export_that_cannot_begin_is_told_beside_those_that_go_on(
+def test_without_waiting_an_export_that_cannot_begin_is_told_with_the_others(
     many: Places, session: NoSpark
 ) -> None:
     going_on = threading.Event()

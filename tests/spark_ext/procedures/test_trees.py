@@ -138,7 +138,7 @@ def test_calls_export_verify_list_forget_and_clean_up_a_tree(
     assert session.refreshed == []
 
 
-def test_an_export_into_a_tree_is_cancelled_by_a_call_and_shown_in_the_system_table(
+def test_an_export_into_a_tree_is_cancelled_and_shown_in_the_system_table(
     keyed: Places, session: NoSpark, tmp_path: Path
 ) -> None:
     tree = tmp_path / "tree"

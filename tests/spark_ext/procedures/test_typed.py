@@ -46,7 +46,7 @@ def command(places: Places, table: str) -> Command:
     return run
 
 
-def test_a_partition_is_detached_and_attached_by_calls_that_name_it_in_their_catalog(
+def test_calls_that_name_a_partition_in_their_catalog_detach_and_attach_it(
     places: Places, session: NoSpark, table: str
 ) -> None:
     (gone,) = session.call("detach_partition", table=table, partition_id="202402")

@@ -106,7 +106,7 @@ def file_of(places: Places, name: str, kind: str) -> Path:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_a_file_that_may_not_be_read_is_named_in_one_line_and_nothing_changes(
+def test_an_unreadable_file_is_named_in_one_line_and_nothing_changes(
     places: Places, session: NoSpark, tables: tuple[object, ...], statement: str, kind: str
 ) -> None:
     """Harm prevented: advice to restore a file that is whole, or a partition that is half there."""

@@ -83,7 +83,7 @@ def refused(session: NoSpark, statement: str) -> TableFormatError:
 
 
 @pytest.mark.parametrize("name", OF_NOTHING)
-def test_a_name_of_nothing_is_said_in_one_line_by_every_statement_and_nothing_changes(
+def test_every_statement_refuses_a_missing_name_in_one_line_without_a_change(
     places: Places, session: NoSpark, before: tuple[object, ...], name: str
 ) -> None:
     """Of the table that a statement is about, and of the one behind FROM or TO TABLE."""

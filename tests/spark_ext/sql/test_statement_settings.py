@@ -112,7 +112,7 @@ def test_a_setting_says_how_strictly_a_table_is_compared() -> None:
     assert not settings_of(f"SETTINGS {strict} = 0", **{strict: "1"}).strict
 
 
-def test_a_statement_goes_before_its_session_and_the_session_before_the_default() -> None:
+def test_a_statement_overrides_its_session_and_the_session_the_default() -> None:
     ttl = "export_merge_tree_partition_manifest_ttl"
 
     assert settings_of("", **{ttl: "0"}).manifest_ttl == 0
@@ -125,7 +125,7 @@ def test_a_switch_of_the_session_is_text(value: str) -> None:
     assert settings_of("", **{GATE: value}).allow_export
 
 
-def test_settings_of_the_session_that_are_not_about_statements_are_left_alone() -> None:
+def test_session_settings_that_are_not_about_statements_are_left_alone() -> None:
     conf = {"spark.mergeberg.source.ch": "chdb:./x", "spark.sql.shuffle.partitions": "7"}
 
     assert read_statement_settings(parsed(EXPORT), conf) == StatementSettings()

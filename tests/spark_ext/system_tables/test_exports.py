@@ -75,7 +75,7 @@ def test_the_columns_of_the_requirement_come_first_and_by_their_names() -> None:
     assert [column.name for column in TABLE.columns][: len(REQUIRED)] == REQUIRED
 
 
-def test_before_anything_is_exported_the_table_is_empty_and_no_ledger_is_made(
+def test_before_any_export_the_table_is_empty_and_no_ledger_is_made(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: looking makes a ledger that the next export takes for its own."""
@@ -145,7 +145,7 @@ def test_an_export_is_there_while_its_files_are_being_written(exports: RealExpor
     assert {r["create_time"] for r in during.values()} == {r["create_time"] for r in after.values()}
 
 
-def test_parts_are_processed_when_their_files_are_there_not_only_when_all_are_visible(
+def test_a_part_is_processed_once_its_files_are_there_before_all_are_visible(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: nobody can tell a run that goes on for hours from one that hangs."""
@@ -220,7 +220,7 @@ LEFT = {"DROP PARTITION": 0, "DETACH PARTITION": 0, "UPDATE": 12, "OPTIMIZE": 12
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_a_statement_on_the_lake_table_is_told_beside_the_export_and_not_as_it(
+def test_a_statement_on_the_lake_table_is_shown_beside_the_export_not_as_it(
     tmp_path: Path, statement: str
 ) -> None:
     """The export was begun when it was, and is done, whatever is done with its rows afterwards.

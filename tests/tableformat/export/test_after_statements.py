@@ -159,7 +159,7 @@ def test_what_was_changed_since_its_export_is_known_as_that() -> None:
     assert in_main(row(export(1, 2), update(2)), seen(2)).edited
 
 
-def test_an_export_that_main_was_moved_away_from_says_nothing_of_what_is_there() -> None:
+def test_an_export_that_main_was_moved_from_says_nothing_of_what_is_there() -> None:
     """Harm prevented: "unchanged" of a partition of which every row was dropped."""
     forced = row(export(1, 2), statement(2), export(3, 2))
 
@@ -168,7 +168,7 @@ def test_an_export_that_main_was_moved_away_from_says_nothing_of_what_is_there()
     assert (found.kind, found.edited) == (Kind.GONE, False)
 
 
-def test_what_was_dropped_in_part_is_no_change_of_rows_though_main_left_a_later_export() -> None:
+def test_a_part_drop_changes_no_rows_though_main_left_a_later_export() -> None:
     """Harm prevented: "unchanged" of a partition that lacks a part."""
     left = (held(4, 1),)
     landed = (export(1, 2), statement(2, held(1, 1)), export(3, 2), update(4, *left))

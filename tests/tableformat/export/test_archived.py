@@ -76,7 +76,7 @@ def later(directory: Path, source: Partitions) -> list[str]:
     return statuses(run(directory, source, request=SHORT, ports=ports))
 
 
-def test_rows_that_come_after_an_archive_never_take_the_place_of_what_was_archived(
+def test_rows_after_an_archive_never_take_the_place_of_what_was_archived(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: the only copy of the archived rows leaves main for some late ones."""

@@ -131,7 +131,7 @@ def test_an_export_left_behind_goes_once_the_next_one_has_landed(lake: Lake) -> 
     assert lake.files() == [f"{number}/x", f"r:{number}/x"]
 
 
-def test_what_a_held_up_worker_still_writes_of_a_dead_export_is_known_and_goes(lake: Lake) -> None:
+def test_what_a_late_worker_still_writes_of_a_dead_export_is_known_and_goes(lake: Lake) -> None:
     """Harm prevented: a file that nobody can tell of, and nobody removes."""
     first = claim(lake.ledger)
     second = claim(lake.ledger, content="other")

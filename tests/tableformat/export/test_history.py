@@ -174,7 +174,7 @@ def test_an_export_that_runs_now_is_counted(tmp_path: Path) -> None:
     assert (seen, counters(tmp_path)[RUNNING_EXPORTS]) == ([2], 0)
 
 
-def test_a_run_that_changes_nothing_is_in_the_log_by_one_row_for_each_partition(
+def test_a_run_that_changes_nothing_logs_one_row_for_each_partition(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: an audit that cannot tell whether the nightly export ran at all.

@@ -45,7 +45,7 @@ ROWS = st.builds(
     shards=st.integers(1, 3),
     beside=st.booleans(),
 )
-def test_a_first_export_is_kept_back_by_more_namesakes_than_there_are_shards_beside_it(
+def test_a_first_export_waits_where_namesakes_outnumber_the_shards_beside_it(
     rows: list[Row], kinds: dict[str, Kind], shards: int, *, beside: bool
 ) -> None:
     """Only by tables of its name, of its partition and lake table, whose rows may be there."""

@@ -136,7 +136,7 @@ def test_a_file_that_fails_for_a_while_is_written_again_alone(
     assert world.rows[-1] == 12
 
 
-def test_when_the_tries_are_exhausted_finished_files_stay_and_the_next_run_goes_on(
+def test_after_the_last_try_finished_files_stay_and_the_next_run_goes_on(
     world: World,
 ) -> None:
     """Harm prevented: it is tried for ever, or what is finished is written again."""
@@ -161,7 +161,7 @@ def test_when_the_tries_are_exhausted_finished_files_stay_and_the_next_run_goes_
         LastingError("Cannot write: AccessDenied. Grant it."),
     ],
 )
-def test_a_value_without_a_place_a_bug_or_a_refusal_for_good_is_never_tried_again(
+def test_a_value_without_a_place_a_bug_or_a_lasting_refusal_is_not_retried(
     world: World, error: TableFormatError
 ) -> None:
     """Harm prevented: hours of reading the same bad value, or of waiting for the same outage."""

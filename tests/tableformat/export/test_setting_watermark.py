@@ -149,7 +149,7 @@ def test_a_foreign_commit_in_between_changes_nothing_of_it(tmp_path: Path) -> No
     assert (found.snapshot_id, str(found.partition_id)) == (state(tmp_path).main, FEBRUARY)
 
 
-def test_after_a_rollback_it_names_a_snapshot_that_main_does_not_descend_from(
+def test_after_a_rollback_it_names_a_snapshot_that_is_no_ancestor_of_main(
     tmp_path: Path,
 ) -> None:
     """A table property does not go back with main; the snapshot's id is how a reader notices."""

@@ -84,7 +84,7 @@ def partitions(draw: st.DrawFn) -> FrozenPartition:
     columns=st.integers(1, 3000),
     ratio=st.floats(0.01, 10),
 )
-def test_every_row_of_every_part_is_in_exactly_one_slice_and_no_bound_is_broken(
+def test_every_row_of_every_part_is_in_exactly_one_slice_within_all_bounds(
     frozen: FrozenPartition, size: int, columns: int, ratio: float
 ) -> None:
     found = cut(frozen, size, columns, ratio)

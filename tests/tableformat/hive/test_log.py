@@ -65,7 +65,7 @@ def test_entries_are_read_as_written_and_the_last_mark_of_a_key_counts(keys: lis
     assert state.properties["a"] == "b"
 
 
-def test_an_entry_that_replaces_says_so_and_is_of_a_format_that_earlier_releases_refuse() -> None:
+def test_a_replacing_entry_says_so_in_a_format_that_earlier_releases_refuse() -> None:
     (first,) = log("a")
     second = appended(state_after(EMPTY, (first,)), "a", 2, earlier=("1",))
 

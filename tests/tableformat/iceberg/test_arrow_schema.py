@@ -55,7 +55,7 @@ def handed_over(
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def test_columns_and_members_are_found_by_name_and_those_of_the_lake_alone_are_null() -> None:
+def test_columns_and_members_match_by_name_and_the_lakes_alone_are_null() -> None:
     table = to_file(handed_over(), SCHEMA)
 
     table.validate(full=True)

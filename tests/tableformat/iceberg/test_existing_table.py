@@ -64,7 +64,7 @@ def field(number: int, name: str, of: IcebergType, *, required: bool = False) ->
     return NestedField(number, name, of, required=required)
 
 
-def test_columns_are_matched_by_name_in_any_order_and_optional_ones_of_the_lake_stay_null() -> None:
+def test_columns_are_matched_by_name_and_optional_ones_of_the_lake_stay_null() -> None:
     found = differences(
         {"a": "Int32", "b": "String"},
         field(1, "more", StringType()),
@@ -288,7 +288,7 @@ def test_a_table_that_grew_lacks_nothing_and_keeps_what_it_had(
 
 @PROPERTY
 @given(data=st.data(), mapped=COLUMNS)
-def test_files_hold_the_tables_fields_that_the_source_has_under_the_tables_ids(
+def test_files_hold_the_fields_that_table_and_source_share_by_the_tables_ids(
     data: st.DataObject, mapped: MappedColumns
 ) -> None:
     """Harm prevented: values under the id of another field, which readers would show as its."""

@@ -76,7 +76,7 @@ def test_a_chosen_spec_that_has_every_field_of_the_key_is_one_to_one(spec: str) 
         ("cityHash64(region)", "region", "nothing shows that 'region' divides rows as PARTITION"),
     ],
 )
-def test_where_several_source_partitions_may_share_a_lake_partition_it_says_why(
+def test_it_says_why_several_source_partitions_may_share_one_of_the_lake(
     key: str, spec: str, why: str
 ) -> None:
     """Harm prevented: rows of a neighbouring source partition are replaced with it."""

@@ -109,7 +109,7 @@ def test_a_null_time_is_a_partition_of_its_own(clickhouse: EmbeddedClickHouse) -
     assert sorted(found.values(), key=str) == [(-239,), (648,), (None,)]
 
 
-def test_a_partition_of_another_server_zone_has_the_month_of_its_rows_or_is_refused(
+def test_a_partition_of_another_zone_has_the_month_of_its_rows_or_is_refused(
     clickhouse: EmbeddedClickHouse,
 ) -> None:
     """A DateTime without a zone was cut into months by the zone of its day."""

@@ -72,7 +72,7 @@ def test_the_doc_has_facts_that_the_iceberg_type_lacks() -> None:
     assert schema.find_field("n").doc is None
 
 
-def test_members_without_names_are_numbered_and_values_are_required_unless_nullable() -> None:
+def test_unnamed_members_are_numbered_and_values_required_unless_nullable() -> None:
     schema = mapped(c="Tuple(UInt8, Array(Nullable(String)))")
 
     assert schema.find_field("c._1").required
@@ -204,7 +204,7 @@ def test_a_conversion_that_does_not_apply_is_refused_with_those_that_do(
         ("Nullable(QBit(Float32, 2))", r"no list that may be NULL.*choose --convert c=string"),
     ],
 )
-def test_a_type_that_needs_a_conversion_is_refused_with_those_that_would_export_it(
+def test_a_type_that_needs_a_conversion_is_refused_with_those_that_would_do(
     type_text: str, why: str
 ) -> None:
     with pytest.raises(RefusedError, match=why):

@@ -286,7 +286,7 @@ def test_the_tables_order_and_the_files_order_speak_of_its_own_field_ids() -> No
     assert file_order(prefix, schema) == ((ids["id"], True, True),)
 
 
-def test_files_are_sorted_for_an_existing_table_only_if_its_order_is_a_prefix_of_theirs() -> None:
+def test_files_claim_a_tables_order_only_if_it_is_a_prefix_of_theirs() -> None:
     table = table_of(
         column_of("a", Simple("Int8")), column_of("b", Simple("Int8")), order_by="(a, b)"
     )

@@ -160,7 +160,7 @@ def test_a_digest_is_the_same_however_rows_are_cut_into_files(
     assert sum(pieces.values(), empty_digest(wanted)) == whole[0]
 
 
-def test_values_of_one_column_exchanged_between_rows_change_the_row_checksum_alone(
+def test_values_exchanged_between_rows_change_the_row_checksum_alone(
     clickhouse: EmbeddedConnection,
 ) -> None:
     before = "(SELECT arrayJoin([(1, 'a'), (2, 'b')]) AS x, x.1 AS n, x.2 AS s)"

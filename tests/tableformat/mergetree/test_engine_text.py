@@ -238,7 +238,7 @@ def test_a_table_of_the_old_syntax_has_the_clauses_that_it_stands_for(
         staging_engine(engine, ())
 
 
-def test_a_staging_table_keeps_nothing_that_replicates_merges_or_shares_a_directory() -> None:
+def test_a_staging_table_keeps_nothing_that_replicates_merges_or_is_shared() -> None:
     """With table_disk a staging table would use the source's own directory."""
     engine = parse_engine(
         "ReplicatedMergeTree('/tables/{uuid}', '{replica}', ver) ORDER BY k TTL d SETTINGS "

@@ -150,7 +150,7 @@ def test_descending_keys_are_seen(
     assert parse_sorting_key(key_that_clickhouse_shows(clickhouse, key)) == keys
 
 
-def test_qualified_columns_are_the_tables_own_whatever_the_select_list_calls_them(
+def test_qualified_columns_are_the_tables_own_whatever_the_select_list_says(
     clickhouse: ClickHouse,
 ) -> None:
     """A value cast to another type keeps its column's name; ORDER BY must not see the cast."""

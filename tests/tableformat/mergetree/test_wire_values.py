@@ -83,7 +83,7 @@ def test_low_cardinality_is_taken_off_at_every_depth_and_nothing_else(of: DataTy
         assert plain == of
 
 
-def test_alternatives_of_a_variant_keep_their_order_and_get_names_of_their_own() -> None:
+def test_alternatives_of_a_variant_keep_their_order_and_get_own_names() -> None:
     of = parse_type("Variant(Array(String), Array(Nullable(String)), DateTime64(3))")
     named = alternatives_of(of)
 

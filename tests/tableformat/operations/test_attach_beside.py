@@ -179,7 +179,7 @@ def test_two_exports_that_were_detached_do_not_come_back_together(
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["the changed first", "the other first"])
-def test_parts_of_a_partition_that_was_changed_in_part_go_and_come_back_one_by_one(
+def test_parts_of_a_partition_changed_in_part_go_and_come_back_one_by_one(
     tmp_path: Path, source: Partitions, first: int
 ) -> None:
     parts = changed_in_one_file(tmp_path)

@@ -192,7 +192,7 @@ def test_files_of_an_object_store_are_fetched(
     assert rows_detached(tmp_path) == 12
 
 
-def test_rows_of_a_partition_that_nobody_exported_are_known_to_a_ledger_made_anew(
+def test_rows_of_a_partition_that_nobody_exported_are_known_to_a_new_ledger(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: after the ledger is lost the whole table gets none, because of one FETCH."""

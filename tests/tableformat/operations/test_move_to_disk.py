@@ -301,7 +301,7 @@ def test_rows_that_delete_files_delete_are_not_brought_back(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("source")
-def test_what_others_rewrite_meanwhile_is_planned_again_once_and_then_refused(
+def test_what_others_rewrite_meanwhile_is_planned_again_once_then_refused(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: a partition is copied for ever, or the work of others is undone."""

@@ -275,7 +275,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(
         assert left_behind(directory) == [], step
 
 
-def test_rows_that_come_back_while_it_is_attached_are_not_doubled_and_not_replaced(
+def test_rows_that_come_back_during_an_attach_are_not_doubled_nor_replaced(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: main is moved back to where the rows are, and the attached ones follow."""
@@ -294,7 +294,7 @@ def test_rows_that_come_back_while_it_is_attached_are_not_doubled_and_not_replac
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_attaching_is_an_answer_where_the_rows_are_and_refused_where_others_of_it_are(
+def test_attach_is_done_where_its_rows_are_and_refused_where_others_are(
     tmp_path: Path, *, changed: bool
 ) -> None:
     source = in_files(tmp_path)

@@ -94,7 +94,7 @@ def test_a_column_that_has_got_another_ones_name_does_not_get_its_order(tmp_path
 
 
 @pytest.mark.parametrize(("deletes", "kept"), [(True, 1), (False, None)])
-def test_a_file_keeps_an_order_of_the_table_only_while_its_columns_have_their_values(
+def test_a_file_keeps_a_tables_order_only_while_its_columns_keep_values(
     tmp_path: Path, *, deletes: bool, kept: int | None
 ) -> None:
     """Harm prevented: a file that is sorted by an order which the table has no longer."""

@@ -98,7 +98,7 @@ def test_inside_the_time_to_live_it_is_not_exported_again(
     assert rows_in_main(tmp_path) == source.rows["p2"]
 
 
-def test_what_a_later_export_put_there_is_not_taken_for_there_once_main_is_moved_back(
+def test_a_later_export_does_not_count_as_there_once_main_is_moved_back(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Harm prevented: "unchanged" of rows that are nowhere in main, and the source lets them go."""

@@ -42,7 +42,7 @@ def test_a_value_leaves_clickhouse_as_its_wire_type(of: str, sql: str) -> None:
     assert wire_expression("x", parse_type(of)) == sql
 
 
-def test_a_number_that_shall_become_long_leaves_unsigned_so_that_nothing_wraps() -> None:
+def test_a_number_that_shall_be_long_leaves_unsigned_so_that_nothing_wraps() -> None:
     assert wire_expression("x", parse_type("Array(UInt64)"), conversion="long") == "x"
 
 
@@ -51,7 +51,7 @@ def test_a_type_without_mapping_never_reaches_clickhouse() -> None:
         wire_expression("x", Unknown("UUID2"))
 
 
-def test_the_state_of_an_aggregate_function_never_leaves_without_a_conversion() -> None:
+def test_an_aggregate_functions_state_never_leaves_without_a_conversion() -> None:
     """Harm prevented: Arrow would hand over the address of the state in memory."""
     with pytest.raises(InternalError, match="AggregateFunction"):
         wire_expression("x", parse_type("Array(AggregateFunction(uniq, String))"))
@@ -126,7 +126,7 @@ def test_the_form_of_a_value_does_not_depend_on_the_defaults_of_a_server() -> No
     assert settled.column("c8").to_pylist() == ['"nan"']
 
 
-def test_every_column_is_qualified_so_that_its_alias_never_takes_its_place_in_order_by() -> None:
+def test_every_column_is_qualified_so_that_no_alias_replaces_it_in_order_by() -> None:
     """ORDER BY `id` would mean the cast value, and ClickHouse would sort all rows again."""
     columns = [column_of("id", Simple("UInt64")), column_of("a`b", Simple("String"))]
 

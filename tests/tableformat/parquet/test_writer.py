@@ -170,7 +170,7 @@ def test_text_that_is_not_utf8_is_refused_and_leaves_no_file() -> None:
     assert sink.ended == ["abort"]
 
 
-def test_the_least_decimal_of_128_bits_is_refused_like_any_other_of_too_many_digits() -> None:
+def test_the_least_decimal_of_128_bits_is_refused_as_of_too_many_digits() -> None:
     """Arrow's validation lets it pass, and Parquet then keeps some of its bytes: another number."""
     least = (-(2**127)).to_bytes(16, "little", signed=True)
     decimals = pa.decimal128(25, 12)

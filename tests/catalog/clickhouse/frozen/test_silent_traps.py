@@ -181,7 +181,7 @@ def test_a_name_that_covers_others_refuses_the_partition(folders: Folders) -> No
     )
 
 
-def test_two_copies_of_one_part_refuse_the_partition_unless_they_are_said_to_be_rows(
+def test_two_copies_of_one_part_refuse_it_unless_they_are_said_to_be_rows(
     folders: Folders,
 ) -> None:
     """Rows are never exported twice because a folder was copied; equal inserts are possible too."""
@@ -271,7 +271,7 @@ def test_lightweight_updates_that_are_not_in_the_parts_refuse_the_partition(
         assert [str(p.partition_id) for p in source.partitions(name)] == ["0", "1"]
 
 
-def test_a_mutation_that_was_not_done_when_the_directory_was_copied_refuses_its_partitions(
+def test_a_mutation_that_was_not_done_at_the_copy_refuses_its_partitions(
     clickhouse: Clickhouse, tmp_path: Path
 ) -> None:
     name = clickhouse.filled()

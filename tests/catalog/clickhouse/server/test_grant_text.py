@@ -95,7 +95,7 @@ def test_roles_are_told_from_rights() -> None:
     assert parse_line("something else") is None
 
 
-def test_what_takes_something_away_and_is_not_understood_is_never_passed_over() -> None:
+def test_what_takes_something_away_and_is_not_understood_is_not_passed_over() -> None:
     """Else a right that is gone would be counted as held."""
     with pytest.raises(NotUnderstoodError, match="cannot tell what"):
         parse_line("REVOKE whatever this is")

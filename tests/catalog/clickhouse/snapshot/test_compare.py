@@ -54,7 +54,7 @@ def test_parts_pair_only_when_both_sides_hold_the_same_as_often(
 
 
 @given(source=several, data=st.data())
-def test_every_part_gets_a_name_of_its_own_content_and_equal_ones_keep_their_order(
+def test_every_part_is_named_by_its_content_and_equal_ones_keep_their_order(
     source: Contents, data: st.DataObject
 ) -> None:
     cloned = data.draw(st.permutations(source))
@@ -78,7 +78,7 @@ def test_every_part_gets_a_name_of_its_own_content_and_equal_ones_keep_their_ord
     sizes=st.lists(st.lists(st.integers(0, 3), min_size=4, max_size=4), max_size=4),
     other=st.data(),
 )
-def test_without_hashes_copies_pair_by_their_sizes_and_take_the_names_of_their_originals(
+def test_without_hashes_copies_pair_by_size_and_take_their_originals_names(
     sizes: list[list[int]], other: st.DataObject
 ) -> None:
     """A frozen part is known by the name of its source, which tells one content from another."""
