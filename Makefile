@@ -102,8 +102,8 @@ jar: $(STAMP) ## Make the Java side of Spark SQL anew, when something in it has 
 	$(BIN)/python -m spark_ext.jvm.build
 
 # Before the tests, because two processes must not fetch into one directory at once.
-$(JARS_STAMP): tests/iceberg_runtime.py spark_ext/engine/jars.py | $(PACKAGES)
-	$(BIN)/python -m tests.iceberg_runtime
+$(JARS_STAMP): tests/support/iceberg_runtime.py spark_ext/engine/jars.py | $(PACKAGES)
+	$(BIN)/python -m tests.support.iceberg_runtime
 	touch $@
 
 $(REST_STAMP) $(S3PROXY_STAMP) $(HDFS_STAMP): $(READERS)/.%: tests/services/%.py | $(PACKAGES)
@@ -170,14 +170,14 @@ soak: ## Hours: the tests that `make test-all` leaves, generated tables, crashes
 	$(BIN)/python -m tests.properties --tables 500 --way native
 	$(BIN)/python -m tests.enumeration && $(BIN)/python -m tests.enumeration.real
 	$(BIN)/python -m tests.enumeration --far
-	$(BIN)/python -m tests.competition
+	$(BIN)/python -m tests.support.competition
 	$(BIN)/python -m tests.chaos --minutes 10
 	$(BIN)/python -m tests.chaos --minutes 10 --far
 	$(BIN)/python -m tests.partition --minutes 10
 	$(BIN)/python -m tests.partition --minutes 10 --packets
 	$(BIN)/python -m tests.big --kills 10
 	$(BIN)/python -m tests.readers over-s3
-	$(BIN)/python -m tests.other_spark
+	$(BIN)/python -m tests.support.other_spark
 	$(BIN)/python -m tests.model
 
 mutation: set-up-test-all ## Mutate the code behind each requirement, and name those whose tests stay green (hours); ARGS="--ids P-0 --mutants 3"

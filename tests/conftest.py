@@ -16,8 +16,8 @@ from tests.services.zookeeper import ZooKeeper, zookeeper
 from tests.support.durations import load_durations
 
 pytest_plugins = [
-    "tests.light_machine",
-    "tests.store_places",
+    "tests.support.light_machine",
+    "tests.support.store_places",
     "tests.services.azurite",
     "tests.services.fake_gcs",
     "tests.services.hdfs",

@@ -14,7 +14,8 @@ from typing import Final
 
 from catalog.ledgers.keeper import KeeperLedger
 from tableformat.ledger import Lease, Record, Row, State
-from tests.keeper_ledgers import (
+from tests.services.zookeeper import ZooKeeper, zookeeper
+from tests.support.keeper_ledgers import (
     ME,
     a_row,
     address_of,
@@ -24,7 +25,6 @@ from tests.keeper_ledgers import (
     opened,
     peeking,
 )
-from tests.services.zookeeper import ZooKeeper, zookeeper
 
 __all__ = ["PARTS", "Cost", "measure_keeper", "table"]
 

@@ -25,9 +25,9 @@ from tableformat.export.ports import JobPorts, Written
 from tableformat.export.request import Limits
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.export.writers import Retrying, with_limits
-from tests.frozen_parts import PLAN, insert, make_source
-from tests.local_spark import local_spark
-from tests.scenarios import TO, Partitions, ports_of
+from tests.support.frozen_parts import PLAN, insert, make_source
+from tests.support.local_spark import local_spark
+from tests.support.scenarios import TO, Partitions, ports_of
 
 __all__ = ["LimitBench", "main", "opened"]
 

@@ -48,12 +48,12 @@ from tableformat.operations.copy_from import CopyFrom, other_table
 from tableformat.operations.partition_files import Partitions as LakePartitions
 from tableformat.operations.run import Running
 from tableformat.operations.statement import OperationPorts
-from tests.lake_statements import SaidOfRows, partition
 from tests.places.far import FarPlace
 from tests.places.found import place_at
 from tests.places.local import LocalPlace
-from tests.scenarios import TO, Partitions, ledger_of, ledger_rows, parts_of, ports_of
 from tests.services.postgres import Postgres, postgres
+from tests.support.lake_statements import SaidOfRows, partition
+from tests.support.scenarios import TO, Partitions, ledger_of, ledger_rows, parts_of, ports_of
 
 __all__ = ["Replaced", "append_again", "in_turns_of", "made", "replace_again", "rows_of"]
 

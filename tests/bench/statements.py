@@ -35,10 +35,10 @@ from tableformat.operations.copy_from import CopyFrom, other_table
 from tableformat.operations.freeze import Freeze
 from tableformat.operations.partition_files import Partitions as LakePartitions
 from tableformat.operations.run import Running
-from tests.lake_statements import LATER, SaidOfRows, attach, detach, running
-from tests.row_changes import change
-from tests.scenarios import Partitions, RealFiles, lake, parts_of, ports_of, run
-from tests.two_lake_tables import OTHER, P1, TO_OTHER, other
+from tests.support.lake_statements import LATER, SaidOfRows, attach, detach, running
+from tests.support.row_changes import change
+from tests.support.scenarios import Partitions, RealFiles, lake, parts_of, ports_of, run
+from tests.support.two_lake_tables import OTHER, P1, TO_OTHER, other
 
 __all__ = ["Measured", "measure", "table"]
 

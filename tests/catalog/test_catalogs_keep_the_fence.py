@@ -19,10 +19,10 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 from catalog.iceberg.opening import OpenedCatalog, open_catalog
 from conformance.suites.catalog import catalog_promises
 from tests.lying_catalog.server import PATIENT, LyingCatalog
-from tests.s3_places import properties_of
 from tests.services.java_catalog import JavaCatalog, java_machine
 from tests.services.rest_server import RestServer, rest_server
 from tests.services.s3proxy import s3proxy
+from tests.support.s3_places import properties_of
 
 _STACK = ExitStack()
 

@@ -28,9 +28,9 @@ from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import Simple
 from tableformat.names import HiveName
 from tableformat.table_properties import LEDGER_PROPERTY
-from tests.dying import Dies
 from tests.enumeration.trees import TreeWorld, commits, rows_of
-from tests.scenarios import ALL, Partitions, parts_of
+from tests.support.dying import Dies
+from tests.support.scenarios import ALL, Partitions, parts_of
 
 
 @pytest.fixture

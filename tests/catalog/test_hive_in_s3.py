@@ -13,8 +13,8 @@ from tableformat.export.outcome import Status
 from tableformat.export.ports import Lake
 from tableformat.names import HiveName
 from tests.enumeration.scenarios import World
-from tests.scenarios import ALL, Partitions, parts_of
 from tests.services.minio import MinIO
+from tests.support.scenarios import ALL, Partitions, parts_of
 
 
 def empty(layout: Layout) -> Commit:

@@ -21,7 +21,7 @@ from tableformat.export.request import ById
 from tableformat.hive.documents import CommitFile
 from tableformat.names import PartitionId
 from tests.enumeration.trees import TreeWorld, commits, rows_of
-from tests.scenarios import ALL, Partitions, parts_of
+from tests.support.scenarios import ALL, Partitions, parts_of
 
 ONE = ById(PartitionId("p1"))
 REPLACING = Wish(force=True, whole=True)

@@ -29,7 +29,7 @@ from tests.chaos.ends import begin, counted, end, say
 from tests.chaos.setting import Setting, far, local
 from tests.chaos.world import World, quiet
 from tests.lying_catalog.faults import WAITING, Asked, every_fault
-from tests.scenarios import pyiceberg, state
+from tests.support.scenarios import pyiceberg, state
 
 _LIES: Final = [
     *(f for f in every_fault() if f.kind not in WAITING),

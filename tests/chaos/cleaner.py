@@ -26,7 +26,7 @@ from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
 from tests.chaos.world import World, clock, quiet
-from tests.scenarios import TO, ports_of
+from tests.support.scenarios import TO, ports_of
 
 _LONGEST_PAUSE = 1.5
 _CANCELS = 0.4

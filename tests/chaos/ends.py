@@ -17,8 +17,8 @@ from tableformat.ledger import Row
 from tests.chaos.cleaner import cleaning
 from tests.chaos.judge import Judge
 from tests.chaos.world import Answered, World, clock
-from tests.explained import unexplained
-from tests.scenarios import ledger_rows, pyiceberg, state
+from tests.support.explained import unexplained
+from tests.support.scenarios import ledger_rows, pyiceberg, state
 
 __all__ = ["Verdict", "begin", "counted", "end", "say"]
 

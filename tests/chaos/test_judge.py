@@ -12,7 +12,7 @@ from tableformat.export.decision import Wish
 from tableformat.iceberg.snapshot import table_of
 from tests.chaos.judge import Judge
 from tests.chaos.world import Answered, World
-from tests.scenarios import ALL, Partitions, ledger_rows, pyiceberg, run, state
+from tests.support.scenarios import ALL, Partitions, ledger_rows, pyiceberg, run, state
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tableformat.export.decision import Wish
 from tableformat.export.job import export
 from tableformat.ledger import Owner
 from tests.chaos.world import World, clock, quiet
-from tests.scenarios import ALL, ports_of
+from tests.support.scenarios import ALL, ports_of
 
 _ABANDONED_TTL = 2
 

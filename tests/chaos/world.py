@@ -13,7 +13,7 @@ from pathlib import Path
 from tableformat.export.outcome import Outcome
 from tests.chaos.removed import Removed, removed_in
 from tests.places.found import place_at
-from tests.scenarios import Partitions, parts_of
+from tests.support.scenarios import Partitions, parts_of
 
 __all__ = ["Answered", "World", "clock", "quiet"]
 

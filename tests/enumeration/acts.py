@@ -43,14 +43,14 @@ from tableformat.operations.run import Running
 from tableformat.operations.statement import OnePart, Statement
 from tableformat.operations.take_out import Detach, Drop
 from tableformat.receipt import Receipt
-from tests.dying import Dies
-from tests.fakes import TABLE
-from tests.history_acts import SAID, Act, Seat, freeze
-from tests.lake_statements import drop_detached, running
 from tests.places.found import place_at
 from tests.places.place import objects_below
-from tests.row_changes import clear_numbers
-from tests.scenarios import (
+from tests.support.dying import Dies
+from tests.support.fakes import TABLE
+from tests.support.history_acts import SAID, Act, Seat, freeze
+from tests.support.lake_statements import drop_detached, running
+from tests.support.row_changes import clear_numbers
+from tests.support.scenarios import (
     TO,
     Partitions,
     RealFiles,
@@ -60,9 +60,9 @@ from tests.scenarios import (
     pyiceberg,
     row_of,
 )
+from tests.support.two_lake_tables import P1, piece
 from tests.tableformat.operations import test_clear_index as clearing_index
 from tests.tableformat.operations import test_fetching_files as fetching_files
-from tests.two_lake_tables import P1, piece
 
 __all__ = ["MORE", "Sources", "files_are_there", "has_disks"]
 

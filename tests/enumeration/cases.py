@@ -6,7 +6,6 @@ from typing import Final
 
 from tableformat.errors import DestinationError
 from tableformat.export.outcome import Outcome, Status
-from tests.dying import Dies
 from tests.enumeration.faults import Fault, Recorder, struck
 from tests.enumeration.oracle import (
     IN_MAIN,
@@ -19,6 +18,7 @@ from tests.enumeration.oracle import (
 )
 from tests.enumeration.prepared_cases import PreparedCases
 from tests.enumeration.scenarios import Ran, Scenario, World
+from tests.support.dying import Dies
 
 __all__ = ["Cases"]
 

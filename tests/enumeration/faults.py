@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from tableformat.committer import Sent
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError, LedgerError, SourceError, TableFormatError
-from tests.dying import Dies
+from tests.support.dying import Dies
 
 __all__ = [
     "ANSWERED", "DEATHS", "FAILURES", "PAUSES", "Fault", "Recorder", "Struck", "failure",

@@ -15,12 +15,12 @@ from tableformat.file_names import exported_by
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import ExportedPart, LeaseHeld, Record, Row, State
 from tableformat.names import LakeName
-from tests.cleaning_up import left_behind
 from tests.enumeration.faults import DEATHS, PAUSES, Fault
 from tests.enumeration.scenarios import Scenario, World
-from tests.explained import unexplained
 from tests.places.place import objects_below
-from tests.scenarios import TO, lake
+from tests.support.cleaning_up import left_behind
+from tests.support.explained import unexplained
+from tests.support.scenarios import TO, lake
 
 __all__ = [
     "IN_MAIN",

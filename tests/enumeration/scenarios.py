@@ -31,13 +31,13 @@ from tableformat.mergetree.table import Column, Part
 from tableformat.mergetree.types import Simple
 from tableformat.names import PartitionId
 from tableformat.storage import Storage
-from tests.dying import Dies
-from tests.fakes import TABLE, FakeWriter, job_ports
-from tests.lake import make_table_in
-from tests.other_engines import rewrite
 from tests.places.found import place_at
 from tests.places.place import Place
-from tests.scenarios import ALL, AtStep, Partitions, lake, parts_of, pyiceberg
+from tests.support.dying import Dies
+from tests.support.fakes import TABLE, FakeWriter, job_ports
+from tests.support.lake import make_table_in
+from tests.support.other_engines import rewrite
+from tests.support.scenarios import ALL, AtStep, Partitions, lake, parts_of, pyiceberg
 
 __all__ = ["FOREIGN", "SCENARIOS", "Piece", "Prepared", "Ran", "Scenario", "World"]
 

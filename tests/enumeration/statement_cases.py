@@ -13,17 +13,17 @@ from tableformat.errors import InternalError, NotFoundError, RefusedError, Table
 from tableformat.export.job import export
 from tableformat.export.outcome import Status
 from tableformat.ledger import Key
-from tests.dying import Dies
 from tests.enumeration.faults import PAUSES, Fault, Recorder, struck
 from tests.enumeration.oracle import IN_MAIN, check_cleaned_up
 from tests.enumeration.prepared_cases import PreparedCases
 from tests.enumeration.scenarios import World
 from tests.enumeration.statement_oracle import Seen, Visible, Watched, check_end, look
 from tests.enumeration.statements import StatementScenario
-from tests.history_acts import Seat
-from tests.lake_statements import IN_FILES, LATER
-from tests.scenarios import CLOCK, TO, lake, parts_of, ports_of, rows_by_key
-from tests.two_lake_tables import OTHER
+from tests.support.dying import Dies
+from tests.support.history_acts import Seat
+from tests.support.lake_statements import IN_FILES, LATER
+from tests.support.scenarios import CLOCK, TO, lake, parts_of, ports_of, rows_by_key
+from tests.support.two_lake_tables import OTHER
 
 __all__ = ["StatementCases"]
 

@@ -18,9 +18,9 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import LeaseHeld, Row
 from tests.enumeration.oracle import check_referred, files_of
 from tests.enumeration.scenarios import World
-from tests.foreign_actions import numbers
-from tests.scenarios import TO
-from tests.two_lake_tables import OTHER
+from tests.support.foreign_actions import numbers
+from tests.support.scenarios import TO
+from tests.support.two_lake_tables import OTHER
 
 __all__ = ["Seen", "Visible", "Watched", "check_end", "look", "visible"]
 

@@ -1,7 +1,7 @@
 """What is enumerated besides exports: every statement on lake tables, in a small world.
 
-Each begins in two tables (`tests/two_lake_tables.py`): p1 has 12 rows in two files, and what is
-done before it makes it a statement that has something to do.
+Each begins in two tables (`tests/support/two_lake_tables.py`): p1 has 12 rows in two files, and
+what is done before it makes it a statement that has something to do.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tableformat.effects import Effects
 from tableformat.export.outcome import Status
 from tests.enumeration.acts import MORE, Sources, files_are_there, has_disks
 from tests.enumeration.scenarios import World
-from tests.history_acts import ACTS, Act, Seat
-from tests.scenarios import RealFiles, parts_of
-from tests.two_lake_tables import prepared
+from tests.support.history_acts import ACTS, Act, Seat
+from tests.support.scenarios import RealFiles, parts_of
+from tests.support.two_lake_tables import prepared
 
 __all__ = ["ALL_ACTS", "STATEMENTS", "Exports", "StatementScenario"]
 

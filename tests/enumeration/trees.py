@@ -25,9 +25,9 @@ from tableformat.hive.documents import CommitFile
 from tableformat.ledger import Row, State
 from tableformat.names import HiveName
 from tableformat.storage import Storage
-from tests.dying import Dies
 from tests.enumeration.faults import ANSWERED, PAUSES, Fault, failure
 from tests.enumeration.scenarios import World
+from tests.support.dying import Dies
 
 __all__ = ["WRITES", "Acts", "TreeWorld", "check_end", "check_visible", "commits", "rows_of"]
 

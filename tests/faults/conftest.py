@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres_lake import Lake, lake_in
 from tests.properties.task_worker import TaskWorker
-from tests.server_trouble import Trouble
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.old_clickhouse import OldPair
 from tests.services.postgres import Postgres, postgres
+from tests.support.postgres_lake import Lake, lake_in
+from tests.support.server_trouble import Trouble
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from tableformat.errors import SourceError
 from tableformat.export.request import ById
 from tableformat.ledger import State
 from tableformat.names import PartitionId
-from tests.dying import Dies
 from tests.enumeration.oracle import look
 from tests.enumeration.scenarios import World
-from tests.scenarios import ALL, FORCED, AtStep, parts_of
+from tests.support.dying import Dies
+from tests.support.scenarios import ALL, FORCED, AtStep, parts_of
 
 
 @pytest.fixture

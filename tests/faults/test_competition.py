@@ -1,11 +1,11 @@
-"""Jobs, deaths, operators, changing content, in any order (tests/competition.py): never twice."""
+"""Jobs, deaths, operators, changing content, in any order: never twice."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Final
 
-from tests.competition import compete
+from tests.support.competition import compete
 
 WANTED: Final = ("committed", "die", "operate")
 ROUNDS: Final = 5

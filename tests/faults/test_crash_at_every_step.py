@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from tableformat.effects import Step
 from tableformat.export.outcome import Status
-from tests.dying import Dies
 from tests.enumeration.cases import Cases
 from tests.enumeration.faults import DEATHS, FAILURES, PAUSES, Fault, seams, struck
 from tests.enumeration.oracle import IN_MAIN, look, unknown_files
 from tests.enumeration.scenarios import SCENARIOS, Prepared, Scenario, World
 from tests.repository.source_files import ROOT
-from tests.scenarios import AtStep, parts_of
+from tests.support.dying import Dies
+from tests.support.scenarios import AtStep, parts_of
 from tests.support.tiers import share_of
 
 FIRST, *_ = SCENARIOS

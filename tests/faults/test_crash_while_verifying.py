@@ -21,8 +21,8 @@ from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.request import ById
 from tableformat.names import LakeName, PartitionId, TableName
-from tests.fakes import FakeDigests, FakeSource, job_ports
-from tests.scenarios import rows_in_main
+from tests.support.fakes import FakeDigests, FakeSource, job_ports
+from tests.support.scenarios import rows_in_main
 
 T = TypeVar("T")
 REQUEST = ExportRequest(

@@ -22,10 +22,10 @@ from tableformat.export.ports import Silent
 from tableformat.export.request import ById
 from tableformat.ledger import Owner, State
 from tableformat.names import PartitionId
-from tests.cleaning_up import clean_up, sweeping
-from tests.dying import Dies, DiesAt, KilledAt
-from tests.explained import unexplained
-from tests.scenarios import (
+from tests.support.cleaning_up import clean_up, sweeping
+from tests.support.dying import Dies, DiesAt, KilledAt
+from tests.support.explained import unexplained
+from tests.support.scenarios import (
     ALL,
     AtStep,
     Partitions,

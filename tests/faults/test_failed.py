@@ -15,10 +15,10 @@ import pytest
 from tableformat.effects import Step
 from tableformat.errors import DestinationError
 from tableformat.ledger import State
-from tests.dying import DiesAt
 from tests.faults.test_operator_actions import add_column
-from tests.scenarios import AtStep, rows_in_main
-from tests.scene import TWO_FILES, Scene
+from tests.support.dying import DiesAt
+from tests.support.scenarios import AtStep, rows_in_main
+from tests.support.scene import TWO_FILES, Scene
 
 T = TypeVar("T")
 

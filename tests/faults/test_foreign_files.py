@@ -45,10 +45,10 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.values import to_text
 from tableformat.ledger import Key, State
 from tableformat.names import LakeName, PartitionId
-from tests.fakes import TABLE
 from tests.faults.test_operator_actions import FOREIGN, append, compact, expire
-from tests.lake import make_table
-from tests.scenarios import (
+from tests.support.fakes import TABLE
+from tests.support.lake import make_table
+from tests.support.scenarios import (
     AtStep,
     ledger_rows,
     ports_of,
@@ -56,7 +56,7 @@ from tests.scenarios import (
     rows_in_main,
     run,
 )
-from tests.scene import ONE, TTL, Lightly, Scene, snapshot_at
+from tests.support.scene import ONE, TTL, Lightly, Scene, snapshot_at
 
 BESIDE = Wish(ttl=TTL, beside=True)
 REFUSED = (

@@ -26,11 +26,11 @@ from tableformat.export.request import ById
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row, State
 from tableformat.names import LakeName, PartitionId, TableName
-from tests.cleaning_up import GC, clean_up, sweeping
-from tests.dying import Dies, DiesAt, KilledAt
-from tests.explained import unexplained
-from tests.fakes import FakeSource, job_ports, part
-from tests.scenarios import rows_in_main
+from tests.support.cleaning_up import GC, clean_up, sweeping
+from tests.support.dying import Dies, DiesAt, KilledAt
+from tests.support.explained import unexplained
+from tests.support.fakes import FakeSource, job_ports, part
+from tests.support.scenarios import rows_in_main
 
 _REQUEST = ExportRequest(
     TableName("db", "t"), LakeName("lake", ("n",), "t"), ById(PartitionId("all")), Wish(), {}

@@ -23,12 +23,12 @@ from tableformat.export.leases import Leases
 from tableformat.export.slices import FileFormat
 from tableformat.file_names import sequence_number_in, stop_mark, views_directory
 from tableformat.ledger import LeaseHeld, Owner
-from tests.cleaning_up import clean_up, sweeping
-from tests.dying import Dies, KilledAt
-from tests.explained import unexplained
 from tests.faults.test_operator_actions import FOREIGN, append, compact, expire, move_main
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
-from tests.scenarios import (
+from tests.support.cleaning_up import clean_up, sweeping
+from tests.support.dying import Dies, KilledAt
+from tests.support.explained import unexplained
+from tests.support.scenarios import (
     ALL,
     Partitions,
     assert_exported_once,

@@ -16,8 +16,8 @@ from tableformat.effects import Step
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.request import ById
 from tableformat.names import PartitionId
-from tests.dying import Dies, KilledAt
-from tests.scenarios import (
+from tests.support.dying import Dies, KilledAt
+from tests.support.scenarios import (
     ALL,
     FORCED,
     AtStep,

@@ -24,11 +24,11 @@ from catalog.ledgers.keeper.address import KeeperAddress
 from tableformat.errors import LedgerError
 from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import Lease, LeaseHeld, Row
-from tests.keeper_child import raised
-from tests.keeper_ledgers import ME, SOMEBODY, a_row, address_of, landed, many_parts, opened
 from tests.services.relay import relay
 from tests.services.server_process import free_port, wait_until
 from tests.services.zookeeper import ZooKeeper, zookeeper_ensemble
+from tests.support.keeper_child import raised
+from tests.support.keeper_ledgers import ME, SOMEBODY, a_row, address_of, landed, many_parts, opened
 from tests.support.time_bounds import ENDS_WITHIN
 
 KEY = a_row().key.hash
@@ -46,7 +46,7 @@ ROOT = Path(__file__).parents[2]
 @contextmanager
 def child(address: KeeperAddress, name: str) -> Iterator[tuple[int, Callable[[str], object]]]:
     """Run a process with the ledger; tell it what to do by the function."""
-    command = [sys.executable, "-m", "tests.keeper_child", address.shown, name]
+    command = [sys.executable, "-m", "tests.support.keeper_child", address.shown, name]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -11,8 +11,8 @@ import pytest
 from catalog.ledgers.keeper import KeeperLedger
 from tableformat.errors import LedgerError
 from tableformat.ledger import Lease
-from tests.keeper_ledgers import ME, a_row, address_of, opened
 from tests.services.zookeeper import ZooKeeper
+from tests.support.keeper_ledgers import ME, a_row, address_of, opened
 from tests.support.time_bounds import ENDS_WITHIN
 
 KEY = a_row().key.hash

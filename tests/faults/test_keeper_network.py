@@ -1,7 +1,7 @@
 """A ledger in a real ZooKeeper, and what a network does to it: exactly once, and never a lie.
 
-The runs ask it through Toxiproxy; `run` of `tests/scenarios.py` checks every answer that says
-"exported" against main as it is then, and asks the ledger itself.
+The runs ask it through Toxiproxy; `run` of `tests/support/scenarios.py` checks every answer that
+says "exported" against main as it is then, and asks the ledger itself.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ from catalog.ledgers.uris import open_ledger
 from tableformat.effects import Effects, Step
 from tableformat.errors import LedgerError
 from tableformat.export.ports import JobPorts
-from tests.keeper_ledgers import new_chroot
-from tests.scenarios import (
+from tests.services.keeper_relay import keeper_relay
+from tests.services.server_process import wait_until
+from tests.services.toxiproxy import FROM_SERVER, TO_SERVER, Proxy, Toxiproxy, toxiproxy
+from tests.services.zookeeper import ZooKeeper, zookeeper_ensemble
+from tests.support.keeper_ledgers import new_chroot
+from tests.support.scenarios import (
     AtStep,
     Partitions,
     assert_exported_once,
@@ -32,11 +36,7 @@ from tests.scenarios import (
     run,
     statuses,
 )
-from tests.server_trouble import Trouble
-from tests.services.keeper_relay import keeper_relay
-from tests.services.server_process import wait_until
-from tests.services.toxiproxy import FROM_SERVER, TO_SERVER, Proxy, Toxiproxy, toxiproxy
-from tests.services.zookeeper import ZooKeeper, zookeeper_ensemble
+from tests.support.server_trouble import Trouble
 from tests.support.time_bounds import ENDS_WITHIN
 
 pytestmark = pytest.mark.nightly

@@ -14,7 +14,7 @@ import pytest
 from tableformat.effects import Step
 from tableformat.errors import LedgerError, RefusedError, TableFormatError
 from tableformat.ledger import Ledger
-from tests.scenarios import (
+from tests.support.scenarios import (
     ALL,
     AtStep,
     Partitions,

@@ -23,14 +23,14 @@ from tableformat.effects import Effects, Step
 from tableformat.errors import TableFormatError
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import JobPorts
-from tests.scenarios import Partitions, assert_exported_once, ports_of, run, statuses
+from tests.support.scenarios import Partitions, assert_exported_once, ports_of, run, statuses
 
 T = TypeVar("T")
 DONE = {"committed", "already_exported"}
 
 
 def database(directory: Path) -> Path:
-    """Return the file that the helpers of `tests/scenarios.py` look into; made when missing."""
+    """Return the file that the helpers of `scenarios` look into; made when missing."""
     path = directory / "warehouse" / "lake.db"
     path.parent.mkdir(exist_ok=True)
     return path

@@ -1,7 +1,7 @@
 """A REST catalog that lies about what it did: the same command again is exactly once, and true.
 
-`tests/lying_catalog` is the catalog. `run` of `tests/scenarios.py` checks every answer that says
-"exported" against main as it is then, through the catalog's back door.
+`tests/lying_catalog` is the catalog. `run` of `tests/support/scenarios.py` checks every answer that
+says "exported" against main as it is then, through the catalog's back door.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.faults.test_operator_actions import (
 )
 from tests.lying_catalog.faults import HONEST, WAITING, Asked, Fault, Kind, When, every_fault
 from tests.lying_catalog.server import PATIENT, LyingCatalog
-from tests.scenarios import (
+from tests.support.scenarios import (
     TO,
     AtStep,
     Partitions,
@@ -60,7 +60,7 @@ DONE: Final = {"committed", "already_exported"}
 
 
 def served(directory: Path) -> LyingCatalog:
-    """Return the catalog whose back door the helpers of `tests/scenarios.py` use."""
+    """Return the catalog whose back door the helpers of `tests/support/scenarios.py` use."""
     return LyingCatalog(directory / "warehouse")
 
 

@@ -25,8 +25,16 @@ from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.ledger import Ledger, Row, State
-from tests.fakes import TABLE
-from tests.scenarios import ALL, AtStep, Partitions, ledger_rows, parts_of, ports_of, rows_in_main
+from tests.support.fakes import TABLE
+from tests.support.scenarios import (
+    ALL,
+    AtStep,
+    Partitions,
+    ledger_rows,
+    parts_of,
+    ports_of,
+    rows_in_main,
+)
 
 T = TypeVar("T")
 _PARTITION: Final = "p1"

@@ -1,6 +1,7 @@
 """What operators and other engines do between and during runs: rows once, answers true of main.
 
-`run` of `tests/scenarios.py` checks every answer that says "exported" against main as it is then.
+`run` of `tests/support/scenarios.py` checks every answer that says "exported" against main as it is
+then.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tableformat.export.request import ById
 from tableformat.export.slices import FileFormat
 from tableformat.names import PartitionId
 from tableformat.table_properties import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_PREFIX
-from tests.scenarios import (
+from tests.support.scenarios import (
     ALL,
     AtStep,
     Partitions,

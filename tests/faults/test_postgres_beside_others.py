@@ -14,8 +14,10 @@ import pytest
 from catalog.network import TimeOuts
 from tableformat.effects import Step
 from tests.faults.test_operator_actions import BESIDE, FOREIGN, append
-from tests.postgres_lake import DONE, IMPATIENT, POINTER, Lake
-from tests.scenarios import (
+from tests.services.postgres import ADMINISTRATOR
+from tests.services.postgres_relay import Exchange, Fault
+from tests.support.postgres_lake import DONE, IMPATIENT, POINTER, Lake
+from tests.support.scenarios import (
     AtStep,
     Partitions,
     ledger_rows,
@@ -25,8 +27,6 @@ from tests.scenarios import (
     state,
     statuses,
 )
-from tests.services.postgres import ADMINISTRATOR
-from tests.services.postgres_relay import Exchange, Fault
 
 T = TypeVar("T")
 

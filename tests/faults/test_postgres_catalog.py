@@ -1,7 +1,7 @@
 """A catalog in a real PostgreSQL: what a network and a server do to a COMMIT, and exactly once.
 
 The runs ask the server through a relay (tests/services/postgres_relay.py); `run` of
-`tests/scenarios.py` checks every answer that says "exported" against main as it is then,
+`tests/support/scenarios.py` checks every answer that says "exported" against main as it is then,
 and asks the server itself.
 """
 
@@ -17,8 +17,9 @@ from catalog.network import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.effects import Step
 from tableformat.errors import TableFormatError
 from tableformat.ledger import State
-from tests.postgres_lake import DONE, IMPATIENT, POINTER, Lake
-from tests.scenarios import (
+from tests.services.postgres_relay import Exchange
+from tests.support.postgres_lake import DONE, IMPATIENT, POINTER, Lake
+from tests.support.scenarios import (
     ALL,
     FORCED,
     AtStep,
@@ -27,7 +28,6 @@ from tests.scenarios import (
     run,
     statuses,
 )
-from tests.services.postgres_relay import Exchange
 
 T = TypeVar("T")
 

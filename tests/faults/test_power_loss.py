@@ -10,10 +10,19 @@ import pytest
 
 from spark_ext.engine.tasks import installed_versions
 from tests.enumeration.trees import TreeWorld, check_visible, commits
-from tests.frozen_parts import PLAN, insert, make_source
-from tests.in_child import in_child
-from tests.lake_statements import IN_FILES, attach, detach, drop, drop_detached, partition, running
-from tests.scenarios import (
+from tests.support.frozen_parts import PLAN, insert, make_source
+from tests.support.in_child import in_child
+from tests.support.lake_statements import (
+    IN_FILES,
+    attach,
+    detach,
+    drop,
+    drop_detached,
+    partition,
+    running,
+)
+from tests.support.power_loss import Disk, recorded
+from tests.support.scenarios import (
     FORCED,
     Partitions,
     assert_exported_once,
@@ -21,7 +30,6 @@ from tests.scenarios import (
     pyiceberg,
     run,
 )
-from tests.support.power_loss import Disk, recorded
 
 # Writes a slice in another process; the inodes of all that it has brought to the disk.
 WRITE = """

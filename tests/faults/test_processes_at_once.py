@@ -1,7 +1,7 @@
 """Real processes on one ClickHouse directory: several at once, and one that is killed ten times.
 
 The real command, real parts and real files; only Spark is replaced, by one child process that runs
-the same task code (tests/child_writer.py).
+the same task code (tests/support/child_writer.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MOST_FILES: Final = 6
 _COMMAND: Final = """
 from spark_ext.actions import wiring
 from spark_ext.cli.main import run
-from tests.child_writer import ChildWriter
+from tests.support.child_writer import ChildWriter
 
 for name in ("check", "begin", "result"):
     setattr(wiring.SparkWhenNeeded, name, lambda _: None)

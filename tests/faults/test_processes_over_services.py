@@ -19,10 +19,10 @@ from tests.chaos.world import World
 from tests.places.far import FarPlace
 from tests.places.found import place_at
 from tests.places.services import FarServices
-from tests.scenarios import ledger_rows, rows_by_key
 from tests.services.minio import MinIO
 from tests.services.server_process import wait_until
 from tests.services.zookeeper import ZooKeeper
+from tests.support.scenarios import ledger_rows, rows_by_key
 
 pytestmark = pytest.mark.nightly
 

@@ -9,11 +9,18 @@ import pytest
 from tableformat.export.outcome import Status
 from tableformat.operations.statement import AllPartitions
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
-from tests.lake_statements import IN_FILES, LATER, SaidOfRows, add_foreign, export_at, in_files
-from tests.lake_statements import partition as named
-from tests.row_changes import change
-from tests.row_merges import optimize
-from tests.scenarios import row_of, rows_in_main
+from tests.support.lake_statements import (
+    IN_FILES,
+    LATER,
+    SaidOfRows,
+    add_foreign,
+    export_at,
+    in_files,
+)
+from tests.support.lake_statements import partition as named
+from tests.support.row_changes import change
+from tests.support.row_merges import optimize
+from tests.support.scenarios import row_of, rows_in_main
 
 P1, EACH = named("p1"), AllPartitions(each=True)
 

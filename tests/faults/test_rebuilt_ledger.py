@@ -24,7 +24,7 @@ from tests.faults.test_operator_actions import (
     expire,
     roll_back,
 )
-from tests.scenarios import (
+from tests.support.scenarios import (
     ALL,
     CLOCK,
     FORCED,

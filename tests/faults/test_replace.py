@@ -16,11 +16,11 @@ from tableformat.effects import Step
 from tableformat.export.decision import Wish
 from tableformat.export.request import AllPartitions
 from tableformat.ledger import State
-from tests.dying import Dies, DiesAt, KilledAt
-from tests.fakes import FakeDigests
 from tests.faults.test_operator_actions import FOREIGN, append, roll_back
-from tests.other_engines import rewrite
-from tests.scenarios import (
+from tests.support.dying import Dies, DiesAt, KilledAt
+from tests.support.fakes import FakeDigests
+from tests.support.other_engines import rewrite
+from tests.support.scenarios import (
     AtStep,
     parts_of,
     ports_of,
@@ -31,7 +31,7 @@ from tests.scenarios import (
     run,
     state,
 )
-from tests.scene import ONE, TTL, Scene, move, snapshot_at
+from tests.support.scene import ONE, TTL, Scene, move, snapshot_at
 
 FORCED = Wish(force=True, ttl=TTL)
 EMPTIED = Wish(force=True, allow_empty=True, ttl=TTL)

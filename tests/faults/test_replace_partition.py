@@ -23,8 +23,6 @@ from tableformat.errors import RefusedError
 from tableformat.export.decision import Wish
 from tableformat.export.dry_run import rehearse
 from tableformat.export.request import AllPartitions
-from tests.dying import KilledAt
-from tests.fakes import TABLE
 from tests.faults.test_operator_actions import (
     FOREIGN,
     append,
@@ -32,11 +30,13 @@ from tests.faults.test_operator_actions import (
     roll_back,
 )
 from tests.faults.test_replace import assert_replaced, entries
-from tests.keyed_source import Keyed, append_to
-from tests.lake import make_table
-from tests.other_engines import delete_by_equality, delete_first_row, rewrite
-from tests.scenarios import AtStep, ports_of, pyiceberg, row_of, rows_in_main, state
-from tests.scene import ONE, TTL, Lightly, Scene
+from tests.support.dying import KilledAt
+from tests.support.fakes import TABLE
+from tests.support.keyed_source import Keyed, append_to
+from tests.support.lake import make_table
+from tests.support.other_engines import delete_by_equality, delete_first_row, rewrite
+from tests.support.scenarios import AtStep, ports_of, pyiceberg, row_of, rows_in_main, state
+from tests.support.scene import ONE, TTL, Lightly, Scene
 
 FORCED = Wish(force=True, ttl=TTL)
 WHOLE = replace(FORCED, whole=True)

@@ -14,9 +14,9 @@ import pytest
 
 from spark_ext.actions import gc as staging
 from spark_ext.cli.main import invoke
-from tests.server_trouble import Rows, Said, Trouble
 from tests.services.old_clickhouse import OldPair
 from tests.services.relay import Relay, relay
+from tests.support.server_trouble import Rows, Said, Trouble
 
 _STAGED = "SELECT name FROM system.tables WHERE database = 'mergeberg_staging'"
 # A statement of each stage of an export before its files are written, and what it is.

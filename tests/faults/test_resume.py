@@ -20,9 +20,9 @@ from tableformat.export.slices import FileFormat
 from tableformat.ledger import State
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import Simple
-from tests.dying import KilledAt
-from tests.fakes import TABLE
-from tests.scenarios import (
+from tests.support.dying import KilledAt
+from tests.support.fakes import TABLE
+from tests.support.scenarios import (
     AtStep,
     parts_of,
     pyiceberg,
@@ -31,7 +31,7 @@ from tests.scenarios import (
     rows_in_main,
     state,
 )
-from tests.scene import TWO_FILES, Scene
+from tests.support.scene import TWO_FILES, Scene
 
 
 @pytest.fixture

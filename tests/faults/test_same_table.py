@@ -20,11 +20,11 @@ from tableformat.export.watermark import find_watermark, property_of
 from tableformat.ledger import Row, State
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 from tableformat.names import PartitionId
-from tests.dying import KilledAt
-from tests.fakes import TABLE
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
-from tests.scenarios import lake, parts_of, ports_of, rows_in_main, state
-from tests.scene import ONE, TTL, Scene
+from tests.support.dying import KilledAt
+from tests.support.fakes import TABLE
+from tests.support.scenarios import lake, parts_of, ports_of, rows_in_main, state
+from tests.support.scene import ONE, TTL, Scene
 
 PATH = "/clickhouse/tables/01/events"
 HERE = KeeperNode(11, 1_700_000_000_000)

@@ -32,9 +32,9 @@ from tableformat.ledger import State
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import Simple
 from tableformat.names import LakeName, PartitionId, TableName
-from tests.dying import Dies, DiesAt
-from tests.fakes import TABLE, FakeSource, job_ports
-from tests.scenarios import AtStep
+from tests.support.dying import Dies, DiesAt
+from tests.support.fakes import TABLE, FakeSource, job_ports
+from tests.support.scenarios import AtStep
 
 TO = LakeName("lake", ("n",), "t")
 REQUEST = ExportRequest(

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.properties.task_worker import TaskWorker
-from tests.server_trouble import Trouble
 from tests.services.certificates import Authority
 from tests.services.clickhouse_front import ClickHouseFront, FrontTls, clickhouse_front
 from tests.services.clickhouse_http import faults
 from tests.services.old_clickhouse import OldPair
 from tests.services.server_process import wait_until
+from tests.support.server_trouble import Trouble
 
 TOO_MANY = faults.error(
     202, "TOO_MANY_SIMULTANEOUS_QUERIES", "Too many simultaneous queries. Maximum: 100"

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server_trouble import Said, Trouble
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.clickhouse_http import faults
 from tests.services.clickhouse_http.faults import BrokenStream, Fault
 from tests.services.relay import Relay, relay
+from tests.support.server_trouble import Said, Trouble
 
 # Of the statements of an export only those that read a slice name parts.
 SLICE = "._part = '"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server_trouble import Trouble
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.clickhouse_http import faults
+from tests.support.server_trouble import Trouble
 
 NO_SPACE = faults.error(243, "NOT_ENOUGH_SPACE", "Cannot reserve 1.00 MiB, not enough space")
 

@@ -19,9 +19,9 @@ import pytest
 
 from spark_ext.cli.main import invoke
 from tests.repository.source_files import ROOT
-from tests.server_trouble import Trouble
 from tests.services.relay import relay
 from tests.services.server_process import wait_until
+from tests.support.server_trouble import Trouble
 
 ROWS = 500_000
 # More than the driver is told; all buffers on the way take less than what is left.

@@ -19,10 +19,10 @@ from tableformat.ledger import Row
 from tests.enumeration.scenarios import World
 from tests.enumeration.trees import TreeWorld
 from tests.faults.test_operator_actions import FOREIGN, append
-from tests.keeper_ledgers import new_chroot
-from tests.lake import make_table
-from tests.scenarios import ALL, parts_of, rows_by_key
 from tests.services.zookeeper import ZooKeeper
+from tests.support.keeper_ledgers import new_chroot
+from tests.support.lake import make_table
+from tests.support.scenarios import ALL, parts_of, rows_by_key
 
 YEAR = 365 * 86_400_000
 INTO = {"table": World, "tree": TreeWorld}

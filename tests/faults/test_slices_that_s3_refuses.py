@@ -18,11 +18,11 @@ from tableformat.errors import LastingError
 from tableformat.export.ports import Written
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.export.writers import Retrying
-from tests.child_writer import ChildWriter
-from tests.frozen_parts import PLAN, insert, make_source
-from tests.s3_places import properties_of
-from tests.scenarios import TO, Partitions, ports_of
 from tests.services.minio import Account, MinIO
+from tests.support.child_writer import ChildWriter
+from tests.support.frozen_parts import PLAN, insert, make_source
+from tests.support.s3_places import properties_of
+from tests.support.scenarios import TO, Partitions, ports_of
 
 WRITER = ("s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject")
 BRIEF = TimeOuts(connect=1, read=2, retry_for=1)

@@ -1,7 +1,8 @@
 """The state table of an export key, one test per cell: what is said, in main, and written.
 
-What is expected stands in `tests/state_table.py`. A cell is a state of the key's ledger row, what
-became of its rows in main, and what the source partition holds when the command is run again.
+What is expected stands in `tests/support/state_table.py`. A cell is a state of the key's ledger
+row, what became of its rows in main, and what the source partition holds when the command is run
+again.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import pytest
 from tableformat.effects import Effects, Step
 from tableformat.export.decision import Wish
 from tableformat.ledger import Row, State
-from tests.dying import Dies, KilledAt
 from tests.faults.test_operator_actions import compact, delete_rows, roll_back
-from tests.other_engines import rewrite
-from tests.scenarios import AtStep, parts_of, pyiceberg, rows_in_main
-from tests.scene import TTL, Lightly, Scene, move
-from tests.state_table import CELLS, Cell
+from tests.support.dying import Dies, KilledAt
+from tests.support.other_engines import rewrite
+from tests.support.scenarios import AtStep, parts_of, pyiceberg, rows_in_main
+from tests.support.scene import TTL, Lightly, Scene, move
+from tests.support.state_table import CELLS, Cell
 
 FORCED = Wish(force=True)
 

@@ -12,7 +12,7 @@ from tableformat.effects import Step
 from tests.enumeration.faults import Fault, seams
 from tests.enumeration.statement_cases import StatementCases
 from tests.enumeration.statements import STATEMENTS, StatementScenario
-from tests.history_acts import OURS
+from tests.support.history_acts import OURS
 
 FEW = ("drop", "attach", "fetch", "move", "optimize")
 """Statements of each way to land: files leave, come back, stay aside, change tables, are others."""

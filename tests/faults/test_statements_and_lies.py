@@ -23,13 +23,13 @@ from tests.faults.test_lying_catalog import (
     assert_nothing_is_missing,
     served,
 )
-from tests.history_acts import ACTS, Seat, Seen, seen
 from tests.lying_catalog.faults import WAITING, Fault, Kind, When, every_fault
 from tests.lying_catalog.server import PATIENT, LyingCatalog
 from tests.places.far import FarPlace
 from tests.places.local import LocalPlace
-from tests.scenarios import Partitions, pyiceberg
-from tests.two_lake_tables import prepared
+from tests.support.history_acts import ACTS, Seat, Seen, seen
+from tests.support.scenarios import Partitions, pyiceberg
+from tests.support.two_lake_tables import prepared
 
 _IS_THERE: Final = ("export there", "drop")
 BEFORE: Final = {

@@ -12,7 +12,10 @@ from tableformat.errors import TableFormatError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.operations.freeze import Freeze
 from tableformat.operations.statement import AllPartitions
-from tests.lake_statements import (
+from tests.places.far import FarPlace
+from tests.services.faulty_http import FaultyHttp, answer
+from tests.services.minio import READ_ONLY, MinIO
+from tests.support.lake_statements import (
     attach,
     detach,
     drop,
@@ -22,12 +25,9 @@ from tests.lake_statements import (
     running,
     whereabouts,
 )
-from tests.places.far import FarPlace
-from tests.s3_places import properties_of
-from tests.scenarios import state
-from tests.services.faulty_http import FaultyHttp, answer
-from tests.services.minio import READ_ONLY, MinIO
-from tests.session_without_spark import NoSpark
+from tests.support.s3_places import properties_of
+from tests.support.scenarios import state
+from tests.support.session_without_spark import NoSpark
 
 
 def freeze(directory: Path) -> Outcome:

@@ -18,8 +18,8 @@ from tableformat.export.decision import Wish
 from tableformat.export.slices import Slice
 from tableformat.history import Counter
 from tableformat.ledger import State
-from tests.scenarios import AtStep, RealFiles, ports_of, pyiceberg, rows_in_main, run
-from tests.scene import TTL, TWO_FILES, Scene
+from tests.support.scenarios import AtStep, RealFiles, ports_of, pyiceberg, rows_in_main, run
+from tests.support.scene import TTL, TWO_FILES, Scene
 
 
 class Storage:

@@ -24,12 +24,12 @@ from tableformat.export.request import ById
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import State
 from tableformat.names import PartitionId
-from tests.dying import Dies
 from tests.enumeration.faults import ANSWERED, DEATHS, Fault
 from tests.enumeration.oracle import IN_MAIN
 from tests.enumeration.scenarios import Ran
 from tests.enumeration.trees import WRITES, Acts, TreeWorld, check_end, check_visible, commits
-from tests.scenarios import ALL, Partitions, parts_of
+from tests.support.dying import Dies
+from tests.support.scenarios import ALL, Partitions, parts_of
 
 SMALL_FILES = FileFormat(target_file_bytes=80)
 EVERYTHING = replace(ALL, format=SMALL_FILES)

@@ -1,7 +1,8 @@
 """Spark runs a second copy of a slow task, and both write: one file of them is in the lake.
 
 On a real cluster of two hosts with `spark.speculation`: the first copy stands still in the middle
-of its file (`tests/standing_worker.py`), and Spark itself begins another one on the other host.
+of its file (`tests/support/standing_worker.py`), and Spark itself begins another one on the other
+host.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from catalog.ledgers.uris import open_ledger
 from spark_ext.set_up import enable, settings
 from tableformat.ledger import State
 from tableformat.receipt import Receipt
-from tests.front_doors import Doors
-from tests.iceberg_spark import catalog_settings, iceberg_spark
-from tests.local_spark import SPARK_MARKS
 from tests.properties.duckdb_reader import DuckDBReader
 from tests.services.server_process import wait_until
 from tests.services.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
-from tests.standing_worker import DAEMON_CONF, let_stand
+from tests.support.front_doors import Doors
+from tests.support.iceberg_spark import catalog_settings, iceberg_spark
+from tests.support.local_spark import SPARK_MARKS
 from tests.support.processes import parent, processes, stands_still
+from tests.support.standing_worker import DAEMON_CONF, let_stand
 
 pytestmark = [*SPARK_MARKS, pytest.mark.timeout(300), pytest.mark.nightly]
 

@@ -10,11 +10,11 @@ import pytest
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.server import client
 from spark_ext.actions import wiring
-from tests.child_writer import ChildWriter
-from tests.clickhouse_source import config_text
-from tests.real_export import Exports, RealExport, of_server
 from tests.services.old_clickhouse import OldPair
-from tests.shards import Shards
+from tests.support.child_writer import ChildWriter
+from tests.support.clickhouse_source import config_text
+from tests.support.real_export import Exports, RealExport, of_server
+from tests.support.shards import Shards
 
 
 @pytest.fixture(scope="module")

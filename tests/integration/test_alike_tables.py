@@ -16,7 +16,7 @@ from tableformat.mergetree.compatibility import differences
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
 from tableformat.names import TableName
-from tests.fakes import TABLE
+from tests.support.fakes import TABLE
 
 COLUMNS = "p Int64, x Int64, v String"
 INDEX = "INDEX ix x TYPE minmax GRANULARITY 1"

@@ -13,10 +13,10 @@ import pytest
 from catalog.iceberg.opening import open_catalog
 from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
-from tests.child_writer import ChildWriter
-from tests.real_export import Rows
 from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
 from tests.services.clickhouse_http.faults import LOST
+from tests.support.child_writer import ChildWriter
+from tests.support.real_export import Rows
 
 TABLE = "db.events"
 TO = "lake.n.events"

@@ -7,7 +7,7 @@ import pytest
 from tableformat.export.request import ById
 from tableformat.iceberg.properties import remembered_source
 from tableformat.names import PartitionId, TableName
-from tests.real_export import RealExport
+from tests.support.real_export import RealExport
 
 _NEW = ById(PartitionId("2"))
 

@@ -11,10 +11,10 @@ from pyspark.sql import Row, SparkSession
 
 from catalog.clickhouse.server import client
 from spark_ext.set_up import enable, settings
-from tests.iceberg_spark import catalog_settings, iceberg_spark
-from tests.local_spark import SPARK_MARKS
 from tests.services.old_clickhouse import OldPair
-from tests.shards import Shards
+from tests.support.iceberg_spark import catalog_settings, iceberg_spark
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.shards import Shards
 
 pytestmark = SPARK_MARKS
 

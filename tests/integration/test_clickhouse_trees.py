@@ -12,9 +12,9 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
 from tests.services.s3_server import S3Server
-from tests.session_without_spark import NoSpark
-from tests.store_kinds import AbfsPlace, GsPlace, HdfsPlace, S3ProxyPlace
-from tests.store_places import Place, over
+from tests.support.session_without_spark import NoSpark
+from tests.support.store_kinds import AbfsPlace, GsPlace, HdfsPlace, S3ProxyPlace
+from tests.support.store_places import Place, over
 from tests.wrong.places import Places
 
 HIVE = "format = 'Parquet', partition_strategy = 'hive'"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.services.old_clickhouse import OldPair
-from tests.shards import Shards
+from tests.support.shards import Shards
 
 
 def test_what_is_listed_says_of_which_shard_it_is(shards: Callable[[str], Shards]) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.both_sides import DONE, UNMERGED, BothSides
-from tests.custom_partitioning import EXAMPLES, Example
-from tests.real_export import Exports, RealExport
 from tests.services.old_clickhouse import OldPair
+from tests.support.both_sides import DONE, UNMERGED, BothSides
+from tests.support.custom_partitioning import EXAMPLES, Example
+from tests.support.real_export import Exports, RealExport
 
 Statement = Callable[[str], str]
 Detached = Callable[[], set[str]]

@@ -20,9 +20,9 @@ from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statements import Alter
 from tableformat.names import LakeName, TableName
 from tests.readers.far import far_catalog
-from tests.real_export import RealExport
 from tests.services.minio import MinIO
 from tests.services.trino import trino
+from tests.support.real_export import RealExport
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 

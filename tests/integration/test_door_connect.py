@@ -10,9 +10,17 @@ import pytest
 
 from spark_ext.access.check import POLICY
 from tableformat.receipt import Receipt
-from tests.front_doors import BIG_ROWS, EVENTS, Doors, Ended, blocks, reads_as, wait_while_it_runs
 from tests.repository.source_files import ROOT
 from tests.services.server_process import free_port
+from tests.support.front_doors import (
+    BIG_ROWS,
+    EVENTS,
+    Doors,
+    Ended,
+    blocks,
+    reads_as,
+    wait_while_it_runs,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 

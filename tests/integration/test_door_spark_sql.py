@@ -11,8 +11,8 @@ import pytest
 
 from spark_ext.engine.java import SUPPORTED, Java, find_java
 from spark_ext.set_up import settings
-from tests.front_doors import EVENTS, Doors, blocks, reads_as
-from tests.iceberg_runtime import VERSION, local_repository
+from tests.support.front_doors import EVENTS, Doors, blocks, reads_as
+from tests.support.iceberg_runtime import VERSION, local_repository
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 

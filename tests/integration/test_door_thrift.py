@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
 from spark_ext.access.check import POLICY
-from tests.front_doors import EVENTS, Doors, Ended, blocks, reads_as
 from tests.services.server_process import free_port
+from tests.support.front_doors import EVENTS, Doors, Ended, blocks, reads_as
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 

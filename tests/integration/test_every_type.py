@@ -14,10 +14,10 @@ from uuid import UUID
 
 import pytest
 
-from tests.nested_type_cases import CONTAINERS, SHAPES
-from tests.real_export import RealExport
-from tests.type_cases import SCALARS, Case, nulls
-from tests.union_type_cases import STATES, UNIONS
+from tests.support.nested_type_cases import CONTAINERS, SHAPES
+from tests.support.real_export import RealExport
+from tests.support.type_cases import SCALARS, Case, nulls
+from tests.support.union_type_cases import STATES, UNIONS
 
 ROWS = 4
 ALLOWED = (

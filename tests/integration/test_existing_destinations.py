@@ -27,8 +27,10 @@ from tableformat.errors import RefusedError
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.type_text import render_type
 from tableformat.names import TableName
-from tests.real_export import RealExport
-from tests.strangers_lake import (
+from tests.strategies.existing import mutated_schemas
+from tests.strategies.mapping import Sample, samples
+from tests.support.real_export import RealExport
+from tests.support.strangers_lake import (
     COLUMNS,
     ROWS,
     events,
@@ -38,8 +40,6 @@ from tests.strangers_lake import (
     month,
     statuses,
 )
-from tests.strategies.existing import mutated_schemas
-from tests.strategies.mapping import Sample, samples
 
 TYPES = "SET allow_suspicious_low_cardinality_types = 1, enable_time_time64_type = 1"
 

@@ -20,13 +20,13 @@ from tableformat.errors import RefusedError, UsageError
 from tableformat.export.request import Limits
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.names import TableName
-from tests.child_writer import ChildWriter
-from tests.clickhouse_source import config_text
-from tests.real_export import Exports
 from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
 from tests.services.old_clickhouse import OldPair
 from tests.services.server_process import wait_until
-from tests.shards import Shards
+from tests.support.child_writer import ChildWriter
+from tests.support.clickhouse_source import config_text
+from tests.support.real_export import Exports
+from tests.support.shards import Shards
 
 
 def replicated(pair: OldPair, name: str, inserts: int = 1) -> TableName:

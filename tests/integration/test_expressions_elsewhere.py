@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tableformat.names import TableName
-from tests.frozen_folders import freeze
-from tests.real_export import Exports, RealExport
 from tests.services.clickhouse_front import ClickHouseFront
+from tests.support.frozen_folders import freeze
+from tests.support.real_export import Exports, RealExport
 
 _FORGET = "SETTINGS check_table_dependencies = 0, check_referential_table_dependencies = 0"
 _NAMES = "k UInt64, v String) PRIMARY KEY k"

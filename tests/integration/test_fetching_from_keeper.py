@@ -14,10 +14,10 @@ from spark_ext.operations import fetch as fetching_from
 from tableformat.errors import NotFoundError, RefusedError, SourceError
 from tableformat.mergetree.table import KeeperNode
 from tableformat.names import TableName
-from tests.child_writer import ChildWriter
 from tests.services.old_clickhouse import OldPair
-from tests.session_lake import ALLOWED, alter, opened
-from tests.session_without_spark import NoSpark
+from tests.support.child_writer import ChildWriter
+from tests.support.session_lake import ALLOWED, alter, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 PATH = "/tables/fetched/{}"

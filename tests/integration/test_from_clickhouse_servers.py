@@ -10,9 +10,9 @@ from pyiceberg.table import Table
 
 from catalog.iceberg.opening import open_catalog
 from spark_ext.cli.main import invoke
-from tests.real_export import Rows
 from tests.services.old_clickhouse import OldPair
-from tests.shards import Shards
+from tests.support.real_export import Rows
+from tests.support.shards import Shards
 
 
 class Lake:

@@ -13,11 +13,11 @@ from catalog.clickhouse.frozen.source import FrozenPartsSource
 from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.names import TableName
-from tests.child_writer import ChildWriter
-from tests.frozen_folders import Folders, freeze, listing
-from tests.old_source import KEYS, OldSource
-from tests.real_export import RealExport
 from tests.services.old_clickhouse import OldPair
+from tests.support.child_writer import ChildWriter
+from tests.support.frozen_folders import Folders, freeze, listing
+from tests.support.old_source import KEYS, OldSource
+from tests.support.real_export import RealExport
 
 _COLUMNS = (
     "p UInt8, k UInt64, s String, sign Int8 DEFAULT 1, Path String, Time DateTime,"

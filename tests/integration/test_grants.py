@@ -17,9 +17,9 @@ from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
 from tableformat.errors import RefusedError
 from tableformat.names import TableName
-from tests.real_export import RealExport
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.clickhouse_http.faults import error
+from tests.support.real_export import RealExport
 
 TABLE = TableName("db", "events")
 OF_REPLICAS = ("system.replicas", "system.replication_queue", "system.zookeeper")

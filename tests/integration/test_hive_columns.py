@@ -22,10 +22,10 @@ from tableformat.errors import RefusedError, TableFormatError, UnsupportedError,
 from tableformat.export.outcome import Status
 from tableformat.hive_names import directory_values
 from tableformat.names import TableName, quote_string
-from tests.local_spark import SPARK_MARKS
 from tests.readers.engines import environment_python
-from tests.real_export import RealExport
-from tests.real_tree import RealTree
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.real_export import RealExport
+from tests.support.real_tree import RealTree
 from tests.support.spark_application import SparkApplication
 
 COLUMNS = "d Date, region String, id UInt32"

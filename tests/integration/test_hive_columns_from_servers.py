@@ -7,10 +7,10 @@ import pytest
 from catalog.clickhouse.capabilities import Capabilities
 from tableformat.errors import UnsupportedError
 from tableformat.names import TableName
-from tests.real_export import Exports, RealExport
-from tests.real_tree import RealTree
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.old_clickhouse import OldPair
+from tests.support.real_export import Exports, RealExport
+from tests.support.real_tree import RealTree
 
 pytestmark = pytest.mark.nightly
 

@@ -17,9 +17,9 @@ from tableformat.errors import UnsupportedError
 from tableformat.export.outcome import Status
 from tableformat.hive.documents import TreeIdentity
 from tableformat.names import TableName
-from tests.local_spark import SPARK_MARKS
-from tests.real_export import RealExport
-from tests.real_tree import RealTree
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.real_export import RealExport
+from tests.support.real_tree import RealTree
 from tests.support.spark_application import SparkApplication
 
 COLUMNS = (

@@ -19,10 +19,10 @@ import pytest
 
 from tableformat.export.outcome import Status
 from tableformat.names import TableName
-from tests.local_spark import SPARK_MARKS
 from tests.readers.engines import environment_python
-from tests.real_export import RealExport
-from tests.real_tree import RealTree
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.real_export import RealExport
+from tests.support.real_tree import RealTree
 from tests.support.spark_application import SparkApplication
 
 COLUMNS = (

@@ -16,10 +16,10 @@ import pytest
 from tableformat.errors import UnsupportedError
 from tableformat.export.outcome import Status
 from tableformat.names import TableName
-from tests.local_spark import SPARK_MARKS
 from tests.readers.engines import environment_python
-from tests.real_export import RealExport
-from tests.real_tree import RealTree
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.real_export import RealExport
+from tests.support.real_tree import RealTree
 from tests.support.spark_application import SparkApplication
 
 COLUMNS = "eventDate Date, retention UInt8, name String, id UInt64, price Nullable(Decimal(9, 2))"

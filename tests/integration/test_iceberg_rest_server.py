@@ -19,13 +19,13 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.file_names import RECEIPTS
-from tests.local_spark import SPARK_MARKS
 from tests.repository.source_files import ROOT
 from tests.services.lending_catalog import LendingCatalog
 from tests.services.minio import MinIO
 from tests.services.rest_server import RestServer
 from tests.services.server_process import wait_until
-from tests.watched_export import WatchedExport
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.watched_export import WatchedExport
 
 pytestmark = SPARK_MARKS
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.sorting import SortDirection
 
-from tests.real_export import RealExport
+from tests.support.real_export import RealExport
 
 COLUMNS = (
     "ts Nullable(DateTime64(3, 'UTC')), k UInt64, s Nullable(String), e Enum8('b' = 1, 'a' = 2)"

@@ -11,9 +11,9 @@ from catalog.ledgers import uris
 from tableformat.export.outcome import Outcome
 from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.names import TableName
-from tests.frozen_folders import freeze
-from tests.real_export import Exports, RealExport
 from tests.services.clickhouse_front import ClickHouseFront
+from tests.support.frozen_folders import freeze
+from tests.support.real_export import Exports, RealExport
 
 Changes = tuple[str, ...]
 

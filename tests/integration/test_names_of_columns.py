@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tableformat.errors import RefusedError
-from tests.real_export import RealExport
+from tests.support.real_export import RealExport
 
 KEYS = "ENGINE = MergeTree ORDER BY tuple()"
 WEIRD = ("a b", "x.y", "1", "ü😀", "select", "Type", 'q"q', "back\\slash", "tick`", "a\nb")

@@ -8,10 +8,10 @@ import pytest
 
 from catalog.clickhouse.rows.digests import FileDigests
 from tableformat.names import TableName
-from tests.old_source import OldSource
-from tests.real_export import Exports
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.old_clickhouse import OldPair
+from tests.support.old_source import OldSource
+from tests.support.real_export import Exports
 
 pytestmark = pytest.mark.nightly
 

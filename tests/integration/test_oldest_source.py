@@ -14,9 +14,9 @@ from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.wire_types import qualified
 from tableformat.names import PartitionId, TableName
 from tableformat.source import LeftPart, LeftSnapshot, Probe, ProbedValue
-from tests.old_source import OldSource
 from tests.services.old_clickhouse import OldPair
 from tests.services.server_process import wait_until
+from tests.support.old_source import OldSource
 
 JANUARY, FEBRUARY = PartitionId("202401"), PartitionId("202402")
 

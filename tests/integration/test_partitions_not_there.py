@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tests.both_sides import DONE, BothSides
-from tests.real_export import RealExport
+from tests.support.both_sides import DONE, BothSides
+from tests.support.real_export import RealExport
 
 COLUMNS = "p UInt8, k UInt64, s String, INDEX i s TYPE bloom_filter"
 # A partition of rows that were deleted keeps its empty part: else ClickHouse drops that some time.

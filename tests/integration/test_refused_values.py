@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.real_export import RealExport
+from tests.support.real_export import RealExport
 
 ALLOWED = "enable_time_time64_type = 1"
 

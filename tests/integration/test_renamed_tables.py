@@ -14,8 +14,8 @@ import pytest
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.names import TableName
-from tests.frozen_folders import freeze
-from tests.real_export import RealExport
+from tests.support.frozen_folders import freeze
+from tests.support.real_export import RealExport
 
 _NUMBERS = itertools.count(1)
 _KEYS = "ENGINE = MergeTree PARTITION BY p ORDER BY k"

@@ -20,7 +20,7 @@ from tableformat.iceberg.arrow_schema import file_schema
 from tableformat.iceberg.properties import remembered_source
 from tableformat.iceberg.snapshot import state_of
 from tableformat.names import PartitionId, TableName
-from tests.real_export import RealExport
+from tests.support.real_export import RealExport
 
 KEYS = {
     "toYYYYMM(c)": ("Date", "toDate('2023-11-01') + number % 90"),

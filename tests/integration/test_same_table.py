@@ -13,11 +13,11 @@ from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 from tableformat.names import TableName
-from tests.child_writer import ChildWriter
-from tests.old_source import OldSource
-from tests.real_export import Exports
 from tests.services.old_clickhouse import OldPair
 from tests.services.server_process import wait_until
+from tests.support.child_writer import ChildWriter
+from tests.support.old_source import OldSource
+from tests.support.real_export import Exports
 
 NUMBERS = itertools.count(1)
 

@@ -14,8 +14,8 @@ from pyiceberg.types import NestedField, StringType, StructType
 from tableformat.errors import RefusedError
 from tableformat.export.request import ById
 from tableformat.iceberg.properties import remembered_source
-from tests.real_export import RealExport
-from tests.strangers_lake import (
+from tests.support.real_export import RealExport
+from tests.support.strangers_lake import (
     COLUMNS,
     EVENTS,
     ROWS,

@@ -26,7 +26,7 @@ from tableformat.export.ports import Silent
 from tableformat.export.request import AllPartitions
 from tableformat.iceberg.snapshot import table_of
 from tableformat.names import LakeName, TableName
-from tests.child_writer import ChildWriter
+from tests.support.child_writer import ChildWriter
 
 _TO = LakeName("lake", ("analytics",), "events")
 _TABLE = (

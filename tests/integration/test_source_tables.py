@@ -15,8 +15,8 @@ from pyiceberg.expressions import EqualTo, Reference
 
 from tableformat.export.request import ById
 from tableformat.names import PartitionId, TableName
-from tests.clickhouse_source import ids
-from tests.real_export import RealExport
+from tests.support.clickhouse_source import ids
+from tests.support.real_export import RealExport
 
 KEYS = "PARTITION BY p ORDER BY k"
 COLUMNS = (

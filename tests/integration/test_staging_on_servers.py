@@ -18,10 +18,10 @@ from catalog.processes import this_process
 from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
 from tableformat.export.slices import SliceTask, WritePlan
-from tests.child_writer import ChildWriter
 from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
 from tests.services.clickhouse_http.faults import error
 from tests.services.old_clickhouse import OldPair
+from tests.support.child_writer import ChildWriter
 
 Query = Callable[[str], object]
 _STAGED = "SELECT name FROM system.tables WHERE database = '{}' ORDER BY name"

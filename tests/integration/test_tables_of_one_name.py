@@ -12,7 +12,7 @@ from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
 from tableformat.export.request import ById
 from tableformat.names import PartitionId, TableName
-from tests.real_export import RealExport
+from tests.support.real_export import RealExport
 
 ZERO = ById(PartitionId("0"))
 

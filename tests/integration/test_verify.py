@@ -20,10 +20,10 @@ from catalog.clickhouse.rows.digests import FileDigests
 from spark_ext.actions.verify import Verdict
 from tableformat.export.request import ById
 from tableformat.names import PartitionId, TableName
-from tests.clickhouse_source import ids
 from tests.integration.test_every_type import ALLOWED, GROUPS, ROWS
-from tests.real_export import RealExport
-from tests.type_cases import Case
+from tests.support.clickhouse_source import ids
+from tests.support.real_export import RealExport
+from tests.support.type_cases import Case
 
 UNMERGED = (
     "max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1,"

@@ -19,8 +19,8 @@ from tableformat.committer import FileInMain, LakeTableState
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.request import ByExpression, ById
 from tableformat.names import PartitionId, TableName
-from tests.damaged_files import lose_a_row
-from tests.real_export import RealExport
+from tests.support.damaged_files import lose_a_row
+from tests.support.real_export import RealExport
 
 Change = Callable[[RealExport, TableName], None]
 

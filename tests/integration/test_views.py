@@ -8,9 +8,9 @@ import pytest
 
 from tableformat.errors import UnsupportedError
 from tableformat.names import LakeName, TableName
-from tests.real_export import Exports, RealExport
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.old_clickhouse import OldPair
+from tests.support.real_export import Exports, RealExport
 
 COLUMNS = "(p UInt8, k UInt64, s String)"
 KEYS = "ENGINE = MergeTree PARTITION BY p ORDER BY k"

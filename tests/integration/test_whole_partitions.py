@@ -15,7 +15,7 @@ from catalog.iceberg.opening import open_catalog
 from tableformat.export.request import ById
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.names import PartitionId, TableName
-from tests.real_export import RealExport
+from tests.support.real_export import RealExport
 
 TIERED = "ENGINE = MergeTree PARTITION BY p ORDER BY k SETTINGS storage_policy = 'tiered'"
 

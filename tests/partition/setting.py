@@ -16,15 +16,15 @@ from typing import Final
 
 from catalog.ledgers.keeper.address import CA_FILE
 from tests.chaos.world import World
-from tests.keeper_ledgers import new_chroot
 from tests.partition.lease_holders import LeaseHolders
 from tests.places.far import FarPlace
 from tests.places.services import FarServices
-from tests.s3_places import properties_of
 from tests.services.certificates import Authority
 from tests.services.minio import minio
 from tests.services.rest_server import rest_server
 from tests.services.zookeeper import TlsPort, ZooKeeper, zookeeper
+from tests.support.keeper_ledgers import new_chroot
+from tests.support.s3_places import properties_of
 
 __all__ = ["Setting", "over_tls"]
 

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from catalog.ledgers.keeper.address import parse_keeper
-from tests.keeper_ledgers import peeking
+from tests.support.keeper_ledgers import peeking
 
 __all__ = ["Nodes"]
 

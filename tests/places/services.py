@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tests.keeper_ledgers import new_chroot
 from tests.lying_catalog.server import LyingCatalog
 from tests.places.far import FarPlace
-from tests.s3_places import properties_of
 from tests.services.minio import MinIO, minio
 from tests.services.zookeeper import Ensemble, ZooKeeper, zookeeper
+from tests.support.keeper_ledgers import new_chroot
+from tests.support.s3_places import properties_of
 
 __all__ = ["FarServices", "far_services", "through_rest"]
 

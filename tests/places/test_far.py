@@ -13,12 +13,12 @@ import pytest
 
 from tableformat.effects import Step
 from tableformat.ledger import Owner
-from tests.dying import Dies, KilledAt
 from tests.enumeration.oracle import look
 from tests.enumeration.scenarios import SCENARIOS, Prepared, World
 from tests.places.services import FarServices
 from tests.services.minio import MinIO
 from tests.services.zookeeper import ZooKeeper
+from tests.support.dying import Dies, KilledAt
 
 pytestmark = pytest.mark.nightly
 

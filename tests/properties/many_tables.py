@@ -40,10 +40,10 @@ from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent, SliceWriter
 from tableformat.export.request import AllPartitions
 from tableformat.names import LakeName, TableName
-from tests.clickhouse_source import config_text
 from tests.properties.duckdb_reader import DuckDBReader
 from tests.properties.task_worker import TaskWorker
 from tests.services.clickhouse_front import clickhouse_front
+from tests.support.clickhouse_source import config_text
 
 __all__ = ["ManyTables", "Way"]
 

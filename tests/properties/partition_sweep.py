@@ -33,10 +33,10 @@ from tableformat.iceberg.spec_fields import TIME_TRANSFORMS, SpecField, why_not
 from tableformat.mergetree.expression_text import parse_partition_key
 from tableformat.names import PartitionId
 from tableformat.source import ProbedValue
-from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.properties.key_texts import key_texts
 from tests.properties.key_values import KeyColumn, key_columns
 from tests.strategies.mapping import column_of, table_of
+from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 __all__ = ["Sweep"]
 

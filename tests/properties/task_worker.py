@@ -1,6 +1,7 @@
 """A writer without Spark that lasts: one process runs the real task code of table after table.
 
-`tests/child_writer.py` starts a process for every job, which takes longer than a small table does.
+`tests/support/child_writer.py` starts a process for every job, which takes longer than a small
+table does.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from tableformat.mergetree.types import (
     Nullable,
     Simple,
 )
-from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.properties.key_texts import UNKNOWN, spellings
 from tests.strategies.mapping import column_of, table_of, type_samples
+from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 ROWS = 14
 TIMES: list[DataType] = [

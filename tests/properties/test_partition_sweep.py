@@ -8,9 +8,9 @@ import pytest
 
 from tableformat.iceberg import key_functions as partition_matrix
 from tableformat.mergetree.type_text import parse_type
-from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.properties.key_values import KeyColumn
 from tests.properties.partition_sweep import Sweep
+from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 
 @pytest.fixture(scope="module")

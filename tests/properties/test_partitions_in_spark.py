@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from pyspark.sql import SparkSession
 
 from spark_ext.engine.runner import SparkWriter
-from tests.local_spark import SPARK_MARKS
 from tests.properties.many_tables import ManyTables
 from tests.properties.table_check import Seen, check_table
 from tests.properties.table_keys import PartitionKey
 from tests.strategies.tables import TableDefinition, tables
+from tests.support.local_spark import SPARK_MARKS
 from tests.support.spark_application import SparkApplication
 
 pytestmark = SPARK_MARKS

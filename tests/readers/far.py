@@ -13,11 +13,11 @@ from tests.readers.measure import Truth
 from tests.readers.questions import told
 from tests.readers.recorded import OfReader
 from tests.readers.store import ObjectStore
-from tests.s3_places import properties_of
 from tests.services.java_trust import trust_store
 from tests.services.minio import MinIO
 from tests.services.postgres import postgres
 from tests.services.postgres_relay import Relay
+from tests.support.s3_places import properties_of
 
 __all__ = ["FarCatalog", "far_catalog", "of_questions"]
 

@@ -19,7 +19,7 @@ from tests.readers.canonical import Cell, IcebergTypeJson, canonical
 from tests.readers.columns import Column, rows
 from tests.readers.filters import Filter
 from tests.readers.tables import ADDED, DIVIDED, EMPTY, EVERYTHING, GROWN, NESTED, SourceTable
-from tests.real_export import RealExport
+from tests.support.real_export import RealExport
 
 __all__ = ["ID", "Exported", "ReadersLake", "open_lake"]
 

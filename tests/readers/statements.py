@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tableformat.names import TableName
-from tests.both_sides import DONE, UNMERGED, BothSides
 from tests.readers.canonical import Cell, canonical
 from tests.readers.engines import Answer
+from tests.support.both_sides import DONE, UNMERGED, BothSides
 
 __all__ = ["COLUMNS", "STATEMENTS", "TABLES", "Shown", "by_partition", "run_all"]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tests.both_sides import BothSides
 from tests.readers.each_engine import each_engine
 from tests.readers.engines import Engine, Reader
 from tests.readers.statements import (
@@ -21,7 +20,8 @@ from tests.readers.statements import (
     metadata_of,
     run_all,
 )
-from tests.real_export import RealExport
+from tests.support.both_sides import BothSides
+from tests.support.real_export import RealExport
 
 # The smoke of each reader; test_all_readers.py asks them everything.
 pytestmark = [each_engine(), pytest.mark.representative]

@@ -170,7 +170,12 @@ def test_the_makefile_takes_every_supported_python() -> None:
         (
             "set-up-test",
             {
-                *("dev.lock", "readers.lock", "spark_ext.jvm.build", "tests.iceberg_runtime"),
+                *(
+                    "dev.lock",
+                    "readers.lock",
+                    "spark_ext.jvm.build",
+                    "tests.support.iceberg_runtime",
+                ),
                 *("class_archive", "rest_jars", "s3proxy_jar"),
             },
         ),

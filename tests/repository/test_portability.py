@@ -18,7 +18,10 @@ _ALLOWED = {
     "tests/support/processes.py": ({"/proc"}, "else the nearest that psutil or getrusage says"),
     "tests/support/tied_processes.py": ({"setpriv"}, "else a watcher"),
     "tests/support/test_tied_processes.py": ({"setpriv"}, "shows both ways"),
-    "tests/light_machine.py": ({"/dev/shm"}, "else the usual directory for temporary files"),  # noqa: S108
+    "tests/support/light_machine.py": (
+        {"/dev/shm"},  # noqa: S108
+        "else the usual directory for temporary files",
+    ),
     "tests/bench/__main__.py": ({"/proc"}, "says that the benchmark is Linux' alone"),
     "tests/bench/transfer.py": ({"sched_"}, "else all processors; the benchmark is Linux' alone"),
     "tests/spark_ext/test_in_turn.py": ({"/proc"}, "nightly: names of threads"),

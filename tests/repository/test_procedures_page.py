@@ -9,8 +9,8 @@ import pytest
 from spark_ext.procedures.declared import Procedure
 from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.sql.typed import TYPED, TypedStatement
-from tests.procedures_page import INDEX, index, sections, written
-from tests.typed_pages import call
+from tests.support.procedures_page import INDEX, index, sections, written
+from tests.support.typed_pages import call
 
 SNAKE = re.compile(r"[a-z]+(_[a-z]+)*")
 NAMED = re.compile(r"(\w+) => ")
@@ -18,12 +18,12 @@ EVERY = pytest.mark.parametrize("procedure", PROCEDURES.values(), ids=list(PROCE
 
 
 def test_the_page_has_every_procedure_as_it_is_declared() -> None:
-    """`python -m tests.procedures_page` writes the tables."""
+    """`python -m tests.support.procedures_page` writes the tables."""
     assert {name: tables for name, (tables, _) in written().items()} == sections()
 
 
 def test_the_first_page_lists_every_procedure_with_its_page() -> None:
-    """`python -m tests.procedures_page` writes the table."""
+    """`python -m tests.support.procedures_page` writes the table."""
     assert index() in INDEX.read_text(encoding="utf-8")
 
 

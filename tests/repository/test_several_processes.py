@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.repository.source_files import ROOT
-from tests.several_processes import ports_of_process
+from tests.support.several_processes import ports_of_process
 
 DIES_IN_A_TEST = "import os\n\ndef test_dies(): os._exit(3)\n"
 DIES_AFTER_THE_LAST = """
@@ -33,7 +33,13 @@ def run(directory: Path, **files: str) -> subprocess.CompletedProcess[str]:
     own = ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT")
     inherited = {name: text for name, text in os.environ.items() if name not in own}
     path = os.pathsep.join(one for one in (str(ROOT), os.environ.get("PYTHONPATH")) if one)
-    words = ["-p", "tests.several_processes", "-p", "no:cacheprovider", *options.split()[2:]]
+    words = [
+        "-p",
+        "tests.support.several_processes",
+        "-p",
+        "no:cacheprovider",
+        *options.split()[2:],
+    ]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         check=False,

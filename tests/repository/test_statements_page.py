@@ -13,8 +13,8 @@ from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statement_settings import SETTINGS, read_statement_settings
 from spark_ext.sql.statements import Alter, Command, Statement
 from tableformat.errors import UsageError
-from tests.statement_examples import REFUSED_HERE, REFUSED_THERE
-from tests.typed_pages import REFERENCE, statements
+from tests.support.statement_examples import REFUSED_HERE, REFUSED_THERE
+from tests.support.typed_pages import REFERENCE, statements
 
 INDEX = "statements.md"
 
@@ -61,7 +61,7 @@ def test_every_command_and_statement_has_an_example() -> None:
 
 
 def test_statements_stand_beside_what_they_are_with_named_arguments() -> None:
-    """`python -m tests.typed_pages` writes the table."""
+    """`python -m tests.support.typed_pages` writes the table."""
     assert statements() in text_of("statements/named-arguments.md")
     assert [row for row in TYPED_ROWS if parse_statement(row[0]) is None] == []
 

@@ -25,10 +25,10 @@ from pyspark.sql import SparkSession
 import spark_ext
 from catalog.clickhouse.embedded import EmbeddedConnection
 from spark_ext.cli.main import invoke
-from tests.iceberg_runtime import SQLITE_DRIVER, runtime_settings
-from tests.iceberg_spark import catalog_settings
 from tests.repository.source_files import ROOT, source_files
 from tests.repository.structure import ENTERED
+from tests.support.iceberg_runtime import SQLITE_DRIVER, runtime_settings
+from tests.support.iceberg_spark import catalog_settings
 
 __all__ = ["TRACED"]
 

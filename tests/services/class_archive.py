@@ -15,8 +15,8 @@ from typing import Final
 import pytest
 
 from spark_ext.engine.java import find_java
-from tests.iceberg_spark import catalog_settings, iceberg_spark
-from tests.quick_java import ARCHIVE, QUICK_JAVA
+from tests.support.iceberg_spark import catalog_settings, iceberg_spark
+from tests.support.quick_java import ARCHIVE, QUICK_JAVA
 
 __all__: list[str] = []
 

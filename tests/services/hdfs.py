@@ -26,10 +26,10 @@ from catalog.network import TimeOuts
 from catalog.storages.access import CA_FILE
 from catalog.storages.hdfs.access import ENDPOINT, USER, HdfsAccess
 from spark_ext.engine.java import find_java
-from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Authority
 from tests.services.hdfs_jars import class_path
 from tests.services.server_process import ServerProcess, free_port
+from tests.support.quick_java import QUICK_JAVA
 
 __all__ = ["Hdfs", "hdfs"]
 

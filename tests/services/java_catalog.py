@@ -2,8 +2,8 @@
 
 A commit goes, as the JSON that PyIceberg would send, through `CatalogHandlers.updateTable`, which
 Iceberg's reference server calls for a request; the tables are in Iceberg's `InMemoryCatalog`. The
-jar is Spark's Iceberg runtime (`tests/iceberg_runtime.py`). No Spark is started, only the Java
-virtual machine that it begins with.
+jar is Spark's Iceberg runtime (`tests/support/iceberg_runtime.py`). No Spark is started, only the
+Java virtual machine that it begins with.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
 from spark_ext.engine.java import find_java
-from tests.iceberg_runtime import check_runtime, runtime_settings
+from tests.support.iceberg_runtime import check_runtime, runtime_settings
 
 __all__ = ["JavaCatalog", "java_machine"]
 

@@ -26,7 +26,7 @@ from typing import Final
 import certifi
 
 from tableformat.errors import SourceError
-from tests.java_constants import text_constants
+from tests.support.java_constants import text_constants
 
 __all__ = ["MavenFile", "check", "fetch", "main_of", "repository"]
 

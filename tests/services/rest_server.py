@@ -18,12 +18,12 @@ from xml.sax.saxutils import escape
 import requests
 
 from spark_ext.engine.java import find_java
-from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Authority
 from tests.services.java_trust import trust_store, trusting
 from tests.services.rest_jars import class_path
 from tests.services.s3_server import S3Server
 from tests.services.server_process import ServerProcess, free_port
+from tests.support.quick_java import QUICK_JAVA
 
 __all__ = ["RestServer", "rest_server"]
 

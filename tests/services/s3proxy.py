@@ -16,10 +16,10 @@ from typing import Final
 import pytest
 
 from spark_ext.engine.java import find_java
-from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Identity
 from tests.services.s3_server import S3Server, running
 from tests.services.s3proxy_jar import jar_file
+from tests.support.quick_java import QUICK_JAVA
 
 __all__ = ["S3Proxy", "s3proxy"]
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.several_processes import ports_of_process
 from tests.support.processes import stands_still
+from tests.support.several_processes import ports_of_process
 from tests.support.tied_processes import start_tied
 
 __all__ = ["ServerProcess", "free_port", "wait_until"]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.front_doors import Doors
-from tests.quick_java import QUICK_JAVA
 from tests.services.server_process import ServerProcess, free_port
+from tests.support.front_doors import Doors
 from tests.support.processes import command_line, processes
+from tests.support.quick_java import QUICK_JAVA
 
 __all__ = ["CLUSTER_CONF", "HOSTS", "Cluster", "ask", "executors"]
 

@@ -9,12 +9,12 @@ import pytest
 
 from catalog.storages.s3.storage import S3Storage
 from tableformat.export.outcome import Status
-from tests.lake_statements import IN_FILES, LATER, attach, detach, drop, export_at, running
 from tests.places.services import FarServices
-from tests.scenarios import rows_in_main
 from tests.services.minio import MinIO
 from tests.services.zookeeper import ZooKeeper
-from tests.two_lake_tables import P1, copy, move, prepared, rows_of_p1
+from tests.support.lake_statements import IN_FILES, LATER, attach, detach, drop, export_at, running
+from tests.support.scenarios import rows_in_main
+from tests.support.two_lake_tables import P1, copy, move, prepared, rows_of_p1
 
 
 def test_tables_on_s3_are_attached_and_replaced_with_the_servers_copies(

@@ -17,9 +17,9 @@ from typing import Final
 import pyspark
 
 from spark_ext.engine.java import find_java
-from tests.quick_java import QUICK_JAVA
 from tests.services.certificates import Authority
 from tests.services.server_process import ServerProcess, free_port, wait_until
+from tests.support.quick_java import QUICK_JAVA
 
 __all__ = ["Ensemble", "TlsPort", "ZooKeeper", "zookeeper", "zookeeper_ensemble"]
 

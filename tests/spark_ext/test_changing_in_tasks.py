@@ -19,8 +19,8 @@ from spark_ext.engine.jobs import in_tasks
 from spark_ext.operations import rewrite as changing_in_tasks
 from spark_ext.operations import rewrite as files_in_tasks
 from tableformat.errors import RefusedError, SourceError, StoppedError, TableFormatError
-from tests.local_spark import SPARK_MARKS, local_spark
-from tests.troubled_tasks import AsIs, DiesOnce, NeverEnds, Refuses
+from tests.support.local_spark import SPARK_MARKS, local_spark
+from tests.support.troubled_tasks import AsIs, DiesOnce, NeverEnds, Refuses
 
 pytestmark = SPARK_MARKS
 

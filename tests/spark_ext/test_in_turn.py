@@ -10,8 +10,8 @@ import pytest
 
 from spark_ext.engine.tasks import installed_versions
 from tableformat.export.slices import FileFormat, Share, Slice
-from tests.frozen_parts import PLAN, Source, insert, make_source
-from tests.in_child import in_child
+from tests.support.frozen_parts import PLAN, Source, insert, make_source
+from tests.support.in_child import in_child
 
 ROWS = 200_000
 # Writes a slice; says at each write into its file which of ClickHouse's threads were reading.

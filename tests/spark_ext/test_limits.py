@@ -16,9 +16,9 @@ from tableformat.export.ports import Written
 from tableformat.export.request import Limits
 from tableformat.export.slices import Slice, SliceTask
 from tableformat.export.writers import with_limits
-from tests.frozen_parts import PLAN, Source, insert, make_source
-from tests.local_spark import SPARK_MARKS
-from tests.scenarios import Partitions, ports_of
+from tests.support.frozen_parts import PLAN, Source, insert, make_source
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.scenarios import Partitions, ports_of
 from tests.support.spark_application import SparkApplication
 
 pytestmark = SPARK_MARKS

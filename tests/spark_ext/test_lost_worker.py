@@ -16,11 +16,11 @@ from spark_ext.engine.tasks import installed_versions
 from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.export.writers import Retrying
-from tests.fakes import FakeSource
-from tests.frozen_parts import PLAN, insert, make_source
-from tests.local_spark import SPARK_MARKS, local_spark
-from tests.scenarios import TO, ports_of
+from tests.support.fakes import FakeSource
+from tests.support.frozen_parts import PLAN, insert, make_source
+from tests.support.local_spark import SPARK_MARKS, local_spark
 from tests.support.processes import command_line, descendants, parent
+from tests.support.scenarios import TO, ports_of
 
 pytestmark = SPARK_MARKS
 

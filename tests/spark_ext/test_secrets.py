@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.local_spark import SPARK_MARKS
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.clickhouse_http.faults import error
-from tests.watched_export import WatchedExport
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.watched_export import WatchedExport
 
 pytestmark = SPARK_MARKS
 

@@ -1,6 +1,7 @@
 """An open chdb session is a source: its tables are exported exactly once, and it stays as it was.
 
-What is looked at was done by `tests/session_exports.py`, a user's program in a process of its own.
+What is looked at was done by `tests/support/session_exports.py`, a user's program in a process of
+its own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.own_process import told_by
+from tests.support.own_process import told_by
 
 pytestmark = pytest.mark.spark
 
@@ -21,7 +22,7 @@ _SECONDS = 240
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what came of each step of the program."""
     directory = tmp_path_factory.mktemp("session")
-    return told_by("tests.session_exports", directory, seconds=_SECONDS)
+    return told_by("tests.support.session_exports", directory, seconds=_SECONDS)
 
 
 def _statuses(step: dict[str, Any]) -> list[tuple[str, str, int]]:

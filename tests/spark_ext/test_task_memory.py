@@ -9,8 +9,8 @@ import pytest
 
 from spark_ext.engine.tasks import installed_versions
 from tableformat.export.slices import FileFormat, Slice
-from tests.frozen_parts import PLAN, insert, make_source
-from tests.in_child import in_child
+from tests.support.frozen_parts import PLAN, insert, make_source
+from tests.support.in_child import in_child
 
 SMALL = 40_000
 TIMES = 10

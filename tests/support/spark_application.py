@@ -1,12 +1,12 @@
 """One Spark application for all test files of a process: each file has sessions of its own in it.
 
-A start of Spark costs five CPU seconds. A test starts a Spark of its own (`tests.local_spark`,
-`tests.iceberg_spark`) where it is about what an application is started with: its jars, its master,
-its secrets, how often a task is tried, or how it ends.
+A start of Spark costs five CPU seconds. A test starts a Spark of its own
+(`tests.support.local_spark`, `tests.support.iceberg_spark`) where it is about what an application
+is started with: its jars, its master, its secrets, how often a task is tried, or how it ends.
 
 The application has Iceberg's runtime, the drivers of its databases and our jar, which also declares
-what tests/declared_for_tests.py declares. A session has neither extensions nor catalogs but those
-that it asks for.
+what tests/support/declared_for_tests.py declares. A session has neither extensions nor catalogs but
+those that it asks for.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from pyspark.sql import SparkSession
 
 from spark_ext.engine.java import find_java
 from spark_ext.set_up import register
-from tests.declared_for_tests import CRASH, ECHO, REFUSE, STATE
-from tests.frozen_parts import ROOT
-from tests.iceberg_runtime import (
+from tests.support.declared_for_tests import CRASH, ECHO, REFUSE, STATE
+from tests.support.frozen_parts import ROOT
+from tests.support.iceberg_runtime import (
     POSTGRESQL_DRIVER,
     SQLITE_DRIVER,
     check_runtime,
     joined,
     runtime_settings,
 )
-from tests.spark_jar import jar_with
+from tests.support.spark_jar import jar_with
 
 __all__ = ["ICEBERG", "MERGEBERG", "SparkApplication", "lake_settings", "started_application"]
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.errors_page import Said, said
+from tests.support.errors_page import Said, said
 from tests.wrong.places import Places
 
 __all__ = ["BEGUN", "PREPARED"]

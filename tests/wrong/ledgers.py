@@ -12,7 +12,7 @@ from catalog.ledgers import sqlite as file_systems
 from catalog.ledgers import uris
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.ledger import Claim, Key, Owner, Row, State
-from tests.errors_page import Said, said
+from tests.support.errors_page import Said, said
 from tests.wrong.places import Places
 
 __all__ = [

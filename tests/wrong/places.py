@@ -22,9 +22,9 @@ from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.iceberg.properties import table_properties
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.types import DateTime, Simple
-from tests.child_writer import ChildWriter
-from tests.scenarios import RealFiles
 from tests.strategies.mapping import column_of, table_of
+from tests.support.child_writer import ChildWriter
+from tests.support.scenarios import RealFiles
 
 _EVENTS = "(ts DateTime('UTC'), id Int64, s String) ENGINE = MergeTree PARTITION BY toYYYYMM(ts)"
 _ROWS = "SELECT toDateTime('2024-01-31', 'UTC') + number * 86400, number, toString(number)"

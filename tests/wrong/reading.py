@@ -9,10 +9,10 @@ import pytest
 
 from catalog.clickhouse.capabilities import Capabilities
 from spark_ext.actions import wiring
-from tests.child_writer import ChildWriter
-from tests.errors_page import Said, said
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.clickhouse_http import faults
+from tests.support.child_writer import ChildWriter
+from tests.support.errors_page import Said, said
 from tests.wrong.places import Places
 
 __all__ = ["READING"]

@@ -13,7 +13,7 @@ from catalog.clickhouse import describe
 from catalog.iceberg.opening import open_catalog
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 from tableformat.names import TableName
-from tests.errors_page import Said, said
+from tests.support.errors_page import Said, said
 from tests.wrong.places import Places
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.errors_page import Said, said
 from tests.services.clickhouse_front import ClickHouseFront
+from tests.support.errors_page import Said, said
 from tests.wrong.places import Places
 
 __all__ = ["RIGHTS"]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.errors_page import Said, said
 from tests.services.certificates import Authority, Identity
 from tests.services.faulty_http import CUT, SILENT, Answer, FaultyHttp, answer, chunked
+from tests.support.errors_page import Said, said
 from tests.wrong.places import Places
 
 __all__ = ["SERVERS", "SOURCES"]

@@ -8,9 +8,9 @@ from typing import Final
 import pytest
 
 from spark_ext.actions import wiring
-from tests.child_writer import ChildWriter
-from tests.errors_page import Said, said
 from tests.services.old_clickhouse import OldPair, old_pair
+from tests.support.child_writer import ChildWriter
+from tests.support.errors_page import Said, said
 from tests.wrong.places import Places
 
 __all__ = ["VERSIONS"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tests.clickhouse_source import Clickhouse, config_text
+from tests.support.clickhouse_source import Clickhouse, config_text
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from catalog.clickhouse.capabilities import Offer, probe_capabilities
 from catalog.clickhouse.connection import Connection, Row
 from catalog.clickhouse.source import ClickHouseSource
-from tests.clickhouse_source import Clickhouse, Through, frozen, ids
+from tests.support.clickhouse_source import Clickhouse, Through, frozen, ids
 
 
 class Without(Through):

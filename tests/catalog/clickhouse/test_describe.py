@@ -20,7 +20,7 @@ from tableformat.mergetree.types import (
     Tuple,
 )
 from tableformat.names import TableName
-from tests.clickhouse_source import Clickhouse, ids
+from tests.support.clickhouse_source import Clickhouse, ids
 
 
 def test_columns_and_clauses_are_told_as_they_were_declared(clickhouse: Clickhouse) -> None:

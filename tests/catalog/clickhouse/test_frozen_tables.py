@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tests.clickhouse_source import COLUMNS, KEYS, Clickhouse, assert_same_rows, frozen
+from tests.support.clickhouse_source import COLUMNS, KEYS, Clickhouse, assert_same_rows, frozen
 
 
 @pytest.mark.parametrize(

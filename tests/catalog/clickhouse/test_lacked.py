@@ -6,7 +6,7 @@ from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.describe import list_parts
 from catalog.clickhouse.lacked import with_lacked
 from tableformat.names import TableName
-from tests.clickhouse_source import Clickhouse, Through
+from tests.support.clickhouse_source import Clickhouse, Through
 
 
 class Listening(Through):

@@ -24,7 +24,7 @@ from tableformat.mergetree.final_merge import (
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
 from tableformat.names import TableName, quote_identifier
-from tests.merged_engines import CASES, MOST, Case, drawn
+from tests.support.merged_engines import CASES, MOST, Case, drawn
 
 MERGE = RowMerge("OPTIMIZE TABLE FINAL", merges=True)
 Values = dict[str, dict[str, list[str]]]

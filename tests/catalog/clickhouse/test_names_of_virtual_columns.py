@@ -11,8 +11,8 @@ from spark_ext.actions.check import CheckRequest, check_export
 from tableformat.errors import RefusedError
 from tableformat.export.plan import plan_table
 from tableformat.names import TableName
-from tests.clickhouse_source import Clickhouse, assert_same_rows
-from tests.frozen_folders import freeze
+from tests.support.clickhouse_source import Clickhouse, assert_same_rows
+from tests.support.frozen_folders import freeze
 
 _KEYS = "ENGINE = MergeTree PARTITION BY p ORDER BY k"
 _ASKED = ("_part", "_partition_id", "_partition_value")

@@ -10,8 +10,8 @@ import pytest
 from catalog.clickhouse.source import ClickHouseSource
 from tableformat.mergetree.table import NoTimes, PartitionSummary, Times
 from tableformat.names import TableName
-from tests.clickhouse_source import Clickhouse, Through
-from tests.frozen_folders import freeze
+from tests.support.clickhouse_source import Clickhouse, Through
+from tests.support.frozen_folders import freeze
 
 _NULLABLE: Final = " SETTINGS allow_nullable_key = 1"
 _LOW: Final = "SET allow_suspicious_low_cardinality_types = 1"

@@ -16,8 +16,8 @@ from catalog.clickhouse.part_directories import PartsDirectory, parts_directory,
 from tableformat.errors import SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.source import PartsLayout
-from tests.frozen_parts import LAYOUT, PLAN, Source, insert, make_source
-from tests.in_child import in_child
+from tests.support.frozen_parts import LAYOUT, PLAN, Source, insert, make_source
+from tests.support.in_child import in_child
 
 # A file system that refuses hard links.
 WITHOUT_LINKS = """

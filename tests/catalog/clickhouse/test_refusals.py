@@ -20,7 +20,7 @@ from tableformat.errors import (
 )
 from tableformat.names import SOURCE_ALIAS, TableName
 from tableformat.source import Probe, SourceSnapshot
-from tests.clickhouse_source import Clickhouse, Through, ids
+from tests.support.clickhouse_source import Clickhouse, Through, ids
 
 # The statement comes back although nothing has been done yet.
 LATER = " SETTINGS mutations_sync = 0, alter_sync = 0"

@@ -14,7 +14,7 @@ from catalog.clickhouse.removal import drop_detached, take_out
 from tableformat.errors import RefusedError, SourceError, TableFormatError
 from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.names import PartitionId, TableName
-from tests.clickhouse_source import Clickhouse
+from tests.support.clickhouse_source import Clickhouse
 
 _ONE = PartitionId("1")
 

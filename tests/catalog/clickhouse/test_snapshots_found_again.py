@@ -17,8 +17,16 @@ from catalog.clickhouse.source import ClickHouseSource
 from tableformat.mergetree.digest_sql import source_columns
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName
 from tableformat.source import LeftPart, LeftSnapshot, Probe, SourceSnapshot
-from tests.clickhouse_source import COLUMNS, KEYS, Clickhouse, Through, as_files, frozen, ids
-from tests.dying import Dies
+from tests.support.clickhouse_source import (
+    COLUMNS,
+    KEYS,
+    Clickhouse,
+    Through,
+    as_files,
+    frozen,
+    ids,
+)
+from tests.support.dying import Dies
 
 ROOT = Path(__file__).parents[3]
 OPEN = "ALTER TABLE {staging} MODIFY SETTING table_readonly = 0"

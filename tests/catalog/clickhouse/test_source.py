@@ -11,7 +11,7 @@ from catalog.clickhouse.source import ClickHouseSource
 from tableformat.errors import NotFoundError, RefusedError, SourceError, UsageError
 from tableformat.names import TableName
 from tableformat.source import FrozenPartition
-from tests.clickhouse_source import Clickhouse, ids, rows_as_files
+from tests.support.clickhouse_source import Clickhouse, ids, rows_as_files
 
 
 @pytest.fixture(scope="module")

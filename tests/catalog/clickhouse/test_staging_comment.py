@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from catalog.clickhouse.staging_comment import Made, Origin
 from tableformat.ledger import Owner
 from tableformat.names import TableName
-from tests.clickhouse_source import Clickhouse
+from tests.support.clickhouse_source import Clickhouse
 
 # ClickHouse's names are bytes: those that are no UTF-8 arrive as surrogates.
 names = st.text(min_size=1, alphabet=st.characters(exclude_categories=()))

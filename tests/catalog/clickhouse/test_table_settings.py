@@ -13,8 +13,8 @@ from tableformat.mergetree import engine_text
 from tableformat.mergetree.table_settings import SETTINGS, unknown_settings
 from tableformat.names import TableName
 from tableformat.source import Probe
-from tests.clickhouse_source import Clickhouse, assert_same_rows, frozen, ids
-from tests.frozen_folders import Folders, freeze
+from tests.support.clickhouse_source import Clickhouse, assert_same_rows, frozen, ids
+from tests.support.frozen_folders import Folders, freeze
 
 _WIDE = "min_bytes_for_wide_part = 0, min_rows_for_wide_part = 0"
 _NESTED = "p UInt8, k UInt64, n Nested(a UInt8, b String), s String"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from catalog.clickhouse.describe import written_table
 from tableformat.names import TableName, quote_identifier
-from tests.clickhouse_source import Clickhouse
+from tests.support.clickhouse_source import Clickhouse
 
 VIEW = TableName("db", "view")
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=12)

@@ -17,8 +17,8 @@ from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.storage import S3Storage
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName
-from tests.s3_places import access_to, properties_of
 from tests.services.minio import MinIO
+from tests.support.s3_places import access_to, properties_of
 
 SCHEMA = Schema(NestedField(1, "n", LongType(), required=False))
 NAME = LakeName("far", ("n",), "t")

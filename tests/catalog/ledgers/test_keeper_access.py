@@ -18,7 +18,9 @@ from catalog.ledgers.keeper.address import KeeperAddress, parse_keeper
 from tableformat.errors import LedgerError, UsageError
 from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import Row
-from tests.keeper_ledgers import (
+from tests.services.certificates import Authority
+from tests.services.zookeeper import TlsPort, ZooKeeper, zookeeper
+from tests.support.keeper_ledgers import (
     ME,
     a_row,
     address_of,
@@ -29,8 +31,6 @@ from tests.keeper_ledgers import (
     opened,
     peeking,
 )
-from tests.services.certificates import Authority
-from tests.services.zookeeper import TlsPort, ZooKeeper, zookeeper
 
 KEY = a_row().key.hash
 USER = {"MERGEBERG_LEDGER_USER": "exporter", "MERGEBERG_LEDGER_PASSWORD": "pass:word"}

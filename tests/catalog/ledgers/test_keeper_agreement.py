@@ -10,8 +10,8 @@ from hypothesis import settings
 from catalog.ledgers.keeper import KeeperLedger
 from catalog.ledgers.keeper.address import parse_keeper
 from conformance.suites.ledger import ledger_agreement
-from tests.keeper_ledgers import new_chroot
 from tests.services.zookeeper import ZooKeeper
+from tests.support.keeper_ledgers import new_chroot
 
 _KEPT = 7
 """Fewer events than a run of the test notes, so that the oldest are given up."""

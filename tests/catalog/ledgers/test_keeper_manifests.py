@@ -10,7 +10,8 @@ from catalog.ledgers.keeper.address import KeeperAddress
 from catalog.ledgers.keeper.paths import KeeperPaths
 from tableformat.ledger import Row, Stale, State
 from tableformat.manifest import manifest, parse_manifest
-from tests.keeper_ledgers import (
+from tests.services.zookeeper import ZooKeeper
+from tests.support.keeper_ledgers import (
     a_row,
     address_of,
     landed,
@@ -19,7 +20,6 @@ from tests.keeper_ledgers import (
     opened,
     peeking,
 )
-from tests.services.zookeeper import ZooKeeper
 
 KEY = a_row().key.hash
 LARGE = replace(a_row(), claim=replace(a_row().claim, parts=many_parts(1200)))

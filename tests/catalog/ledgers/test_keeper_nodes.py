@@ -17,7 +17,8 @@ from catalog.ledgers.memory import milliseconds
 from tableformat.errors import LedgerError
 from tableformat.history import RUNNING_EXPORTS, Event, EventKind
 from tableformat.ledger import Lease, LeaseHeld, Row
-from tests.keeper_ledgers import (
+from tests.services.zookeeper import ZooKeeper
+from tests.support.keeper_ledgers import (
     ME,
     SOMEBODY,
     a_row,
@@ -27,7 +28,6 @@ from tests.keeper_ledgers import (
     opened,
     peeking,
 )
-from tests.services.zookeeper import ZooKeeper
 
 KEY = a_row().key.hash
 EVENT = Event(1, EventKind.EXPORT_PARTITION, "db.t", "lake.n.t", "202401", "", "committed")

@@ -19,7 +19,8 @@ from catalog.ledgers.keeper.session import AttemptError, KeeperSession
 from tableformat.errors import LedgerError
 from tableformat.history import MOST_EVENTS, Counter, Event, EventKind
 from tableformat.ledger import Row, Stale, State
-from tests.keeper_ledgers import (
+from tests.services.zookeeper import ZooKeeper
+from tests.support.keeper_ledgers import (
     ME,
     a_row,
     address_of,
@@ -29,7 +30,6 @@ from tests.keeper_ledgers import (
     opened,
     peeking,
 )
-from tests.services.zookeeper import ZooKeeper
 
 KEY = a_row().key.hash
 LARGE = replace(a_row(), claim=replace(a_row().claim, parts=many_parts(1200)))

@@ -11,8 +11,8 @@ import pytest
 
 from catalog.ledgers.keeper.session import AttemptError, KeeperSession, NoResponseError, stat
 from tableformat.errors import LedgerError
-from tests.keeper_ledgers import address_of
 from tests.services.zookeeper import ZooKeeper
+from tests.support.keeper_ledgers import address_of
 
 PATIENCE = 0.5
 

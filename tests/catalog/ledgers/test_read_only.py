@@ -14,7 +14,7 @@ from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.errors import LedgerError
 from tableformat.history import Event, EventKind
 from tableformat.ledger import Claim, Key, Lease, Owner, Row, State
-from tests.another_user import as_another_user, open_to_others
+from tests.support.another_user import as_another_user, open_to_others
 
 ROW = Row(Key("s", "202401", "d"), "db.t", "lake.n.t", State.RUNNING, Claim(1, "7", "f", 1), 1, 1)
 EVENT = Event(1, EventKind.EXPORT_PARTITION, "db.t", "lake.n.t", "202401", "", "committed")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tableformat.errors import EndedCredentialsError
-from tests.store_kinds import AbfsPlace
-from tests.store_places import LARGE, over
+from tests.support.store_kinds import AbfsPlace
+from tests.support.store_places import LARGE, over
 
 _ALL = "rwdlac"
 pytestmark = over(AbfsPlace)

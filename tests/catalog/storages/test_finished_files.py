@@ -12,9 +12,9 @@ from catalog.storages.s3.storage import S3Storage
 from tableformat.errors import DestinationError
 from tableformat.export.slices import Share, Slice, finished_files, recipe_of
 from tableformat.receipt import PartRange, Receipt
-from tests.frozen_parts import PLAN
-from tests.s3_places import access_to
 from tests.services.minio import MinIO
+from tests.support.frozen_parts import PLAN
+from tests.support.s3_places import access_to
 
 PART = PartRange("all_1_1_0", "all_1_1_0", "/parts", 4, "hash")
 SLICE = Slice(0, "key", "all", 1, "77", "/parts", (PART,), 4, 100, "", ())

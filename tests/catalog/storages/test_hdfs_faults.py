@@ -11,8 +11,8 @@ import pytest
 from urllib3.response import BaseHTTPResponse
 
 from tableformat.errors import LastingError
-from tests.store_kinds import HdfsPlace
-from tests.store_places import over
+from tests.support.store_kinds import HdfsPlace
+from tests.support.store_places import over
 
 pytestmark = over(HdfsPlace)
 

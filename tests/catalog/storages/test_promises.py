@@ -14,12 +14,12 @@ from catalog.storages.hdfs.store import HdfsStorage
 from catalog.storages.local import LocalStorage
 from catalog.storages.s3.storage import S3Storage
 from conformance.suites.storage import Place, storage_promises
-from tests.s3_places import access_to
 from tests.services.azurite import Azurite
 from tests.services.fake_gcs import FakeGcs
 from tests.services.hdfs import Hdfs
 from tests.services.minio import MinIO
 from tests.services.s3_server import S3Server
+from tests.support.s3_places import access_to
 
 _MINIO: list[tuple[S3Server, str]] = []
 _S3: list[tuple[S3Server, str]] = []

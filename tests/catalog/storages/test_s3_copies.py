@@ -13,8 +13,8 @@ from catalog.storages.local import LocalStorage
 from catalog.storages.s3 import storage as copying
 from catalog.storages.s3.storage import S3Storage
 from tableformat.errors import DestinationError
-from tests.s3_places import access_to
 from tests.services.minio import MinIO
+from tests.support.s3_places import access_to
 
 _RANGE: Final = 5 * 1024 * 1024
 """The smallest that S3 takes but for the last."""

@@ -8,8 +8,8 @@ from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.requests import Requests
 from tableformat.errors import DestinationError, LastingError
 from tests.services.s3_server import Account
-from tests.store_kinds import MinIOPlace, S3Place, S3ProxyPlace
-from tests.store_places import LARGE, over
+from tests.support.store_kinds import MinIOPlace, S3Place, S3ProxyPlace
+from tests.support.store_places import LARGE, over
 
 
 @over(S3ProxyPlace, MinIOPlace)

@@ -1,7 +1,7 @@
 """Faults of networks and servers in every store: objects are complete or absent, errors in time.
 
 The servers are real ones, or local ones with the properties that an export needs: a lost response
-was sent. `tests/store_kinds.py` has the differences between stores.
+was sent. `tests/support/store_kinds.py` has the differences between stores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from catalog.storages.s3.storage import S3Storage
 from tableformat.errors import DestinationError, LastingError
 from tests.services.certificates import Authority
 from tests.services.server_process import free_port, wait_until
-from tests.store_kinds import (
+from tests.support.store_kinds import (
     EVERY,
     AbfsPlace,
     GsPlace,
@@ -34,7 +34,7 @@ from tests.store_kinds import (
     S3Place,
     S3ProxyPlace,
 )
-from tests.store_places import LARGE, SMALL, Place, Step, over, over_steps
+from tests.support.store_places import LARGE, SMALL, Place, Step, over, over_steps
 from tests.support.time_bounds import ENDS_WITHIN
 
 pytestmark = [

@@ -15,8 +15,8 @@ from catalog.storages.s3.storage import S3Storage
 from tests.services.relay import Relay, relay
 from tests.services.server_process import wait_until
 from tests.services.toxiproxy import FROM_SERVER, Proxy, toxiproxy
-from tests.store_kinds import GsPlace, MinIOPlace, S3ProxyPlace
-from tests.store_places import LARGE, Place, over
+from tests.support.store_kinds import GsPlace, MinIOPlace, S3ProxyPlace
+from tests.support.store_places import LARGE, Place, over
 
 pytestmark = [
     # The connections that were cut are left to the garbage collector.

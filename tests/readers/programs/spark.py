@@ -10,17 +10,17 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from spark_ext.engine.session import SparkSettings, open_session
-from tests.iceberg_runtime import (
+from tests.readers.filters import Dialect, where
+from tests.readers.programs.loop import STORE, Found, Question, answer_questions
+from tests.readers.store import ObjectStore
+from tests.services.java_trust import trusting
+from tests.support.iceberg_runtime import (
     AMAZON_CLIENT,
     POSTGRESQL_DRIVER,
     VERSION,
     check_runtime,
     runtime_settings,
 )
-from tests.readers.filters import Dialect, where
-from tests.readers.programs.loop import STORE, Found, Question, answer_questions
-from tests.readers.store import ObjectStore
-from tests.services.java_trust import trusting
 
 __all__: list[str] = []
 

@@ -22,7 +22,7 @@ from tableformat.export.ports import JobPorts, SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import TableName
-from tests.scenarios import (
+from tests.support.scenarios import (
     ALL,
     Partitions,
     RealFiles,

@@ -22,9 +22,9 @@ from tableformat.errors import StoppedError
 from tableformat.export import job
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Owner, State
-from tests.real_export import RealExport
-from tests.scenarios import ALL, AtStep, Partitions, parts_of, row_of, rows_in_main, run
-from tests.system_tables import session_of
+from tests.support.real_export import RealExport
+from tests.support.scenarios import ALL, AtStep, Partitions, parts_of, row_of, rows_in_main, run
+from tests.support.system_tables import session_of
 
 OURS = replace(ALL, query_id="ours")
 THREE = {name: parts_of(name, 7) for name in ("p1", "p2", "p3")}

@@ -22,8 +22,8 @@ from tableformat.errors import DestinationError
 from tableformat.export.slices import receipts_below
 from tableformat.ledger import Row
 from tableformat.names import HiveName
-from tests.scenarios import ALL, AtStep, Partitions, parts_of, row_of, run
-from tests.system_tables import asked, session_of
+from tests.support.scenarios import ALL, AtStep, Partitions, parts_of, row_of, run
+from tests.support.system_tables import asked, session_of
 
 AWAY = DestinationError("Cannot reach the lake: it is away. Wait.")
 

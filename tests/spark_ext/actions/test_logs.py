@@ -19,8 +19,8 @@ from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import UsageError
 from tableformat.export.ports import Silent
 from tableformat.ledger import State
-from tests.dying import Dies, DiesAt
-from tests.scenarios import ALL, Partitions, parts_of, ports_of, row_of
+from tests.support.dying import Dies, DiesAt
+from tests.support.scenarios import ALL, Partitions, parts_of, ports_of, row_of
 
 
 def export(directory: Path, source: Partitions, effects: Effects | None = None) -> None:

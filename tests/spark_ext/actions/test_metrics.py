@@ -19,9 +19,9 @@ from tableformat.export.ports import Silent, SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.history import counted
 from tableformat.receipt import Receipt
-from tests.frozen_parts import PLAN
 from tests.repository.source_files import ROOT
 from tests.services.server_process import free_port
+from tests.support.frozen_parts import PLAN
 
 SAMPLE = re.compile(r'([a-z_]+)(?:\{[a-z]+="(\w+)"\})? ([0-9]+)')
 

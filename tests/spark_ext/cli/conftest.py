@@ -23,7 +23,7 @@ def module_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     damaged.write_bytes(content)
     make_lake(places.warehouse)
     # `Places.files` asks for garbage before every look, which takes seconds late in a long run. It
-    # stays frozen: to undo that would thaw what tests/light_machine.py has frozen as well.
+    # stays frozen: to undo that would thaw what tests/support/light_machine.py has frozen as well.
     gc.collect()
     gc.freeze()
     return places

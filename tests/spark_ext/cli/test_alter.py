@@ -15,7 +15,7 @@ from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Row, State
-from tests.session_without_spark import NoSpark
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 ALLOWED = "SETTINGS allow_experimental_export_merge_tree_part = 1"

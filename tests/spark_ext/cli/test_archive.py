@@ -11,7 +11,7 @@ import pytest
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg.opening import open_catalog
 from tableformat.names import LakeName
-from tests.damaged_files import damage_when_committed, lose_a_row
+from tests.support.damaged_files import damage_when_committed, lose_a_row
 from tests.wrong.places import Places
 
 _NUMBERS = itertools.count(1)

@@ -14,7 +14,7 @@ from catalog.ledgers.uris import LEDGER_FILE
 from spark_ext.cli.main import invoke
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Owner, Row, State
-from tests.big_export import fill, start, until_it_writes
+from tests.support.big_export import fill, start, until_it_writes
 from tests.wrong.places import Places
 
 JANUARY = ("export", "db.events", "--partition-id", "202401")

@@ -19,7 +19,7 @@ from tableformat.committer import Sent
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Key, Owner, State
 from tableformat.names import LakeName
-from tests.errors_page import Said, rows, said
+from tests.support.errors_page import Said, rows, said
 from tests.wrong import folders, ledgers, replacements, servers, surroundings, versions
 from tests.wrong.places import Places
 from tests.wrong.reading import READING

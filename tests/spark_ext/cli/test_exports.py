@@ -28,8 +28,8 @@ from tableformat.errors import SourceError, UsageError
 from tableformat.ledger import Lease, Ledger, Owner, Row
 from tableformat.manifest import parse_manifest
 from tableformat.quantities import parse_duration
-from tests.scenarios import AtStep, Partitions, run
-from tests.scene import TWO_FILES
+from tests.support.scenarios import AtStep, Partitions, run
+from tests.support.scene import TWO_FILES
 from tests.wrong.places import Places
 
 EVENTS = "(ts DateTime('UTC'), id Int64, s String) ENGINE = MergeTree PARTITION BY toYYYYMM(ts)"

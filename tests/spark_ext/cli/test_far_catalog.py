@@ -14,9 +14,9 @@ import pytest
 from catalog.iceberg.opening import open_catalog
 from spark_ext.actions import wiring
 from tableformat.names import LakeName
-from tests.child_writer import ChildWriter
-from tests.s3_places import properties_of
 from tests.services.s3_server import S3Server
+from tests.support.child_writer import ChildWriter
+from tests.support.s3_places import properties_of
 from tests.wrong.places import Places
 
 _TABLE: Final = "far.n.t"

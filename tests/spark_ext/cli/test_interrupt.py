@@ -12,7 +12,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.ledger import State
-from tests.big_export import assert_exported_once, fill, start, until_it_writes
+from tests.support.big_export import assert_exported_once, fill, start, until_it_writes
 
 pytestmark = pytest.mark.nightly
 

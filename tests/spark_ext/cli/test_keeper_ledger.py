@@ -8,8 +8,8 @@ from kazoo.client import KazooClient
 from catalog.iceberg.opening import open_catalog
 from catalog.ledgers.memory import milliseconds
 from tableformat.names import TransactionId
-from tests.keeper_ledgers import new_chroot
 from tests.services.zookeeper import ZooKeeper
+from tests.support.keeper_ledgers import new_chroot
 from tests.wrong.places import Places
 
 AN_HOUR = 3_600_000

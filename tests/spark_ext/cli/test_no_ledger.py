@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_ext.cli.main import invoke
-from tests.another_user import as_another_user, open_to_others
+from tests.support.another_user import as_another_user, open_to_others
 from tests.wrong.places import Places
 
 TABLE = ("--table", "db.events")

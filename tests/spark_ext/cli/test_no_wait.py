@@ -18,9 +18,9 @@ from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from spark_ext.cli.background import StartReport
 from tableformat.ledger import Row, State
-from tests.big_export import assert_exported_once, fill
 from tests.repository.source_files import ROOT
 from tests.services.server_process import wait_until
+from tests.support.big_export import assert_exported_once, fill
 from tests.support.processes import has_ended
 from tests.wrong.places import Places
 

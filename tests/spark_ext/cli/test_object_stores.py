@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from catalog.storages.hdfs.store import IN_PROGRESS
-from tests.far_lake import SECONDS, FarLake
-from tests.local_spark import SPARK_MARKS
 from tests.services.server_process import wait_until
-from tests.store_kinds import EVERY, AbfsPlace, GsPlace, HdfsPlace, MinIOPlace, S3ProxyPlace
-from tests.store_places import Place, over
+from tests.support.far_lake import SECONDS, FarLake
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.store_kinds import EVERY, AbfsPlace, GsPlace, HdfsPlace, MinIOPlace, S3ProxyPlace
+from tests.support.store_places import Place, over
 
 pytestmark = SPARK_MARKS
 

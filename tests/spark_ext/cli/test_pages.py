@@ -20,8 +20,8 @@ from catalog.iceberg.opening import open_catalog
 from spark_ext.actions import wiring
 from spark_ext.cli.main import invoke
 from tableformat.names import LakeName
-from tests.child_writer import ChildWriter
-from tests.typed_pages import REFERENCE
+from tests.support.child_writer import ChildWriter
+from tests.support.typed_pages import REFERENCE
 
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _VARIES = re.compile(

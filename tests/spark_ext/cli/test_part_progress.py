@@ -16,7 +16,7 @@ from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.names import LakeName
-from tests.fakes import FakeWriter
+from tests.support.fakes import FakeWriter
 from tests.wrong.places import Places
 
 FULL = DestinationError("Cannot write: the disk is full. Make room.")

@@ -15,7 +15,7 @@ from spark_ext.cli.commands.typed import TYPED_COMMANDS
 from spark_ext.cli.main import exports, invoke, main
 from spark_ext.cli.sections import SectionedGroup
 from tableformat.export.outcome import Outcome, Status
-from tests.typed_pages import REFERENCE, options, shared
+from tests.support.typed_pages import REFERENCE, options, shared
 
 PAGES = {
     page.stem: page.read_text(encoding="utf-8")
@@ -104,7 +104,7 @@ def test_a_common_option_means_the_same_in_every_command_that_has_it() -> None:
 
 
 def test_the_page_names_every_option_of_commands_that_are_statements() -> None:
-    """`python -m tests.typed_pages` writes the table."""
+    """`python -m tests.support.typed_pages` writes the table."""
     written = PAGES["statements"]
     every, of_others, others = shared()
     all_have, others_have = written.partition("All have ")[2].split("\n\n")[0].split("`--debug`.")

@@ -20,7 +20,7 @@ from tableformat.errors import (
 )
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
-from tests.fakes import FakeWriter
+from tests.support.fakes import FakeWriter
 from tests.wrong.places import Places
 
 FULL = DestinationError("Cannot write: the disk is full. Make room.")

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from tests.errors_page import rows, said
 from tests.services.clickhouse_front import ClickHouseFront
+from tests.support.errors_page import rows, said
 from tests.wrong.places import Places
 from tests.wrong.reading import READING
 from tests.wrong.rights import RIGHTS

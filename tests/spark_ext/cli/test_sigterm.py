@@ -21,10 +21,10 @@ from tableformat.export import job
 from tableformat.export.outcome import Status
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.ledger import State
-from tests.big_export import assert_exported_once, fill, start, until_it_writes
-from tests.fakes import FakeWriter
-from tests.lake_statements import IN_FILES
-from tests.scenarios import Partitions, RealFiles, ports_of, rows_in_main, run
+from tests.support.big_export import assert_exported_once, fill, start, until_it_writes
+from tests.support.fakes import FakeWriter
+from tests.support.lake_statements import IN_FILES
+from tests.support.scenarios import Partitions, RealFiles, ports_of, rows_in_main, run
 from tests.support.time_bounds import ENDS_WITHIN
 from tests.wrong.places import Places
 

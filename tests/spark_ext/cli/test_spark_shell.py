@@ -17,8 +17,8 @@ import pytest
 from catalog.iceberg.opening import open_catalog
 from spark_ext.cli.main import invoke
 from tableformat.names import LakeName
-from tests.front_doors import EVENTS, Doors, Ended, blocks, reads_as
-from tests.iceberg_runtime import runtime_jar
+from tests.support.front_doors import EVENTS, Doors, Ended, blocks, reads_as
+from tests.support.iceberg_runtime import runtime_jar
 from tests.support.processes import command_line, descendants
 
 _SECRET = "swordfish"  # noqa: S105  what is looked for

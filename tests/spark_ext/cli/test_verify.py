@@ -14,7 +14,7 @@ import pytest
 
 from catalog.iceberg.opening import open_catalog
 from tableformat.names import LakeName
-from tests.damaged_files import damage_when_committed, lose_a_row, lose_the_end
+from tests.support.damaged_files import damage_when_committed, lose_a_row, lose_the_end
 from tests.wrong.places import Places
 
 TABLE = "db.verified"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.errors_page import rows
+from tests.support.errors_page import rows
 from tests.wrong.places import Places
 from tests.wrong.versions import VERSIONS
 

@@ -15,8 +15,8 @@ from spark_ext.engine.tasks import installed_versions
 from tableformat.errors import NotBegunError, SourceError
 from tableformat.export.slices import Slice, SliceTask, WritePlan, tasks
 from tableformat.file_names import stop_mark
-from tests.frozen_parts import PLAN, Source, insert, make_source
-from tests.local_spark import SPARK_MARKS
+from tests.support.frozen_parts import PLAN, Source, insert, make_source
+from tests.support.local_spark import SPARK_MARKS
 from tests.support.spark_application import SparkApplication
 
 pytestmark = SPARK_MARKS

@@ -18,7 +18,7 @@ from spark_ext.engine.session import (
     write_properties,
 )
 from tableformat.errors import UsageError
-from tests.spark_jar import jvm_with_jar
+from tests.support.spark_jar import jvm_with_jar
 
 NAMES = st.text(st.sampled_from("spark.aZ0-_=:#! \\\n\té€"), min_size=1, max_size=8)
 VALUES = st.text(max_size=12) | st.text(st.sampled_from("\\ #!=:\n\r\t\fuab"), max_size=12)

@@ -15,8 +15,8 @@ from tableformat.errors import InternalError, RefusedError, SourceError, TableFo
 from tableformat.export.slices import DataCheck, Share, Slice, WritePlan
 from tableformat.file_names import data_file_name
 from tableformat.receipt import Receipt
-from tests.frozen_parts import LAYOUT, PLAN, Source, insert, make_source
-from tests.in_child import in_child
+from tests.support.frozen_parts import LAYOUT, PLAN, Source, insert, make_source
+from tests.support.in_child import in_child
 
 # Writes slices in one process; receipts, or the errors.
 WRITE = """

@@ -11,7 +11,7 @@ from spark_ext.engine.runner import Cancellable, write_all
 from tableformat.errors import SourceError, StoppedError, TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import Slice, SliceTask, WritePlan
-from tests.frozen_parts import PLAN
+from tests.support.frozen_parts import PLAN
 
 
 def task(number: int) -> SliceTask:

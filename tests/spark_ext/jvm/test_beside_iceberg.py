@@ -18,15 +18,15 @@ from pyspark.sql import SparkSession
 
 from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.set_up import enable
-from tests.local_spark import SPARK_MARKS
-from tests.spark_jar import Answers
-from tests.statements_of_others import PARSED, RUN
+from tests.support.local_spark import SPARK_MARKS
 from tests.support.spark_application import (
     ICEBERG,
     MERGEBERG,
     SparkApplication,
     lake_settings,
 )
+from tests.support.spark_jar import Answers
+from tests.support.statements_of_others import PARSED, RUN
 
 pytestmark = SPARK_MARKS
 

@@ -19,8 +19,8 @@ from spark_ext.jvm.jar import JAR, MANIFEST, RESOURCE, made_of, render_resource
 from spark_ext.procedures.declared import Column, Procedure
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 from tableformat.errors import NotFoundError, UsageError
-from tests.declared_for_tests import CRASH, ECHO, REFUSE, STATE
 from tests.repository.source_files import ROOT
+from tests.support.declared_for_tests import CRASH, ECHO, REFUSE, STATE
 
 SOURCES = sorted((ROOT / "spark_ext/jvm/src").rglob("*.java"))
 

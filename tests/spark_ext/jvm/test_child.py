@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from spark_ext.set_up import register
-from tests.local_spark import SPARK_MARKS
+from tests.support.local_spark import SPARK_MARKS
 from tests.support.spark_application import (
     ICEBERG,
     MERGEBERG,

@@ -12,8 +12,8 @@ import pyspark
 import pytest
 
 from spark_ext.engine.java import find_java
-from tests.quick_java import JAVA_VARIABLES
 from tests.repository.source_files import ROOT
+from tests.support.quick_java import JAVA_VARIABLES
 
 pytestmark = pytest.mark.spark
 

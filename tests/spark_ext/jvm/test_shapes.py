@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from spark_ext.sql.recognition import is_ours
 from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import Statement
-from tests.spark_jar import jvm_with_jar
-from tests.statement_examples import KNOWN as KNOWN_TO_CLICKHOUSE
-from tests.statement_examples import OURS as ONLY_HERE
 from tests.strategies.statements import statements
+from tests.support.spark_jar import jvm_with_jar
+from tests.support.statement_examples import KNOWN as KNOWN_TO_CLICKHOUSE
+from tests.support.statement_examples import OURS as ONLY_HERE
 from tests.support.time_bounds import ENDS_WITHIN
 
 pytestmark = pytest.mark.spark

@@ -14,15 +14,15 @@ from pyspark.sql import Row, SparkSession
 
 from spark_ext.procedures.statements import TYPED_PROCEDURES
 from spark_ext.set_up import register
-from tests.declared_for_tests import ECHO
-from tests.local_spark import SPARK_MARKS
-from tests.spark_jar import Answers
+from tests.support.declared_for_tests import ECHO
+from tests.support.local_spark import SPARK_MARKS
 from tests.support.spark_application import (
     ICEBERG,
     MERGEBERG,
     SparkApplication,
     lake_settings,
 )
+from tests.support.spark_jar import Answers
 
 pytestmark = SPARK_MARKS
 

@@ -6,8 +6,8 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from spark_ext.actions import wiring
-from tests.session_lake import export_all
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import export_all
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 EVENTS = (

@@ -11,9 +11,9 @@ import pytest
 from spark_ext.access.check import check_access
 from spark_ext.procedures.declared import Value
 from spark_ext.procedures.registry import PROCEDURES, TABLES
-from tests.asked_rights import CALLS, EXPORT
-from tests.session_lake import ALLOWED, opened, rows_of
-from tests.session_without_spark import NoSpark
+from tests.support.asked_rights import CALLS, EXPORT
+from tests.support.session_lake import ALLOWED, opened, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 POLICY = "spark.mergeberg.policy"

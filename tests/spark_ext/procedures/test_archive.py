@@ -17,8 +17,8 @@ from spark_ext.sql import session_settings
 from tableformat.errors import DestinationError, RefusedError, SourceError, TableFormatError
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.names import LakeName, TableName
-from tests.damaged_files import lose_a_row
-from tests.session_without_spark import NoSpark, Row
+from tests.support.damaged_files import lose_a_row
+from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
 _NUMBERS = itertools.count(1)

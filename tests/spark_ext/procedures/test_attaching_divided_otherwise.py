@@ -14,8 +14,8 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import RefusedError, SourceError
-from tests.session_lake import alter, export_all, opened, rows_of
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import alter, export_all, opened, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 COLUMNS: Final = "(id Int64, ts DateTime('UTC'), a UInt16, b UInt16, s String)"

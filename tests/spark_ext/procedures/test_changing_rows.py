@@ -8,9 +8,9 @@ from pyiceberg.types import IntegerType
 
 from catalog.iceberg.opening import open_catalog
 from tableformat.errors import RefusedError, UnsupportedError
-from tests.other_engines import delete_first_row
-from tests.session_lake import ALLOWED, alter, export_all, opened, rows_of
-from tests.session_without_spark import NoSpark
+from tests.support.other_engines import delete_first_row
+from tests.support.session_lake import ALLOWED, alter, export_all, opened, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 TYPED = (

@@ -9,8 +9,8 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import RefusedError, UnsupportedError
-from tests.session_lake import alter, export_all, opened, rows_of
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import alter, export_all, opened, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 _NUMBERS = iter(range(1_000))

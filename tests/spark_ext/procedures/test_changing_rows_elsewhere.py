@@ -11,9 +11,9 @@ import pytest
 from spark_ext.operations import rewrite as changing_in_tasks
 from spark_ext.operations import rewrite as files_in_tasks
 from tableformat.committer import BranchFile
-from tests.other_hosts import Hosts, OfCluster, hosts_for
-from tests.session_lake import ALLOWED, alter, export_all, opened
-from tests.session_without_spark import NoSpark
+from tests.support.other_hosts import Hosts, OfCluster, hosts_for
+from tests.support.session_lake import ALLOWED, alter, export_all, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 _NUMBERS = iter(range(1_000))

@@ -11,7 +11,7 @@ from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.errors import NotFoundError, UsageError
 from tableformat.export.slices import SliceTask, WritePlan
-from tests.session_without_spark import NoSpark, Row
+from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
 LOOK_AT = {"source": "ch.db.events", "partition_id": "202401"}

@@ -11,8 +11,8 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import RefusedError
-from tests.session_lake import ALLOWED, alter, export_all, opened
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import ALLOWED, alter, export_all, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 INDEXED = (

@@ -16,8 +16,8 @@ from pyiceberg.catalog import Catalog
 
 from catalog.iceberg.opening import open_catalog
 from tableformat.errors import RefusedError
-from tests.session_lake import alter, export_all, opened, rows_of
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import alter, export_all, opened, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 # Each takes a partition of the table `of` to the table `to`.

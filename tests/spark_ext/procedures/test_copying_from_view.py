@@ -16,10 +16,10 @@ from catalog.rewriting.foreign_files import WrittenRows
 from catalog.storages.opening import Storages
 from spark_ext.procedures import statements
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
-from tests.session_lake import ALLOWED, alter, export_all, opened
-from tests.session_without_spark import NoSpark
-from tests.typed_pages import REFERENCE
-from tests.view_without_spark import GivenView
+from tests.support.session_lake import ALLOWED, alter, export_all, opened
+from tests.support.session_without_spark import NoSpark
+from tests.support.typed_pages import REFERENCE
+from tests.support.view_without_spark import GivenView
 from tests.wrong.places import Places
 
 Shown = Callable[..., GivenView]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tests.session_without_spark import NoSpark, Row
+from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import RefusedError
-from tests.clickhouse_source import config_text
-from tests.session_lake import alter, opened, rows_of
-from tests.session_without_spark import NoSpark, Row
+from tests.support.clickhouse_source import config_text
+from tests.support.session_lake import alter, opened, rows_of
+from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
 COLUMNS = (

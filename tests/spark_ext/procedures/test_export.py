@@ -18,7 +18,7 @@ from spark_ext.sql import export as background
 from spark_ext.sql.dispatch import answer
 from tableformat.errors import NotFoundError, RefusedError, SourceError, StoppedError, UsageError
 from tableformat.export.slices import Share, SliceTask, WritePlan
-from tests.session_without_spark import NoSpark
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 MANY: Final = "ch.db.many"

@@ -15,7 +15,7 @@ from spark_ext.actions.cancel import KilledPartition, KillStatus
 from spark_ext.procedures import statements
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.slices import SliceTask, WritePlan
-from tests.session_without_spark import NoSpark, Row
+from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
 JANUARY = ("export", "db.events", "--partition-id", "202401")

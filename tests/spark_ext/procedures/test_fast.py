@@ -8,8 +8,8 @@ from urllib.parse import urlparse
 import pytest
 
 from tableformat.errors import RefusedError, UnsupportedError
-from tests.session_lake import ALLOWED, alter, opened, rows_of
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import ALLOWED, alter, opened, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 NAME = "mergeberg_attach_fast"

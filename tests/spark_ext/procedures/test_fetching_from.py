@@ -12,8 +12,8 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
-from tests.session_lake import alter, export_all, opened, rows_of
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import alter, export_all, opened, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 FEBRUARY = [("2024-02-01", 1, "1"), ("2024-02-02", 2, "2")]

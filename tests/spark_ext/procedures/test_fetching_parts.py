@@ -13,8 +13,8 @@ from catalog.clickhouse.frozen.definition import FrozenSettings, render_parts
 from catalog.storages.local import LocalStorage
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
 from tableformat.export.commit_lists import read_lists
-from tests.session_lake import ALLOWED, alter, opened, rows_of
-from tests.session_without_spark import NoSpark, Row
+from tests.support.session_lake import ALLOWED, alter, opened, rows_of
+from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
 

@@ -11,11 +11,11 @@ from pyiceberg.types import StringType
 
 from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.names import quote_identifier
-from tests.merged_engines import CASES as GENERATED
-from tests.merged_engines import Case as Generated
-from tests.merged_engines import drawn
-from tests.session_lake import ALLOWED, alter, export_all, opened
-from tests.session_without_spark import NoSpark
+from tests.support.merged_engines import CASES as GENERATED
+from tests.support.merged_engines import Case as Generated
+from tests.support.merged_engines import drawn
+from tests.support.session_lake import ALLOWED, alter, export_all, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 SMALL = f"{ALLOWED}, export_merge_tree_part_max_bytes_per_file = 1500"

@@ -9,8 +9,8 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
-from tests.session_lake import alter, export_all, opened, rows_of
-from tests.session_without_spark import NoSpark, Row
+from tests.support.session_lake import alter, export_all, opened, rows_of
+from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
 _NUMBERS = itertools.count()

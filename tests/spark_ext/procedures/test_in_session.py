@@ -18,8 +18,8 @@ from spark_ext.operations.spark_views import SparkView
 from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.sql.dispatch import answer
 from tableformat.file_names import RECEIPTS
-from tests.iceberg_spark import catalog_settings
-from tests.local_spark import SPARK_MARKS
+from tests.support.iceberg_spark import catalog_settings
+from tests.support.local_spark import SPARK_MARKS
 from tests.support.spark_application import SparkApplication
 
 pytestmark = SPARK_MARKS

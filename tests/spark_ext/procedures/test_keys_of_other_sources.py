@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from tableformat.errors import RefusedError
-from tests.session_lake import alter, export_all, opened
-from tests.session_without_spark import NoSpark, Row
+from tests.support.session_lake import alter, export_all, opened
+from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
 COLUMNS = "(id Int64, d Date, p UInt8, q UInt8) ENGINE = MergeTree PARTITION BY"

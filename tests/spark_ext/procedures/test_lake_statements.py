@@ -17,9 +17,9 @@ from tableformat.errors import (
     UnsupportedError,
     UsageError,
 )
-from tests.session_lake import ALLOWED, alter, export_all, opened, rows_of
-from tests.session_without_spark import NoSpark
-from tests.system_tables import asked
+from tests.support.session_lake import ALLOWED, alter, export_all, opened, rows_of
+from tests.support.session_without_spark import NoSpark
+from tests.support.system_tables import asked
 from tests.wrong.places import Places
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from spark_ext.system_tables.parts import PARTS
 from tableformat.errors import DestinationError, NotFoundError, UsageError
-from tests.session_without_spark import NoSpark
-from tests.system_tables import asked
+from tests.support.session_without_spark import NoSpark
+from tests.support.system_tables import asked
 from tests.wrong.places import Places
 
 

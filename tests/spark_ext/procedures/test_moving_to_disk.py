@@ -15,10 +15,10 @@ from spark_ext.procedures.declared import Call
 from spark_ext.system_tables.parts import PARTS
 from tableformat.errors import NotFoundError, RefusedError, SourceError, UnsupportedError
 from tests.properties.duckdb_reader import DuckDBReader
-from tests.s3_places import properties_of
 from tests.services.minio import MinIO
-from tests.session_lake import alter, export_all, opened
-from tests.session_without_spark import NoSpark
+from tests.support.s3_places import properties_of
+from tests.support.session_lake import alter, export_all, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 _COUNT = iter(range(1_000))

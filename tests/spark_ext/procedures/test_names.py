@@ -11,7 +11,7 @@ from spark_ext.procedures.declared import Call, Value
 from spark_ext.procedures.names import CallNames
 from tableformat.errors import NotFoundError, UsageError
 from tableformat.names import LakeName, TableName
-from tests.session_without_spark import NoSpark
+from tests.support.session_without_spark import NoSpark
 
 ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
 NONE: Mapping[str, str] = {}

@@ -9,8 +9,8 @@ from pyiceberg.transforms import TruncateTransform
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import DestinationError, RefusedError
-from tests.session_lake import alter, opened
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import alter, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 TABLE = "ALTER TABLE lake.n.old"

@@ -10,8 +10,8 @@ from pyiceberg.table import Table
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import RefusedError, UnsupportedError
-from tests.session_lake import ALLOWED, alter, export_all, opened
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import ALLOWED, alter, export_all, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 COLUMNS = "p UInt8, a String, k Nullable(Int32), v UInt32, d DateTime64(3, 'UTC'), s Int8"

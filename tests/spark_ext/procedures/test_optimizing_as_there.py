@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.session_lake import ALLOWED, alter, export_all, opened
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import ALLOWED, alter, export_all, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 SMALL = f"{ALLOWED}, export_merge_tree_part_max_bytes_per_file = 200"

@@ -14,8 +14,8 @@ from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import LongType, StringType
 
 from tableformat.errors import DestinationError, UnsupportedError
-from tests.session_lake import alter, export_all, opened
-from tests.session_without_spark import NoSpark, Row
+from tests.support.session_lake import alter, export_all, opened
+from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
 _NUMBERS = iter(range(1_000))

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from tableformat.errors import TableFormatError
-from tests.session_lake import alter, export_all, opened
-from tests.session_without_spark import NoSpark
 from tests.support.processes import descendants
+from tests.support.session_lake import alter, export_all, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 CONTENT = "what only the operator reads"

@@ -14,8 +14,8 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tests.session_lake import alter, opened
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import alter, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 PARTITIONS = 5

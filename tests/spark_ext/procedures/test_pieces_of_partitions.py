@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tableformat.errors import RefusedError
-from tests.session_lake import alter, export_all, opened
-from tests.session_without_spark import NoSpark, Row
+from tests.support.session_lake import alter, export_all, opened
+from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
 _NUMBERS = iter(range(1_000))

@@ -29,8 +29,8 @@ from tableformat.errors import DestinationError, NotFoundError, RefusedError, Us
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.repository.source_files import ROOT
-from tests.session_lake import export_all, rows_of
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import export_all, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 _NUMBERS = itertools.count(1)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tests.clickhouse_source import config_text
 from tests.properties.duckdb_reader import DuckDBReader
-from tests.session_lake import alter, export_all, opened
-from tests.session_without_spark import NoSpark
+from tests.support.clickhouse_source import config_text
+from tests.support.session_lake import alter, export_all, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 _ROWS = 300

@@ -28,7 +28,7 @@ from tableformat.errors import (
     UsageError,
 )
 from tableformat.export.slices import Share
-from tests.session_without_spark import NoSpark, Row
+from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
 ALLOWED: Final = "SETTINGS allow_experimental_export_merge_tree_part = 1"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from tests.repository.source_files import ROOT
-from tests.session_lake import export_all, rows_of
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import export_all, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 COMMAND = "from spark_ext.cli.main import run; run()"

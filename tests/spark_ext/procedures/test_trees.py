@@ -15,7 +15,7 @@ from spark_ext.sql.wording import in_call, in_statement
 from spark_ext.system_tables.exports import REPLICATED_PARTITION_EXPORTS
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.slices import SliceTask, WritePlan
-from tests.session_without_spark import NoSpark
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 ALLOWED: Final = "allow_experimental_export_merge_tree_part = 1"

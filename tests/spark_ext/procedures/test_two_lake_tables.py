@@ -15,8 +15,8 @@ from tableformat.errors import (
     TableFormatError,
     UnsupportedError,
 )
-from tests.session_lake import ALLOWED, alter, export_all, opened, rows_of
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import ALLOWED, alter, export_all, opened, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 

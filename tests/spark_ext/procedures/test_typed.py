@@ -13,8 +13,8 @@ import pytest
 import spark_ext
 from catalog.iceberg.opening import open_catalog
 from tableformat.errors import RefusedError, TableFormatError, UsageError
-from tests.session_lake import export_all, opened, rows_of
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import export_all, opened, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 Command = Callable[..., tuple[int, str, str]]

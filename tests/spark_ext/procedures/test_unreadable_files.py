@@ -11,10 +11,10 @@ import pytest
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import TableFormatError
 from tableformat.file_names import RECEIPTS
-from tests.another_user import as_another_user, closed_to_all, open_to_others
-from tests.session_lake import alter, export_all, opened, rows_of
-from tests.session_without_spark import NoSpark
 from tests.spark_ext.procedures.conftest import EVENTS
+from tests.support.another_user import as_another_user, closed_to_all, open_to_others
+from tests.support.session_lake import alter, export_all, opened, rows_of
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 NAMES = ("detached", "source", "empty")

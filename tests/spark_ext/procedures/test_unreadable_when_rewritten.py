@@ -8,8 +8,8 @@ from urllib.parse import unquote, urlparse
 import pytest
 
 from tableformat.errors import TableFormatError
-from tests.session_lake import alter, export_all, opened
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import alter, export_all, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 PARTITION = "PARTITION ID '202402'"

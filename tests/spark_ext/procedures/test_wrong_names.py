@@ -6,8 +6,8 @@ import pytest
 
 from catalog.ledgers.uris import open_ledger
 from tableformat.errors import TableFormatError
-from tests.session_lake import ALLOWED, alter, export_all, opened
-from tests.session_without_spark import NoSpark
+from tests.support.session_lake import ALLOWED, alter, export_all, opened
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 ONE, OTHER = "lake.n.named", "lake.n.named_other"

@@ -2,7 +2,7 @@
 
 ClickHouse's parser is asked through `EXPLAIN AST`, and through `formatQuery`, which is the same
 parser and shows every name and value that it read. The differences that are left stand in
-`tests/statement_examples.py` and in docs/reference/statements/parser.md.
+`tests/support/statement_examples.py` and in docs/reference/statements/parser.md.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tableformat.mergetree.expression import Literal
 from tableformat.mergetree.partition_literal import ByValue
 from tableformat.mergetree.sql_tokens import TokenKind, scan
 from tableformat.names import PartName, quote_string
-from tests.statement_examples import KNOWN, REFUSED_HERE, REFUSED_THERE
 from tests.strategies.statements import endings, known_exports, known_statements
+from tests.support.statement_examples import KNOWN, REFUSED_HERE, REFUSED_THERE
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse
 
 # What ClickHouse read is no statement about partitions, or is Spark's: DROP PARTITION (p = 'x').

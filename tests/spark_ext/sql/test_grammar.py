@@ -46,8 +46,8 @@ from tableformat.errors import UnsupportedError, UsageError
 from tableformat.mergetree.expression import Call, ColumnName, Literal
 from tableformat.mergetree.partition_literal import All, ById, ByValue
 from tableformat.names import PartitionId, PartName
-from tests.statement_examples import KNOWN, OURS
 from tests.strategies.types import NASTY
+from tests.support.statement_examples import KNOWN, OURS
 
 T = DottedName(("t",))
 ONE = ByValue(Literal(1))

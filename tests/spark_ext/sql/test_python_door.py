@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import spark_ext
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import NotFoundError, StoppedError, UsageError
-from tests.local_spark import SPARK_MARKS, local_spark
+from tests.support.local_spark import SPARK_MARKS, local_spark
 
 pytestmark = SPARK_MARKS
 

@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException
 from spark_ext.sql.catalogs import refresh
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName
-from tests.session_without_spark import NoSpark
+from tests.support.session_without_spark import NoSpark
 
 LAKE = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}
 TABLE = LakeName("lake", ("n",), "t")

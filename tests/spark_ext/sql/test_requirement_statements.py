@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_ext
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tests.iceberg_spark import catalog_settings
-from tests.local_spark import SPARK_MARKS
 from tests.requirement_statements.statements import EXPORTS, QUERIES, Step
+from tests.support.iceberg_spark import catalog_settings
+from tests.support.local_spark import SPARK_MARKS
 from tests.support.spark_application import ICEBERG, MERGEBERG, SparkApplication
 
 pytestmark = [

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.iceberg_spark import catalog_settings
-from tests.local_spark import SPARK_MARKS
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.server_process import free_port
-from tests.watched_session import WatchedSession
+from tests.support.iceberg_spark import catalog_settings
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.watched_session import WatchedSession
 
 pytestmark = SPARK_MARKS
 

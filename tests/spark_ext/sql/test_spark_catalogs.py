@@ -23,14 +23,14 @@ from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.request import AllPartitions
 from tableformat.names import LakeName, TableName
-from tests.iceberg_runtime import runtime_jar
-from tests.iceberg_spark import catalog_settings
-from tests.java_constants import text_constants
-from tests.local_spark import SPARK_MARKS
 from tests.lying_catalog.server import LyingCatalog
-from tests.scenarios import Partitions, ports_of, statuses
 from tests.services.postgres import postgres
 from tests.services.postgres_relay import Relay
+from tests.support.iceberg_runtime import runtime_jar
+from tests.support.iceberg_spark import catalog_settings
+from tests.support.java_constants import text_constants
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.scenarios import Partitions, ports_of, statuses
 from tests.support.spark_application import SparkApplication
 
 pytestmark = SPARK_MARKS

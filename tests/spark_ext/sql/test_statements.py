@@ -53,7 +53,6 @@ from tableformat.errors import UsageError
 from tableformat.mergetree.expression_text import render_expression
 from tableformat.mergetree.partition_literal import All, ById, ByValue
 from tableformat.names import PartName, quote_identifier
-from tests.session_without_spark import NoSpark
 from tests.strategies.expressions import constants
 from tests.strategies.statements import (
     deduplications,
@@ -61,6 +60,7 @@ from tests.strategies.statements import (
     known_commands,
     partitions,
 )
+from tests.support.session_without_spark import NoSpark
 
 Arguments = dict[str, GivenValue]
 FAST = "mergeberg_attach_fast"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tests.real_export import RealExport
+from tests.support.real_export import RealExport
 
 
 @pytest.fixture(scope="module")

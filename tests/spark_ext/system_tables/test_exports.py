@@ -31,14 +31,14 @@ from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.history import RUNNING_EXPORTS
 from tableformat.ledger import Row, State
 from tableformat.names import TableName
-from tests.lake_statements import detach, drop, in_files, running
-from tests.lake_statements import partition as partition_of
-from tests.real_export import RealExport
-from tests.row_changes import change
-from tests.row_merges import optimize
-from tests.scenarios import ALL, AtStep, Partitions, parts_of, run
 from tests.strategies.ledger import ledger_rows
-from tests.system_tables import asked, session_of, typed
+from tests.support.lake_statements import detach, drop, in_files, running
+from tests.support.lake_statements import partition as partition_of
+from tests.support.real_export import RealExport
+from tests.support.row_changes import change
+from tests.support.row_merges import optimize
+from tests.support.scenarios import ALL, AtStep, Partitions, parts_of, run
+from tests.support.system_tables import asked, session_of, typed
 
 REQUIRED = [
     "source_table",

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from spark_ext.procedures.registry import TABLES
 from tableformat.errors import StoppedError
 from tableformat.export.slices import SliceTask, WritePlan
-from tests.local_spark import SPARK_MARKS
-from tests.real_export import RealExport
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.real_export import RealExport
 from tests.support.spark_application import ICEBERG, MERGEBERG, SparkApplication
-from tests.system_tables import session_of
+from tests.support.system_tables import session_of
 
 pytestmark = SPARK_MARKS
 EXPORTS = "mergeberg.system.replicated_partition_exports"

@@ -20,9 +20,9 @@ from spark_ext.system_tables.parts import (
 from tableformat.iceberg.manifest_scan import LiveFile
 from tableformat.names import LakeName, PartName, TableName
 from tests.faults.test_operator_actions import compact
-from tests.real_export import RealExport
-from tests.scenarios import Partitions, parts_of, pyiceberg, run
-from tests.system_tables import asked, session_of
+from tests.support.real_export import RealExport
+from tests.support.scenarios import Partitions, parts_of, pyiceberg, run
+from tests.support.system_tables import asked, session_of
 
 
 def of_table(exports: RealExport, name: TableName) -> list[dict[str, Any]]:

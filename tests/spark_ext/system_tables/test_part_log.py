@@ -18,9 +18,9 @@ from spark_ext.system_tables.exports import EVENTS, METRICS, PART_LOG, event_row
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.history import Event
 from tableformat.names import TableName
-from tests.real_export import RealExport
 from tests.strategies.ledger import events
-from tests.system_tables import asked, session_of, typed
+from tests.support.real_export import RealExport
+from tests.support.system_tables import asked, session_of, typed
 
 
 def log_of(exports: RealExport, name: TableName) -> list[dict[str, Any]]:

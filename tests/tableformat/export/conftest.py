@@ -8,7 +8,7 @@ import pytest
 
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
-from tests.lake import prepared
+from tests.support.lake import prepared
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tableformat.export.give_up import forget
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome
 from tableformat.ledger import DetachedPart, Owner, State
-from tests.scenarios import (
+from tests.support.scenarios import (
     ALL,
     FORCED,
     AtStep,

@@ -18,8 +18,8 @@ from tableformat.export.leases import Leases
 from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import LeaseHeld, Owner, Row, State
-from tests.lake import KEY, claim, ports
-from tests.scenarios import (
+from tests.support.lake import KEY, claim, ports
+from tests.support.scenarios import (
     ALL,
     AtStep,
     Partitions,

@@ -23,7 +23,7 @@ from tableformat.export.give_up import GivenUp, Listing, kill, list_verdict, ver
 from tableformat.file_names import data_file_name, exported_by
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Claim, ExportedPart, Landed, Row, State
-from tests.lake import KEY, claim, commit_of, commit_one, ports, prepared, receipt
+from tests.support.lake import KEY, claim, commit_of, commit_one, ports, prepared, receipt
 
 
 @dataclass

@@ -26,7 +26,7 @@ from tableformat.export.commit import first_snapshot, settle_mark, unsettled_mar
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Row, State
 from tableformat.table_properties import LEDGER_PROPERTY
-from tests.lake import (
+from tests.support.lake import (
     KEY,
     Meddling,
     claim,

@@ -13,9 +13,9 @@ from tableformat.export.slices import DataCheck
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
-from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.strategies.conversions import converted_samples
 from tests.strategies.mapping import Sample, column_of, samples, table_of
+from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 LONG, WHOLE, TWICE = "greatest long", "whole microseconds", "key twice"
 PLACE, YEARS = "chosen decimal has no place", "years 0 to 9999"

@@ -17,10 +17,10 @@ from tableformat.export.outcome import Status
 from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import table_of
 from tableformat.operations.freeze import Freeze
-from tests.cleaning_up import clean_up, sweeping
-from tests.dying import Dies, KilledAt
 from tests.faults.test_operator_actions import append
-from tests.lake_statements import (
+from tests.support.cleaning_up import clean_up, sweeping
+from tests.support.dying import Dies, KilledAt
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -32,7 +32,7 @@ from tests.lake_statements import (
     partition,
     running,
 )
-from tests.scenarios import (
+from tests.support.scenarios import (
     Partitions,
     lake,
     pyiceberg,

@@ -12,8 +12,8 @@ from tableformat.errors import RefusedError
 from tableformat.export.decision import Wish
 from tableformat.export.give_up import forget
 from tableformat.ledger import Key, Ledger, Owner, Row, Stale, State
-from tests.lake import claim
-from tests.scenarios import (
+from tests.support.lake import claim
+from tests.support.scenarios import (
     ALL,
     Partitions,
     assert_exported_once,

@@ -28,7 +28,7 @@ from tableformat.export.give_up import (
     kill,
 )
 from tableformat.ledger import Ledger, Row, State, Stop
-from tests.lake import (
+from tests.support.lake import (
     KEY,
     Meddling,
     claim,

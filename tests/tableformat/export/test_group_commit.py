@@ -9,7 +9,7 @@ from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import Committed, Superseded
 from tableformat.export.commit import commit
 from tableformat.ledger import State
-from tests.lake import KEY, Meddling, claim, commit_of, ports, rows_in_main
+from tests.support.lake import KEY, Meddling, claim, commit_of, ports, rows_in_main
 
 
 def test_several_partitions_land_in_one_snapshot(table: IcebergTable, ledger: MemoryLedger) -> None:

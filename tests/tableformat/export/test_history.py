@@ -25,9 +25,18 @@ from tableformat.export.ports import JobPorts, Silent, SliceWriter, Writing
 from tableformat.history import RUNNING_EXPORTS, Counter, Event
 from tableformat.ledger import Row, State
 from tests.faults.test_operator_actions import append
-from tests.lake import make_table
-from tests.scenarios import ALL, CLOCK, AtStep, Partitions, parts_of, ports_of, run, statuses
 from tests.strategies.ledger import ledger_rows
+from tests.support.lake import make_table
+from tests.support.scenarios import (
+    ALL,
+    CLOCK,
+    AtStep,
+    Partitions,
+    parts_of,
+    ports_of,
+    run,
+    statuses,
+)
 
 
 class Recording(Silent):

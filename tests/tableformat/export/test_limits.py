@@ -17,8 +17,8 @@ from tableformat.export.request import Allotment, Limits
 from tableformat.export.slices import Share, Slice, SliceTask, WritePlan
 from tableformat.export.writers import Limited, with_limits
 from tableformat.source import ServedLayout
-from tests.frozen_parts import PLAN
-from tests.scenarios import Partitions, ports_of
+from tests.support.frozen_parts import PLAN
+from tests.support.scenarios import Partitions, ports_of
 
 HOST = "http://127.0.0.1:1"
 SERVED = replace(

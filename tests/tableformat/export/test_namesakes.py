@@ -16,7 +16,7 @@ from tableformat.export.namesakes import namesakes
 from tableformat.export.request import AllPartitions
 from tableformat.ledger import Claim, Key, Row, State
 from tableformat.names import LakeName, TableName
-from tests.fakes import TABLE
+from tests.support.fakes import TABLE
 
 LAKE = "the lake table"
 MINE = TABLE

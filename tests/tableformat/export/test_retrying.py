@@ -26,9 +26,9 @@ from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import State
 from tableformat.manifest import manifest
-from tests.fakes import FakeWriter
-from tests.scenarios import Partitions, ports_of, row_of, rows_in_main, run
-from tests.scene import TWO_FILES
+from tests.support.fakes import FakeWriter
+from tests.support.scenarios import Partitions, ports_of, row_of, rows_in_main, run
+from tests.support.scene import TWO_FILES
 
 T = TypeVar("T")
 FULL = DestinationError("Cannot write: the disk is full. Make room.")

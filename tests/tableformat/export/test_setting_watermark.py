@@ -17,9 +17,9 @@ from tableformat.export.job import export as export_job
 from tableformat.export.request import AllPartitions, ById
 from tableformat.export.watermark import StoredWatermark, find_watermark, property_of
 from tableformat.names import PartitionId
-from tests.fakes import TABLE
 from tests.faults.test_operator_actions import append, roll_back
-from tests.scenarios import (
+from tests.support.fakes import TABLE
+from tests.support.scenarios import (
     ALL,
     AtStep,
     Partitions,

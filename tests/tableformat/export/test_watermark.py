@@ -15,9 +15,9 @@ from tableformat.export.decision import Wish
 from tableformat.export.request import ById
 from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.names import PartitionId
-from tests.dying import Dies, DiesAt
-from tests.fakes import TABLE
-from tests.scenarios import ALL, Partitions, lake, parts_of, ports_of, pyiceberg, run
+from tests.support.dying import Dies, DiesAt
+from tests.support.fakes import TABLE
+from tests.support.scenarios import ALL, Partitions, lake, parts_of, ports_of, pyiceberg, run
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from tableformat.export.outcome import Status
 from tableformat.export.ports import JobPorts, Silent
 from tableformat.export.slices import Slice, just_written
 from tableformat.receipt import PartRange, Receipt
-from tests.dying import Dies, KilledAt
-from tests.scenarios import (
+from tests.support.dying import Dies, KilledAt
+from tests.support.scenarios import (
     ALL,
     AtStep,
     Partitions,

@@ -16,7 +16,7 @@ from pyiceberg.types import (
 
 from tableformat.errors import UnsupportedError
 from tableformat.hive.layout import TreePaths, check_directories
-from tests.fakes import TABLE
+from tests.support.fakes import TABLE
 
 TYPES = {
     "eventDate": DateType(),

@@ -19,7 +19,7 @@ from tableformat.hive.layout import (
 )
 from tableformat.mergetree.expression_text import parse_expression
 from tableformat.names import HiveName, LakeName
-from tests.fakes import TABLE
+from tests.support.fakes import TABLE
 
 TREE = HiveName.at("/lake/tree")
 KEYED = replace(TABLE, engine=replace(TABLE.engine, partition_by="(n % 10, intDiv(n, 7))"))

@@ -31,9 +31,9 @@ from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.mergetree.types import Array, Simple
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.parquet.columns import select_list
-from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.strategies.conversions import converted_samples
 from tests.strategies.mapping import Sample, column_of, samples, table_of
+from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 

@@ -37,8 +37,8 @@ from tableformat.mergetree.types import (
 )
 from tableformat.names import PartitionId
 from tableformat.source import ProbedValue
-from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.strategies.mapping import Sample, column_of, table_of, type_samples
+from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 ID = PartitionId("202401")
 TIMES: list[DataType] = [

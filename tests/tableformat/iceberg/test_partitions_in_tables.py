@@ -17,8 +17,8 @@ from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
 from tableformat.names import PartitionId
 from tableformat.source import ProbedValue
-from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.strategies.mapping import column_of, table_of
+from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 Values = dict[str, tuple[Any, ...]]
 

@@ -37,8 +37,8 @@ from tableformat.mergetree.types import (
     Simple,
 )
 from tableformat.parquet.columns import order_by, select_list
-from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.strategies.mapping import column_of, table_of, type_samples
+from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 SORTED: list[DataType] = [

@@ -22,9 +22,9 @@ from tableformat.mergetree.types import (
     Simple,
     rebuild,
 )
-from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.repository.source_files import ROOT
 from tests.strategies.mapping import table_of
+from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 PAGE: Final = ROOT / "docs" / "reference" / "types.md"
 CODE: Final = re.compile(r"`([^`]+)`")

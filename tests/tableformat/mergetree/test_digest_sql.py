@@ -32,8 +32,8 @@ from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import Simple
 from tableformat.names import quote_identifier
-from tests.digest_reference import column_checksum, row_checksum, siphash
 from tests.strategies.mapping import samples
+from tests.support.digest_reference import column_checksum, row_checksum, siphash
 
 TYPES = {
     "a": "Nullable(Int64)",

@@ -13,8 +13,8 @@ from tableformat.names import PartitionId
 from tableformat.operations.attach import Attach
 from tableformat.operations.statement import OnePart
 from tableformat.operations.take_out import Detach
-from tests.lake import move_main
-from tests.lake_statements import (
+from tests.support.lake import move_main
+from tests.support.lake_statements import (
     SaidOfRows,
     add_foreign,
     attach,
@@ -28,10 +28,10 @@ from tests.lake_statements import (
     running,
     whereabouts,
 )
-from tests.other_engines import rewrite
-from tests.row_changes import change
-from tests.scenarios import Partitions, lake, pyiceberg, row_of, rows_in_main, state
-from tests.two_lake_tables import OTHER, copy, prepared, to_other
+from tests.support.other_engines import rewrite
+from tests.support.row_changes import change
+from tests.support.scenarios import Partitions, lake, pyiceberg, row_of, rows_in_main, state
+from tests.support.two_lake_tables import OTHER, copy, prepared, to_other
 
 P1 = partition("p1")
 ALL_ROWS = 15

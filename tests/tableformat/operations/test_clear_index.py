@@ -16,13 +16,21 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.operations.rewrite import ClearIndex
 from tableformat.parquet.columns import filtered_columns
 from tableformat.parquet.writer import FileFormat
-from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt
-from tests.lake_statements import IN_FILES, LATER, export_at, in_files, on, partition, running
 from tests.places.found import place_at
-from tests.row_changes import change, numbers_in
-from tests.row_merges import optimize
-from tests.scenarios import CLOCK, TO, RealFiles, row_of, rows_in_main
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import Dies, DiesAt
+from tests.support.lake_statements import (
+    IN_FILES,
+    LATER,
+    export_at,
+    in_files,
+    on,
+    partition,
+    running,
+)
+from tests.support.row_changes import change, numbers_in
+from tests.support.row_merges import optimize
+from tests.support.scenarios import CLOCK, TO, RealFiles, row_of, rows_in_main
 from tests.support.tiers import share_of
 
 P1 = partition("p1")

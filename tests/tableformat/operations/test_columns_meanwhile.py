@@ -9,10 +9,10 @@ import pytest
 from tableformat.effects import Step
 from tableformat.export.outcome import Status
 from tableformat.ledger import State
-from tests.dying import Dies, KilledAt
-from tests.history_acts import Seat, done, seen
-from tests.scenarios import AtStep, Partitions, ledger_rows, rows_in_main
-from tests.two_lake_tables import prepared
+from tests.support.dying import Dies, KilledAt
+from tests.support.history_acts import Seat, done, seen
+from tests.support.scenarios import AtStep, Partitions, ledger_rows, rows_in_main
+from tests.support.two_lake_tables import prepared
 
 BEFORE = {
     "attach": ("detach",),

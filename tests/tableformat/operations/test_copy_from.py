@@ -14,10 +14,10 @@ from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
 from tableformat.ledger import State
 from tableformat.operations.statement import AllPartitions
-from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt
-from tests.lake import Meddling
-from tests.lake_statements import (
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import Dies, DiesAt
+from tests.support.lake import Meddling
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -28,8 +28,8 @@ from tests.lake_statements import (
     partition,
     running,
 )
-from tests.other_engines import rewrite
-from tests.scenarios import (
+from tests.support.other_engines import rewrite
+from tests.support.scenarios import (
     TO,
     AtStep,
     Partitions,
@@ -41,7 +41,7 @@ from tests.scenarios import (
     rows_in_main,
 )
 from tests.support.tiers import share_of
-from tests.two_lake_tables import OTHER, copy, other, to_other
+from tests.support.two_lake_tables import OTHER, copy, other, to_other
 
 ALL = AllPartitions()
 

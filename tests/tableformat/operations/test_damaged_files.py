@@ -27,9 +27,9 @@ from tableformat.names import PartitionId
 from tableformat.operations.attach import Attach
 from tableformat.operations.statement import AllPartitions, OnePart
 from tableformat.operations.take_out import Detach
-from tests import two_lake_tables
-from tests.cleaning_up import left_behind
-from tests.lake_statements import (
+from tests.support import two_lake_tables
+from tests.support.cleaning_up import left_behind
+from tests.support.lake_statements import (
     LATER,
     attach,
     detach,
@@ -41,8 +41,8 @@ from tests.lake_statements import (
     running,
     whereabouts,
 )
-from tests.scenarios import lake, row_of, rows_in_main
-from tests.two_lake_tables import (
+from tests.support.scenarios import lake, row_of, rows_in_main
+from tests.support.two_lake_tables import (
     P1,
     copy,
     fetch,

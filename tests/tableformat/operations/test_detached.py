@@ -20,9 +20,9 @@ from tableformat.names import PartitionId, PartName
 from tableformat.operations.attach import Attach
 from tableformat.operations.statement import AllPartitions, OnePart, Which
 from tableformat.operations.take_out import Detach, Drop
-from tests.cleaning_up import left_behind
-from tests.lake import move_main
-from tests.lake_statements import (
+from tests.support.cleaning_up import left_behind
+from tests.support.lake import move_main
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -37,8 +37,8 @@ from tests.lake_statements import (
     running,
     whereabouts,
 )
-from tests.other_engines import delete_first_row, rewrite
-from tests.scenarios import (
+from tests.support.other_engines import delete_first_row, rewrite
+from tests.support.scenarios import (
     Partitions,
     lake,
     parts_of,

@@ -16,10 +16,10 @@ from tableformat.ledger import State
 from tableformat.operations.attach import Attach
 from tableformat.operations.statement import AllPartitions
 from tableformat.operations.take_out import Detach, Drop
-from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt
-from tests.lake import Meddling
-from tests.lake_statements import (
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import Dies, DiesAt
+from tests.support.lake import Meddling
+from tests.support.lake_statements import (
     IN_FILES,
     attach,
     detach,
@@ -33,7 +33,7 @@ from tests.lake_statements import (
     running,
     whereabouts,
 )
-from tests.scenarios import (
+from tests.support.scenarios import (
     AtStep,
     Partitions,
     lake,

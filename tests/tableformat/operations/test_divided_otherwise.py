@@ -18,8 +18,9 @@ from tableformat.operations.freeze import Freeze
 from tableformat.operations.rewrite import Left, Optimize
 from tableformat.operations.run import Running
 from tableformat.operations.statement import AllPartitions, OnePartition, Statement
-from tests.fakes import TABLE
-from tests.lake_statements import (
+from tests.places.found import place_at
+from tests.support.fakes import TABLE
+from tests.support.lake_statements import (
     SaidOfRows,
     attach,
     detach,
@@ -30,8 +31,7 @@ from tests.lake_statements import (
     running,
     whereabouts,
 )
-from tests.places.found import place_at
-from tests.scenarios import row_of, rows_in_main
+from tests.support.scenarios import row_of, rows_in_main
 
 REMEMBERED = replace(
     TABLE, identity="another", engine=replace(TABLE.engine, partition_by="cityHash64(n) % 2")

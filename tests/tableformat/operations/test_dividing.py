@@ -13,11 +13,11 @@ from tableformat.export.outcome import Status
 from tableformat.names import PartitionId
 from tableformat.operations.copy_from import OtherKey, OtherTable, divided_here
 from tableformat.operations.statement import AllPartitions
-from tests.dying import Dies
-from tests.lake import Meddling
-from tests.lake_statements import drop, in_files, partition, running
-from tests.scenarios import TO, AtStep, Partitions, lake, row_of, rows_in_main
-from tests.two_lake_tables import OTHER, copy, piece, to_other
+from tests.support.dying import Dies
+from tests.support.lake import Meddling
+from tests.support.lake_statements import drop, in_files, partition, running
+from tests.support.scenarios import TO, AtStep, Partitions, lake, row_of, rows_in_main
+from tests.support.two_lake_tables import OTHER, copy, piece, to_other
 
 PIECE = partition("p1")
 

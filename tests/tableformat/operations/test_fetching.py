@@ -9,10 +9,10 @@ import pytest
 from tableformat.effects import Step
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Status
-from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt
-from tests.lake import Meddling
-from tests.lake_statements import (
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import Dies, DiesAt
+from tests.support.lake import Meddling
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -25,10 +25,10 @@ from tests.lake_statements import (
     partition,
     running,
 )
-from tests.other_engines import rewrite
-from tests.scenarios import Partitions, lake, rows_in_main
+from tests.support.other_engines import rewrite
+from tests.support.scenarios import Partitions, lake, rows_in_main
 from tests.support.tiers import share_of
-from tests.two_lake_tables import OTHER, P1, fetch, other, to_other
+from tests.support.two_lake_tables import OTHER, P1, fetch, other, to_other
 
 
 def prepared(directory: Path) -> Partitions:

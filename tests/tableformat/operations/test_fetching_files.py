@@ -21,11 +21,12 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import StatementKind
 from tableformat.names import PartitionId
 from tableformat.operations.copy_from import Fetch, OtherKey
-from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
-from tests.lake import Meddling
-from tests.lake_statements import (
+from tests.services.minio import MinIO
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import Dies, DiesAt
+from tests.support.lake import Meddling
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     attach,
@@ -36,10 +37,9 @@ from tests.lake_statements import (
     on,
     running,
 )
-from tests.scenarios import CLOCK, AtStep, Partitions, lake, row_of, rows_in_main
-from tests.services.minio import MinIO
+from tests.support.scenarios import CLOCK, AtStep, Partitions, lake, row_of, rows_in_main
 from tests.support.tiers import share_of
-from tests.two_lake_tables import P1
+from tests.support.two_lake_tables import P1
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,12 @@ from tableformat.names import PartitionId
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
 from tableformat.operations.statement import AllPartitions, OnePartition
-from tests.dying import Dies, DiesAt, SentLate
 from tests.faults.test_operator_actions import compact
-from tests.keeper_ledgers import new_chroot
-from tests.lake_statements import (
+from tests.places.nodes import Nodes
+from tests.services.zookeeper import ZooKeeper
+from tests.support.dying import Dies, DiesAt, SentLate
+from tests.support.keeper_ledgers import new_chroot
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -34,8 +36,7 @@ from tests.lake_statements import (
     rows_of_tag,
     running,
 )
-from tests.places.nodes import Nodes
-from tests.scenarios import (
+from tests.support.scenarios import (
     CLOCK,
     AtStep,
     Partitions,
@@ -49,7 +50,6 @@ from tests.scenarios import (
     run,
     state,
 )
-from tests.services.zookeeper import ZooKeeper
 
 P1, P2 = (OnePartition(PartitionId(name)) for name in ("p1", "p2"))
 

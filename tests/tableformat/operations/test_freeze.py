@@ -18,9 +18,9 @@ from tableformat.names import PartitionId
 from tableformat.operations.freeze import Freeze, Unfreeze
 from tableformat.operations.statement import AllPartitions, Alone, OnePartition
 from tableformat.operations.take_out import Drop
-from tests.cleaning_up import left_behind
-from tests.dying import Dies
-from tests.lake_statements import (
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import Dies
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     alone,
@@ -35,7 +35,7 @@ from tests.lake_statements import (
     running,
     tags,
 )
-from tests.scenarios import (
+from tests.support.scenarios import (
     AtStep,
     Partitions,
     lake,

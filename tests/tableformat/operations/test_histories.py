@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from tableformat.committer import MAIN_BRANCH
 from tableformat.effects import Step
 from tableformat.export.outcome import Status
-from tests.history_acts import ACTS, FOREIGN, GROWS, OURS, Seat, done, of_this_table, seen
-from tests.scenarios import AtStep, Partitions
-from tests.two_lake_tables import prepared
+from tests.support.history_acts import ACTS, FOREIGN, GROWS, OURS, Seat, done, of_this_table, seen
+from tests.support.scenarios import AtStep, Partitions
+from tests.support.two_lake_tables import prepared
 
 NOT_DONE = (Status.REFUSED, Status.IN_PROGRESS, Status.FAILED, Status.UNKNOWN, Status.KILLED)
 STEPS = (

@@ -13,8 +13,8 @@ from tableformat.export.decision import Wish
 from tableformat.export.job import export
 from tableformat.export.outcome import Status
 from tableformat.ledger import State
-from tests.cleaning_up import left_behind
-from tests.lake_statements import (
+from tests.support.cleaning_up import left_behind
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -23,7 +23,7 @@ from tests.lake_statements import (
     export_at,
     running,
 )
-from tests.scenarios import (
+from tests.support.scenarios import (
     Partitions,
     lake,
     parts_of,
@@ -31,7 +31,7 @@ from tests.scenarios import (
     row_of,
     rows_in_main,
 )
-from tests.two_lake_tables import (
+from tests.support.two_lake_tables import (
     OTHER,
     P1,
     TO_OTHER,

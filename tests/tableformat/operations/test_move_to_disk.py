@@ -23,10 +23,10 @@ from tableformat.names import LakeName
 from tableformat.operations.rewrite import MoveToDisk
 from tableformat.operations.statement import OnePart, OnePartition
 from tableformat.operations.take_out import Leave
-from tests.cleaning_up import left_behind
-from tests.dying import BeforeFile, Dies, DiesAt, SentLate
-from tests.lake import Meddling
-from tests.lake_statements import (
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import BeforeFile, Dies, DiesAt, SentLate
+from tests.support.lake import Meddling
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -40,10 +40,10 @@ from tests.lake_statements import (
     partition,
     running,
 )
-from tests.other_engines import delete_first_row, rewrite
-from tests.row_changes import change, numbers_in
-from tests.row_merges import optimize
-from tests.scenarios import (
+from tests.support.other_engines import delete_first_row, rewrite
+from tests.support.row_changes import change, numbers_in
+from tests.support.row_merges import optimize
+from tests.support.scenarios import (
     CLOCK,
     AtStep,
     Partitions,

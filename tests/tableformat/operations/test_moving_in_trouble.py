@@ -21,10 +21,11 @@ from tableformat.names import LakeName
 from tableformat.operations.move import give_up
 from tableformat.operations.take_out import Leave
 from tableformat.table_properties import MARK_PREFIX, statement_fingerprint
-from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt
-from tests.lake import Meddling
-from tests.lake_statements import (
+from tests.places.found import place_at
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import Dies, DiesAt
+from tests.support.lake import Meddling
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -32,9 +33,8 @@ from tests.lake_statements import (
     export_at,
     running,
 )
-from tests.other_engines import rewrite
-from tests.places.found import place_at
-from tests.scenarios import (
+from tests.support.other_engines import rewrite
+from tests.support.scenarios import (
     AtStep,
     Partitions,
     lake,
@@ -43,7 +43,7 @@ from tests.scenarios import (
     rows_in_main,
 )
 from tests.support.tiers import share_of
-from tests.two_lake_tables import (
+from tests.support.two_lake_tables import (
     OTHER,
     P1,
     killed_between,

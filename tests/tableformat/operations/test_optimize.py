@@ -14,9 +14,9 @@ from tableformat.export.decision import Wish
 from tableformat.export.outcome import Status
 from tableformat.operations.statement import AllPartitions
 from tableformat.operations.take_out import Detach, Drop
-from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt
-from tests.lake_statements import (
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import Dies, DiesAt
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -30,10 +30,10 @@ from tests.lake_statements import (
     partition,
     running,
 )
-from tests.other_engines import delete_first_row, rewrite
-from tests.row_changes import change, numbers_in
-from tests.row_merges import optimize
-from tests.scenarios import (
+from tests.support.other_engines import delete_first_row, rewrite
+from tests.support.row_changes import change, numbers_in
+from tests.support.row_merges import optimize
+from tests.support.scenarios import (
     CLOCK,
     AtStep,
     lake,

@@ -20,11 +20,11 @@ from tableformat.export.request import ById
 from tableformat.ledger import LeaseHeld, Owner, Row
 from tableformat.names import PartitionId
 from tableformat.operations.replace_from_clickhouse import LandingReplaced
-from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt, KilledAt
-from tests.fakes import TABLE
 from tests.faults.test_operator_actions import move_main
-from tests.lake_statements import (
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import Dies, DiesAt, KilledAt
+from tests.support.fakes import TABLE
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -34,7 +34,7 @@ from tests.lake_statements import (
     partition,
     running,
 )
-from tests.scenarios import (
+from tests.support.scenarios import (
     AtStep,
     Partitions,
     ledger_of,

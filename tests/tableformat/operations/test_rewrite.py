@@ -17,9 +17,9 @@ from tableformat.export.outcome import Status
 from tableformat.ledger import State
 from tableformat.operations.statement import AllPartitions
 from tableformat.operations.take_out import Drop
-from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt, SentLate
-from tests.lake_statements import (
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import Dies, DiesAt, SentLate
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -33,9 +33,9 @@ from tests.lake_statements import (
     partition,
     running,
 )
-from tests.other_engines import delete_first_row, rewrite
-from tests.row_changes import change
-from tests.scenarios import (
+from tests.support.other_engines import delete_first_row, rewrite
+from tests.support.row_changes import change
+from tests.support.scenarios import (
     CLOCK,
     AtStep,
     lake,

@@ -15,9 +15,9 @@ from pyiceberg.types import LongType
 
 from tableformat.committer import MAIN_BRANCH
 from tableformat.export.outcome import Status
-from tests.lake_statements import SaidOfRows, in_files, on, partition
-from tests.row_changes import change, numbers_in
-from tests.scenarios import pyiceberg
+from tests.support.lake_statements import SaidOfRows, in_files, on, partition
+from tests.support.row_changes import change, numbers_in
+from tests.support.scenarios import pyiceberg
 
 P3, THERE = partition("p3"), SaidOfRows(rest="p3")
 

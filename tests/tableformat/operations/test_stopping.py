@@ -15,8 +15,8 @@ from tableformat.effects import Effects, Step
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
 from tableformat.operations.statement import AllPartitions, Statement
-from tests.dying import BeforeFile, Dies, DiesAt, KilledAt
-from tests.lake_statements import (
+from tests.support.dying import BeforeFile, Dies, DiesAt, KilledAt
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     attach,
@@ -28,11 +28,11 @@ from tests.lake_statements import (
     partition,
     running,
 )
-from tests.row_changes import change, numbers_in
-from tests.row_merges import optimize
-from tests.scenarios import AtStep, Partitions, parts_of, ports_of, row_of, run
+from tests.support.row_changes import change, numbers_in
+from tests.support.row_merges import optimize
+from tests.support.scenarios import AtStep, Partitions, parts_of, ports_of, row_of, run
 from tests.support.tiers import share_of
-from tests.two_lake_tables import P1, copy, prepared, to_other
+from tests.support.two_lake_tables import P1, copy, prepared, to_other
 
 Rewriting = Callable[[Path, Effects | None], Outcome]
 Stopper = Callable[[Path], Outcome]

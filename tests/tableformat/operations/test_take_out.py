@@ -17,11 +17,11 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.ledger import State, StatementKind
 from tableformat.operations.take_out import Drop
-from tests.cleaning_up import left_behind
-from tests.dying import Dies, DiesAt
-from tests.fakes import TABLE
-from tests.lake import Meddling, move_main
-from tests.lake_statements import (
+from tests.support.cleaning_up import left_behind
+from tests.support.dying import Dies, DiesAt
+from tests.support.fakes import TABLE
+from tests.support.lake import Meddling, move_main
+from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     SaidOfRows,
@@ -32,8 +32,8 @@ from tests.lake_statements import (
     part_in,
     running,
 )
-from tests.other_engines import rewrite
-from tests.scenarios import (
+from tests.support.other_engines import rewrite
+from tests.support.scenarios import (
     ALL,
     CLOCK,
     FORCED,

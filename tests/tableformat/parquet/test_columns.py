@@ -11,8 +11,8 @@ from tableformat.mergetree.types import Simple, Unknown
 from tableformat.mergetree.wire_types import WIRE_SETTINGS, wire_expression
 from tableformat.names import quote_identifier
 from tableformat.parquet.columns import order_by, select_list
-from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.strategies.mapping import column_of
+from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tableformat.errors import RefusedError, SourceError, UsageError
-from tests.clickhouse_source import Clickhouse
-from tests.frozen_folders import Folders, freeze
+from tests.support.clickhouse_source import Clickhouse
+from tests.support.frozen_folders import Folders, freeze
 
 _COLUMNS = "d Date, k UInt64, b UInt64, n Nullable(Int32), s String"
 _ROWS = (

@@ -13,7 +13,7 @@ from catalog.clickhouse.frozen.definition import Definition, read_definition, un
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.mergetree.table import Engine
 from tableformat.names import TableName
-from tests.clickhouse_source import Clickhouse
+from tests.support.clickhouse_source import Clickhouse
 
 _TAIL = "ENGINE = MergeTree ORDER BY k"
 

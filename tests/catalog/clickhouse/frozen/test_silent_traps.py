@@ -16,8 +16,8 @@ from catalog.clickhouse.frozen.definition import FrozenSettings
 from spark_ext.actions.check import CheckRequest, check_export
 from tableformat.errors import NotFoundError, SourceError
 from tableformat.names import PartitionId
-from tests.clickhouse_source import Clickhouse
-from tests.frozen_folders import Folders, freeze
+from tests.support.clickhouse_source import Clickhouse
+from tests.support.frozen_folders import Folders, freeze
 
 
 @pytest.fixture

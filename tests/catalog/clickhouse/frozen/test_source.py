@@ -12,8 +12,8 @@ from catalog.clickhouse.frozen.definition import parse_parts, render_parts
 from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.names import PartitionId, TableName
 from tableformat.source import FrozenPart, LeftPart, LeftSnapshot, Probe, ProbedValue
-from tests.clickhouse_source import Clickhouse, as_files, ids
-from tests.frozen_folders import Folders, freeze, listing
+from tests.support.clickhouse_source import Clickhouse, as_files, ids
+from tests.support.frozen_folders import Folders, freeze, listing
 
 _SUMS = "count(), sum(k), groupBitXor(cityHash64(*))"
 

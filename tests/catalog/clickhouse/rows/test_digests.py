@@ -45,8 +45,8 @@ from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import PartitionId, TableName
 from tableformat.parquet.columns import select_list
-from tests.embedded_clickhouse import EmbeddedClickHouse
 from tests.strategies.mapping import Sample, column_of, samples, table_of
+from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 ALLOWED = ("allow_suspicious_low_cardinality_types", "enable_time_time64_type")
 NUMBERS = itertools.count()

@@ -17,7 +17,7 @@ from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.partition_literal import date_in_quotes
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName
-from tests.clickhouse_source import Clickhouse
+from tests.support.clickhouse_source import Clickhouse
 
 # Columns, key, rows, and literals of partitions that are there.
 TABLES = {

@@ -13,7 +13,7 @@ from catalog.clickhouse.snapshot.compare import differences, paired, same_in_cop
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable, Part
 from tableformat.names import PartitionId
 from tableformat.source import LeftPart
-from tests.fakes import TABLE
+from tests.support.fakes import TABLE
 
 # Few of each, so that equal parts are the rule.
 contents = st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.clickhouse_source import Clickhouse, frozen
+from tests.support.clickhouse_source import Clickhouse, frozen
 
 
 def test_what_is_to_be_kept_is_neither_released_nor_swept(clickhouse: Clickhouse) -> None:

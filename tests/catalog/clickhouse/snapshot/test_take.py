@@ -7,7 +7,13 @@ from pathlib import Path
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.names import SOURCE_ALIAS
 from tableformat.source import Probe, ProbedValue
-from tests.clickhouse_source import KEYS, Clickhouse, assert_same_rows, frozen, rows_as_files
+from tests.support.clickhouse_source import (
+    KEYS,
+    Clickhouse,
+    assert_same_rows,
+    frozen,
+    rows_as_files,
+)
 
 
 def test_lightly_deleted_rows_are_counted_out(

@@ -1,0 +1,112 @@
+"""What other engines do to a lake table: files are written anew, and rows deleted by delete files.
+
+PyIceberg itself reads delete files and writes none, so their manifests are written here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestWriterV2,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _FastAppendFiles
+
+from tableformat.names import LakeName
+from tests.places.found import place_at
+from tests.support.scenarios import TO
+
+__all__ = ["delete_by_equality", "delete_first_row", "rewrite"]
+
+_ENTRY = ("content", "file_format", "partition", "record_count", "file_size_in_bytes")
+_PATH_ID, _POSITION_ID = 2147483546, 2147483545
+
+
+class _DeletesWriter(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+class _AddDeletes(_FastAppendFiles):
+    def new_manifest_writer(self, spec: PartitionSpec) -> _DeletesWriter:
+        metadata = self._transaction.table_metadata
+        return _DeletesWriter(
+            spec, metadata.schema(), self.new_manifest_output(), self.snapshot_id, "deflate"
+        )
+
+
+def rewrite(
+    directory: Path, which: Callable[[str], bool] = lambda _: True, *, of: LakeName = TO
+) -> None:
+    """Write files of main anew under other names, in one snapshot: all, or those of some paths."""
+    table = place_at(directory).lake().catalog.load_table(of.identifier)
+    tasks = [task for task in table.scan().plan_files() if which(task.file.file_path)]
+    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
+        for number, task in enumerate(tasks):
+            name = f"compacted-{uuid.uuid4().hex}-{number}.parquet"
+            copy = table.io.new_output(f"{table.location()}/data/{name}")
+            with table.io.new_input(task.file.file_path).open() as old, copy.create() as new:
+                new.write(old.read())
+            entry = {name: getattr(task.file, name) for name in _ENTRY}
+            made = DataFile.from_args(**entry, file_path=copy.location)
+            made.spec_id = task.file.spec_id
+            update.delete_data_file(task.file)
+            update.append_data_file(made)
+
+
+def delete_first_row(table: Table, of: DataFile) -> None:
+    """Delete the first row of a data file by its position."""
+    path = pa.field("file_path", pa.string(), metadata={"PARQUET:field_id": str(_PATH_ID)})
+    position = pa.field("pos", pa.int64(), metadata={"PARQUET:field_id": str(_POSITION_ID)})
+    rows = pa.table([pa.array([of.file_path]), pa.array([0])], pa.schema([path, position]))
+    _add(table, of, rows, DataFileContent.POSITION_DELETES)
+
+
+def delete_by_equality(table: Table, of: DataFile, field_id: int, value: int) -> None:
+    """Delete the rows of a partition that have a value in a column, wherever they are."""
+    name = table.schema().find_column_name(field_id)
+    column = pa.field(name, pa.int64(), metadata={"PARQUET:field_id": str(field_id)})
+    rows = pa.table([pa.array([value])], pa.schema([column]))
+    _add(table, of, rows, DataFileContent.EQUALITY_DELETES, equality_ids=[field_id])
+
+
+def _add(
+    table: Table,
+    of: DataFile,
+    rows: pa.Table,
+    content: DataFileContent,
+    equality_ids: list[int] | None = None,
+) -> None:
+    location = f"{table.location()}/data/{uuid.uuid4()}-deletes.parquet"
+    output = table.io.new_output(location)
+    with output.create() as sink:
+        pq.write_table(rows, sink)
+    made = DataFile.from_args(
+        content=content,
+        file_path=location,
+        file_format=FileFormat.PARQUET,
+        partition=of.partition,
+        record_count=rows.num_rows,
+        file_size_in_bytes=len(output.to_input_file()),
+        equality_ids=equality_ids,
+    )
+    made.spec_id = of.spec_id
+    with table.transaction() as transaction:
+        producer = _AddDeletes(Operation.OVERWRITE, transaction, table.io, branch="main")
+        with producer as update:
+            update.append_data_file(made)
