@@ -293,7 +293,7 @@ class Exporting:
                     heard,
                     effects=effects,
                     verify=verify,
-                    check_rows=request.wish.check_rows,
+                    check_rows=request.options.check_rows,
                 )
                 return replace(
                     ports,

@@ -38,7 +38,7 @@ from tableformat.effects import Step
 from tableformat.errors import RefusedError, SourceError, SourceGoneError, TableFormatError
 from tableformat.export.commit import Ports
 from tableformat.export.commit_lists import store_list
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.destination import WrittenClaim
 from tableformat.export.dry_run import EXPORT, REPLACE, rehearse
 from tableformat.export.job import ExportRequest
@@ -117,7 +117,7 @@ class Coming:
     def request(self, one: Local) -> ExportRequest:
         """Return the export of one of the tables."""
         given = self.exports.settings
-        wish = Wish(
+        options = ExportOptions(
             force=self.replaces,
             ttl=given.manifest_ttl,
             allow_empty=self.replaces and self.allow_empty,
@@ -130,7 +130,7 @@ class Coming:
             table=one.at.table,
             to=self.to.name,
             selection=ById(of.partition_id) if isinstance(of, OnePartition) else EveryPartition(),
-            wish=wish,
+            options=options,
             conversions={},
             max_retries=given.max_retries,
             abandoned_ttl=given.abandoned_ttl,

@@ -38,7 +38,7 @@ from spark_ext.sql.export import joined
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.wording import in_call
 from tableformat.errors import DestinationError, RefusedError, TableFormatError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 from tableformat.export.ports import Silent
@@ -101,7 +101,7 @@ def _request(call: Call, named: SourceTable, to: LakeName) -> ExportRequest:
         to=to,
         selection=selection(call, with_where=True),
         # What changed since its export is to be exported anew, not to be refused for a while.
-        wish=Wish(ttl=1),
+        options=ExportOptions(ttl=1),
         conversions=call.pairs("convert"),
         strict=call.flag("strict"),
         partition_spec=call.text_or_none("partition_spec"),

@@ -16,7 +16,7 @@ from spark_ext.sql.export import begin_in_session, export_in_session, rehearse_i
 from spark_ext.sql.statement_settings import limits_of_session
 from spark_ext.sql.wording import in_call
 from tableformat.errors import UsageError
-from tableformat.export.decision import Wish, check_wish
+from tableformat.export.decision import ExportOptions, check_options
 from tableformat.export.job import ExportRequest
 from tableformat.export.options import EXPORT_OPTIONS, OptionType
 from tableformat.export.outcome import Outcome
@@ -213,7 +213,7 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
         table=source.table,
         to=names.destination("table"),
         selection=selection,
-        wish=Wish(
+        options=ExportOptions(
             force=call.flag("force"),
             ttl=_number(call, "manifest_ttl"),
             allow_empty=call.flag("allow_empty"),
@@ -235,7 +235,7 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
         limits=limits(call),
         format=file_format(call),
     )
-    check_wish(request.wish)
+    check_options(request.options)
     return SessionExport(
         source, request, cluster=call.text_or_none("cluster"), verify=call.flag("verify")
     )

@@ -47,7 +47,7 @@ from spark_ext.sql.catalogs import refresh, session_ledger
 from spark_ext.sql.export import joined
 from spark_ext.sql.wording import in_call
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, create_table
 from tableformat.export.ports import Silent
 from tableformat.export.request import AllPartitions
@@ -185,7 +185,7 @@ def _create(call: Call) -> Rows:
         like.table,
         to,
         AllPartitions(),
-        Wish(),
+        ExportOptions(),
         call.pairs("convert"),
         strict=call.flag("strict"),
         partition_spec=call.text_or_none("partition_spec"),

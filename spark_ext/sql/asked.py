@@ -45,7 +45,7 @@ from spark_ext.sql.statements import (
 )
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.export.decision import check_wish
+from tableformat.export.decision import check_options
 from tableformat.export.job import ExportRequest
 from tableformat.export.request import AllPartitions, ByExpression, ById, Selection
 from tableformat.mergetree.expression_text import render_expression
@@ -165,10 +165,10 @@ def _asked(
         table=source.table,
         to=to,
         selection=_selection(export),
-        wish=(
-            check_wish(settings.wish)
+        options=(
+            check_options(settings.options)
             if settings.replace_partition or (settings.force and settings.check_rows)
-            else settings.wish
+            else settings.options
         ),
         conversions={},
         strict=settings.strict,

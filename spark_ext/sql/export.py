@@ -267,7 +267,7 @@ class _Exporting:
                     kept,
                     effects=self.effects,
                     verify=asked.verify,
-                    check_rows=asked.request.wish.check_rows,
+                    check_rows=asked.request.options.check_rows,
                 )
                 self.stops.append(ports.should_stop)
                 return ports

@@ -28,7 +28,7 @@ from spark_ext.sql.statements import (
 )
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, TYPE_MISMATCH, UNKNOWN_SETTING
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.options import EXPORT_OPTIONS, ExportOption, OptionType
 from tableformat.export.request import Limits
 from tableformat.export.slices import FileFormat
@@ -166,9 +166,9 @@ class StatementSettings:
     check_rows: bool = False
 
     @property
-    def wish(self) -> Wish:
-        """How the export is wished for, as `mergeberg export` says it."""
-        return Wish(
+    def options(self) -> ExportOptions:
+        """The options of the export, as `mergeberg export` has them."""
+        return ExportOptions(
             force=self.force,
             ttl=self.manifest_ttl,
             allow_empty=self.allow_empty,

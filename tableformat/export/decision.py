@@ -41,11 +41,11 @@ from tableformat.quantities import counted
 __all__ = [
     "MAY_BE_EQUAL",
     "Answer",
+    "ExportOptions",
     "Go",
-    "Wish",
     "answer",
     "answered",
-    "check_wish",
+    "check_options",
     "claimed",
     "in_tree",
     "may_be_equal",
@@ -64,19 +64,21 @@ MAY_BE_EQUAL: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """How the user asked. `ttl` in seconds is for the record that is made now; 0 is for ever.
+class ExportOptions:
+    """The options of an export, from the user or from a statement on the lake table.
 
-    `force` exports again what is exported, also with fewer rows; with `allow_empty` with none.
-    `beside`: a first export goes on where main has files of others. `whole`, with `force`:
-    everything that main holds in the lake partition is replaced, whoever wrote it. `same_table`:
-    the source table is the one that was exported, although its node in Keeper is another;
-    `same_as`: it is the one that was exported under this identity. `supersedes`, with `force`: in a
-    tree of Hive directories what was exported is replaced, although who lists them sees old and new
-    files for a while. `shards` is how many tables of
-    this name hold rows of the same partitions. `check_rows`: the rows of a partition whose parts
-    changed are compared with those exported before anything is written. `attaches` and `replaces`:
-    it is ATTACH or REPLACE PARTITION … FROM the table.
+    * `force`: replace an earlier export, even with fewer rows; with `allow_empty` even with none.
+    * `ttl`: the manifest TTL of the new ledger record, in seconds; 0 is for ever.
+    * `beside`: make a first export although main has files of other writers in the partition.
+    * `whole`, with `force`: replace all files in the lake partition, of any writer.
+    * `same_table`: the source is the exported table, although its Keeper node is another one.
+    * `same_as`: the identity under which the source table was exported before.
+    * `shards`: the number of tables with this name that hold rows of the same partitions.
+    * `supersedes`, with `force`: replace files in a tree of Hive directories. Readers that list
+      the directories see old and new files for a while.
+    * `attaches`, `replaces`: the export is ATTACH or REPLACE PARTITION … FROM the table.
+    * `check_rows`: if the parts of a partition changed, compare its rows with the exported rows
+      before anything is written.
     """
 
     force: bool = False
@@ -94,46 +96,46 @@ class Wish:
 
     @property
     def is_of_statement(self) -> bool:
-        """Whether a statement on the lake table asks."""
+        """Whether a statement on the lake table exports."""
         return self.attaches or self.replaces
 
 
-def check_wish(wish: Wish) -> Wish:
-    """Return a wish whose parts mean something together.
+def check_options(options: ExportOptions) -> ExportOptions:
+    """Return the options if they can be combined.
 
     Raises:
-        UsageError: they do not.
+        UsageError: two options exclude each other, or one requires another.
     """
-    if wish.allow_empty and not wish.force:
+    if options.allow_empty and not options.force:
         message = "Cannot use --allow-empty alone: it only adds to --force. Give both."
         raise UsageError(message)
-    if wish.whole and not wish.force:
+    if options.whole and not options.force:
         message = (
             "Cannot use --replace-partition alone: it says what --force replaces. Give both, or "
             "neither for an export that leaves files of others where they are."
         )
         raise UsageError(message)
-    if wish.whole and wish.beside:
+    if options.whole and options.beside:
         message = (
             "Cannot use --replace-partition with --overwrite-file-if-exists: the one removes files "
             "of others, the other keeps them. Give one of them."
         )
         raise UsageError(message)
-    if wish.check_rows and wish.force:
+    if options.check_rows and options.force:
         message = (
             "Cannot use --check-rows with --force: the one exports only what has other rows, the "
             "other exports everything again. Give one of them."
         )
         raise UsageError(message)
-    return wish
+    return options
 
 
-def in_tree(wish: Wish) -> Wish:
-    """Return a wish as a tree of Hive directories takes it.
+def in_tree(options: ExportOptions) -> ExportOptions:
+    """Return the options for a tree of Hive directories.
 
     Files of others never leave a tree, so that its whole partition is what was exported of it.
     """
-    return replace(wish, whole=False, supersedes=wish.whole)
+    return replace(options, whole=False, supersedes=options.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,34 +165,34 @@ class Go:
 
 
 def answer(
-    row: Row | None, content: Content | None, wish: Wish, held: Holding, now: int
+    row: Row | None, content: Content | None, options: ExportOptions, held: Holding, now: int
 ) -> Answer | Go:
     """Return what is said instead of exporting, or that the partition is to be exported.
 
     Args:
         row: the key's row, None when it was never exported.
         content: what the source partition holds; None when it has no active part any more.
-        wish: how the user asked.
+        options: of the export.
         held: what main holds of the key.
         now: milliseconds since 1970.
     """
     if row is not None and row.move is not None:
         return Answer(Status.REFUSED, unfinished(row, row.move))
     if row is None or row.done is None:
-        return _first(row, held, wish)
+        return _first(row, held, options)
     done = row.done
     if content is None:
-        empties = wish.force and wish.allow_empty and not wish.whole
+        empties = options.force and options.allow_empty and not options.whole
         if empties and held.is_certain and held.rows:
             return Go(empties=True)
         return source_gone(done, held)
-    if wish.force:
-        return Go(_left(row)) if held.is_known or wish.whole else _unclear(held)
+    if options.force:
+        return Go(_left(row)) if held.is_known or options.whole else _unclear(held)
     same = content.fingerprint == done.landed.fingerprint
     merged = not same and is_merged(done, content)
     if same or merged:
         return _same(row, done, held, now, merged=merged)
-    return _other(row, done, content, held, now, wish)
+    return _other(row, done, content, held, now, options)
 
 
 def may_be_equal(row: Row | None, held: Holding, rows: int, most: int | None = None) -> bool:
@@ -214,8 +216,8 @@ def parts_may_be_equal(row: Row | None, held: Holding, content: Content) -> bool
     return may_be_equal(row, held, content.rows, most)
 
 
-def _first(row: Row | None, held: Holding, wish: Wish) -> Answer | Go:
-    if held.is_certain or (wish.force and wish.whole):
+def _first(row: Row | None, held: Holding, options: ExportOptions) -> Answer | Go:
+    if held.is_certain or (options.force and options.whole):
         return Go(_left(row))
     if row is None:
         return Answer(Status.REFUSED, f"{held.text} Use the ledger that exported it.")
@@ -267,7 +269,7 @@ def _way_round(held: Holding) -> str:
 
 
 def _other(
-    row: Row, done: Record, content: Content, held: Holding, now: int, wish: Wish
+    row: Row, done: Record, content: Content, held: Holding, now: int, options: ExportOptions
 ) -> Answer | Go:
     text = (
         "the source partition differs from what was exported in snapshot "
@@ -288,7 +290,7 @@ def _other(
                 f"the export is younger than its manifest TTL of {done.ttl} s. Wait, or use "
                 "--force to replace it."
             )
-        return _compared(Answer(Status.REFUSED, f"{text}, and {why}"), row, content, held, wish)
+        return _compared(Answer(Status.REFUSED, f"{text}, and {why}"), row, content, held, options)
     if held.edited or held.as_left or held.kind is Kind.ELSEWHERE:
         return Answer(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
     if not held.is_certain:
@@ -299,10 +301,10 @@ def _other(
 
 
 def _compared(
-    refused: Answer, row: Row | None, content: Content | None, held: Holding, wish: Wish
+    refused: Answer, row: Row | None, content: Content | None, held: Holding, options: ExportOptions
 ) -> Answer | Go:
     """Let a refusal to replace rows wait for their comparison, where it is wanted."""
-    if content is None or not wish.check_rows or not parts_may_be_equal(row, held, content):
+    if content is None or not options.check_rows or not parts_may_be_equal(row, held, content):
         return refused
     return Go(unless_equal=refused)
 
@@ -322,14 +324,18 @@ def _made_anew(key: Key, done: Record, content: Content) -> str:
 
 
 def seen_twice(
-    said: Answer | Go, row: Row | None, content: Content | None, held: Holding, wish: Wish
+    said: Answer | Go,
+    row: Row | None,
+    content: Content | None,
+    held: Holding,
+    options: ExportOptions,
 ) -> Answer | Go:
     """Refuse to replace files of a tree of Hive directories where that was not asked for.
 
     Readers of commit files are moved from the old files to the new ones by one act, those that list
     directories by none (docs/decisions/0010-hive-destination.md).
     """
-    if isinstance(said, Answer) or wish.supersedes or not held.files:
+    if isinstance(said, Answer) or options.supersedes or not held.files:
         return said
     text = (
         f"the tree holds {counted(held.rows, 'row')} of it, and who lists its directories would "
@@ -337,7 +343,7 @@ def seen_twice(
         "new rows until `mergeberg gc` removes the old files. Use --force --replace-partition to "
         "replace them all the same, or export to another tree, or to an Iceberg table"
     )
-    return _compared(said.unless_equal or Answer(Status.REFUSED, text), row, content, held, wish)
+    return _compared(said.unless_equal or Answer(Status.REFUSED, text), row, content, held, options)
 
 
 def unfinished(row: Row, move: MoveIntent) -> str:
@@ -430,39 +436,39 @@ def _record(row: Row, landed: Landed, claim: Claim, now: int) -> Record:
 
 
 def answered(
-    row: Row | None, content: Content | None, wish: Wish, held: Holding, now: int
+    row: Row | None, content: Content | None, options: ExportOptions, held: Holding, now: int
 ) -> Answer | Go:
     """Return what is said instead of exporting, or that the partition is to be exported.
 
     Args:
         row: the key's row, None when it was never exported.
         content: what the source partition holds; None when it has no active part any more.
-        wish: how the user asked.
+        options: of the export.
         held: what main holds of the key.
         now: milliseconds since 1970.
     """
     if row is not None and row.move is not None:
         return Answer(Status.REFUSED, unfinished(row, row.move))
-    if not wish.is_of_statement:
+    if not options.is_of_statement:
         if row is not None and row.archived is not None:
-            return _archived(row, row.archived, content, wish, held)
-        return answer(row, content, wish, held, now)
+            return _archived(row, row.archived, content, options, held)
+        return answer(row, content, options, held, now)
     if content is None:
         return Answer(Status.EMPTY, "the source has no part of it")
     if row is not None and _has_it(row, content, held):
         return Answer(Status.UNCHANGED, f"its rows are there already: {held.text}")
     if row is not None and row.archived is not None:
         return _of_archived(row, row.archived, content)
-    if wish.attaches and (held.files or not held.is_known):
+    if options.attaches and (held.files or not held.is_known):
         return Answer(Status.REFUSED, there_twice(held))
     return Go(_begun(row, content))
 
 
 def _archived(
-    row: Row, archived: Archived, content: Content | None, wish: Wish, held: Holding
+    row: Row, archived: Archived, content: Content | None, options: ExportOptions, held: Holding
 ) -> Answer:
     """Say of an archived partition what is true of main, or refuse: none of it is exported."""
-    if row.done is not None and not wish.force:
+    if row.done is not None and not options.force:
         if content is None:
             return source_gone(row.done, held)
         if _has_it(row, content, held):

@@ -125,8 +125,8 @@ def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that h
     plan = looked_at.plan
     found = _existing(looked_at, source, ledger, storage)
     if isinstance(request.to, HiveName):
-        request = replace(request, wish=claim.in_tree(request.wish))
-    elif request.wish.whole:
+        request = replace(request, options=claim.in_tree(request.options))
+    elif request.options.whole:
         check_one_to_one(plan, request.to)
     ids = select(
         request.selection,
@@ -180,7 +180,12 @@ class _Existing:
         return row is not None and row.done is not None
 
     def answer(
-        self, plan: TablePlan, one: PartitionId, parts: tuple[Part, ...], wish: claim.Wish, now: int
+        self,
+        plan: TablePlan,
+        one: PartitionId,
+        parts: tuple[Part, ...],
+        options: claim.ExportOptions,
+        now: int,
     ) -> claim.Answer | _Allowed | None:
         """Return what is said instead of exporting, or what an export would replace."""
         key = self.key(plan, one)
@@ -188,7 +193,7 @@ class _Existing:
             text = f"an export of this partition is in progress: {held.owner}"
             return claim.Answer(Status.IN_PROGRESS, text)
         row = self.ledger.read(key.hash)
-        if (other := other_table(row, plan.table)) and not wish.same_table:
+        if (other := other_table(row, plan.table)) and not options.same_table:
             return claim.Answer(Status.REFUSED, other)
         if mark := unsettled_mark(row, self.state):
             text = f"it landed in snapshot {mark.snapshot_id}; the next run notes it in the ledger"
@@ -197,17 +202,17 @@ class _Existing:
             return None
         content = content_of(plan.table, parts) if parts else None
         if other := self.others.refusal(
-            row, one.value, wish, self._held, content=content, is_gone=self._is_gone
+            row, one.value, options, self._held, content=content, is_gone=self._is_gone
         ):
             return claim.Answer(Status.REFUSED, other)
         files_at = partial(self.table.files_of, self.state, key.hash)
         in_main = holding(row, self.state, key.hash, files_at)
-        said = answered(row, content, wish, in_main, now)
+        said = answered(row, content, options, in_main, now)
         if self.state.tree:
-            said = claim.seen_twice(said, row, content, in_main, wish)
+            said = claim.seen_twice(said, row, content, in_main, options)
         if isinstance(said, claim.Answer):
             return said
-        compared = said.resume is None and not wish.force
+        compared = said.resume is None and not options.force
         may_be_equal = content is not None and claim.parts_may_be_equal(row, in_main, content)
         return _Allowed(in_main, said.unless_equal, may_be_equal=compared and may_be_equal)
 
@@ -262,7 +267,7 @@ def _forecasts(
 ) -> Iterator[Forecast]:
     for one in ids:
         parts = source.parts(plan.table.name, one)
-        said = found.answer(plan, one, parts, request.wish, now) if found is not None else None
+        said = found.answer(plan, one, parts, request.options, now) if found is not None else None
         if isinstance(said, claim.Answer):
             yield Forecast(one.value, said.status.value, said.message, rows=_rows(parts))
         elif not parts and said is not None:
@@ -278,19 +283,19 @@ def _forecasts(
             yield Forecast(one.value, refused.status.value, text, rows=_rows(parts))
         else:
             made = forecast_parts(request, plan, one, parts, slots)
-            if request.wish.whole and found is not None and said is not None:
+            if request.options.whole and found is not None and said is not None:
                 yield _whole(found, plan, source, made, said.held)
             elif said is not None and said.held.files:
                 made = _replacing(made, leaving_of(said.held))
-                yield _perhaps_equal(made, request.wish) if said.may_be_equal else made
+                yield _perhaps_equal(made, request.options) if said.may_be_equal else made
             else:
                 yield made
 
 
-def _perhaps_equal(made: Forecast, wish: claim.Wish) -> Forecast:
+def _perhaps_equal(made: Forecast, options: claim.ExportOptions) -> Forecast:
     """Return a replacement of rows that may be the same, of which that is said."""
     compared = "unless the rows, which --check-rows compares first, are the same"
-    text = compared if wish.check_rows else claim.MAY_BE_EQUAL
+    text = compared if options.check_rows else claim.MAY_BE_EQUAL
     return replace(made, message=f"{made.message}; {text}")
 
 

@@ -25,7 +25,7 @@ from tableformat.export.content import Content, is_merged
 from tableformat.export.decision import (
     MAY_BE_EQUAL,
     Answer,
-    Wish,
+    ExportOptions,
     claimed,
     may_be_equal,
     parts_may_be_equal,
@@ -299,12 +299,12 @@ class Claiming:
     """Claims partitions of one table for one destination."""
 
     def __init__(
-        self, ports: JobPorts, destination: Destination, wish: Wish, *, slots: int
+        self, ports: JobPorts, destination: Destination, options: ExportOptions, *, slots: int
     ) -> None:
         """Remember what all partitions share."""
         self._ports = ports
         self._to = destination
-        self._wish = wish
+        self._options = options
         self._slots = slots
         self._own = OwnKeys(ports.ledger, destination.layout.table_uuid)
         self._whole = WholePartitions(
@@ -350,7 +350,7 @@ class Claiming:
             work.key,
             names=(str(self._to.table.name), str(self._to.name)),
             claim=cut.claim,
-            ttl=self._wish.ttl,
+            ttl=self._options.ttl,
             now=self._ports.clock(),
             keeper_node=known_node(self._to.table),
             division=division_of(self._to.table),
@@ -393,30 +393,35 @@ class Claiming:
 
     def _look_there(self, work: Work, partition: tuple[str | None, ...]) -> None:
         """Refuse before hours of writing what the commit would refuse after them (step 6)."""
-        wish = self._wish
-        if wish.is_of_statement:
+        options = self._options
+        if options.is_of_statement:
             # ATTACH adds beside whatever is there, and of REPLACE the statement's plan tells.
             return
-        if wish.whole:
+        if options.whole:
             self._whole.leaving(work.state, work.key.hash, partition, work.held)
-        elif not goes_on(work.held, beside=wish.beside, force=wish.force):
+        elif not goes_on(work.held, beside=options.beside, force=options.force):
             refuse_foreign(self._to.lake, work.state, partition, self._own, work.held)
 
     def _may_be_equal(self, work: Work, one: FrozenPartition) -> str:
         """Say that the rows may be those that main has, where nobody compares them."""
-        wish, compares = self._wish, self._ports.compares
-        if wish.force or wish.is_of_statement or compares is not None or work.resume is not None:
+        options, compares = self._options, self._ports.compares
+        if (
+            options.force
+            or options.is_of_statement
+            or compares is not None
+            or work.resume is not None
+        ):
             return ""
         return MAY_BE_EQUAL if may_be_equal(work.row, work.held, one.visible_rows) else ""
 
     def _too_small(self, work: Work, frozen: FrozenPartition) -> Answer | None:
         """Refuse to take rows out of main without being told to; nothing is nothing to export."""
         before, now = work.held.rows, frozen.visible_rows
-        if now == 0 and self._wish.whole:
+        if now == 0 and self._options.whole:
             raise no_lake_partition()
-        if now == 0 and (before == 0 or self._wish.is_of_statement):
+        if now == 0 and (before == 0 or self._options.is_of_statement):
             return Answer(Status.EMPTY, "all its rows are deleted")
-        allowed = self._wish.force and (now > 0 or self._wish.allow_empty)
+        allowed = self._options.force and (now > 0 or self._options.allow_empty)
         if now < before and not allowed:
             return Answer(Status.REFUSED, shrinks(before, now))
         return None

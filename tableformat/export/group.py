@@ -34,7 +34,7 @@ from tableformat.export import decision as claim
 from tableformat.export.cleanup import Cleaning, staging_in_use
 from tableformat.export.commit import Ports, held_in_main, settle_mark, unsettled_mark
 from tableformat.export.content import Content, content_of
-from tableformat.export.decision import Wish, answered
+from tableformat.export.decision import ExportOptions, answered
 from tableformat.export.destination import Destination
 from tableformat.export.freeze_and_claim import (
     Begun,
@@ -114,12 +114,14 @@ _FIRST_VERSION: Final = 1
 class MeetingNamesakes:
     """Looks for other tables of the source table's name that are exported to one destination."""
 
-    def __init__(self, ports: Ports, source: Source, destination: Destination, wish: Wish) -> None:
+    def __init__(
+        self, ports: Ports, source: Source, destination: Destination, options: ExportOptions
+    ) -> None:
         """Have looked at nothing yet."""
         self._ports = ports
         self._source = source
         self._to = destination
-        self._wish = wish
+        self._options = options
         self._there: dict[TableName, bool] = {}
         self._known: Namesakes | None = None
 
@@ -152,7 +154,7 @@ class MeetingNamesakes:
             TableFormatError: the ledger or main cannot be read or written; then none is to go on.
         """
         given_up: dict[str, str] = {}
-        waiting = [one.row for one in claimed if is_kept_back(one.row, self._wish)]
+        waiting = [one.row for one in claimed if is_kept_back(one.row, self._options)]
         for attempt in range(1, _MOST_LOOKS + 1):
             found = self._look() if waiting else None
             if found is None or not any(found.has_any(row.key.partition_id) for row in waiting):
@@ -198,7 +200,7 @@ class MeetingNamesakes:
             return held_in_main(self._ports, other, state, other.key.hash)
 
         return found.refusal(
-            row, partition_id, self._wish, held, content=content, is_gone=is_gone, after=after
+            row, partition_id, self._options, held, content=content, is_gone=is_gone, after=after
         )
 
     def _is_gone(self, name: TableName) -> bool:
@@ -256,7 +258,7 @@ class GroupJob:
         ports: JobPorts,
         destination: Destination,
         leases: Leases,
-        wish: claim.Wish,
+        options: claim.ExportOptions,
         listing: Listing,
         *,
         slots: int,
@@ -271,9 +273,9 @@ class GroupJob:
         self._ports = ports
         self._to = destination
         self._leases = leases
-        self._wish = wish
+        self._options = options
         self._commit_every = commit_every
-        self._claiming = Claiming(ports, destination, wish, slots=slots)
+        self._claiming = Claiming(ports, destination, options, slots=slots)
         self._telling = Telling(ports, str(destination.name))
         self._commit_ports = Ports(
             ports.effects,
@@ -295,14 +297,14 @@ class GroupJob:
         )
         cancelled = Cancelled(ports, leases, self._telling)
         self._committing = Committing(
-            ports, self._commit_ports, destination, wish, verification, self._telling, cancelled
+            ports, self._commit_ports, destination, options, verification, self._telling, cancelled
         )
         self._cancelled = cancelled
         self._writing = FileWriting(ports, destination, self._claiming, cancelled, commit_after)
         self._tidying = Tidying(ports, self._commit_ports, destination)
         self._abandoning = Abandoning(ports)
-        self._same_table = SameTable(ports, destination.table, wish)
-        self._namesakes = MeetingNamesakes(self._commit_ports, ports.source, destination, wish)
+        self._same_table = SameTable(ports, destination.table, options)
+        self._namesakes = MeetingNamesakes(self._commit_ports, ports.source, destination, options)
 
     def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
         """Export a group; yield what became of each partition, as soon as it is known."""
@@ -363,9 +365,9 @@ class GroupJob:
         if other := self._namesakes.before(row, partition_id.value, content, state):
             return self._told(partition_id.value, Status.REFUSED, other, row, begun)
         held = held_in_main(self._commit_ports, row, state, key.hash)
-        said = answered(row, content if parts else None, self._wish, held, begun)
+        said = answered(row, content if parts else None, self._options, held, begun)
         if self._to.tree:
-            said = claim.seen_twice(said, row, content if parts else None, held, self._wish)
+            said = claim.seen_twice(said, row, content if parts else None, held, self._options)
         if isinstance(said, claim.Answer):
             self._abandoning.after(row, said.status)
             told = self._told(partition_id.value, said.status, said.message, row, begun)
@@ -472,12 +474,12 @@ class GroupJob:
 
     def _equal(self, work: Work, one: FrozenPartition) -> claim.Answer | None:
         """Return that nothing is to be exported, where the rows were compared and are equal."""
-        wish = self._wish
-        if wish.force or wish.is_of_statement or work.row is None or not work.may_be_equal:
+        options = self._options
+        if options.force or options.is_of_statement or work.row is None or not work.may_be_equal:
             return None
         content = frozen_content(self._to.table, one)
         which = Changed(work.row, work.held, work.state, content, one.digest)
-        return self._equal_rows.outcome(which, reads_files=wish.check_rows)
+        return self._equal_rows.outcome(which, reads_files=options.check_rows)
 
     def _claim(self, planned: tuple[Planned, ...]) -> Iterator[tuple[Work, Claimed | Outcome]]:
         try:

@@ -28,7 +28,7 @@ from tableformat.errors import RefusedError, StoppedError, UsageError
 from tableformat.export.backfill import outdated
 from tableformat.export.cleanup import ABANDONED_TTL, Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
-from tableformat.export.decision import Wish, in_tree
+from tableformat.export.decision import ExportOptions, in_tree
 from tableformat.export.destination import Destination, evolve_schema, fit
 from tableformat.export.group import GroupJob
 from tableformat.export.history import LoggingOutcomes
@@ -174,7 +174,7 @@ class ExportRequest:
     table: TableName
     to: LakeName
     selection: Selection
-    wish: Wish
+    options: ExportOptions
     conversions: Mapping[str, str]
     strict: bool = False
     partition_spec: str | None = None
@@ -196,13 +196,13 @@ class ExportRequest:
         Raises:
             UsageError: there are several, and they are said to be one that was exported before.
         """
-        if tables > 1 and self.wish.same_as:
+        if tables > 1 and self.options.same_as:
             message = (
                 f"Cannot use --same-as for {tables} shards: each has an identity of its own. "
                 "Export the shard that was restored or moved by itself, from its own server."
             )
             raise UsageError(message)
-        return replace(self, table=table, wish=replace(self.wish, shards=tables))
+        return replace(self, table=table, options=replace(self.options, shards=tables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +250,8 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
     )  # fmt: skip
     plan, state = looked_at.plan, looked_at.state
     table = plan.table
-    wish = in_tree(request.wish) if isinstance(request.to, HiveName) else request.wish
-    if wish.whole:
+    options = in_tree(request.options) if isinstance(request.to, HiveName) else request.options
+    if options.whole:
         check_one_to_one(plan, request.to)
     selected = select(
         request.selection,
@@ -281,7 +281,7 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
             ports,
             destination,
             leases,
-            wish,
+            options,
             listing,
             slots=slots,
             commit_every=request.commit_every,
@@ -396,11 +396,11 @@ def look_at_table(
     state = effects(Step.LOAD_METADATA, existing.load) if existing is not None else None
 
     def meant() -> MergeTreeTable:
-        return known_as(table, request.wish, state, ledger.rows)
+        return known_as(table, request.options, state, ledger.rows)
 
     names = _names(request, source, table, state, effects)
     plan = plan_table(
-        effects(Step.READ_LEDGER, meant) if request.wish.same_as else table,
+        effects(Step.READ_LEDGER, meant) if request.options.same_as else table,
         conversions=remembered_conversions(request.to, table, request.conversions, state),
         strict=request.strict,
         partition_spec=request.partition_spec,
@@ -493,7 +493,7 @@ def create_table(request: ExportRequest, ports: JobPorts, *, dry_run: bool) -> C
     """Make a lake table; one that is there and fits stays as it is.
 
     Args:
-        request: what the user asked for; its selection and wish are not looked at.
+        request: what the user asked for; its selection and options are not read.
         ports: what a job acts on; nothing is written by them.
         dry_run: whether nothing is to be made, only refused what would be.
 

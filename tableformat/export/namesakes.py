@@ -30,7 +30,7 @@ from tableformat.committer import LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.content import Content, is_merged
-from tableformat.export.decision import Answer, Wish
+from tableformat.export.decision import Answer, ExportOptions
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Status
 from tableformat.export.ports import JobPorts
@@ -67,7 +67,7 @@ class Namesakes:
         self,
         row: Row | None,
         partition_id: str,
-        wish: Wish,
+        options: ExportOptions,
         held: Callable[[Row], Holding],
         *,
         content: Content | None = None,
@@ -79,7 +79,7 @@ class Namesakes:
         Args:
             row: the ledger's row of the partition, None when it was never exported.
             partition_id: its id.
-            wish: how the user asked.
+            options: of the export.
             held: what main holds of the key of another row.
             content: what the partition holds, None for nothing.
             is_gone: whether the source has no table of a name any more.
@@ -88,19 +88,19 @@ class Namesakes:
         Raises:
             DestinationError: main cannot be read.
         """
-        if not is_kept_back(row, wish):
+        if not is_kept_back(row, options):
             return ""
         of_it = _begun_before(self.rows.get(partition_id, ()), after)
         found = {one.key.source: text for one in of_it if (text := _may_hold(one, held(one)))}
-        if len(found) < wish.shards:
+        if len(found) < options.shards:
             others = _begun_before(self.others.get(partition_id, ()), after)
-            return self._alike(others, wish, held, content, is_gone)
+            return self._alike(others, options, held, content, is_gone)
         held_of = "; ".join(f"of {source} ({text})" for source, text in found.items())
         there = (
             f"rows of another table {self.table.name} may be there already: {held_of}. This one is "
             f"{self.table.identity}."
         )
-        if wish.attaches:
+        if options.attaches:
             return (
                 f"{there} If it is the same table, made anew, use REPLACE PARTITION; if its rows "
                 "are others, add them with SETTINGS "
@@ -115,7 +115,7 @@ class Namesakes:
     def _alike(
         self,
         others: Iterable[Row],
-        wish: Wish,
+        options: ExportOptions,
         held: Callable[[Row], Holding],
         content: Content | None,
         is_gone: Callable[[TableName], bool],
@@ -126,7 +126,7 @@ class Namesakes:
             if not why or not (text := _may_hold(one, held(one))):
                 continue
             there = f"{why} ({text}). This one is {self.table.identity}."
-            if wish.attaches:
+            if options.attaches:
                 return (
                     f"{there} If it is the same table, use REPLACE PARTITION; if the rows are to "
                     "be there twice, add them with SETTINGS "
@@ -169,18 +169,18 @@ def namesakes(
     )
 
 
-def is_kept_back(row: Row | None, wish: Wish) -> bool:
+def is_kept_back(row: Row | None, options: ExportOptions) -> bool:
     """Whether rows of namesakes keep a partition back, if there are any: on its first export."""
     is_first = row is None or row.done is None
-    if wish.is_of_statement:
+    if options.is_of_statement:
         # Of REPLACE they leave with everything else.
-        return is_first and wish.attaches and not wish.beside
-    return is_first and not (wish.beside or (wish.force and wish.whole))
+        return is_first and options.attaches and not options.beside
+    return is_first and not (options.beside or (options.force and options.whole))
 
 
 def known_as(
     table: MergeTreeTable,
-    wish: Wish,
+    options: ExportOptions,
     state: LakeTableState | None,
     rows: Callable[[], Iterable[Row]],
 ) -> MergeTreeTable:
@@ -188,7 +188,7 @@ def known_as(
 
     Args:
         table: as it is described now.
-        wish: how the user asked.
+        options: of the export.
         state: the lake table's, None when there is none.
         rows: returns all rows of the ledger.
 
@@ -196,7 +196,7 @@ def known_as(
         RefusedError: no export under that identity is known: a mistake in it would be a new table.
         LedgerError: the ledger cannot be read.
     """
-    if not wish.same_as:
+    if not options.same_as:
         return table
     destination = state.layout.table_uuid if state is not None else ""
     known = {
@@ -204,13 +204,13 @@ def known_as(
         for row in rows()
         if row.key.destination == destination and row.key.is_of_export
     }
-    if wish.same_as not in known:
+    if options.same_as not in known:
         message = (
-            f"Cannot export {table.name} as {wish.same_as}: no export of a table of that "
+            f"Cannot export {table.name} as {options.same_as}: no export of a table of that "
             f"identity is known there. Known: {', '.join(sorted(known)[:_SHOWN]) or 'none'}."
         )
         raise RefusedError(message)
-    return replace(table, known_as=wish.same_as)
+    return replace(table, known_as=options.same_as)
 
 
 def _begun_before(rows: Iterable[Row], after: Claim | None) -> list[Row]:
@@ -303,7 +303,7 @@ class SameTable:
 
     ports: JobPorts
     table: MergeTreeTable
-    wish: Wish
+    options: ExportOptions
 
     def confirmed(self, row: Row) -> Row | Answer:
         """Return the row to go on with, or the refusal.
@@ -316,7 +316,7 @@ class SameTable:
         other = other_table(row, self.table)
         if not other:
             return row
-        if not self.wish.same_table:
+        if not self.options.same_table:
             return Answer(Status.REFUSED, other)
         node = known_node(self.table)
         if node is None:

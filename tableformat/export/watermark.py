@@ -27,7 +27,7 @@ from tableformat.committer import FileInMain, KeyCommit, LakeTable, LakeTableSta
 from tableformat.errors import DestinationError
 from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.content import Content, content_of, how_it_differs
-from tableformat.export.decision import Answer, Wish, answer
+from tableformat.export.decision import Answer, ExportOptions, answer
 from tableformat.export.main_state import holding, unsettled_mark
 from tableformat.export.namesakes import known_node, other_table
 from tableformat.export.outcome import Status
@@ -161,7 +161,7 @@ def why_not(
         return f"its export did not end well: {error}" if error else "it was never exported"
     held = holding(row, state, key.hash, partial(lake.files_of, state, key.hash))
     # Whether exporting it again would be refused for a while is no question here.
-    said = answer(row, content, Wish(), held, now=0)
+    said = answer(row, content, ExportOptions(), held, now=0)
     if isinstance(said, Answer) and said.status in _IN_MAIN:
         return ""
     landed = row.done.landed

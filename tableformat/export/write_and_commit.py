@@ -47,7 +47,7 @@ from tableformat.export.archived import undo_statement
 from tableformat.export.cleanup import Cleaning
 from tableformat.export.commit import Ports, commit
 from tableformat.export.commit_lists import store_list
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.destination import Destination, Group, WrittenClaim
 from tableformat.export.foreign_rows import RowsOfOthersError
 from tableformat.export.freeze_and_claim import Claimed, Claiming, Frozen
@@ -428,7 +428,7 @@ class Committing:
     ports: JobPorts
     commit_ports: Ports
     to: Destination
-    wish: Wish
+    options: ExportOptions
     verification: Verification
     telling: Telling
     cancelled: Cancelled
@@ -495,13 +495,15 @@ class Committing:
             for one, _ in finished:
                 yield one, error
             return
-        wish = self.wish
+        options = self.options
         for (one, receipts), row in zip(finished, noted, strict=True):
             if isinstance(row, Stale):
                 yield one, None
             else:
-                own = WrittenClaim(row, receipts, wish.force, wish.beside, whole=wish.whole)
-                yield one, replace(own, attaches=wish.attaches)
+                own = WrittenClaim(
+                    row, receipts, options.force, options.beside, whole=options.whole
+                )
+                yield one, replace(own, attaches=options.attaches)
 
     def _with_files(self, one: Claimed, receipts: tuple[Receipt, ...]) -> Row:
         """Return the row of a partition with its files on the claim."""

@@ -37,7 +37,7 @@ from spark_ext.actions.wiring import new_transaction
 from spark_ext.operations.tables import operation_ports
 from tableformat.committer import MAIN_BRANCH
 from tableformat.effects import Direct, Step
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.request import AllPartitions
@@ -85,7 +85,9 @@ def made(directory: Path, count: int, rows: int) -> None:
     names = [f"p{number}" for number in range(count)]
     for more, name in enumerate((TO, *_SOURCES)):
         source = Partitions(by_id={one: parts_of(one, rows + more) for one in names})
-        request = ExportRequest(TableName("db", "t"), name, AllPartitions(), Wish(force=True), {})
+        request = ExportRequest(
+            TableName("db", "t"), name, AllPartitions(), ExportOptions(force=True), {}
+        )
         done = tuple(export(request, ports_of(directory, source), slots=1))
         assert {o.status.value for o in done} == {"committed"}
 

@@ -16,7 +16,7 @@ from catalog.sources import SourcePlace
 from catalog.storages.opening import open_storage
 from spark_ext.actions.wiring import Places, SparkWhenNeeded, export_all, open_ports
 from spark_ext.engine.session import SparkSettings, slots
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.ports import Silent
 from tableformat.export.request import AllPartitions
@@ -38,7 +38,7 @@ def export(source: str, table_name: str, spark: SparkWhenNeeded, directory: Path
     places = Places(SourcePlace(source, allow_insecure=True), lake)
     ports = open_ports(places, spark, Silent())
     to = LakeName.parse("lake.bench.exported")
-    request = ExportRequest(TableName.parse(table_name), to, AllPartitions(), Wish(), {})
+    request = ExportRequest(TableName.parse(table_name), to, AllPartitions(), ExportOptions(), {})
     outcomes = export_all(request, ports, slots=slots(_MASTER))
     wrong = [o for o in outcomes if o.status.exit_code]
     assert not wrong, wrong[0]

@@ -20,7 +20,7 @@ from tableformat.errors import (
     TableFormatError,
     UsageError,
 )
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 from tableformat.ledger import Row, State
@@ -156,7 +156,7 @@ def test_files_of_others_in_the_directory_are_refused_by_name_and_stay(
     assert "theirs.parquet" in ran.outcomes[0].message
     assert "--overwrite-file-if-exists" in ran.outcomes[0].message
     assert commits(world) == {}
-    beside = world.run(replace(request_of(world), wish=Wish(beside=True)))
+    beside = world.run(replace(request_of(world), options=ExportOptions(beside=True)))
     assert {o.status for o in beside.outcomes} == {Status.COMMITTED}
     assert theirs.read_bytes() == b"rows"
 

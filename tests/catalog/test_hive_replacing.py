@@ -13,7 +13,7 @@ from catalog.ledgers.sqlite import SqliteLedger
 from spark_ext.actions.gc import sweep
 from tableformat.effects import Direct
 from tableformat.export.commit import Ports
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 from tableformat.export.rebuild import rebuild
@@ -24,7 +24,7 @@ from tests.enumeration.trees import TreeWorld, commits, rows_of
 from tests.support.scenarios import ALL, Partitions, parts_of
 
 ONE = ById(PartitionId("p1"))
-REPLACING = Wish(force=True, whole=True)
+REPLACING = ExportOptions(force=True, whole=True)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def replaced(world: TreeWorld) -> CommitFile:
     """Export, insert rows into the first partition, replace it, and return its commit file."""
     world.run(request_of(world))
     world.source.by_id["p1"] = parts_of("p1", 7, 5, 2)
-    ran = world.run(replace(request_of(world), wish=REPLACING, selection=ONE))
+    ran = world.run(replace(request_of(world), options=REPLACING, selection=ONE))
     (outcome,) = ran.outcomes
     assert (outcome.status, outcome.rows, outcome.undo) == (Status.REPLACED, 14, "")
     assert outcome.left_rows in (12, 14)
@@ -121,9 +121,9 @@ def test_files_that_were_replaced_go_by_gc_after_their_time_and_not_before(
 def test_a_partition_that_is_emptied_has_a_commit_file_without_files(world: TreeWorld) -> None:
     world.run(request_of(world))
     del world.source.by_id["p1"]
-    wish = Wish(force=True, whole=True, allow_empty=True)
+    options = ExportOptions(force=True, whole=True, allow_empty=True)
 
-    ran = world.run(replace(request_of(world), wish=wish, selection=ONE))
+    ran = world.run(replace(request_of(world), options=options, selection=ONE))
 
     assert ran.error is None
     assert [o.status for o in ran.outcomes] == [Status.REPLACED]

@@ -8,7 +8,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.iceberg.snapshot import table_of
 from tests.chaos.judge import Judge
 from tests.chaos.world import Answered, World
@@ -20,7 +20,7 @@ def judged(tmp_path: Path) -> tuple[Path, Judge]:
     """Export two partitions, one of them twice, and call the judge."""
     source = Partitions()
     run(tmp_path, source)
-    run(tmp_path, source, request=replace(ALL, wish=Wish(force=True)))
+    run(tmp_path, source, request=replace(ALL, options=ExportOptions(force=True)))
     return tmp_path, judge(tmp_path)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tableformat.errors import TableFormatError
 from tableformat.export import leases
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
 from tableformat.ledger import Owner
 from tests.chaos.world import World, clock, quiet
@@ -39,7 +39,7 @@ def main() -> None:
         left -= 1
         request = replace(
             ALL,
-            wish=Wish(force=chance.random() < 0.1, ttl=1),
+            options=ExportOptions(force=chance.random() < 0.1, ttl=1),
             commit_every=chance.choice((1, 7, 100)),
             abandoned_ttl=_ABANDONED_TTL,
         )

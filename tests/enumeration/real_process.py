@@ -21,7 +21,7 @@ from catalog.sources import SourcePlace
 from spark_ext.actions.wiring import Places, SparkWhenNeeded, exit_code, export_all, open_ports
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.effects import Step
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.ports import Silent
 from tableformat.export.request import AllPartitions
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _MASTER: Final = "local[2]"
 NEVER: Final = -1
 TO: Final = LakeName("lake", ("n",), "seams")
-_REQUEST: Final = ExportRequest(TableName("db", "seams"), TO, AllPartitions(), Wish(), {})
+_REQUEST: Final = ExportRequest(TableName("db", "seams"), TO, AllPartitions(), ExportOptions(), {})
 
 
 class _Killed:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import InternalError, TableFormatError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Lake
@@ -315,11 +315,15 @@ SCENARIOS: Final = (
     Scenario("committed while others are written", replace(_ALL, commit_after=0), _THREE),
     Scenario("replacement after the TTL", _ALL, _TWO, _exported_before),
     Scenario(
-        "forced replacement", replace(_ONE, wish=Wish(force=True)), _TWO, _shrunk, repeats=True
+        "forced replacement",
+        replace(_ONE, options=ExportOptions(force=True)),
+        _TWO,
+        _shrunk,
+        repeats=True,
     ),
     Scenario(
         "replacement of a whole lake partition",
-        replace(_ONE, wish=Wish(force=True, whole=True)),
+        replace(_ONE, options=ExportOptions(force=True, whole=True)),
         {"p1": (7, 5)},
         _rewritten,
         repeats=True,
@@ -331,7 +335,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "another writer comes first",
-        replace(_ONE, wish=Wish(beside=True)),
+        replace(_ONE, options=ExportOptions(beside=True)),
         {"p1": (7, 5)},
         meddle=_another_writer,
     ),

@@ -16,7 +16,7 @@ import pytest
 from tableformat.digest import Digest
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.request import ById
@@ -26,7 +26,11 @@ from tests.support.scenarios import rows_in_main
 
 T = TypeVar("T")
 REQUEST = ExportRequest(
-    TableName("db", "t"), LakeName("lake", ("n",), "t"), ById(PartitionId("all")), Wish(), {}
+    TableName("db", "t"),
+    LakeName("lake", ("n",), "t"),
+    ById(PartitionId("all")),
+    ExportOptions(),
+    {},
 )
 ROWS = 12
 

@@ -15,7 +15,7 @@ from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import DestinationError, LedgerError
 from tableformat.export.cleanup import ABANDONED_TTL, MOST_EXPORTS
 from tableformat.export.commit import Ports
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent
@@ -121,7 +121,7 @@ def test_what_a_cancelled_export_left_goes_though_another_one_is_under_way(
     """Harm prevented: it is kept as if it could still land, or the one under way goes with it."""
     assert statuses(world.run(ALL)) == ["committed", "committed"]
     landed = world.files()
-    forced = replace(ONE, wish=Wish(force=True))
+    forced = replace(ONE, options=ExportOptions(force=True))
     world.interrupt(forced)
     world.cancel()
     cancelled = set(world.files()) - set(landed)
@@ -200,7 +200,7 @@ def test_who_runs_an_export_says_when_others_are_abandoned(world: World) -> None
 @pytest.mark.parametrize("ttl", [0, 10 * ABANDONED_TTL])
 def test_the_ttl_of_a_manifest_is_of_completed_exports_alone(world: World, ttl: int) -> None:
     """Harm prevented: what a crash left stays for ever, because refusals were to last for ever."""
-    world.interrupt(replace(ONE, wish=Wish(ttl=ttl)))
+    world.interrupt(replace(ONE, options=ExportOptions(ttl=ttl)))
     world.now += WEEK
 
     world.run()

@@ -38,7 +38,7 @@ from pyiceberg.types import (
 from catalog.iceberg.opening import open_catalog
 from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Step
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.request import ById
 from tableformat.file_names import data_file_name, exported_by, key_in
 from tableformat.iceberg.snapshot import table_of
@@ -58,7 +58,7 @@ from tests.support.scenarios import (
 )
 from tests.support.scene import ONE, TTL, Lightly, Scene, snapshot_at
 
-BESIDE = Wish(ttl=TTL, beside=True)
+BESIDE = ExportOptions(ttl=TTL, beside=True)
 REFUSED = (
     "Cannot export into this lake partition: main has 1 file with 4 rows there that no export "
     "of this ledger wrote, added by snapshot S{} (append). If they are other rows, go on beside "
@@ -177,7 +177,7 @@ def test_the_copy_of_a_lake_table_holds_files_of_others(tmp_path: Path) -> None:
     (file,) = (t.file for t in original.scan().plan_files())
     with copy.loaded.transaction() as new, new.update_snapshot().fast_append() as update:
         update.append_data_file(file)
-    request = replace(ONE, to=copy.name, wish=Wish(ttl=TTL))
+    request = replace(ONE, to=copy.name, options=ExportOptions(ttl=TTL))
     ports = ports_of(tmp_path, scene.source, clock=lambda: scene.now)
 
     (outcome,) = run(tmp_path, scene.source, ports=ports, request=request)
@@ -186,9 +186,11 @@ def test_the_copy_of_a_lake_table_holds_files_of_others(tmp_path: Path) -> None:
     assert "1 file with 12 rows there that no export of this ledger wrote" in outcome.message
 
 
-@pytest.mark.parametrize("wish", [Wish(ttl=TTL), BESIDE, Wish(ttl=TTL, force=True)])
+@pytest.mark.parametrize(
+    "options", [ExportOptions(ttl=TTL), BESIDE, ExportOptions(ttl=TTL, force=True)]
+)
 def test_rows_that_others_put_back_under_other_names_are_not_doubled(
-    tmp_path: Path, wish: Wish
+    tmp_path: Path, options: ExportOptions
 ) -> None:
     """Harm prevented: a rewrite in two snapshots looks as if the rows had been deleted."""
     scene = Scene(tmp_path)
@@ -196,7 +198,7 @@ def test_rows_that_others_put_back_under_other_names_are_not_doubled(
     compact(tmp_path)
     scene.after_ttl()
 
-    status, says = scene.run(wish)
+    status, says = scene.run(options)
 
     assert (status, rows_in_main(tmp_path)) == ("refused", 12)
     assert "its files were removed by snapshot S3 (delete)" in says

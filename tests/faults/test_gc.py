@@ -16,7 +16,7 @@ import pytest
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.storages.local import LocalStorage
 from tableformat.effects import Direct, Effects, Step
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.gc import Kind, Thing
 from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.job import ExportRequest, export
@@ -33,9 +33,13 @@ from tests.support.fakes import FakeSource, job_ports, part
 from tests.support.scenarios import rows_in_main
 
 _REQUEST = ExportRequest(
-    TableName("db", "t"), LakeName("lake", ("n",), "t"), ById(PartitionId("all")), Wish(), {}
+    TableName("db", "t"),
+    LakeName("lake", ("n",), "t"),
+    ById(PartitionId("all")),
+    ExportOptions(),
+    {},
 )
-_FORCED = replace(_REQUEST, wish=Wish(force=True))
+_FORCED = replace(_REQUEST, options=ExportOptions(force=True))
 # Of the deaths before and after an effect; `make test-all` has all of them.
 _EVERY = 3
 _TIMES = itertools.count(1_000_000)

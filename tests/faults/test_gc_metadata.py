@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.committer import Commit, LakeTableState, Staged
 from tableformat.effects import Step
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.gc import Kind, Thing
 from tableformat.export.leases import Leases
 from tableformat.export.slices import FileFormat
@@ -40,7 +40,7 @@ from tests.support.scenarios import (
     statuses,
 )
 
-FORCED = replace(ALL, wish=Wish(force=True))
+FORCED = replace(ALL, options=ExportOptions(force=True))
 
 
 def dies(directory: Path, step: Step, *, after: bool = False, nth: int = 1) -> None:
@@ -230,7 +230,7 @@ def test_a_list_that_was_never_finished_goes_when_nobody_works(tmp_path: Path) -
     (path,) = (tmp_path / "warehouse").rglob("groups/*.json")
     begun = path.with_name(".77.json.inprogress")
     begun.write_text("{")
-    dies_again = replace(FORCED, wish=Wish(force=True, ttl=7))
+    dies_again = replace(FORCED, options=ExportOptions(force=True, ttl=7))
     with pytest.raises(Dies):
         run(tmp_path, Partitions(), effects=KilledAt(Step.WRITE_FILES), request=dies_again)
     one = sweeping(tmp_path)

@@ -18,7 +18,7 @@ import pytest
 
 from tableformat.effects import Direct, Step
 from tableformat.export.commit import Ports
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import EXPORT, rehearse
 from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.job import export
@@ -49,10 +49,10 @@ def table_of(identity: str) -> Partitions:
     )
 
 
-def run(ports: JobPorts, wish: Wish | None = None) -> Outcome:
+def run(ports: JobPorts, options: ExportOptions | None = None) -> Outcome:
     """Export, as a new process; return what became of the partition."""
     with contextlib.closing(ports.ledger):
-        (outcome,) = export(replace(ALL, wish=wish or Wish()), ports, slots=1)
+        (outcome,) = export(replace(ALL, options=options or ExportOptions()), ports, slots=1)
     return outcome
 
 
@@ -237,7 +237,9 @@ def test_shards_and_rows_that_are_said_to_be_others_go_on_together(lake: Path) -
 
     def one(source: Partitions) -> Outcome:
         ports = ports_of(lake, source, effects=Meets(together, never))
-        return run(ports, Wish(shards=2) if source is sources[0] else Wish(beside=True))
+        return run(
+            ports, ExportOptions(shards=2) if source is sources[0] else ExportOptions(beside=True)
+        )
 
     with ThreadPoolExecutor(2) as pool:
         told = [o.status for o in pool.map(one, sources)]

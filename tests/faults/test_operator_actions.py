@@ -21,7 +21,7 @@ from pyiceberg.types import LongType
 from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError, TableFormatError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.request import ById
 from tableformat.export.slices import FileFormat
@@ -44,7 +44,7 @@ from tests.support.scenarios import (
 )
 
 ONE = replace(ALL, selection=ById(PartitionId("p1")))
-BESIDE = replace(ALL, wish=Wish(beside=True))
+BESIDE = replace(ALL, options=ExportOptions(beside=True))
 FOREIGN = 4
 
 
@@ -254,7 +254,7 @@ def test_a_compacted_export_of_expired_snapshots_is_never_exported_beside_it(
     expire(tmp_path)
     before = rows_in_main(tmp_path)
 
-    outcomes = run(tmp_path, source, request=replace(ALL, wish=Wish(force=True)))
+    outcomes = run(tmp_path, source, request=replace(ALL, options=ExportOptions(force=True)))
 
     assert statuses(outcomes) == ["refused"] * 2
     assert rows_in_main(tmp_path) == before

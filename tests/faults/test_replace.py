@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tableformat.effects import Step
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.request import AllPartitions
 from tableformat.ledger import State
 from tests.faults.test_operator_actions import FOREIGN, append, roll_back
@@ -33,8 +33,8 @@ from tests.support.scenarios import (
 )
 from tests.support.scene import ONE, TTL, Scene, move, snapshot_at
 
-FORCED = Wish(force=True, ttl=TTL)
-EMPTIED = Wish(force=True, allow_empty=True, ttl=TTL)
+FORCED = ExportOptions(force=True, ttl=TTL)
+EMPTIED = ExportOptions(force=True, allow_empty=True, ttl=TTL)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def assert_replaced(scene: Scene, rows: int, landed: int = 2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "wish", "rows"),
+    ("content", "options", "rows"),
     [
         ("more", None, 15),
         ("more", FORCED, 15),
@@ -90,14 +90,14 @@ def assert_replaced(scene: Scene, rows: int, landed: int = 2) -> None:
     ],
 )
 def test_one_snapshot_takes_the_old_files_away_and_adds_the_new(
-    scene: Scene, content: str, wish: Wish | None, rows: int
+    scene: Scene, content: str, options: ExportOptions | None, rows: int
 ) -> None:
     """Harm prevented: readers see both contents, or none, between two snapshots."""
     before, old = scene.snapshots, set(entries(scene.directory))
     scene.source.change(content)
     scene.after_ttl()
 
-    assert scene.run(wish) == ("replaced", "")
+    assert scene.run(options) == ("replaced", "")
 
     assert scene.snapshots == before + 1
     assert not old & set(entries(scene.directory))
@@ -105,11 +105,13 @@ def test_one_snapshot_takes_the_old_files_away_and_adds_the_new(
     assert_replaced(scene, rows)
 
 
-@pytest.mark.parametrize("wish", [FORCED, EMPTIED])
-def test_time_travel_to_the_snapshot_before_reads_the_old_rows(scene: Scene, wish: Wish) -> None:
+@pytest.mark.parametrize("options", [FORCED, EMPTIED])
+def test_time_travel_to_the_snapshot_before_reads_the_old_rows(
+    scene: Scene, options: ExportOptions
+) -> None:
     """Harm prevented: what was replaced by mistake cannot be had back."""
-    scene.source.change("none" if wish.allow_empty else "more")
-    scene.run(wish)
+    scene.source.change("none" if options.allow_empty else "more")
+    scene.run(options)
 
     table = pyiceberg(scene.directory)
     before = snapshot_at(scene.directory, 2)
@@ -117,8 +119,10 @@ def test_time_travel_to_the_snapshot_before_reads_the_old_rows(scene: Scene, wis
     assert table.scan(snapshot_id=before).to_arrow().num_rows == 12
 
 
-@pytest.mark.parametrize(("content", "wish"), [("more", FORCED), ("none", EMPTIED)])
-def test_files_of_others_stay_byte_for_byte(tmp_path: Path, content: str, wish: Wish) -> None:
+@pytest.mark.parametrize(("content", "options"), [("more", FORCED), ("none", EMPTIED)])
+def test_files_of_others_stay_byte_for_byte(
+    tmp_path: Path, content: str, options: ExportOptions
+) -> None:
     """Harm prevented: a replacement takes foreign rows, or another partition, with it."""
     scene = Scene(tmp_path, request=replace(ONE, selection=AllPartitions()))
     scene.run()
@@ -128,7 +132,7 @@ def test_files_of_others_stay_byte_for_byte(tmp_path: Path, content: str, wish: 
     scene.source.change(content)
     scene.request = ONE
 
-    assert scene.run(wish) == ("replaced", "")
+    assert scene.run(options) == ("replaced", "")
 
     now = entries(tmp_path)
     assert {n: e for n, e in now.items() if not n.startswith(own)} == others
@@ -285,7 +289,7 @@ def test_a_replacement_is_verified_like_a_first_export(scene: Scene) -> None:
     scene.source.change("more")
     for rows, status in ((15, "replaced"), (16, "differs")):
         ports = ports_of(scene.directory, scene.source, clock=lambda: scene.now)
-        request = replace(ONE, wish=FORCED)
+        request = replace(ONE, options=FORCED)
         verified = replace(ports, digests=FakeDigests(rows=rows))
 
         (outcome,) = run(scene.directory, scene.source, ports=verified, request=request)
@@ -354,8 +358,8 @@ def test_h_replace_compact(scene: Scene) -> None:
     assert scene.run(FORCED) == ("replaced", "")
     move(scene.directory, compacted)
 
-    for wish in (FORCED, replace(FORCED, beside=True)):
-        status, says = scene.run(wish)
+    for options in (FORCED, replace(FORCED, beside=True)):
+        status, says = scene.run(options)
 
         assert status == "refused"
         assert "its files were changed since by snapshot S3" in says
@@ -371,8 +375,8 @@ def test_h_mark_overwritten(tmp_path: Path) -> None:
     move(tmp_path, 2)
     rewrite(tmp_path)
 
-    for wish in (Wish(ttl=TTL), FORCED, replace(FORCED, beside=True)):
-        status, _ = scene.run(wish)
+    for options in (ExportOptions(ttl=TTL), FORCED, replace(FORCED, beside=True)):
+        status, _ = scene.run(options)
 
         assert status == "refused"
         assert rows_in_main(tmp_path) == 12

@@ -20,7 +20,7 @@ from catalog.iceberg.opening import open_catalog
 from catalog.storages.opening import open_storage
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import rehearse
 from tableformat.export.request import AllPartitions
 from tests.faults.test_operator_actions import (
@@ -38,7 +38,7 @@ from tests.support.other_engines import delete_by_equality, delete_first_row, re
 from tests.support.scenarios import AtStep, ports_of, pyiceberg, row_of, rows_in_main, state
 from tests.support.scene import ONE, TTL, Lightly, Scene
 
-FORCED = Wish(force=True, ttl=TTL)
+FORCED = ExportOptions(force=True, ttl=TTL)
 WHOLE = replace(FORCED, whole=True)
 EVERY = replace(ONE, selection=AllPartitions())
 
@@ -159,18 +159,18 @@ def test_files_that_delete_by_equality_are_refused_and_named(scene: Scene) -> No
     assert scene.snapshots == before
 
 
-@pytest.mark.parametrize("wish", [WHOLE, FORCED])
-def test_other_partitions_are_not_touched(keyed: Scene, wish: Wish) -> None:
+@pytest.mark.parametrize("options", [WHOLE, FORCED])
+def test_other_partitions_are_not_touched(keyed: Scene, options: ExportOptions) -> None:
     """Harm prevented: rows of a neighbour, exported or of others, go with it."""
     append_to(keyed.directory, "p2", 5)
     append_to(keyed.directory, "p9", 6)
     own = keyed.row.key.hash
     others = {n: e for n, e in entries(keyed.directory).items() if not n.startswith(own)}
-    if wish.whole:
+    if options.whole:
         append_to(keyed.directory, "p1", FOREIGN)
     keyed.source.change("fewer")
 
-    assert keyed.run(wish)[0] == "replaced"
+    assert keyed.run(options)[0] == "replaced"
 
     now = entries(keyed.directory)
     assert {n: e for n, e in now.items() if not n.startswith(own)} == others
@@ -386,7 +386,7 @@ def dry_run(scene: Scene) -> tuple[str, str]:
     """Return what a dry run says of p1."""
     ports = ports_of(scene.directory, scene.source)
     found = rehearse(
-        replace(scene.request, wish=WHOLE),
+        replace(scene.request, options=WHOLE),
         scene.source,
         ports.lake,
         ports.ledger,

@@ -13,7 +13,7 @@ import pytest
 
 from catalog.storages.opening import open_storage
 from tableformat.effects import Step
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import rehearse
 from tableformat.export.request import ById
 from tableformat.export.watermark import find_watermark, property_of
@@ -29,9 +29,9 @@ from tests.support.scene import ONE, TTL, Scene
 PATH = "/clickhouse/tables/01/events"
 HERE = KeeperNode(11, 1_700_000_000_000)
 THERE = KeeperNode(98, 1_700_000_777_000)
-SAME = Wish(ttl=TTL, same_table=True)
-FORCED = Wish(ttl=TTL, force=True)
-EMPTIED = Wish(ttl=TTL, force=True, allow_empty=True)
+SAME = ExportOptions(ttl=TTL, same_table=True)
+FORCED = ExportOptions(ttl=TTL, force=True)
+EMPTIED = ExportOptions(ttl=TTL, force=True, allow_empty=True)
 
 
 @pytest.fixture
@@ -47,11 +47,11 @@ def show(scene: Scene, node: KeeperNode | KeeperUnavailable | None) -> None:
     scene.source.table = replace(TABLE, identity=f"keeper:{PATH}", keeper_node=node)
 
 
-def assert_refused(scene: Scene, wish: Wish | None = None) -> None:
+def assert_refused(scene: Scene, options: ExportOptions | None = None) -> None:
     """Check that the other table is refused, and that nothing is changed by it."""
     before = (rows_in_main(scene.directory), scene.snapshots, scene.row, scene.files)
 
-    status, said = scene.run(wish)
+    status, said = scene.run(options)
 
     assert status == "refused"
     for text in (
@@ -71,11 +71,11 @@ def test_the_first_export_remembers_the_node(scene: Scene) -> None:
     assert scene.run()[0] == "already_exported"
 
 
-@pytest.mark.parametrize("wish", [None, FORCED, Wish(force=True, whole=True)])
+@pytest.mark.parametrize("options", [None, FORCED, ExportOptions(force=True, whole=True)])
 @pytest.mark.parametrize("content", ["same", "more", "fewer"])
 @pytest.mark.parametrize("later", [False, True], ids=["inside the TTL", "after it"])
 def test_another_table_of_the_path_is_refused(
-    scene: Scene, content: str, wish: Wish | None, *, later: bool
+    scene: Scene, content: str, options: ExportOptions | None, *, later: bool
 ) -> None:
     """Harm prevented: its rows are never exported, or take the place of the other table's."""
     scene.run()
@@ -84,12 +84,12 @@ def test_another_table_of_the_path_is_refused(
     if later:
         scene.after_ttl()
 
-    assert_refused(scene, wish)
+    assert_refused(scene, options)
 
 
-@pytest.mark.parametrize("wish", [None, EMPTIED])
+@pytest.mark.parametrize("options", [None, EMPTIED])
 def test_a_partition_that_the_other_table_does_not_have_stays_in_the_lake(
-    scene: Scene, wish: Wish | None
+    scene: Scene, options: ExportOptions | None
 ) -> None:
     """Harm prevented: rows go from the lake because another table never had them."""
     scene.run()
@@ -97,7 +97,7 @@ def test_a_partition_that_the_other_table_does_not_have_stays_in_the_lake(
     scene.source.change("gone")
     scene.after_ttl()
 
-    assert_refused(scene, wish)
+    assert_refused(scene, options)
 
 
 @pytest.mark.parametrize("step", [Step.CLAIM, Step.WRITE_FILES, Step.SEND])
@@ -194,17 +194,17 @@ def test_a_dry_run_and_the_watermark_say_the_same(scene: Scene) -> None:
     scene.run()
     show(scene, THERE)
     ports = ports_of(scene.directory, scene.source)
-    request = replace(ONE, wish=Wish(ttl=TTL))
+    request = replace(ONE, options=ExportOptions(ttl=TTL))
 
-    def rehearsed(wish: Wish) -> tuple[str, str]:
+    def rehearsed(options: ExportOptions) -> tuple[str, str]:
         (one,) = rehearse(
-            replace(request, wish=wish), scene.source, ports.lake, ports.ledger,
+            replace(request, options=options), scene.source, ports.lake, ports.ledger,
             now=scene.now, slots=1, note=lambda _: None, storage=open_storage,
         ).forecasts  # fmt: skip
         return one.action, one.message
 
-    assert rehearsed(Wish())[0] == "refused"
-    assert "another table was exported" in rehearsed(Wish())[1]
+    assert rehearsed(ExportOptions())[0] == "refused"
+    assert "another table was exported" in rehearsed(ExportOptions())[1]
     assert rehearsed(SAME)[0] == "already_exported"
     found = find_watermark(
         scene.source.table, scene.source, lake(scene.directory), ports.ledger, now=scene.now

@@ -23,7 +23,7 @@ from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.committer import LakeTableState, SchemaChange, Sent
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.request import ById
@@ -38,7 +38,7 @@ from tests.support.scenarios import AtStep
 
 TO = LakeName("lake", ("n",), "t")
 REQUEST = ExportRequest(
-    TableName("db", "t"), TO, ById(PartitionId("all")), Wish(), {}, evolve_schema=True
+    TableName("db", "t"), TO, ById(PartitionId("all")), ExportOptions(), {}, evolve_schema=True
 )
 LATER = (Column("later", Simple("Int64"), "Int64"), Column("s", Simple("String"), "String"))
 WIDE = replace(TABLE, columns=(*TABLE.columns, *LATER))

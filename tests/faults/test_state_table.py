@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tableformat.effects import Effects, Step
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.ledger import Row, State
 from tests.faults.test_operator_actions import compact, delete_rows, roll_back
 from tests.support.dying import Dies, KilledAt
@@ -24,7 +24,7 @@ from tests.support.scenarios import AtStep, parts_of, pyiceberg, rows_in_main
 from tests.support.scene import TTL, Lightly, Scene, move
 from tests.support.state_table import CELLS, Cell
 
-FORCED = Wish(force=True)
+FORCED = ExportOptions(force=True)
 
 
 def _stopped() -> None:
@@ -116,14 +116,14 @@ def test_a_cell_of_the_table(prepared: Callable[[str, str], Scene], cell: Cell) 
     scene.source.change(cell.content)
     if cell.of_key not in ("inside TTL", "alive"):
         scene.after_ttl()
-    wish = Wish(
+    options = ExportOptions(
         ttl=TTL,
         force=cell.of_key in ("forced", "emptied", "everything"),
         allow_empty=cell.of_key == "emptied",
         whole=cell.of_key == "everything",
     )
 
-    status, says = scene.run(wish, alive=cell.of_key == "alive")
+    status, says = scene.run(options, alive=cell.of_key == "alive")
 
     nothing = cell.of_key == "never" and status == "not found"
     assert cell == replace(

@@ -14,7 +14,7 @@ import pytest
 
 from tableformat.effects import Effects, Step
 from tableformat.errors import TableFormatError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.slices import Slice
 from tableformat.history import Counter
 from tableformat.ledger import State
@@ -63,7 +63,7 @@ def interrupted(
             scene.directory,
             scene.source,
             ports=replace(ports, writer=lambda: writer),
-            request=replace(scene.request, wish=Wish(ttl=TTL)),
+            request=replace(scene.request, options=ExportOptions(ttl=TTL)),
             meddled=True,
         )
         found = [o.status.value for o in outcomes]

@@ -16,7 +16,7 @@ from catalog.hive import open_tree
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Direct
 from tableformat.export.commit import Ports
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import GivenUp, KillOutcome, TooLate, kill
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status
@@ -63,7 +63,7 @@ def without_commit_file(world: TreeWorld, request: ExportRequest) -> None:
 
 def exported_and_changed(world: TreeWorld, request: ExportRequest) -> None:
     """Export everything that is there, and then rows are inserted into the first partition."""
-    world.run(replace(request, wish=Wish()))
+    world.run(replace(request, options=ExportOptions()))
     world.source.by_id["p1"] = parts_of("p1", 7, 5, 2)
 
 
@@ -100,7 +100,7 @@ class Scenario:
     @property
     def replaces(self) -> bool:
         """Whether each run replaces what the one before it exported."""
-        return self.request.wish.force
+        return self.request.options.force
 
     def world(self, directory: Path) -> TreeWorld:
         """Make the world in which it begins."""
@@ -113,8 +113,8 @@ class Scenario:
 
 
 TWO = {"p1": (7, 5), "p2": (3, 6)}
-REPLACING = Wish(force=True, whole=True)
-FORCED = replace(EVERYTHING, wish=REPLACING)
+REPLACING = ExportOptions(force=True, whole=True)
+FORCED = replace(EVERYTHING, options=REPLACING)
 SCENARIOS = (
     Scenario("first export of one partition", ONE, {"p1": (7, 5)}),
     Scenario("two partitions in one commit", EVERYTHING, TWO),
@@ -122,7 +122,7 @@ SCENARIOS = (
     Scenario("resume of an interrupted export", EVERYTHING, TWO, interrupted),
     Scenario("after a dead export of other rows", ONE, {"p1": (7, 5)}, left_by_a_dead_one),
     Scenario("commit files that were removed", EVERYTHING, TWO, without_commit_file),
-    Scenario("replacement of one partition", replace(ONE, wish=REPLACING), {"p1": (7, 5)},
+    Scenario("replacement of one partition", replace(ONE, options=REPLACING), {"p1": (7, 5)},
              exported_and_changed, frozenset({"p1"})),
     Scenario("replacement beside a first export", FORCED, TWO, exported_one_and_changed,
              frozenset({"p1"})),
@@ -324,7 +324,7 @@ def test_force_alone_replaces_nothing_and_names_the_words_that_do(tmp_path: Path
     world.run(request)
     before = commits(world)
 
-    (outcome,) = world.run(replace(request, wish=Wish(force=True))).outcomes
+    (outcome,) = world.run(replace(request, options=ExportOptions(force=True))).outcomes
 
     assert outcome.status is Status.REFUSED
     assert "--force --replace-partition" in outcome.message
@@ -336,7 +336,7 @@ def test_a_commit_file_that_was_replaced_and_comes_late_counts_for_nobody(
 ) -> None:
     """Harm prevented: rows of an export that was replaced twice since, once it wakes up."""
     world = SCENARIOS[0].world(tmp_path / "held up")
-    request = replace(ONE, to=world.to, wish=REPLACING)
+    request = replace(ONE, to=world.to, options=REPLACING)
     acts_before = acts_of(SCENARIOS[0], tmp_path / "undisturbed")
     put = acts_before.index("put_if_absent commits")
 

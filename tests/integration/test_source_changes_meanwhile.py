@@ -19,7 +19,7 @@ from catalog.iceberg.table import IcebergTable
 from catalog.sources import SourcePlace
 from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
 from spark_ext.engine.session import SparkSettings
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Silent
@@ -79,7 +79,9 @@ def run(
     """Export every partition; `meanwhile` happens after the snapshot, before the first file."""
     lake = open_catalog("lake", warehouse=clickhouse.parent / "warehouse")
     places = Places(SourcePlace(f"chdb:{clickhouse}"), lake)
-    request = ExportRequest(TableName("db", "events"), _TO, AllPartitions(), Wish(ttl=ttl), {})
+    request = ExportRequest(
+        TableName("db", "events"), _TO, AllPartitions(), ExportOptions(ttl=ttl), {}
+    )
     ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent())
     writer = ChildWriter(lambda _plan, _tasks: meanwhile())
     without_spark = replace(ports, writer=lambda: writer, begin_writer=lambda: None)

@@ -34,7 +34,7 @@ from catalog.sources import SourcePlace
 from spark_ext.actions.verify import Comparison, Verifying, VerifyRequest
 from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
 from spark_ext.engine.session import SparkSettings
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent, SliceWriter
@@ -145,7 +145,7 @@ class ManyTables:
             name,
             _lake_name(name),
             AllPartitions(),
-            Wish(ttl=0, force=force),
+            ExportOptions(ttl=0, force=force),
             conversions,
             partition_spec=partition_spec,
         )

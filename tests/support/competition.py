@@ -33,7 +33,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from tableformat.committer import Sent
 from tableformat.effects import Step
 from tableformat.errors import InternalError, RefusedError, TableFormatError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome
 from tableformat.export.slices import FileFormat
@@ -69,9 +69,9 @@ _MOMENTS: Final = (Step.SEND, Step.SETTLE, Step.CLAIM, Step.WRITE_FILES, Step.NO
 """Where more is at stake than elsewhere; any other effect is found by its number."""
 _ALL: Final = replace(ALL, format=FileFormat(target_file_bytes=80))
 _REQUESTS: Final = {
-    "all": replace(_ALL, wish=Wish(beside=True)),
+    "all": replace(_ALL, options=ExportOptions(beside=True)),
     "each in its own": replace(_ALL, commit_every=1),
-    "force": replace(_ALL, wish=Wish(force=True)),
+    "force": replace(_ALL, options=ExportOptions(force=True)),
 }
 """None has both words: who says both lets rows double that others have written anew."""
 # Not here: who takes our marks out of a table, or puts it back to older metadata, has been told

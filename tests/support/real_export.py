@@ -23,7 +23,7 @@ from catalog.sources import SourcePlace, open_source, server_of
 from spark_ext.actions.verify import Comparison, Verifying, VerifyRequest
 from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
 from spark_ext.engine.session import SparkSettings
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent
@@ -125,7 +125,7 @@ class RealExport:
             name,
             self.name_of(of),
             selection,
-            Wish(force, ttl=ttl, beside=beside, same_as=same_as, shards=shards),
+            ExportOptions(force, ttl=ttl, beside=beside, same_as=same_as, shards=shards),
             conversions,
             partition_spec=partition_spec,
             directories=directories,

@@ -20,7 +20,7 @@ from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
@@ -38,8 +38,8 @@ from tests.support.fakes import FakeSource, FakeWriter, frozen_snapshot, job_por
 
 T = TypeVar("T")
 TO = LakeName("lake", ("n",), "t")
-ALL = ExportRequest(TableName("db", "t"), TO, AllPartitions(), Wish(), {})
-FORCED = replace(ALL, wish=Wish(force=True))
+ALL = ExportRequest(TableName("db", "t"), TO, AllPartitions(), ExportOptions(), {})
+FORCED = replace(ALL, options=ExportOptions(force=True))
 TRUE_OF_MAIN = (Status.ALREADY_EXPORTED, Status.UNCHANGED)
 """Answers that say that all rows of the partition are in main now."""
 

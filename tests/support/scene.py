@@ -13,7 +13,7 @@ import pytest
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Effects, Step
 from tableformat.errors import NotFoundError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.request import ById
 from tableformat.export.slices import FileFormat
@@ -114,7 +114,7 @@ class Scene:
 
     def run(
         self,
-        wish: Wish | None = None,
+        options: ExportOptions | None = None,
         effects: Effects | None = None,
         *,
         alive: bool = False,
@@ -130,13 +130,13 @@ class Scene:
             self.directory, self.source, effects=effects, clock=lambda: self.now, alive=alive
         )
         self.writers.append(RealFiles(most=most))
-        asked = replace(wish or Wish(ttl=TTL), shards=self.request.wish.shards)
+        asked = replace(options or ExportOptions(ttl=TTL), shards=self.request.options.shards)
         try:
             outcomes = run(
                 self.directory,
                 self.source,
                 ports=replace(ports, writer=lambda: self.writers[-1]),
-                request=replace(self.request, wish=asked),
+                request=replace(self.request, options=asked),
                 meddled=meddled,
                 slots=self.slots,
             )
@@ -148,11 +148,15 @@ class Scene:
         return one.status.value, self.told(one.message)
 
     def dies(
-        self, effects: Effects | None = None, wish: Wish | None = None, *, most: int | None = None
+        self,
+        effects: Effects | None = None,
+        options: ExportOptions | None = None,
+        *,
+        most: int | None = None,
     ) -> None:
         """Run the command, which is killed: at an effect, or when `most` files are written."""
         with pytest.raises(Dies):
-            self.run(wish, effects or KilledAt(Step.WRITE_FILES, nth=0), most=most)
+            self.run(options, effects or KilledAt(Step.WRITE_FILES, nth=0), most=most)
 
     def after_ttl(self) -> None:
         """Let the time to live of every record pass."""

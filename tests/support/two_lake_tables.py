@@ -12,7 +12,7 @@ from catalog.iceberg.table import IcebergTable
 from catalog.rewriting.copies import CopiedFiles
 from tableformat.committer import LakeTableState
 from tableformat.effects import Direct, Effects, Step
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import StatementKind
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 OTHER = LakeName("lake", ("n",), "other")
-TO_OTHER = replace(IN_FILES, to=OTHER, wish=Wish(force=True))
+TO_OTHER = replace(IN_FILES, to=OTHER, options=ExportOptions(force=True))
 P1 = partition("p1")
 
 

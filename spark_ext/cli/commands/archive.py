@@ -39,7 +39,7 @@ from spark_ext.cli.output import JsonOutput, Output
 from spark_ext.cli.sections import SectionedCommand
 from spark_ext.cli.summary import Effect, Line, Summary, summary_options
 from spark_ext.engine.session import SparkSettings, slots
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status, worst
 from tableformat.export.ports import Observer, ObserverAround
@@ -150,7 +150,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         to=parse_destination(to, name, source, directories),
         selection=selection(partition_id, expression, where, everything=everything),
         # What changed since its export is to be exported anew, not to be refused for a while.
-        wish=Wish(ttl=1),
+        options=ExportOptions(ttl=1),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,

@@ -29,7 +29,7 @@ from spark_ext.demo.readers import (
 )
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.errors import DestinationError, NotFoundError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import REFUSED, Status
 from tableformat.export.request import AllPartitions
@@ -114,7 +114,7 @@ def _export(place: DemoDirectory, spark: SparkWhenNeeded, output: Output) -> int
         table=TABLE,
         to=LAKE_TABLE,
         selection=AllPartitions(None),
-        wish=Wish(force=False, ttl=0),
+        options=ExportOptions(force=False, ttl=0),
         conversions={},
     )
     lake = open_catalog(LAKE_TABLE.catalog, warehouse=place.warehouse)

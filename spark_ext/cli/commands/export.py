@@ -42,7 +42,7 @@ from spark_ext.cli.summary import SummarizedObserver, Summary, summary_options
 from spark_ext.engine.session import SparkSettings
 from tableformat.errors import UsageError
 from tableformat.export.cleanup import ABANDONED_TTL
-from tableformat.export.decision import Wish, check_wish
+from tableformat.export.decision import ExportOptions, check_options
 from tableformat.export.job import MOST_PARTITIONS, ExportRequest
 from tableformat.export.request import Limits
 from tableformat.export.slices import FileFormat
@@ -198,12 +198,12 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
     """  # noqa: D301  \b is Click's mark for lines to keep
     _check_together(dry_run=dry_run, no_wait=no_wait)
     directories = pairs("--hive-column", hive_column)
-    wish = Wish(force, manifest_ttl, allow_empty, beside, whole, same_table, same_as)
+    options = ExportOptions(force, manifest_ttl, allow_empty, beside, whole, same_table, same_as)
     request = ExportRequest(
         table=TableName.parse(table),
         to=parse_destination(to, TableName.parse(table), source, directories),
         selection=selection(partition_id, expression, where, everything=everything),
-        wish=check_wish(replace(wish, check_rows=check_rows)),
+        options=check_options(replace(options, check_rows=check_rows)),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,

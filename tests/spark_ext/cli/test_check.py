@@ -64,9 +64,9 @@ def test_a_dry_run_answers_as_the_run_would(places: Places) -> None:
     words = ("export", "db.other", "--all", "--to", "lake.n.rehearsed", "--json")
     places.run(*words[:2], "--partition-id", "202401", *words[3:])
 
-    for wish in ([], ["--manifest-ttl", "0"]):
-        dry = places.run(*words, *wish, "--dry-run")
-        real = places.run("export", "db.other", "--partition-id", "202401", *words[3:], *wish)
+    for options in ([], ["--manifest-ttl", "0"]):
+        dry = places.run(*words, *options, "--dry-run")
+        real = places.run("export", "db.other", "--partition-id", "202401", *words[3:], *options)
         forecast, outcome = json.loads(dry[1].splitlines()[0]), json.loads(real[1])
         assert (forecast["action"], forecast["message"]) == (outcome["status"], outcome["message"])
         assert dry[0] == real[0]

@@ -18,7 +18,7 @@ from catalog.iceberg.spark_setting_table import find_setting
 from catalog.iceberg.table import IcebergTable
 from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger, settings_of
 from tableformat.errors import UsageError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.request import AllPartitions
@@ -79,7 +79,7 @@ class Session:
         lake = open_named(to.catalog, self.conf)
         ledger = open_session_ledger(self.conf, to.catalog)
         ports = replace(ports_of(self.directory, source), lake=lake, ledger=ledger)
-        request = ExportRequest(TableName("db", "t"), to, AllPartitions(), Wish(), {})
+        request = ExportRequest(TableName("db", "t"), to, AllPartitions(), ExportOptions(), {})
         outcomes = [*export(request, ports, slots=1)]
         ledger.close()
         return outcomes

@@ -30,7 +30,7 @@ from spark_ext.sql.statements import (
     Statement,
 )
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.request import Limits
 from tableformat.mergetree.partition_literal import All
 from tests.strategies.statements import values
@@ -59,7 +59,11 @@ def test_without_settings_everything_is_the_default_of_the_requirements() -> Non
     found = settings_of("")
 
     assert found == StatementSettings()
-    assert (found.allow_export, found.max_retries, found.wish) == (False, 3, Wish(ttl=180))
+    assert (found.allow_export, found.max_retries, found.options) == (
+        False,
+        3,
+        ExportOptions(ttl=180),
+    )
     assert found.abandoned_ttl == 7 * 86_400
     assert found.file_format.target_file_bytes == 512 * 1024 * 1024
     assert found.wait
@@ -82,7 +86,7 @@ def test_settings_of_a_statement_say_how_it_is_exported() -> None:
     assert found.allow_export
     assert found.max_retries == 5
     assert found.abandoned_ttl == 3600
-    assert found.wish == Wish(force=True, ttl=360, allow_empty=True, beside=True)
+    assert found.options == ExportOptions(force=True, ttl=360, allow_empty=True, beside=True)
     assert found.file_format.target_file_bytes == 1_000_000
     assert found.limits == Limits(bandwidth=100_000_000, slices=2, in_turn=True)
     assert not found.wait
@@ -93,15 +97,15 @@ def test_settings_say_what_force_replaces() -> None:
     forced, whole = "export_merge_tree_partition_force_export", "export_merge_tree_partition"
     found = settings_of(f"SETTINGS {forced} = 1, {whole}_replace_partition = 1")
 
-    assert found.wish == Wish(force=True, whole=True)
+    assert found.options == ExportOptions(force=True, whole=True)
     assert settings_of("", **{f"{whole}_replace_partition": "1"}).replace_partition
 
 
 def test_a_setting_says_that_rows_are_compared_before_they_are_written() -> None:
     check = "export_merge_tree_partition_check_rows"
 
-    assert settings_of(f"SETTINGS {check}").wish == Wish(check_rows=True)
-    assert settings_of("", **{check: "1"}).wish == Wish(check_rows=True)
+    assert settings_of(f"SETTINGS {check}").options == ExportOptions(check_rows=True)
+    assert settings_of("", **{check: "1"}).options == ExportOptions(check_rows=True)
 
 
 def test_a_setting_says_how_strictly_a_table_is_compared() -> None:

@@ -20,7 +20,7 @@ from tableformat.errors import (
     StoppedError,
     TableFormatError,
 )
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.request import AllPartitions
@@ -29,7 +29,7 @@ from tableformat.names import LakeName, TableName
 TABLE = TableName("db", "t")
 ASKED = SessionExport(
     SourceTable(SourcePlace("chdb:/x"), TABLE),
-    ExportRequest(TABLE, LakeName("lake", ("n",), "t"), AllPartitions(), Wish(), {}),
+    ExportRequest(TABLE, LakeName("lake", ("n",), "t"), AllPartitions(), ExportOptions(), {}),
 )
 STATUSES = st.sampled_from([*Status])
 GOOD = [one for one in Status if not one.exit_code]

@@ -25,7 +25,7 @@ from spark_ext.system_tables.exports import (
 from spark_ext.system_tables.exports import export_row
 from tableformat.effects import Effects, Step
 from tableformat.errors import SourceError, StoppedError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import Standing
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.history import RUNNING_EXPORTS
@@ -269,7 +269,7 @@ def test_a_completed_export_says_when_its_time_to_live_is_over(
     tmp_path: Path, ttl: int, passed: int, *, expired: bool
 ) -> None:
     """Completed exports are shown until they are cleaned up: `WHERE NOT expired` leaves those."""
-    run(tmp_path, Partitions(), request=replace(ALL, wish=Wish(ttl=ttl)))
+    run(tmp_path, Partitions(), request=replace(ALL, options=ExportOptions(ttl=ttl)))
     with contextlib.closing(SqliteLedger(tmp_path / "ledger.db")) as ledger:
         completed = max(row.done.completed for row in ledger.rows() if row.done)
         found = [*list_exports(ledger, clock=lambda: completed + passed)]

@@ -11,7 +11,7 @@ import pytest
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, SourceError
 from tableformat.export.archived import Archiving, archiving, unarchive
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import forget
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome
@@ -32,7 +32,7 @@ from tests.support.scenarios import (
 ME, OTHER = Owner("here", 1, "now"), Owner("there", 2, "then")
 CHANGED = RefusedError("Cannot archive: it changed. The source is as it was.")
 LOST = SourceError("Cannot archive: the answer was lost.")
-SHORT = replace(ALL, wish=Wish(ttl=1))
+SHORT = replace(ALL, options=ExportOptions(ttl=1))
 
 
 def exported(directory: Path) -> Partitions:
@@ -134,38 +134,42 @@ def test_a_row_that_moved_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
         pytest.fail("the source was touched")
 
 
-WISHES = [
-    Wish(force=True),
-    Wish(force=True, allow_empty=True),
-    Wish(force=True, whole=True),
-    Wish(beside=True),
-    Wish(replaces=True),
-    Wish(attaches=True),
-    Wish(ttl=0),
+OPTIONS = [
+    ExportOptions(force=True),
+    ExportOptions(force=True, allow_empty=True),
+    ExportOptions(force=True, whole=True),
+    ExportOptions(beside=True),
+    ExportOptions(replaces=True),
+    ExportOptions(attaches=True),
+    ExportOptions(ttl=0),
 ]
 
 
-@pytest.mark.parametrize("wish", WISHES, ids=str)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("rows", [(1,), (40,)], ids=["fewer", "more"])
 def test_no_option_of_an_export_takes_archived_rows_out_of_the_lake(
-    tmp_path: Path, wish: Wish, rows: tuple[int, ...]
+    tmp_path: Path, options: ExportOptions, rows: tuple[int, ...]
 ) -> None:
     """Harm prevented: `--force` puts one late row in the place of the only copy of 10,000."""
     source = archived(tmp_path)
     source.by_id["p1"] = parts_of("p1", *rows)
 
-    (found,) = told(tmp_path, source, replace(ALL, wish=wish))
+    (found,) = told(tmp_path, source, replace(ALL, options=options))
 
     assert (found.status.value, rows_in_main(tmp_path)) == ("refused", 12)
     assert "--force" not in found.message
 
 
-@pytest.mark.parametrize("wish", [Wish(), Wish(force=True, allow_empty=True)], ids=str)
-def test_an_archived_partition_that_is_gone_stays_in_the_lake(tmp_path: Path, wish: Wish) -> None:
+@pytest.mark.parametrize(
+    "options", [ExportOptions(), ExportOptions(force=True, allow_empty=True)], ids=str
+)
+def test_an_archived_partition_that_is_gone_stays_in_the_lake(
+    tmp_path: Path, options: ExportOptions
+) -> None:
     """Harm prevented: `--allow-empty` says that the empty source is the partition's content."""
     source = archived(tmp_path)
 
-    told(tmp_path, source, replace(ALL, wish=wish))
+    told(tmp_path, source, replace(ALL, options=options))
 
     assert rows_in_main(tmp_path) == 12
 

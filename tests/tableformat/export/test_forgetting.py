@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tableformat.errors import RefusedError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import forget
 from tableformat.ledger import Key, Ledger, Owner, Row, Stale, State
 from tests.support.lake import claim
@@ -26,7 +26,7 @@ from tests.support.scenarios import (
 )
 
 ME, OTHER = Owner("here", 1, "now"), Owner("there", 2, "then")
-FOR_EVER = replace(ALL, wish=Wish(ttl=0))
+FOR_EVER = replace(ALL, options=ExportOptions(ttl=0))
 
 
 def forgotten(directory: Path, source: Partitions, *, alive: bool = True) -> str:
@@ -61,7 +61,7 @@ def test_a_second_export_is_refused_until_one_of_three_ends_that(tmp_path: Path,
     if way == "the TTL":
         ports = ports_of(tmp_path, source, clock=lambda: 2_000_000)
     elif way == "--force":
-        request = replace(ALL, wish=Wish(force=True))
+        request = replace(ALL, options=ExportOptions(force=True))
     else:
         row = row_of(tmp_path, "p1")
         forget(ports.ledger, row, owner=ME, is_alive=lambda _: True, now=1_000_000)

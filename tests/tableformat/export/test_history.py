@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Step
 from tableformat.errors import LedgerError, SourceError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.history import events_of
 from tableformat.export.outcome import Cause, Outcome, Status
 from tableformat.export.ports import JobPorts, Silent, SliceWriter, Writing
@@ -129,7 +129,7 @@ def test_parts_are_counted_not_files_or_partitions(tmp_path: Path) -> None:
     }  # fmt: skip
 
     assert statuses(run(tmp_path, source)) == ["already_exported"] * 2
-    run(tmp_path, source, request=replace(ALL, wish=Wish(force=True)))
+    run(tmp_path, source, request=replace(ALL, options=ExportOptions(force=True)))
 
     found = counters(tmp_path)
     assert (found[Counter.EXPORTS], found[Counter.DUPLICATED]) == (6, 3)
@@ -191,7 +191,7 @@ def test_a_run_that_changes_nothing_logs_one_row_for_each_partition(
     Its parts have no rows: hourly runs over unchanged partitions would push out what happened.
     """
     source = Partitions(by_id={"p1": parts_of("p1", 7, 5), "hollow": []})
-    run(tmp_path, source, request=replace(ALL, wish=Wish(ttl=1)))
+    run(tmp_path, source, request=replace(ALL, options=ExportOptions(ttl=1)))
     before = history(tmp_path)
     later = ports_of(tmp_path, source, clock=lambda: 9_000_000)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import UsageError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import Holding, Kind
 from tableformat.export.namesakes import namesakes
@@ -63,7 +63,7 @@ def test_a_first_export_waits_where_namesakes_outnumber_the_shards_beside_it(
     }
     found = namesakes(MINE, LAKE, lambda: rows)
 
-    said = found.refusal(None, "1", Wish(beside=beside, shards=shards), held)
+    said = found.refusal(None, "1", ExportOptions(beside=beside, shards=shards), held)
 
     assert bool(said) == (len(may_be_there) >= shards and not beside)
     assert not said or all(source in said for source in may_be_there)
@@ -79,8 +79,8 @@ def test_what_is_known_under_an_identity_is_no_namesake_of_itself() -> None:
 def test_shards_are_not_all_one_table_that_was_exported() -> None:
     """Harm prevented: the rows of each shard take the place of another's."""
     to, name = LakeName("lake", ("n",), "t"), TableName("db", "t")
-    request = ExportRequest(name, to, AllPartitions(), Wish(same_as="uuid:a"), {})
+    request = ExportRequest(name, to, AllPartitions(), ExportOptions(same_as="uuid:a"), {})
 
-    assert request.of_table(name, 1).wish.shards == 1
+    assert request.of_table(name, 1).options.shards == 1
     with pytest.raises(UsageError, match="each has an identity of its own"):
         request.of_table(name, 2)

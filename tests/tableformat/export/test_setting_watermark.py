@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.job import export as export_job
 from tableformat.export.request import AllPartitions, ById
@@ -32,7 +32,7 @@ from tests.support.scenarios import (
 )
 
 JANUARY, FEBRUARY, MARCH, APRIL = "202401", "202402", "202403", "202404"
-BESIDE = Wish(beside=True)
+BESIDE = ExportOptions(beside=True)
 
 
 def source_of(*partitions: str) -> Partitions:
@@ -54,7 +54,7 @@ def up_to(directory: Path) -> str:
 def export(
     directory: Path, source: Partitions, partition: str, effects: Effects | None = None
 ) -> list[str]:
-    request = replace(ALL, selection=ById(PartitionId(partition)), wish=BESIDE)
+    request = replace(ALL, selection=ById(PartitionId(partition)), options=BESIDE)
     return statuses(run(directory, source, effects=effects, request=request, meddled=True))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.request import ById
 from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.names import PartitionId
@@ -133,7 +133,7 @@ def test_a_forced_export_that_died_before_its_commit_changes_nothing(tmp_path: P
     run(tmp_path, source)
     with pytest.raises(Dies):
         run(
-            tmp_path, source, request=replace(ALL, wish=Wish(force=True)),
+            tmp_path, source, request=replace(ALL, options=ExportOptions(force=True)),
             effects=DiesBefore(Step.SEND),
         )  # fmt: skip
 

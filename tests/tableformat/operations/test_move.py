@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tableformat.errors import RefusedError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
 from tableformat.export.outcome import Status
 from tableformat.ledger import State
@@ -76,13 +76,13 @@ def test_what_was_moved_is_not_exported_here_again_unless_it_is_forced(
     source.by_id["p1"] = parts_of("p1", 20)
     told = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
     assert (told.status, f"TO TABLE {OTHER}" in told.message) == (Status.REFUSED, True)
-    forced = replace(IN_FILES, wish=Wish(force=True))
+    forced = replace(IN_FILES, options=ExportOptions(force=True))
     assert export_at(tmp_path, source, LATER, forced)["p1"].status is Status.COMMITTED
 
 
 def test_there_it_counts_as_exported(tmp_path: Path, source: Partitions) -> None:
     move(tmp_path)
-    unforced = replace(TO_OTHER, wish=Wish())
+    unforced = replace(TO_OTHER, options=ExportOptions())
 
     done = export(unforced, ports_of(tmp_path, source, clock=LATER.__next__), slots=1)
 

@@ -10,7 +10,7 @@ import pytest
 from tableformat.committer import MAIN_BRANCH
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, UnsupportedError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.outcome import Status
 from tableformat.operations.statement import AllPartitions
 from tableformat.operations.take_out import Detach, Drop
@@ -147,7 +147,9 @@ def test_rows_that_are_twice_are_there_once(tmp_path: Path) -> None:
     assert (later.status, "OPTIMIZE" in later.message) == (Status.UNCHANGED, True)
     source.by_id["p1"] = parts_of("p1", 20, 30)
     assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.REFUSED
-    forced = export_at(tmp_path, source, LATER, replace(IN_FILES, wish=Wish(force=True)))["p1"]
+    forced = export_at(
+        tmp_path, source, LATER, replace(IN_FILES, options=ExportOptions(force=True))
+    )["p1"]
     assert forced.status in (Status.REPLACED, Status.COMMITTED)
     assert rows_in_main(tmp_path) == 53
 

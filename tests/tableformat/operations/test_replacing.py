@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table.snapshots import Operation
 
 from tableformat.effects import Effects, Step
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
@@ -49,8 +49,8 @@ from tests.support.tiers import share_of
 
 T = TypeVar("T")
 P1 = ById(PartitionId("p1"))
-REPLACE = replace(IN_FILES, selection=P1, wish=Wish(force=True, replaces=True))
-ATTACH = replace(IN_FILES, selection=P1, wish=Wish(attaches=True))
+REPLACE = replace(IN_FILES, selection=P1, options=ExportOptions(force=True, replaces=True))
+ATTACH = replace(IN_FILES, selection=P1, options=ExportOptions(attaches=True))
 IN_P1 = SaidOfRows(rest="p1")
 
 
@@ -125,7 +125,7 @@ def neighbour_row(directory: Path) -> Row:
 def filled(directory: Path) -> Partitions:
     """Make a lake table with p1 (12 rows, 4 of a neighbour, 5 of others) and p2 (3)."""
     made = in_files(directory)
-    beside = replace(IN_FILES, wish=Wish(beside=True))
+    beside = replace(IN_FILES, options=ExportOptions(beside=True))
     assert later(directory, Neighbour(), beside) == [Status.COMMITTED]
     add_foreign(directory, 5)
     assert rows_in_main(directory) == 24
@@ -162,7 +162,7 @@ def test_what_lands_meanwhile_leaves_too(tmp_path: Path, *, of_key: bool) -> Non
         if of_key:
             third = Neighbour(9)
             third.table = replace(TABLE, identity="a third table")
-            beside = replace(IN_FILES, wish=Wish(beside=True))
+            beside = replace(IN_FILES, options=ExportOptions(beside=True))
             assert later(tmp_path, third, beside) == [Status.COMMITTED]
         else:
             add_foreign(tmp_path, 6)
@@ -176,7 +176,7 @@ def test_what_lands_meanwhile_leaves_too(tmp_path: Path, *, of_key: bool) -> Non
 def test_the_export_alone_that_lands_by_an_older_request_is_finished(tmp_path: Path) -> None:
     """Harm prevented: the export is there, and what it was to replace, too."""
     source, late = filled(tmp_path), Late()
-    plain = replace(REPLACE, wish=Wish(force=True))
+    plain = replace(REPLACE, options=ExportOptions(force=True))
     with pytest.raises(Dies):
         exported(plain, ports_of(tmp_path, source, effects=late))
 

@@ -12,7 +12,7 @@ import pytest
 
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, UnsupportedError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.outcome import Status
 from tableformat.ledger import State
 from tableformat.operations.statement import AllPartitions
@@ -186,7 +186,9 @@ def test_a_source_that_changed_replaces_it_only_with_force(
 
     said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
     assert (said.status, "Use --force" in said.message) == (Status.REFUSED, True)
-    forced = export_at(tmp_path, source, LATER, replace(IN_FILES, wish=Wish(force=True)))["p1"]
+    forced = export_at(
+        tmp_path, source, LATER, replace(IN_FILES, options=ExportOptions(force=True))
+    )["p1"]
 
     assert forced.status in (Status.REPLACED, Status.COMMITTED)
     assert rows_in_main(tmp_path) == 53

@@ -12,7 +12,7 @@ import pytest
 from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.decision import Wish
+from tableformat.export.decision import ExportOptions
 from tableformat.export.outcome import Outcome, Status
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.ledger import State, StatementKind
@@ -237,8 +237,8 @@ def test_an_export_and_a_drop_at_once_have_one_order(tmp_path: Path, source: Par
 def with_a_second_shard(directory: Path) -> Partitions:
     """Export partitions of the same names from another source, beside those of the first."""
     second = Partitions(table=replace(TABLE, identity="second"), by_id={"p1": parts_of("p1", 4)})
-    wish = Wish(beside=True, shards=2)
-    run(directory, second, request=replace(ALL, wish=wish), meddled=True)
+    options = ExportOptions(beside=True, shards=2)
+    run(directory, second, request=replace(ALL, options=options), meddled=True)
     return second
 
 
@@ -258,7 +258,7 @@ def test_of_two_shards_none_goes_without_the_other(
     """Harm prevented: half of a partition is dropped, because somebody exports the other half."""
     second = with_a_second_shard(tmp_path)
     second.by_id["p1"] = parts_of("p1", 6)
-    again = replace(FORCED, wish=Wish(force=True, shards=2))
+    again = replace(FORCED, options=ExportOptions(force=True, shards=2))
 
     def export() -> None:
         (said,) = run(tmp_path, second, request=again, meddled=True)
