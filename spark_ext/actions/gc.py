@@ -28,7 +28,7 @@ from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import NotFoundError, SourceError, UsageError
 from tableformat.export.cleanup import Cleaning, staging_in_use
 from tableformat.export.dropped import DroppedSnapshots
-from tableformat.export.gc import Kind, Sweeping, Thing
+from tableformat.export.gc import Garbage, Kind, Sweeping
 from tableformat.export.leases import Leases
 from tableformat.ledger import LeaseHeld, Ledger
 from tableformat.source import Leftover
@@ -40,7 +40,7 @@ __all__ = ["StagedAtHost", "StagingSweep", "Swept", "sweep", "sweep_sources"]
 class StagedAtHost:
     """The staging tables of one host; `failure` says what could not be done there, '' nothing."""
 
-    things: tuple[Thing, ...]
+    garbage: tuple[Garbage, ...]
     failure: str = ""
 
 
@@ -68,7 +68,7 @@ class StagingSweep:
 
     def _at(self, place: SourcePlace) -> StagedAtHost:
         where = f" at {place.hosts[0].url}" if place.hosts else ""
-        things: list[Thing] = []
+        garbage: list[Garbage] = []
         failures: list[str] = []
         with open_source(place) as source:
             try:
@@ -76,65 +76,65 @@ class StagingSweep:
                 # After the tables: of what begins meanwhile either the ledger knows, or nobody.
                 in_use = staging_in_use(self.ledger)
                 for one in left:
-                    thing = self._judged(one, in_use, where)
-                    if self.drops and thing.may_go:
-                        thing = self._dropped(source, one, thing)
-                        failures += [thing.why] if not thing.may_go else []
-                    things.append(thing)
+                    item = self._judged(one, in_use, where)
+                    if self.drops and item.may_go:
+                        item = self._dropped(source, one, item)
+                        failures += [item.why] if not item.may_go else []
+                    garbage.append(item)
             except (SourceError, UsageError) as error:
                 failures.append(error.message)
-        return StagedAtHost(tuple(things), " ".join(failures))
+        return StagedAtHost(tuple(garbage), " ".join(failures))
 
-    def _dropped(self, source: ClickHouseSource, one: Leftover, thing: Thing) -> Thing:
+    def _dropped(self, source: ClickHouseSource, one: Leftover, item: Garbage) -> Garbage:
         """Drop a staging table; return what became of it where ClickHouse does not let it go."""
         drop = partial(source.release_staging, (one.name,))
         try:
             self.effects(Step.SWEEP_SOURCE, drop)
         except ClickHouseError as error:
-            return replace(thing, may_go=False, why=error.message)
-        return thing
+            return replace(item, may_go=False, why=error.message)
+        return item
 
-    def _judged(self, one: Leftover, in_use: frozenset[str], where: str) -> Thing:
+    def _judged(self, one: Leftover, in_use: frozenset[str], where: str) -> Garbage:
         location = f"{one.name}{where}"
-        thing = Thing(Kind.STAGING_TABLE, location, one.bytes_on_disk, may_go=False, why="")
+        item = Garbage(Kind.STAGING_TABLE, location, one.bytes_on_disk, may_go=False, why="")
         by = f" ({one.made_by})" if one.made_by else ""
         if one.name in in_use:
-            return replace(thing, why="its export can be gone on with, or cancelled")
+            return replace(item, why="its export can be gone on with, or cancelled")
         is_old = one.created <= self.now - self.older_than
         if job_may_be_alive(one.job):
-            return self._judged_by_age(thing, one, by, is_old=is_old)
+            return self._judged_by_age(item, one, by, is_old=is_old)
         if not is_old:
-            return replace(thing, why=f"of a dead run{by}, and younger than --older-than")
-        return replace(thing, may_go=True, why="its run is dead, and no export can go on with it")
+            return replace(item, why=f"of a dead run{by}, and younger than --older-than")
+        return replace(item, may_go=True, why="its run is dead, and no export can go on with it")
 
-    def _judged_by_age(self, thing: Thing, one: Leftover, by: str, *, is_old: bool) -> Thing:
+    def _judged_by_age(self, item: Garbage, one: Leftover, by: str, *, is_old: bool) -> Garbage:
         """Judge a table whose run may be alive, as far as this process can tell."""
         judge = can_judge(one.job)
         if judge is None and one.table is None:
-            return replace(thing, why="nothing says that we made it")
+            return replace(item, why="nothing says that we made it")
         if judge:
-            return replace(thing, why=f"the run that made it is at work{by}")
+            return replace(item, why=f"the run that made it is at work{by}")
         if not self.older_than:
             why = f"the run that made it may be at work elsewhere{by}: --older-than AGE decides"
-            return replace(thing, why=why)
+            return replace(item, why=why)
         if not is_old:
             why = f"of a run elsewhere{by}, and younger than --older-than"
-            return replace(thing, why=why)
+            return replace(item, why=why)
         why = f"of a run elsewhere{by}, older than --older-than, and no export can go on with it"
-        return replace(thing, may_go=True, why=why)
+        return replace(item, may_go=True, why=why)
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
     """What was found in the table, and what at each host of its sources."""
 
-    in_table: tuple[Thing, ...]
+    in_table: tuple[Garbage, ...]
     staged: tuple[StagedAtHost, ...]
 
     @property
-    def things(self) -> tuple[Thing, ...]:
+    def garbage(self) -> tuple[Garbage, ...]:
         """Everything, what goes before what stays."""
-        found = (*self.in_table, *(t for host in self.staged for t in host.things))
+        found = (*self.in_table, *(t for host in self.staged for t in host.garbage))
         return (*(t for t in found if t.may_go), *(t for t in found if not t.may_go))
 
     def check_every_host(self) -> None:
@@ -179,7 +179,7 @@ def sweep(
         LedgerError: the ledger cannot be read or written.
     """
     ports = commit_ports(lake, ledger)
-    expired: tuple[Thing, ...] = ()
+    expired: tuple[Garbage, ...] = ()
     if dropped is not None and isinstance(lake, IcebergTable):
         snapshots = DroppedSnapshots(ports, lake, dropped, milliseconds())
         expired = snapshots.expire() if removes else snapshots.find()

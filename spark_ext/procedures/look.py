@@ -378,7 +378,7 @@ def _gc(call: Call) -> Rows:
             one.location,
             in_call(one.why),
         )
-        for one in swept.things
+        for one in swept.garbage
     )
 
 

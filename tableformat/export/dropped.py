@@ -17,7 +17,7 @@ from tableformat.committer import LakeTable, LakeTableState, Sent
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.commit import Ports, load_table
-from tableformat.export.gc import Kind, Thing
+from tableformat.export.gc import Garbage, Kind
 from tableformat.ledger import Landed, Row, StatementKind
 
 __all__ = ["DroppedSnapshots", "ExpiringLake"]
@@ -48,7 +48,7 @@ class DroppedSnapshots:
     age: int
     now: int
 
-    def find(self) -> tuple[Thing, ...]:
+    def find(self) -> tuple[Garbage, ...]:
         """Return the snapshots that may be expired, and those that keep dropped files.
 
         Raises:
@@ -56,9 +56,9 @@ class DroppedSnapshots:
             DestinationError: the table cannot be read.
             LedgerError: the ledger cannot be read.
         """
-        return tuple(thing for _, thing in self._found(load_table(self.ports)))
+        return tuple(item for _, item in self._found(load_table(self.ports)))
 
-    def expire(self) -> tuple[Thing, ...]:
+    def expire(self) -> tuple[Garbage, ...]:
         """Expire what may be; return what was, and what keeps dropped files.
 
         Raises:
@@ -70,12 +70,12 @@ class DroppedSnapshots:
         for attempt in range(1, self.ports.most_attempts + 1):
             state = load_table(self.ports)
             found = self._found(state)
-            gone = frozenset(snapshot_id for snapshot_id, thing in found if thing.may_go)
+            gone = frozenset(snapshot_id for snapshot_id, item in found if item.may_go)
             if not gone:
-                return tuple(thing for _, thing in found)
+                return tuple(item for _, item in found)
             sent = self.ports.effects(Step.CLEAN_ATTEMPT, partial(self.lake.expire, state, gone))
             if sent.applied:
-                return tuple(thing for _, thing in found)
+                return tuple(item for _, item in found)
             error = sent.error
             self.ports.pause(attempt)
         message = (
@@ -84,12 +84,12 @@ class DroppedSnapshots:
         )
         raise RefusedError(message)
 
-    def _found(self, state: LakeTableState) -> list[tuple[int, Thing]]:
+    def _found(self, state: LakeTableState) -> list[tuple[int, Garbage]]:
         ports, uuid = self.ports, state.layout.table_uuid
         rows = ports.effects(Step.READ_LEDGER, lambda: tuple(ports.ledger.rows()))
         ours = self.lake.snapshots_of(state, ports.ledger.identity)
         named = {at: name for name, at in sorted(self.lake.references(state).items())}
-        found: dict[int, Thing] = {}
+        found: dict[int, Garbage] = {}
         for row in sorted((r for r in rows if r.key.destination == uuid), key=lambda r: r.key):
             dropped = self._dropped(row, state)
             if dropped is None:
@@ -100,13 +100,13 @@ class DroppedSnapshots:
             for one in sorted(keeps or have):
                 why = f"it has files of {row.key.partition_id}, which {dropped.statement} dropped"
                 if one in keeps:
-                    told = Thing(
+                    told = Garbage(
                         Kind.SNAPSHOT, str(one), 0, may_go=False, why=f"{why}; {keeps[one]}",
                         partition_id=row.key.partition_id,
                     )  # fmt: skip
                     found[one] = told
                 elif one not in found:
-                    found[one] = Thing(
+                    found[one] = Garbage(
                         Kind.SNAPSHOT, str(one), 0, may_go=True, why=why,
                         partition_id=row.key.partition_id,
                     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Finds and removes garbage of abandoned exports in one table (`gc`), with a proof for each file.
 
 `tableformat/export/give_up.py` gives the proofs; the age of a file is only a filter. Garbage
-without a proof is reported as kept, with the reason (`Thing`).
+without a proof is reported as kept, with the reason (`Garbage`).
 
 * `Sweeping` handles the files of keys. Files of exports that the ledger does not know are not
   judged; files with other names may belong to another engine and are not read. A partly written
@@ -38,11 +38,11 @@ from tableformat.names import TransactionId
 from tableformat.receipt import Receipt
 from tableformat.storage import StoredObject
 
-__all__ = ["Kind", "MetadataSweeping", "Sweeping", "Thing"]
+__all__ = ["Garbage", "Kind", "MetadataSweeping", "Sweeping"]
 
 
 class Kind(StrEnum):
-    """What lies there."""
+    """The kind of an unreferenced object."""
 
     DATA_FILE = "data file"
     BEGUN_FILE = "begun file"
@@ -57,8 +57,8 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
-    """Something that may be in nobody's use: what and where, and whether and why it may go."""
+class Garbage:
+    """An object that may be unreferenced: its kind and location, and whether and why it may go."""
 
     kind: Kind
     location: str
@@ -84,7 +84,7 @@ class MetadataSweeping:
     now: int
     someone_works: Callable[[str], bool]
 
-    def find(self, state: LakeTableState, row_of: Callable[[str], Row | None]) -> Iterator[Thing]:
+    def find(self, state: LakeTableState, row_of: Callable[[str], Row | None]) -> Iterator[Garbage]:
         """Yield what is in nobody's use, and what may be of use to living requests.
 
         What snapshots refer to, and lists that a ledger could be rebuilt from, are not told.
@@ -119,27 +119,27 @@ class MetadataSweeping:
                 # Nothing refers to it; a statement that still reads it fails, and changes nothing.
                 proved = Verdict(may_go=True, why="of a view, while a statement divided its rows")
                 judged = self._filtered(proved, began)
-                yield Thing(Kind.VIEW_ROWS, one.location, one.size, judged.may_go, judged.why)
+                yield Garbage(Kind.VIEW_ROWS, one.location, one.size, judged.may_go, judged.why)
 
     def _of_the_living(
         self, kind: Kind, one: StoredObject, state: LakeTableState, why: str
-    ) -> Thing:
+    ) -> Garbage:
         """Judge what only a job that works on the table has a use for."""
         works = self.someone_works(state.layout.table_uuid)
         why = "an export into the table is under way" if works else why
-        return Thing(kind, one.location, one.size, may_go=not works, why=why)
+        return Garbage(kind, one.location, one.size, may_go=not works, why=why)
 
     def _list(self, below: str) -> tuple[StoredObject, ...]:
         return self.cleaning.begun_and_finished(below)
 
-    def _manifest(self, one: StoredObject, state: LakeTableState) -> Iterator[Thing]:
+    def _manifest(self, one: StoredObject, state: LakeTableState) -> Iterator[Garbage]:
         """Judge a manifest that no snapshot refers to."""
         number = sequence_number_in(one.location, state.layout.table_uuid)
         if number is not None:
             judged = self._filtered(manifest_verdict(number, state), _dead_since(number, state))
-            yield Thing(Kind.MANIFEST, one.location, one.size, judged.may_go, judged.why)
+            yield Garbage(Kind.MANIFEST, one.location, one.size, judged.may_go, judged.why)
 
-    def _lost_race(self, one: StoredObject, state: LakeTableState) -> Iterator[Thing]:
+    def _lost_race(self, one: StoredObject, state: LakeTableState) -> Iterator[Garbage]:
         """Judge a metadata file that is not the table's, with the number of one that is.
 
         It was to follow on a version that another one has followed on. Those from before the oldest
@@ -151,7 +151,7 @@ class MetadataSweeping:
                 Verdict(may_go=True, why="of a commit that lost its race: another one came first"),
                 _dead_since(wanted, state),
             )
-            yield Thing(Kind.METADATA, one.location, one.size, judged.may_go, judged.why)
+            yield Garbage(Kind.METADATA, one.location, one.size, judged.may_go, judged.why)
 
     def _wanted(self, one: StoredObject, state: LakeTableState) -> int | None:
         """Return the sequence number of the attempt of ours that a metadata file was made for."""
@@ -166,7 +166,7 @@ class MetadataSweeping:
 
     def _commit_list(
         self, one: StoredObject, state: LakeTableState, row_of: Callable[[str], Row | None]
-    ) -> Iterator[Thing]:
+    ) -> Iterator[Garbage]:
         """Judge the list of a commit with all exports on it.
 
         A begun one names nothing that anybody relies on; who still writes it can only fail.
@@ -177,11 +177,11 @@ class MetadataSweeping:
         try:
             listed = listed_in(one.location, self._read(one))
         except (LedgerError, DestinationError) as error:
-            yield Thing(Kind.LIST, one.location, one.size, may_go=False, why=str(error))
+            yield Garbage(Kind.LIST, one.location, one.size, may_go=False, why=str(error))
             return
         if any(e.destination != state.layout.table_uuid for e in listed):
             why = "not ours to judge: of another table that was in this place"
-            yield Thing(Kind.LIST, one.location, one.size, may_go=False, why=why)
+            yield Garbage(Kind.LIST, one.location, one.size, may_go=False, why=why)
             return
         verdict = list_verdict([self._listing(e, state, row_of) for e in listed], state)
         if verdict is None:
@@ -189,7 +189,7 @@ class MetadataSweeping:
         name = _name(one.location).removesuffix(".json")
         began = TransactionId(name).milliseconds if name.isdecimal() else 0
         judged = self._filtered(verdict, began)
-        yield Thing(Kind.LIST, one.location, one.size, judged.may_go, judged.why)
+        yield Garbage(Kind.LIST, one.location, one.size, judged.may_go, judged.why)
 
     def _listing(
         self, one: ListedExport, state: LakeTableState, row_of: Callable[[str], Row | None]
@@ -249,7 +249,7 @@ class Sweeping:
     older_than: int
     now: int
 
-    def find(self) -> tuple[Thing, ...]:
+    def find(self) -> tuple[Garbage, ...]:
         """Return everything that dead exports left, and what may be of use to living ones.
 
         Raises:
@@ -258,12 +258,12 @@ class Sweeping:
             LedgerError: the ledger cannot be read.
         """
         state = self._load()
-        found: list[Thing] = []
+        found: list[Garbage] = []
         for key, listed in sorted(self._listed(state).items()):
             found += self._told(key, listed, state)
         return (*found, *self._metadata())
 
-    def sweep(self) -> tuple[Thing, ...]:
+    def sweep(self) -> tuple[Garbage, ...]:
         """Remove what may go, key by key under its lease; return what went, and what stayed.
 
         Raises:
@@ -272,7 +272,7 @@ class Sweeping:
             LedgerError: the ledger cannot be read or written.
         """
         state = self._load()
-        found: list[Thing] = []
+        found: list[Garbage] = []
         for key, listed in sorted(self._listed(state).items()):
             told = self._told(key, listed, state)
             if not any(one.may_go for one in told):
@@ -289,7 +289,7 @@ class Sweeping:
                 self._delete(step, one.location)
         return (*found, *metadata)
 
-    def _metadata(self) -> tuple[Thing, ...]:
+    def _metadata(self) -> tuple[Garbage, ...]:
         """Judge what belongs to no single key, on an M loaded after data files were removed."""
         state = self._load()
         swept = MetadataSweeping(self.cleaning, self.older_than, self.now, self._someone_works)
@@ -304,33 +304,33 @@ class Sweeping:
             self.holder(r.key.hash) is not None for r in running if r.key.destination == destination
         )
 
-    def _told(self, key: str, listed: _OfKey, state: LakeTableState) -> list[Thing]:
+    def _told(self, key: str, listed: _OfKey, state: LakeTableState) -> list[Garbage]:
         """Judge what the exports of a key left; nothing is done."""
         row = self._row(key, state)
         if row is None:
             return _not_ours(listed)
         left = self.cleaning.left(row, state, listed.files, listed.receipts)
         held = self.holder(key)
-        return [thing for one in left for thing in self._things(row, one, held)]
+        return [item for one in left for item in self._garbage(row, one, held)]
 
-    def _swept(self, key: str, listed: _OfKey, held: LeaseHeld | None) -> list[Thing]:
+    def _swept(self, key: str, listed: _OfKey, held: LeaseHeld | None) -> list[Garbage]:
         """Judge the exports of a key anew, on an M loaded under the lease, and remove."""
         state = self._load()
         row = self._row(key, state)
         if row is None:
             return _not_ours(listed)
         left = self.cleaning.left(row, state, listed.files, listed.receipts)
-        things = [(one, self._things(row, one, held)) for one in left]
+        garbage = [(one, self._garbage(row, one, held)) for one in left]
         whole = [replace(one, verdict=self._judged(one, held)) for one in left]
         most = sum(len(one.files) for one in left)
         self.cleaning.remove(row, tuple(whole), most=most)
         gone = {one.transaction_id for one in whole if one.verdict.may_go}
-        for one, of_it in things:
-            for thing in of_it:
-                if thing.may_go and one.transaction_id not in gone:
-                    step = Step.CLEAN_RECEIPT if thing.kind is Kind.RECEIPT else Step.CLEAN_FILE
-                    self._delete(step, thing.location)
-        return [thing for _, of_it in things for thing in of_it]
+        for one, of_it in garbage:
+            for item in of_it:
+                if item.may_go and one.transaction_id not in gone:
+                    step = Step.CLEAN_RECEIPT if item.kind is Kind.RECEIPT else Step.CLEAN_FILE
+                    self._delete(step, item.location)
+        return [item for _, of_it in garbage for item in of_it]
 
     def _delete(self, step: Step, location: str) -> None:
         storage = self.cleaning.storage(location)
@@ -373,7 +373,7 @@ class Sweeping:
             return Verdict(may_go=False, why=f"{proved.why}, and younger than --older-than")
         return proved
 
-    def _things(self, row: Row, left: Left, held: LeaseHeld | None) -> list[Thing]:
+    def _garbage(self, row: Row, left: Left, held: LeaseHeld | None) -> list[Garbage]:
         """Tell what an export left, one by one."""
         judged = self._judged(left, held)
         known = left.transaction_id in _known(row)
@@ -384,7 +384,7 @@ class Sweeping:
             if known and not left.verdict.may_go:
                 said = self._apart(one, kind, left, held)
             found.append(
-                Thing(kind, one.location, one.size, said.may_go, said.why, row.key.partition_id)
+                Garbage(kind, one.location, one.size, said.may_go, said.why, row.key.partition_id)
             )
         return found
 
@@ -421,9 +421,9 @@ def _kind(one: StoredObject, left: Left) -> Kind:
     return Kind.DATA_FILE if one in left.files else Kind.RECEIPT
 
 
-def _not_ours(listed: _OfKey) -> list[Thing]:
+def _not_ours(listed: _OfKey) -> list[Garbage]:
     return [
-        Thing(kind, one.location, one.size, _NOT_OURS.may_go, _NOT_OURS.why)
+        Garbage(kind, one.location, one.size, _NOT_OURS.may_go, _NOT_OURS.why)
         for kind, objects in ((Kind.DATA_FILE, listed.files), (Kind.RECEIPT, listed.receipts))
         for one in objects
     ]

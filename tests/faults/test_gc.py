@@ -17,7 +17,7 @@ from catalog.ledgers.sqlite import SqliteLedger
 from catalog.storages.local import LocalStorage
 from tableformat.effects import Direct, Effects, Step
 from tableformat.export.decision import ExportOptions
-from tableformat.export.gc import Kind, Thing
+from tableformat.export.gc import Garbage, Kind
 from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.leases import Leases
@@ -56,8 +56,8 @@ def run(
     return list(export(request, ports, slots=1))
 
 
-def gone(things: tuple[Thing, ...]) -> list[Thing]:
-    return [t for t in things if t.may_go]
+def gone(garbage: tuple[Garbage, ...]) -> list[Garbage]:
+    return [t for t in garbage if t.may_go]
 
 
 def in_main(directory: Path) -> set[str]:

@@ -18,7 +18,7 @@ from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.committer import Commit, LakeTableState, Staged
 from tableformat.effects import Step
 from tableformat.export.decision import ExportOptions
-from tableformat.export.gc import Kind, Thing
+from tableformat.export.gc import Garbage, Kind
 from tableformat.export.leases import Leases
 from tableformat.export.slices import FileFormat
 from tableformat.file_names import sequence_number_in, stop_mark, views_directory
@@ -48,8 +48,8 @@ def dies(directory: Path, step: Step, *, after: bool = False, nth: int = 1) -> N
         run(directory, Partitions(), effects=KilledAt(step, after=after, nth=nth))
 
 
-def of_kind(things: tuple[Thing, ...], kind: Kind) -> list[Thing]:
-    return [t for t in things if t.kind is kind]
+def of_kind(garbage: tuple[Garbage, ...], kind: Kind) -> list[Garbage]:
+    return [t for t in garbage if t.kind is kind]
 
 
 def metadata(directory: Path, pattern: str) -> set[str]:

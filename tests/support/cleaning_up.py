@@ -9,7 +9,7 @@ from typing import Final
 from tableformat.effects import Direct, Effects
 from tableformat.export.cleanup import Cleaning
 from tableformat.export.commit import Ports
-from tableformat.export.gc import Sweeping, Thing
+from tableformat.export.gc import Garbage, Sweeping
 from tableformat.export.leases import Leases
 from tableformat.ledger import Owner
 from tableformat.names import LakeName
@@ -40,7 +40,7 @@ def sweeping(
     return Sweeping(cleaning, leases, lambda _: None, older_than, clock())
 
 
-def clean_up(one: Sweeping) -> tuple[Thing, ...]:
+def clean_up(one: Sweeping) -> tuple[Garbage, ...]:
     """Do what `gc --yes` does."""
     with one.leases:
         return one.sweep()

@@ -29,7 +29,7 @@ from spark_ext.cli.options import (
 )
 from spark_ext.cli.output import Output
 from tableformat.errors import UsageError
-from tableformat.export.gc import Thing
+from tableformat.export.gc import Garbage
 from tableformat.names import HiveName, TableName
 from tableformat.quantities import counted, human_bytes, parse_duration
 
@@ -121,7 +121,7 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
         lake, known = open_existing(catalog, name, f"clean up {name}", ledger=ledger)
         with contextlib.closing(known):
             swept = sweep(lake, known, places, older_than=age, removes=yes, dropped=dropped)
-    _show(output_for(as_json=as_json), swept.things, yes=yes, as_json=as_json)
+    _show(output_for(as_json=as_json), swept.garbage, yes=yes, as_json=as_json)
     swept.check_every_host()
     return 0
 
@@ -146,7 +146,7 @@ def _places(
     return hosts_to_look_at(source, cluster=cluster, table=name, cluster_hosts=hosts)
 
 
-def _show(output: Output, found: tuple[Thing, ...], *, yes: bool, as_json: bool) -> None:
+def _show(output: Output, found: tuple[Garbage, ...], *, yes: bool, as_json: bool) -> None:
     gone = [one for one in found if one.may_go]
     action = "removed" if yes else "remove"
     columns = ("action", "kind", "partition_id", "bytes", "location", "why")
@@ -166,7 +166,7 @@ def _show(output: Output, found: tuple[Thing, ...], *, yes: bool, as_json: bool)
         output.say(f"{what} ({size}) can be deleted; {kept} kept. Run again with --yes.")
 
 
-def _record(one: Thing, action: str) -> dict[str, Any]:
+def _record(one: Garbage, action: str) -> dict[str, Any]:
     return {
         "action": action if one.may_go else "keep",
         "kind": one.kind.value,

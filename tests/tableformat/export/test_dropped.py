@@ -12,7 +12,7 @@ from catalog.ledgers.memory import milliseconds
 from tableformat.effects import Step
 from tableformat.export.commit import Ports
 from tableformat.export.dropped import DroppedSnapshots
-from tableformat.export.gc import Thing
+from tableformat.export.gc import Garbage
 from tableformat.export.outcome import Status
 from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import table_of
@@ -53,7 +53,7 @@ def source(tmp_path: Path) -> Partitions:
 
 def expired(
     directory: Path, *, after: int = AGE + 60_000, tells: bool = False
-) -> tuple[Thing, ...]:
+) -> tuple[Garbage, ...]:
     """Expire what is before DROPs that are ten minutes old, so long after now, and clean up."""
     ports: Ports = running(directory).ports.commit
     snapshots = DroppedSnapshots(ports, lake(directory), AGE, milliseconds() + after)
