@@ -31,7 +31,7 @@ from pyiceberg.table.sorting import SortOrder
 from catalog.ledgers.memory import milliseconds
 from catalog.network import DEFAULT_TIME_OUTS, TimeOuts
 from catalog.storages.local import local_directory
-from catalog.storages.opening import Storages, is_remote
+from catalog.storages.schemes import Storages, is_remote
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import (
     Commit,

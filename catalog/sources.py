@@ -23,7 +23,6 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import READING_SETTINGS
 from catalog.clickhouse.connection import Connection, text
-from catalog.clickhouse.describe import MAIN_KEEPER, node_of
 from catalog.clickhouse.embedded import EmbeddedConnection, parse_source
 from catalog.clickhouse.frozen.definition import is_parts, parse_parts
 from catalog.clickhouse.frozen.source import FrozenPartsSource
@@ -34,6 +33,7 @@ from catalog.clickhouse.server.settings import PREFIX, Host, ServerSettings, is_
 from catalog.clickhouse.server.source import ServerSource
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.clickhouse.staging_comment import STAGING_DATABASE
+from catalog.clickhouse.table_description import MAIN_KEEPER, node_of
 from tableformat.clickhouse_codes import ACCESS_DENIED, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.mergetree.table import KeeperNode

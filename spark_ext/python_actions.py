@@ -54,9 +54,9 @@ from spark_ext.actions.exports import (
     parts_with_files,
 )
 from spark_ext.procedures.archive import ARCHIVE_PARTITION
-from spark_ext.procedures.declared import Procedure, Value
+from spark_ext.procedures.declarations import Procedure, Value
 from spark_ext.procedures.exports import CANCEL_EXPORT, EXPORTS, FORGET_EXPORT, export_row
-from spark_ext.procedures.look import (
+from spark_ext.procedures.lake_tables import (
     CREATE_TABLE_LIKE,
     GC,
     PARTITIONS,
@@ -81,7 +81,7 @@ from spark_ext.python_values import (
     VerifiedPartition,
 )
 from spark_ext.sql.catalogs import open_destination_in
-from spark_ext.sql.wording import in_python
+from spark_ext.sql.messages import in_python
 from spark_ext.system_tables.exports import known_ledger
 from tableformat.errors import TableFormatError, UsageError
 from tableformat.export.slices import without_files

@@ -32,13 +32,13 @@ from pyspark.sql import DataFrame, SparkSession
 from catalog.clickhouse.session import ChdbSession, check_session
 from catalog.clickhouse.session_source import find_table, open_session
 from catalog.sources import SourcePlace
-from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
+from spark_ext.procedures.declarations import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import EXPORT_PARTITION, EXPORT_PARTITIONS
 from spark_ext.procedures.statements import EXECUTE_ALTER, TYPED_PROCEDURES
 from spark_ext.sql.catalogs import settings_of
 from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.messages import in_python, in_statement
 from spark_ext.sql.session_settings import SourceTable
-from spark_ext.sql.wording import in_python, in_statement
 from tableformat.errors import TableFormatError, UsageError
 from tableformat.names import split_identifiers
 

@@ -371,9 +371,9 @@ class Row:
     transactions whose files may still lie there: nothing of them is deleted before this key has
     landed (docs/spec/commit-protocol.md, step 1). `done` is the last export that completed,
     `changed` the last statement on the lake table that did since, `landed` every one of both.
-    `keeper_node` is that of the source table (`export/namesakes.py`), `division` how that is
+    `keeper_node` is that of the source table (`export/table_identity.py`), `division` how that is
     divided (`mergetree/compatibility.py`): each None when it is not known. While it is `archived`,
-    no export of the key is begun or committed (`export/archived.py`). `last_error` says
+    no export of the key is begun or committed (`export/archive_mark.py`). `last_error` says
     to people why the last run ended without a commit; `stop` says it where a user stopped it.
     """
 

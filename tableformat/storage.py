@@ -1,6 +1,6 @@
 """Contract: files and objects behind locations, created whole or not at all, listed, deleted.
 
-`catalog/storages/opening.py` opens one by the scheme of a location.
+`catalog/storages/schemes.py` opens one by the scheme of a location.
 """
 
 from __future__ import annotations

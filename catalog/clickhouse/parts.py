@@ -25,7 +25,6 @@ from adbc_driver_manager import Error as AdbcError
 from adbc_driver_manager.dbapi import Cursor
 
 from catalog.clickhouse.connection import large_query_settings
-from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether, condition_of
 from catalog.clickhouse.part_directories import (
     PartFiles,
     files_sql,
@@ -33,6 +32,7 @@ from catalog.clickhouse.part_directories import (
     plain_disk_sql,
     unread,
 )
+from catalog.clickhouse.slice_reader import OpenedSlice, OpenSlice, OpenTogether, condition_of
 from tableformat.errors import InternalError, SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.mergetree.wire_types import WIRE_SETTINGS

@@ -26,8 +26,8 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities, Offer
 from catalog.clickhouse.connection import ClickHouseError, Connection, advice, text, texts, whole
-from catalog.clickhouse.describe import list_parts, of_table
 from catalog.clickhouse.snapshot.preflight import refused_by_source
+from catalog.clickhouse.table_description import list_parts, of_table
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SUPPORT_IS_DISABLED
 from tableformat.errors import RefusedError, SourceError, UnsupportedError
 from tableformat.ledger import DetachedPart, ExportedPart

@@ -23,15 +23,15 @@ from typing import Final, TypeVar
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import Connection, Row, text, texts
-from catalog.clickhouse.describe import describe, list_parts, of_table
-from catalog.clickhouse.lacked import with_lacked
+from catalog.clickhouse.missing_columns import with_lacked
 from catalog.clickhouse.session import ChdbSession, SessionConnection, rows_in, run_in
-from catalog.clickhouse.snapshot.compare import differences
-from catalog.clickhouse.snapshot.left import Search
+from catalog.clickhouse.snapshot.comparison import differences
+from catalog.clickhouse.snapshot.leftovers import Search
 from catalog.clickhouse.snapshot.preflight import foreign_columns
+from catalog.clickhouse.snapshot.protocol import SnapshotRequest
 from catalog.clickhouse.snapshot.staging import create_database, drop_staging, staging_table
-from catalog.clickhouse.snapshot.take import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.clickhouse.table_description import describe, list_parts, of_table
 from catalog.network import some
 from catalog.processes import new_job
 from tableformat.clickhouse_codes import UNKNOWN_TABLE

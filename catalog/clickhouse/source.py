@@ -18,11 +18,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
-from catalog.clickhouse import describe as reading
+from catalog.clickhouse import table_description as reading
 from catalog.clickhouse.capabilities import Capabilities, Offer, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts, whole
-from catalog.clickhouse.describe import ObjectTable, active_parts, object_table
-from catalog.clickhouse.lacked import with_lacked
+from catalog.clickhouse.missing_columns import with_lacked
 from catalog.clickhouse.removal import drop_detached, take_out
 from catalog.clickhouse.rows.partitions import (
     all_partitions_error,
@@ -31,10 +30,11 @@ from catalog.clickhouse.rows.partitions import (
     unresolved,
 )
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting
-from catalog.clickhouse.snapshot.compare import within
-from catalog.clickhouse.snapshot.left import Search, find_left_snapshot
+from catalog.clickhouse.snapshot.comparison import within
+from catalog.clickhouse.snapshot.leftovers import Search, find_left_snapshot
 from catalog.clickhouse.snapshot.preflight import refused_by_source
-from catalog.clickhouse.snapshot.prove import probed_in
+from catalog.clickhouse.snapshot.proof import probed_in
+from catalog.clickhouse.snapshot.protocol import SnapshotRequest, take_snapshot
 from catalog.clickhouse.snapshot.staging import (
     create_staging,
     drop_staging,
@@ -42,7 +42,7 @@ from catalog.clickhouse.snapshot.staging import (
     staging_table,
     sweep_leftovers,
 )
-from catalog.clickhouse.snapshot.take import SnapshotRequest, take_snapshot
+from catalog.clickhouse.table_description import ObjectTable, active_parts, object_table
 from catalog.processes import Closing, new_job
 from tableformat.errors import RefusedError, TableFormatError
 from tableformat.ledger import DetachedPart, ExportedPart

@@ -17,7 +17,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStrea
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from catalog.storages.local import LocalStorage, local_path
-from catalog.storages.opening import BY_CATALOG, Storages, is_local, open_storage
+from catalog.storages.schemes import BY_CATALOG, Storages, is_local, open_storage
 from tableformat.errors import DestinationError, InternalError, MissingError
 from tableformat.storage import Storage
 

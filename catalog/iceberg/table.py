@@ -19,7 +19,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.committer import (
     BranchFile,

@@ -33,7 +33,7 @@ from catalog.processes import ScratchDirectory
 from catalog.rewriting.file_partitions import OwnPartitions
 from catalog.rewriting.new_files import FilePlace, TableFiles, carry_digest, store_receipts
 from catalog.rewriting.numbered_rows import set_values
-from catalog.storages.opening import Opens, Storages
+from catalog.storages.schemes import Opens, Storages
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import DestinationError
 from tableformat.file_names import exported_by

@@ -22,7 +22,7 @@ from typing import Final
 from catalog.processes import ScratchDirectory
 from catalog.rewriting.integrity import Checks, hashes_of, refuse_changed_files, refuse_other_bytes
 from catalog.rewriting.new_files import TableFiles, carry_digest, store_receipts
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.disks import Disks
 from tableformat.errors import DestinationError

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from catalog.processes import ScratchDirectory
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import DestinationError
 from tableformat.iceberg.arrow_schema import FIELD_ID_KEY

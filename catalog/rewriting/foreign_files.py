@@ -27,7 +27,7 @@ from catalog.clickhouse.rows.partitions import RowPartitions
 from catalog.processes import ScratchDirectory
 from catalog.rewriting.new_files import store_receipts
 from catalog.rewriting.parquet_directory import ForeignFile, ParquetDirectory, sha256_of
-from catalog.storages.opening import Access, Storages, open_storage
+from catalog.storages.schemes import Access, Storages, open_storage
 from tableformat.clickhouse_codes import INCOMPATIBLE_COLUMNS
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import DestinationError, InternalError, RefusedError

@@ -22,7 +22,7 @@ from catalog.clickhouse.rows.merged import MergedRows
 from catalog.processes import ScratchDirectory
 from catalog.rewriting.new_files import FilePlace, NewFile, TableFiles, carry_digest, store_receipts
 from catalog.rewriting.numbered_rows import NumberedRows, in_order, with_values
-from catalog.storages.opening import Opens, Storages
+from catalog.storages.schemes import Opens, Storages
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import DestinationError
 from tableformat.iceberg.arrow_schema import file_schema, to_file

@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from catalog.clickhouse.rows.digests import FileDigests
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.disks import Disks
 from tableformat.export.commit_lists import store_list

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from catalog.clickhouse.rows.partitions import RowPartitions
 from catalog.processes import ScratchDirectory
-from catalog.storages.opening import Storages, is_local
+from catalog.storages.schemes import Storages, is_local
 from tableformat.clickhouse_codes import INCOMPATIBLE_COLUMNS, PARTITION_DOESNT_EXIST
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import MissingError, NotFoundError, RefusedError, TableFormatError

@@ -22,7 +22,7 @@ from catalog.rewriting.changed_rows import declared_order
 from catalog.rewriting.copies import CopiedFiles
 from catalog.rewriting.integrity import Checks, hashes_of, refuse_changed_files, refuse_other_bytes
 from catalog.rewriting.new_files import NewFile, TableFiles, carry_digest, store_receipts
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.disks import Disks
 from tableformat.errors import DestinationError

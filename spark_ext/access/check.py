@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.iceberg.spark_settings import CATALOG, HADOOP
-from spark_ext.procedures.declared import Call, Procedure, SystemTable
+from spark_ext.procedures.declarations import Call, Procedure, SystemTable
 from spark_ext.procedures.names import CallNames
 from spark_ext.procedures.statements import EXECUTE_ALTER, statement_of
 from spark_ext.sql.catalogs import names_of, settings_of_application
@@ -47,7 +47,7 @@ from spark_ext.sql.statements import (
     Statement,
     Update,
 )
-from spark_ext.sql.typed import TYPED, TypedStatement
+from spark_ext.sql.typed_statements import TYPED, TypedStatement
 from tableformat.access.policy import Policy, parse_policy
 from tableformat.access.privileges import EVERYTHING, Act, Need, Of, Privilege, Scope, asked_of
 from tableformat.clickhouse_codes import ACCESS_DENIED

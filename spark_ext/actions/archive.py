@@ -28,25 +28,25 @@ from typing import Final
 from catalog.clickhouse.rows.digests import FileDigests
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import HiveTable, OpenedTree
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.processes import may_be_alive, this_process
 from catalog.sources import open_source
+from spark_ext.actions.export_ports import Places, export_all
 from spark_ext.actions.exports import rows_of_name
 from spark_ext.actions.verify import Verdict, Verifying, VerifyRequest
-from spark_ext.actions.wiring import Places, export_all
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
-from tableformat.export.archived import Archiving, archiving, unarchive
+from tableformat.export.archive_mark import Archiving, archiving, unarchive
 from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import holding
-from tableformat.export.namesakes import other_table
 from tableformat.export.outcome import REFUSED, Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.request import AllPartitions, ById
+from tableformat.export.table_identity import other_table
 from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TableName, quote_string

@@ -25,14 +25,14 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 from catalog.hive import HiveTable, OpenedTree
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from catalog.processes import may_be_alive, this_process
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
+from spark_ext.actions.export_ports import commit_ports
 from spark_ext.actions.exports import rows_of_name
 from spark_ext.actions.logs import LoggedEffects
-from spark_ext.actions.wiring import commit_ports
 from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.sql.statements import KillMode
 from spark_ext.system_tables.exports import known_ledger

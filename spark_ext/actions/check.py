@@ -17,7 +17,7 @@ from catalog.clickhouse.server.access_report import ServerReport
 from catalog.clickhouse.server.source import ServerSource
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.secret_variables import harmless_environment
-from catalog.storages.opening import is_local, open_storage
+from catalog.storages.schemes import is_local, open_storage
 from spark_ext.engine.java import find_java
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.commit import check_table_of_ledger

@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar, overload
 
-from catalog.clickhouse.describe import ObjectTable
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.clickhouse.table_description import ObjectTable
 from catalog.hive import HiveTable, OpenedTree
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_known_ledger

@@ -22,12 +22,12 @@ from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from catalog.processes import can_judge, job_may_be_alive, may_be_alive, this_process
 from catalog.sources import SourcePlace, open_source
+from spark_ext.actions.export_ports import commit_ports
 from spark_ext.actions.logs import LoggedEffects
-from spark_ext.actions.wiring import commit_ports
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import NotFoundError, SourceError, UsageError
 from tableformat.export.cleanup import Cleaning, staging_in_use
-from tableformat.export.dropped import DroppedSnapshots
+from tableformat.export.dropped_snapshots import DroppedSnapshots
 from tableformat.export.gc import Garbage, Kind, Sweeping
 from tableformat.export.leases import Leases
 from tableformat.ledger import LeaseHeld, Ledger

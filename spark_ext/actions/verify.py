@@ -33,10 +33,10 @@ from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import content_of, how_it_differs
 from tableformat.export.job import MOST_PARTITIONS
 from tableformat.export.main_state import holding
-from tableformat.export.namesakes import other_table
 from tableformat.export.outcome import DIFFERS, FAILED, REFUSED, worst
 from tableformat.export.plan import remembered_conversions
 from tableformat.export.request import AllPartitions, ById, Selection
+from tableformat.export.table_identity import other_table
 from tableformat.export.verification import LakeDigests, columns_of, differences, digest_location
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of

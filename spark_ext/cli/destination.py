@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 from catalog.hive import OpenedTree, open_tree, tree_name
-from catalog.iceberg.opening import OpenedCatalog, open_catalog
+from catalog.iceberg.catalogs import OpenedCatalog, open_catalog
 from catalog.ledgers.uris import open_known_ledger
 from catalog.network import TimeOuts
 from catalog.sources import SourcePlace, open_source

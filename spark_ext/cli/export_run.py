@@ -21,8 +21,8 @@ from catalog.shards import LocalTable
 from catalog.sources import SourcePlace, open_source
 from spark_ext.actions.check import Space, lacking, measured_space
 from spark_ext.actions.export import Stopping, each_table, export_from_any
+from spark_ext.actions.export_ports import Places, SparkWhenNeeded, exit_code, open_ports
 from spark_ext.actions.metrics import CountingObserver, CountingWriter, Figures
-from spark_ext.actions.wiring import Places, SparkWhenNeeded, exit_code, open_ports
 from spark_ext.cli.background import current_report, reporting
 from spark_ext.cli.options import refuse_unless_confirmed
 from spark_ext.cli.output import Output

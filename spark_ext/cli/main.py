@@ -76,83 +76,85 @@ _STATEMENTS: Final = (
     ),
     LazyCommand(
         "attach",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Bring detached rows back, or a partition of another table.",
     ),
     LazyCommand(
         "clear-column",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Set a column to its default, in a partition or the whole table.",
     ),
     LazyCommand(
         "clear-index",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Remove the bloom filters of an index from data files.",
     ),
     LazyCommand(
-        "delete", "typed:TYPED_COMMANDS", "Delete rows, in a partition or the whole table."
+        "delete",
+        "typed_statements:TYPED_COMMANDS",
+        "Delete rows, in a partition or the whole table.",
     ),
     LazyCommand(
         "detach",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Take a partition or part out of the table; it can be attached again.",
     ),
     LazyCommand(
         "drop",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Drop a partition or part; earlier snapshots keep its rows until they expire.",
     ),
-    LazyCommand("drop-detached", "typed:TYPED_COMMANDS", "Drop detached rows."),
+    LazyCommand("drop-detached", "typed_statements:TYPED_COMMANDS", "Drop detached rows."),
     LazyCommand(
         "fetch",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Bring a partition or part from elsewhere to the detached rows.",
     ),
     LazyCommand(
         "forget",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Forget an empty partition: its record is removed once no snapshot has its rows.",
     ),
     LazyCommand(
         "freeze",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Keep a partition, or the whole table, as it is now, under a tag.",
     ),
     LazyCommand(
         "move",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Move a partition to another table, or a partition or part to a disk or volume.",
     ),
     LazyCommand(
         "optimize",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Rewrite the files of a partition, or of each partition, as few sorted ones.",
     ),
     LazyCommand(
         "replace",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Replace a partition with that of another table, in one snapshot.",
     ),
     LazyCommand(
         "unfreeze",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Remove the tag of a FREEZE, for one partition or for all.",
     ),
     LazyCommand(
         "update",
-        "typed:TYPED_COMMANDS",
+        "typed_statements:TYPED_COMMANDS",
         "Set columns of rows, in a partition or the whole table.",
     ),
 )
 _LOOKING: Final = (
     LazyCommand(
         "partitions",
-        "look:partitions",
+        "partitions:partitions",
         "List the partitions of TABLE (database.table) with active parts, of every shard.",
     ),
     LazyCommand(
         "parts",
-        "look:parts",
+        "partitions:parts",
         "List the active parts of TABLE (database.table), of every shard.",
     ),
     LazyCommand(
@@ -160,7 +162,9 @@ _LOOKING: Final = (
         "show:show",
         "Show where a lake TABLE is, what it holds, and the lines with which others read it.",
     ),
-    LazyCommand("read", "look:read", "List what is exported into TREE (hive:URI), or read it."),
+    LazyCommand(
+        "read", "partitions:read", "List what is exported into TREE (hive:URI), or read it."
+    ),
 )
 _BEGINNING: Final = (
     LazyCommand(

@@ -24,8 +24,8 @@ from typing import Any, Final
 import click
 
 from catalog.network import is_port
+from spark_ext.actions.export_ports import ALLOTMENT
 from spark_ext.actions.metrics import Figures, render
-from spark_ext.actions.wiring import ALLOTMENT
 from spark_ext.cli.options import output_for
 from tableformat.errors import RefusedError, UsageError
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import click
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.network import without_secret
 from catalog.sources import DEFAULT_DATABASE
 from spark_ext.cli.outcome_words import quoted

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from catalog.clickhouse.row_format import Columns, check_format, formatted
-from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
+from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
 from catalog.ledgers.uris import open_ledger
 from catalog.rewriting.integrity import checks
 from catalog.shards import local_tables
 from spark_ext.actions.cancel import kill_queries
 from spark_ext.actions.export import Stopping
-from spark_ext.actions.wiring import Places, SparkWhenNeeded
+from spark_ext.actions.export_ports import Places, SparkWhenNeeded
 from spark_ext.cli.destination import open_destination
 from spark_ext.cli.export_run import Exporting
 from spark_ext.cli.next_command import exit_code_of
@@ -37,10 +37,15 @@ from spark_ext.engine.session import SparkSettings, slots
 from spark_ext.operations.operate import Operation, operate, operation_of
 from spark_ext.operations.tables import ExportsFrom, OtherTables, StoppableExports
 from spark_ext.procedures.export import EXPORTED, exported_rows
-from spark_ext.sql.asked import SessionExport, asked_by, refuse_temporary, run_by_clickhouse
 from spark_ext.sql.export import joined
 from spark_ext.sql.names import Names
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
+from spark_ext.sql.statement_exports import (
+    SessionExport,
+    asked_by,
+    refuse_temporary,
+    run_by_clickhouse,
+)
 from spark_ext.sql.statement_settings import (
     FAST,
     SESSION,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.uris import LEDGER_FILE, open_ledger
 from catalog.storages.local import local_directory

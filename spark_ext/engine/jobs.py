@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 
 import tableformat.errors
 from catalog.processes import ScratchDirectory
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from spark_ext.engine.tasks import installed_versions
 from tableformat.errors import (
     DestinationError,

@@ -21,7 +21,7 @@ from pyspark.sql import Row, SparkSession
 import tableformat.errors
 from catalog.clickhouse.server.replicas import kill_queries
 from catalog.clickhouse.server.settings import ServerSettings
-from catalog.storages.opening import Storages, open_storage
+from catalog.storages.schemes import Storages, open_storage
 from spark_ext.engine.jobs import JOB_ERRORS, plain_error, run_job
 from spark_ext.engine.tasks import (
     ANSWER_SCHEMA,

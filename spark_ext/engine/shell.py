@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol, Self
 
-from catalog.iceberg.opening import LOCAL_CATALOG, configured_catalogs
+from catalog.iceberg.catalogs import LOCAL_CATALOG, configured_catalogs
 from catalog.ledgers.uris import LEDGER_FILE
 from catalog.processes import ScratchDirectory
 from catalog.secret_variables import is_secret

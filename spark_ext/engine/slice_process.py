@@ -24,7 +24,7 @@ import catalog
 import tableformat.errors
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.secret_variables import harmless_environment
-from catalog.storages.opening import Access
+from catalog.storages.schemes import Access
 from spark_ext.engine.tasks import TaskWork, write_slices
 from tableformat.errors import SourceError, TableFormatError
 from tableformat.export.slices import Slice, WritePlan, tasks

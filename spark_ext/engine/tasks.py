@@ -38,12 +38,12 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyspark import TaskContext
 
-from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether
 from catalog.clickhouse.part_directories import sweep
 from catalog.clickhouse.server.settings import ServerSettings
+from catalog.clickhouse.slice_reader import OpenedSlice, OpenSlice, OpenTogether
 from catalog.processes import job_may_be_alive
 from catalog.spool import read_first
-from catalog.storages.opening import Access, open_storage
+from catalog.storages.schemes import Access, open_storage
 from tableformat.errors import (
     InternalError,
     NotBegunError,
@@ -62,8 +62,8 @@ from tableformat.export.slices import (
 )
 from tableformat.file_names import data_file_name, stop_mark
 from tableformat.iceberg.arrow_schema import file_schema, to_file
-from tableformat.pacing import Pace, PacedSink
 from tableformat.parquet.writer import FileSink, WrittenFile, write_file
+from tableformat.rate_limit import Pace, PacedSink
 from tableformat.receipt import Receipt
 from tableformat.source import ServedLayout
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from spark_ext.procedures.declared import Column, Parameter, Procedure, SystemTable
+from spark_ext.procedures.declarations import Column, Parameter, Procedure, SystemTable
 from tableformat.errors import NotFoundError
 
 __all__ = ["DIGEST", "JAR", "MANIFEST", "RESOURCE", "made_of", "render_resource", "require_jar"]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from catalog.clickhouse.rows.partitions import RowPartitions
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.rewriting.file_partitions import FilePartitions
 from catalog.rewriting.rewritten_copies import copies_between
 from spark_ext.operations.tables import (

@@ -34,7 +34,7 @@ from catalog.rewriting.foreign_files import ForeignFiles, ViewRows
 from catalog.rewriting.new_files import list_files
 from catalog.rewriting.parquet_directory import ForeignFile, ParquetDirectory
 from catalog.sources import SourcePlace, open_source, replica_at, server_of, tables_under
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from spark_ext.engine.slice_process import written_slices
 from spark_ext.engine.tasks import installed_versions
 from spark_ext.operations.copy_from import copying, fetched_from

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from catalog.clickhouse.describe import ViewError
+from catalog.clickhouse.table_description import ViewError
 from catalog.ledgers.memory import milliseconds
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace, open_source
 from spark_ext.actions.export import each_table, export_from_any
-from spark_ext.actions.wiring import exit_code
+from spark_ext.actions.export_ports import exit_code
 from spark_ext.operations.tables import (
     ExportsFrom,
     OpensPorts,

@@ -13,7 +13,7 @@ from typing import Final
 from catalog.rewriting.copies import MovedFiles
 from catalog.rewriting.integrity import Checks
 from catalog.rewriting.rewritten_copies import copies_between
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from spark_ext.operations.tables import (
     OtherTables,
     RememberingTable,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from catalog.clickhouse.rows.partitions import partition_id_of
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from spark_ext.operations.copy_from import copied_from, copying
 from spark_ext.operations.fetch import copying_from_view, fetching
 from spark_ext.operations.from_clickhouse import FromClickHouse, from_clickhouse

@@ -36,7 +36,7 @@ from catalog.rewriting.changed_rows import (
 )
 from catalog.rewriting.file_partitions import OwnPartitions
 from catalog.rewriting.merged_files import HostMerger, Merged, MergedFiles, MergeWriter, RowOrder
-from catalog.storages.opening import Opens, ReachedStorages, Storages
+from catalog.storages.schemes import Opens, ReachedStorages, Storages
 from spark_ext.engine.jobs import TaskDirectory, in_tasks, task_directory
 from spark_ext.operations.tables import RememberingTable
 from spark_ext.sql.statement_text import render_command, render_deduplicate

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from catalog.rewriting.foreign_files import WrittenRows, write_rows
-from catalog.storages.opening import Access, Storages
+from catalog.storages.schemes import Access, Storages
 from spark_ext.engine.jobs import task_directory
 from spark_ext.sql.names import Parts, spark_name
 from tableformat.errors import SourceError

@@ -23,15 +23,15 @@ from typing import Final, Protocol
 from pyspark.sql import SparkSession
 
 from catalog.clickhouse.rows.partitions import RowPartitions
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.processes import may_be_alive, this_process
 from catalog.rewriting.integrity import Checks, refuse_changed_files
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from spark_ext.actions.export import Stopping
-from spark_ext.actions.wiring import (
+from spark_ext.actions.export_ports import (
     Places,
     RunningSpark,
     SparkProvider,

@@ -11,8 +11,8 @@ from catalog.shards import LocalTable
 from catalog.sources import check_alter_allowed, check_alter_rights
 from spark_ext.actions.archive import Archived, archive, rehearse_archive
 from spark_ext.actions.export import each_table
-from spark_ext.actions.wiring import Places, RunningSpark, open_ports
-from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, Value
+from spark_ext.actions.export_ports import Places, RunningSpark, open_ports
+from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import (
     ALL_PARTITIONS,
     CLUSTER,
@@ -35,8 +35,8 @@ from spark_ext.procedures.export import (
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.catalogs import session_ledger, unseen
 from spark_ext.sql.export import joined
+from spark_ext.sql.messages import in_call
 from spark_ext.sql.session_settings import SourceTable
-from spark_ext.sql.wording import in_call
 from tableformat.errors import DestinationError, RefusedError, TableFormatError
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, Value
+from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.names import CallNames
-from spark_ext.sql.asked import SessionExport
 from spark_ext.sql.export import begin_in_session, export_in_session, rehearse_in_session
+from spark_ext.sql.messages import in_call
+from spark_ext.sql.statement_exports import SessionExport
 from spark_ext.sql.statement_settings import limits_of_session
-from spark_ext.sql.wording import in_call
 from tableformat.errors import UsageError
 from tableformat.export.decision import ExportOptions, check_options
 from tableformat.export.job import ExportRequest
@@ -121,7 +121,7 @@ def exported_rows(
 
     Args:
         outcomes: of partitions.
-        said: a message in the words of who asked (`spark_ext.sql.wording`).
+        said: a message in the words of who asked (`spark_ext.sql.messages`).
         dry_run: whether they are what would be done, and nothing was.
     """
     return tuple(

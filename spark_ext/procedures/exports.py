@@ -18,12 +18,12 @@ from spark_ext.actions.cancel import (
     rows_under_way,
 )
 from spark_ext.actions.exports import ListedExport, list_exports
-from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, Value
+from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import DESTINATION, PARTITION_ID, SOURCE
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.catalogs import unseen
 from spark_ext.sql.export import joined
-from spark_ext.sql.wording import in_call
+from spark_ext.sql.messages import in_call
 from spark_ext.system_tables.exports import timestamp
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
 from tableformat.export.give_up import Standing

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from catalog.hive import HiveTable, OpenedTree
-from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog
+from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.shards import hosts_to_look_at
 from catalog.sources import SourcePlace
 from spark_ext.actions.exports import existing_table
-from spark_ext.procedures.declared import Call
+from spark_ext.procedures.declarations import Call
 from spark_ext.sql.catalogs import (
     names_of,
     open_destination_in,

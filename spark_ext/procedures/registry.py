@@ -9,10 +9,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from spark_ext.procedures.archive import ARCHIVE_PARTITION
-from spark_ext.procedures.declared import Procedure, SystemTable
+from spark_ext.procedures.declarations import Procedure, SystemTable
 from spark_ext.procedures.export import EXPORT_PARTITION, EXPORT_PARTITIONS
 from spark_ext.procedures.exports import CANCEL_EXPORT, EXPORTS, FORGET_EXPORT
-from spark_ext.procedures.look import CREATE_TABLE_LIKE, GC, PARTITIONS, PARTS, VERIFY_PARTITION
+from spark_ext.procedures.lake_tables import (
+    CREATE_TABLE_LIKE,
+    GC,
+    PARTITIONS,
+    PARTS,
+    VERIFY_PARTITION,
+)
 from spark_ext.procedures.statements import EXECUTE_ALTER, TYPED_PROCEDURES
 from spark_ext.system_tables import exports as counters
 from spark_ext.system_tables import parts

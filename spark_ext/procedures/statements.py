@@ -4,7 +4,7 @@ Java passes the text of a statement that Spark refused to `execute_alter`. EXPOR
 `spark_ext.operations.operate` runs statements on lake tables. The table's own ClickHouse runs
 statements about a ClickHouse table, if the source allows that.
 
-The other procedures are generated from the list of statements in `spark_ext.sql.typed`.
+The other procedures are generated from the list of statements in `spark_ext.sql.typed_statements`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from typing import Final
 
 from catalog.rewriting.integrity import checks
 from spark_ext.actions.cancel import KilledPartition, kill_in_session
-from spark_ext.actions.wiring import Places
+from spark_ext.actions.export_ports import Places
 from spark_ext.operations.operate import Operation, operate, operation_of
 from spark_ext.operations.spark_views import session_views
 from spark_ext.operations.tables import OtherTables, SessionExports
-from spark_ext.procedures.declared import Call, Parameter, Procedure, Rows, Value
+from spark_ext.procedures.declarations import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import EXPORTED, LAKE_TABLE, exported_rows, without_figures
 from spark_ext.procedures.names import CallNames
-from spark_ext.sql.asked import asked_by, exports_of, refuse_temporary, run_by_clickhouse
 from spark_ext.sql.catalogs import (
     names_of,
     open_named,
@@ -36,8 +35,15 @@ from spark_ext.sql.catalogs import (
 )
 from spark_ext.sql.export import begin_in_session, export_in_session
 from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.messages import in_call, in_statement
 from spark_ext.sql.names import Names, Parts
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
+from spark_ext.sql.statement_exports import (
+    asked_by,
+    exports_of,
+    refuse_temporary,
+    run_by_clickhouse,
+)
 from spark_ext.sql.statement_settings import read_operation_settings, read_statement_settings
 from spark_ext.sql.statements import (
     Alter,
@@ -48,8 +54,7 @@ from spark_ext.sql.statements import (
     Optimize,
     Statement,
 )
-from spark_ext.sql.typed import TYPED, Argument, GivenValue, TypedStatement
-from spark_ext.sql.wording import in_call, in_statement
+from spark_ext.sql.typed_statements import TYPED, Argument, GivenValue, TypedStatement
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SYNTAX_ERROR
 from tableformat.errors import RefusedError, TableFormatError, UnsupportedError, UsageError
 from tableformat.export.outcome import Outcome

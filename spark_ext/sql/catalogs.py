@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from catalog.hive import OpenedTree, open_tree
-from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
+from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
 from catalog.iceberg.spark_settings import (
     DEFAULT_FS,
     iceberg_catalogs,

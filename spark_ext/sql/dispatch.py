@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from catalog.iceberg.opening import LOCAL_CATALOG
+from catalog.iceberg.catalogs import LOCAL_CATALOG
 from spark_ext.access.check import check_access
-from spark_ext.procedures.declared import Call, Procedure, SystemTable
+from spark_ext.procedures.declarations import Call, Procedure, SystemTable
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 from spark_ext.procedures.statements import EXECUTE_ALTER
 from spark_ext.sql.catalogs import current_of, settings_of
-from spark_ext.sql.wording import in_call, in_statement
+from spark_ext.sql.messages import in_call, in_statement
 from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import (
     InternalError,

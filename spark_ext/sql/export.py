@@ -27,10 +27,10 @@ from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace, open_source
 from spark_ext.actions.export import ClaimedTransactions, each_table, export_from_any
-from spark_ext.actions.wiring import Places, RunningSpark, exit_code, open_ports
-from spark_ext.sql.asked import SessionExport
+from spark_ext.actions.export_ports import Places, RunningSpark, exit_code, open_ports
 from spark_ext.sql.catalogs import open_destination_in, session_ledger, unseen
 from spark_ext.sql.session_settings import SessionSettings
+from spark_ext.sql.statement_exports import SessionExport
 from tableformat.effects import Effects
 from tableformat.errors import (
     Advice,

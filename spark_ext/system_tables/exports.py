@@ -35,7 +35,7 @@ from spark_ext.actions.exports import (
     list_exports,
     processed,
 )
-from spark_ext.procedures.declared import Call, Column, Rows, SystemTable, Value
+from spark_ext.procedures.declarations import Call, Column, Rows, SystemTable, Value
 from spark_ext.sql.catalogs import has_ledger, open_destination_in, open_session_ledger
 from tableformat.errors import TableFormatError
 from tableformat.history import MEANINGS, MOST_EVENTS, RUNNING_EXPORTS, Counter, Event

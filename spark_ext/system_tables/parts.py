@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from spark_ext.actions.exports import KnownDestinations
-from spark_ext.procedures.declared import Call, Column, Rows, SystemTable, Value
+from spark_ext.procedures.declarations import Call, Column, Rows, SystemTable, Value
 from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.system_tables.exports import known_ledger
 from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, LakeTableState

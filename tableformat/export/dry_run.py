@@ -23,12 +23,12 @@ from tableformat.export.destination import change_text, fit, in_spec, schema_cha
 from tableformat.export.foreign_rows import OwnKeys, WholePartitions, leaving_of, no_lake_partition
 from tableformat.export.job import ExportRequest, LookedAt, look_at_table, with_outdated
 from tableformat.export.main_state import Holding, holding
-from tableformat.export.namesakes import Namesakes, namesakes, other_table
 from tableformat.export.outcome import Status
 from tableformat.export.plan import TablePlan, check_one_to_one
 from tableformat.export.ports import Lake
 from tableformat.export.request import select
 from tableformat.export.slices import SliceTarget, slices
+from tableformat.export.table_identity import Namesakes, namesakes, other_table
 from tableformat.export.watermark import list_source
 from tableformat.iceberg.partition_proof import partition_values, value_texts
 from tableformat.iceberg.snapshot import table_of

@@ -40,11 +40,11 @@ from tableformat.export.foreign_rows import (
     refuse_foreign,
 )
 from tableformat.export.main_state import Holding
-from tableformat.export.namesakes import known_node
 from tableformat.export.outcome import Status
 from tableformat.export.plan import SizeRatio, frozen_content
 from tableformat.export.ports import JobPorts
 from tableformat.export.slices import Slice, finished_files, recipe_of
+from tableformat.export.table_identity import known_node
 from tableformat.ledger import Claim, Key, Row, Stale, State
 from tableformat.mergetree.compatibility import division_of
 from tableformat.mergetree.digest_sql import DigestColumn, empty_digest

@@ -48,11 +48,11 @@ from tableformat.export.freeze_and_claim import (
 from tableformat.export.give_up import kill
 from tableformat.export.leases import Leases
 from tableformat.export.main_state import Holding
-from tableformat.export.namesakes import Namesakes, SameTable, is_kept_back, namesakes
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.plan import frozen_content
 from tableformat.export.ports import JobPorts, SliceWriter
 from tableformat.export.slices import stored_receipts
+from tableformat.export.table_identity import Namesakes, SameTable, is_kept_back, namesakes
 from tableformat.export.verification import Changed, EqualRows, Verification
 from tableformat.export.watermark import Listing, SettingWatermark
 from tableformat.export.write_and_commit import (

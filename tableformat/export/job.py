@@ -33,7 +33,6 @@ from tableformat.export.destination import Destination, evolve_schema, fit
 from tableformat.export.group import GroupJob
 from tableformat.export.history import LoggingOutcomes
 from tableformat.export.leases import Leases
-from tableformat.export.namesakes import known_as
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.plan import (
     NO_NAMES,
@@ -46,6 +45,7 @@ from tableformat.export.plan import (
 from tableformat.export.ports import JobPorts, Lake
 from tableformat.export.request import Limits, Selection, select
 from tableformat.export.slices import FileFormat
+from tableformat.export.table_identity import known_as
 from tableformat.export.watermark import Listing, list_source
 from tableformat.export.writers import MAX_RETRIES, with_limits, with_retries
 from tableformat.hive.layout import check_names, names_in_force

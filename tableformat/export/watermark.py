@@ -29,8 +29,8 @@ from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.content import Content, content_of, how_it_differs
 from tableformat.export.decision import Answer, ExportOptions, answer
 from tableformat.export.main_state import holding, unsettled_mark
-from tableformat.export.namesakes import known_node, other_table
 from tableformat.export.outcome import Status
+from tableformat.export.table_identity import known_node, other_table
 from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.table import MergeTreeTable, Part
 from tableformat.names import PartitionId, hash_of

@@ -6,8 +6,8 @@
 `KeeperNode` is the node in Keeper of a replicated table, with its creation. A Keeper path is only
 a name: two ensembles may have the same path, and a table may be dropped and created again under
 it. The node is created with the table and stays when replicas come and go.
-`catalog/clickhouse/describe.py` chooses the node; `tableformat/export/namesakes.py` compares it
-(docs/spec/ledger.md, "Nodes of Keeper").
+`catalog/clickhouse/table_description.py` chooses the node; `tableformat/export/table_identity.py`
+compares it (docs/spec/ledger.md, "Nodes of Keeper").
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from spark_ext.engine.tasks import installed_versions
 from tableformat.export.destination import fit
 from tableformat.export.plan import plan_table

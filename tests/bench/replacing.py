@@ -33,7 +33,7 @@ from catalog.network import DEFAULT_TIME_OUTS
 from catalog.processes import this_process
 from catalog.rewriting.copies import CopiedFiles
 from catalog.rewriting.integrity import refuse_changed_files
-from spark_ext.actions.wiring import new_transaction
+from spark_ext.actions.export_ports import new_transaction
 from spark_ext.operations.tables import operation_ports
 from tableformat.committer import MAIN_BRANCH
 from tableformat.effects import Direct, Step

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.sources import SourcePlace
-from catalog.storages.opening import open_storage
-from spark_ext.actions.wiring import Places, SparkWhenNeeded, export_all, open_ports
+from catalog.storages.schemes import open_storage
+from spark_ext.actions.export_ports import Places, SparkWhenNeeded, export_all, open_ports
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest

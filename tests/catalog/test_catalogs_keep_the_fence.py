@@ -16,7 +16,7 @@ from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadataV1
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 
-from catalog.iceberg.opening import OpenedCatalog, open_catalog
+from catalog.iceberg.catalogs import OpenedCatalog, open_catalog
 from conformance.suites.catalog import catalog_promises
 from tests.lying_catalog.server import PATIENT, LyingCatalog
 from tests.services.java_catalog import JavaCatalog, java_machine

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.iceberg.opening import configured_catalogs, open_catalog
+from catalog.iceberg.catalogs import configured_catalogs, open_catalog
 from tableformat.errors import DestinationError, NotFoundError
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.iceberg import opening as encrypted
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg import catalogs as encrypted
+from catalog.iceberg.catalogs import OpenedCatalog
 from tableformat.errors import DestinationError
 from tests.services.certificates import Authority
 from tests.services.postgres import Postgres, postgres

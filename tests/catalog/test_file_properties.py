@@ -22,12 +22,12 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
 from catalog.file_properties import with_vended
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.network import TimeOuts
 from catalog.storages.abfs.access import AbfsAccess
-from catalog.storages.opening import Storages
 from catalog.storages.s3.access import S3Access
+from catalog.storages.schemes import Storages
 from tableformat.committer import Commit
 from tableformat.errors import DestinationError, RefusedError, UnsupportedError
 from tableformat.names import LakeName

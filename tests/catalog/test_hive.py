@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from catalog.hive import HiveTable, open_tree, tree_name
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.committer import Commit
 from tableformat.errors import (

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.network import TimeOuts
 from catalog.storages.s3.access import S3Access

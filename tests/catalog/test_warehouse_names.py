@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg.opening import OpenedCatalog, open_catalog
+from catalog.iceberg.catalogs import OpenedCatalog, open_catalog
 from catalog.storages.local import local_location, local_path
 from tableformat.committer import Commit
 from tableformat.names import LakeName

@@ -22,7 +22,7 @@ from catalog.rewriting.integrity import checks
 from catalog.rewriting.parquet_directory import ParquetDirectory
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
-from catalog.storages.opening import Access, open_storage
+from catalog.storages.schemes import Access, open_storage
 from spark_ext.operations import fetch as parts_from
 from spark_ext.operations.fetch import key_of_nobodys
 from spark_ext.operations.from_clickhouse import Coming, FromClickHouse, Local

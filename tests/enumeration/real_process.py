@@ -16,9 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.sources import SourcePlace
-from spark_ext.actions.wiring import Places, SparkWhenNeeded, exit_code, export_all, open_ports
+from spark_ext.actions.export_ports import (
+    Places,
+    SparkWhenNeeded,
+    exit_code,
+    export_all,
+    open_ports,
+)
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.effects import Step
 from tableformat.export.decision import ExportOptions

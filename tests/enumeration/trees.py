@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast
 
 from catalog.hive import OpenedTree, open_tree
 from catalog.ledgers.sqlite import SqliteLedger
-from catalog.storages.opening import Storages, open_storage
+from catalog.storages.schemes import Storages, open_storage
 from tableformat.committer import Sent
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, TableFormatError

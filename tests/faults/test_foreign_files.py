@@ -35,7 +35,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Step
 from tableformat.export.decision import ExportOptions

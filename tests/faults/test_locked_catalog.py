@@ -18,7 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from tableformat.effects import Effects, Step
 from tableformat.errors import TableFormatError
 from tableformat.export.outcome import Outcome

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.network import TimeOuts
 from tableformat.effects import Effects, Step
 from tableformat.errors import TableFormatError

@@ -21,7 +21,7 @@ from typing import Any, Final
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.ledger import State
@@ -34,14 +34,14 @@ KILLS: Final = 10
 MOST_FILES: Final = 6
 """Files after which a kill comes at the latest, so that there is something left for the next."""
 _COMMAND: Final = """
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from spark_ext.cli.main import run
 from tests.support.child_writer import ChildWriter
 
 for name in ("check", "begin", "result"):
-    setattr(wiring.SparkWhenNeeded, name, lambda _: None)
-wiring.SparkWhenNeeded.done = lambda _: True
-wiring.SparkWriter = lambda _, server, __: ChildWriter(lambda *_: None, server)
+    setattr(export_ports.SparkWhenNeeded, name, lambda _: None)
+export_ports.SparkWhenNeeded.done = lambda _: True
+export_ports.SparkWriter = lambda _, server, __: ChildWriter(lambda *_: None, server)
 run()
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from catalog.ledgers.sqlite import SqliteLedger
-from catalog.storages.opening import open_storage
+from catalog.storages.schemes import open_storage
 from tableformat.effects import Direct, Step
 from tableformat.errors import RefusedError
 from tableformat.export.commit import Ports

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.iceberg.opening import open_catalog
-from catalog.storages.opening import open_storage
+from catalog.iceberg.catalogs import open_catalog
+from catalog.storages.schemes import open_storage
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.decision import ExportOptions

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.storages.opening import open_storage
+from catalog.storages.schemes import open_storage
 from tableformat.effects import Step
 from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import rehearse

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField, StringType
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.committer import LakeTableState, SchemaChange, Sent

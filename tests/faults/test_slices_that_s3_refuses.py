@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from catalog.network import TimeOuts
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from spark_ext.engine.tasks import installed_versions
 from tableformat.errors import LastingError
 from tableformat.export.ports import Written

@@ -9,7 +9,7 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.server import client
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from tests.services.old_clickhouse import OldPair
 from tests.support.child_writer import ChildWriter
 from tests.support.clickhouse_source import config_text
@@ -34,11 +34,11 @@ def shards(
 ) -> Callable[[str], Shards]:
     """Make shards, whose exports need no Spark, and which are soon known to be down."""
     monkeypatch.setattr(client, "_PAUSES", (0.0, 0.0, 0.0))
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "result", lambda _: None)
     monkeypatch.setattr(
-        wiring, "SparkWriter", lambda _, server, __: ChildWriter(lambda *_: None, server)
+        export_ports, "SparkWriter", lambda _, server, __: ChildWriter(lambda *_: None, server)
     )
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     return lambda name: Shards(old_servers, tmp_path, name)

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from catalog.clickhouse.capabilities import probe_capabilities
-from catalog.clickhouse.describe import describe
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.table_description import describe
 from tableformat.errors import SourceError
 from tableformat.mergetree.compatibility import differences
 from tableformat.mergetree.table import Column, MergeTreeTable

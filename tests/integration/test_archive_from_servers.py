@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from catalog.iceberg.opening import open_catalog
-from spark_ext.actions import wiring
+from catalog.iceberg.catalogs import open_catalog
+from spark_ext.actions import export_ports
 from spark_ext.cli.main import invoke
 from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
 from tests.services.clickhouse_http.faults import LOST
@@ -84,13 +84,13 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[ClickHous
     def archiver(front: ClickHouseFront) -> Archiver:
         front.commands(*SETUP)
         found = Archiver(front, tmp_path)
-        monkeypatch.setattr(wiring, "SparkWriter", found.writer)
+        monkeypatch.setattr(export_ports, "SparkWriter", found.writer)
         return found
 
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
-    monkeypatch.setattr(wiring, "_back_off", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(export_ports, "_back_off", lambda _: None)
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     monkeypatch.delenv("MERGEBERG_ALLOW_ALTER", raising=False)
     return archiver

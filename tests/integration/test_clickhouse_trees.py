@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from spark_ext.cli.main import invoke
 from tests.services.s3_server import S3Server
 from tests.support.session_without_spark import NoSpark
@@ -37,10 +37,10 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     """Return places with db.plain and db.months, whose key is an expression."""
     made = Places(tmp_path, reads_parts=True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
-    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: made.writer())
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: made.writer())
     with EmbeddedConnection(made.clickhouse, create=True) as connection:
         connection.command("CREATE DATABASE db")
         for name, key in (("plain", "d"), ("months", "toYYYYMM(d)")):

@@ -9,7 +9,7 @@ import pytest
 
 from catalog import sources as replicated_tables
 from catalog.sources import SourcePlace, pass_on
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from spark_ext.operations import fetch as fetching_from
 from tableformat.errors import NotFoundError, RefusedError, SourceError
 from tableformat.mergetree.table import KeeperNode
@@ -41,11 +41,11 @@ def made(pair: OldPair, name: str) -> None:
 @pytest.fixture
 def session(old_servers: OldPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NoSpark:
     """Return a session with the first replica as its source, and a writer without Spark."""
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "result", lambda _: None)
     monkeypatch.setattr(
-        wiring, "SparkWriter", lambda _, server, *__: ChildWriter(lambda *___: None, server)
+        export_ports, "SparkWriter", lambda _, server, *__: ChildWriter(lambda *___: None, server)
     )
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     return NoSpark(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyiceberg.table import Table
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from spark_ext.cli.main import invoke
 from tests.services.old_clickhouse import OldPair
 from tests.support.real_export import Rows

@@ -13,7 +13,7 @@ import pytest
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.sources import SourcePlace, open_source, server_of
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from spark_ext.cli.main import invoke
 from tableformat.errors import RefusedError
 from tableformat.names import TableName
@@ -101,8 +101,8 @@ def exporter(
     newest_server: ClickHouseFront, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Exporter]:
     """Make a table, and a user who may nothing; whose exports start no Spark."""
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "check", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "check", lambda _: None)
     newest_server.commands(*MADE)
     made = Exporter(newest_server, tmp_path)
     yield made

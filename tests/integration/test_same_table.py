@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.rows.digests import FileDigests
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from spark_ext.cli.main import invoke
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 from tableformat.names import TableName
@@ -54,12 +54,12 @@ class Twice:
 
 @pytest.fixture
 def twice(old_servers: OldPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Twice:
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "check", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "check", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "result", lambda _: None)
     monkeypatch.setattr(
-        wiring, "SparkWriter", lambda _, server, __: ChildWriter(lambda *_: None, server)
+        export_ports, "SparkWriter", lambda _, server, __: ChildWriter(lambda *_: None, server)
     )
     return Twice(old_servers, tmp_path)
 

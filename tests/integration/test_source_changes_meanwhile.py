@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.iceberg.table import IcebergTable
 from catalog.sources import SourcePlace
-from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
+from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.engine.session import SparkSettings
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export

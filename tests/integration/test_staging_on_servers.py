@@ -15,7 +15,7 @@ import pytest
 
 from catalog.clickhouse.staging_comment import Origin
 from catalog.processes import this_process
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from spark_ext.cli.main import invoke
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.services.clickhouse_front import ClickHouseFront, clickhouse_front
@@ -53,11 +53,11 @@ class Command:
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command(tmp_path)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "result", lambda _: None)
     monkeypatch.setattr(
-        wiring,
+        export_ports,
         "SparkWriter",
         lambda _, server, __: ChildWriter(made.before, server),
     )

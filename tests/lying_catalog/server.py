@@ -23,7 +23,7 @@ from typing import Final, Self
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog, open_catalog
+from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog, open_catalog
 from catalog.network import TimeOuts
 from tests.lying_catalog.faults import Fault, Kind, When
 from tests.lying_catalog.truth import Answer, Request, TrueCatalog, refusal

@@ -13,7 +13,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog, open_catalog
+from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog, open_catalog
 from catalog.iceberg.table import IcebergTable
 from catalog.network import TimeOuts
 from tableformat.committer import SchemaChange, Sent

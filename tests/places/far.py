@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog
+from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog
 from catalog.ledgers.keeper import KeeperLedger
 from catalog.ledgers.keeper.address import KeeperAddress, is_keeper, parse_keeper
 from catalog.ledgers.sqlite import SqliteLedger

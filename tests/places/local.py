@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from catalog.iceberg.opening import LOCAL_CATALOG, OpenedCatalog, open_catalog
+from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog, open_catalog
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import open_ledger
-from catalog.storages.opening import open_storage
+from catalog.storages.schemes import open_storage
 from tableformat.ledger import Ledger
 from tableformat.storage import Storage
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from tableformat.ledger import Ledger
 from tableformat.storage import Storage, StoredObject
 

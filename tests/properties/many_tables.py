@@ -29,10 +29,10 @@ from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.settings import ServerSettings, parse_server
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.sources import SourcePlace
+from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.actions.verify import Comparison, Verifying, VerifyRequest
-from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
 from spark_ext.engine.session import SparkSettings
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export

@@ -102,8 +102,8 @@ ALLOWED = {
         ("cleanup.py", "left", "table.refers_to"),
         ("commit.py", "discard_dead_attempts", "table.in_use"),
         ("commit.py", "held_in_main", "table.files_of"),
-        ("dropped.py", "_found", "lake.files_of"),
-        ("dropped.py", "_found", "lake.references"),
+        ("dropped_snapshots.py", "_found", "lake.files_of"),
+        ("dropped_snapshots.py", "_found", "lake.references"),
         ("move.py", "_line_has", "table.files_of"),
         ("foreign_rows.py", "refuse_foreign", "table.files_in"),
         ("forget.py", "_detached_line", "lake.references"),
@@ -159,9 +159,9 @@ ALLOWED = {
         ("job.py", "export", "source.close"),
     },
     "`archive`, after the job: compare-and-set under the lease, around what the source does": {
-        ("archived.py", "_written", "ledger.write"),
-        ("archived.py", "_leased", "ledger.release"),
-        ("archived.py", "note_detached", "ledger.write"),
+        ("archive_mark.py", "_written", "ledger.write"),
+        ("archive_mark.py", "_leased", "ledger.release"),
+        ("archive_mark.py", "note_detached", "ledger.write"),
     },
     "the lease of `archive` and of FORGET": {
         ("leases.py", "one_lease", "ledger.take_lease"),

@@ -24,9 +24,9 @@ OF_LAKE_TABLES = {
 """Where a ClickHouse of our own gets what a lake table remembers, or a statement on it."""
 OTHERS = {
     "catalog/clickhouse/rows/digests.py": "data files, by columns and types that we write",
-    "catalog/clickhouse/frozen/opening.py": "parts and their statement, which the operator names",
+    "catalog/clickhouse/frozen/directory_table.py": "parts and their statement, from the operator",
     "catalog/clickhouse/row_format.py": "rows of our own answers",
-    "catalog/clickhouse/server/decoded.py": "rows of the source",
+    "catalog/clickhouse/server/embedded_query.py": "rows of the source",
 }
 """Where one gets nothing of that, and what it gets."""
 

@@ -21,11 +21,11 @@ from spark_ext.cli.commands.export import export
 from spark_ext.cli.commands.exports import forget_export, show_log
 from spark_ext.cli.commands.exports_cancel import cancel_export
 from spark_ext.cli.commands.gc import gc
-from spark_ext.cli.commands.look import partitions, parts
+from spark_ext.cli.commands.partitions import partitions, parts
 from spark_ext.cli.commands.verify import verify
 from spark_ext.cli.main import exports
 from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.sql.typed import TYPED
+from spark_ext.sql.typed_statements import TYPED
 
 _OF_SESSION = (
     "the session has it: spark.mergeberg.source.NAME.…, spark.mergeberg.ledger, its catalogs, Spark"

@@ -11,7 +11,10 @@ from tests.repository.text_decisions import in_tree, text_decisions
 
 # By file and function; `str(error)` is the text of a library's error, where that is caught.
 OF_OTHERS: Final = {
-    ("catalog/clickhouse/describe.py", "written_table"): "ClickHouse's definition of a view",
+    (
+        "catalog/clickhouse/table_description.py",
+        "written_table",
+    ): "ClickHouse's definition of a view",
     ("catalog/clickhouse/parts.py", "_first_line"): "ClickHouse's text is cut to a line",
     ("catalog/clickhouse/server/native.py", "_unreadable"): "chDB's text begins with its name",
     ("catalog/clickhouse/server/settings.py", "_unreadable"): "the XML parser's place",

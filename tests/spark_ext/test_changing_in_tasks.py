@@ -14,7 +14,7 @@ from pyspark.sql import Row, SparkSession
 
 import spark_ext
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from spark_ext.engine.jobs import in_tasks
 from spark_ext.operations import rewrite as changing_in_tasks
 from spark_ext.operations import rewrite as files_in_tasks

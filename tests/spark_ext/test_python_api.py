@@ -11,10 +11,10 @@ from dataclasses import fields
 import pytest
 
 import spark_ext
-from spark_ext.procedures.declared import Procedure
+from spark_ext.procedures.declarations import Procedure
 from spark_ext.procedures.export import EXPORT_PARTITION, EXPORT_PARTITIONS, EXPORTED
 from spark_ext.procedures.statements import TYPED_PROCEDURES
-from spark_ext.sql.wording import in_python
+from spark_ext.sql.messages import in_python
 from tests.repository.source_files import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "python-api.md").read_text()

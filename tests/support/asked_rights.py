@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_ext.procedures.declared import Value
+from spark_ext.procedures.declarations import Value
 from tests.support.session_lake import ALLOWED
 
 __all__ = ["CALLS", "EXPORT"]

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from tests.repository.source_files import ROOT
 
 __all__ = ["ROWS", "assert_exported_once", "fill", "start", "until_it_writes"]

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Final
 
 from catalog.clickhouse.connection import ClickHouseError
-from spark_ext.procedures.declared import SystemTable
+from spark_ext.procedures.declarations import SystemTable
 from spark_ext.system_tables.parts import DETACHED_PARTS, PARTS
 from tableformat.errors import TableFormatError
 from tableformat.export.outcome import Status

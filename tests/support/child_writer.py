@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tableformat.errors
 from catalog.clickhouse.server.settings import ServerSettings
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from spark_ext.engine.tasks import installed_versions
 from tableformat.errors import TableFormatError
 from tableformat.export.ports import SliceFailure, Writing, Written

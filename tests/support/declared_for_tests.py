@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, SystemTable
+from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, SystemTable
 
 __all__ = ["CRASH", "ECHO", "REFUSE", "STATE"]
 

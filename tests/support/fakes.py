@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pyiceberg.schema import Schema
 
-from catalog.clickhouse.snapshot.compare import paired
-from catalog.storages.opening import open_storage
+from catalog.clickhouse.snapshot.comparison import paired
+from catalog.storages.schemes import open_storage
 from tableformat.digest import Digest, KeptDigest
 from tableformat.effects import Direct, Effects
 from tableformat.errors import NotBegunError, NotFoundError, UnsupportedError

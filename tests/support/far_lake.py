@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from tableformat.names import LakeName
 from tests.repository.source_files import ROOT
 from tests.support.store_places import Place

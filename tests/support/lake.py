@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg.opening import OpenedCatalog, open_catalog
+from catalog.iceberg.catalogs import OpenedCatalog, open_catalog
 from catalog.iceberg.table import IcebergTable
 from tableformat.committer import Commit, CommitOutcome, KeyCommit, LakeTableState, Sent, Staged
 from tableformat.effects import Direct

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from catalog.storages.opening import ReachedStorages
+from catalog.storages.schemes import ReachedStorages
 from spark_ext.operations import rewrite as changing_in_tasks
 from spark_ext.operations import rewrite as files_in_tasks
 from tests.support.session_without_spark import NoSpark

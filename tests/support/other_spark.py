@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from requirements.packages import install
 from tests.support.frozen_parts import ROOT
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.network import DEFAULT_TIME_OUTS, TimeOuts
 from tableformat.effects import Effects
 from tableformat.export.ports import JobPorts

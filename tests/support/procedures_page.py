@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from spark_ext.procedures.declared import Procedure
+from spark_ext.procedures.declarations import Procedure
 from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.sql.typed import TYPED
+from spark_ext.sql.typed_statements import TYPED
 from tests.support.typed_pages import REFERENCE, call
 
 __all__ = ["INDEX", "index", "sections", "written"]

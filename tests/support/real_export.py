@@ -17,11 +17,11 @@ from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import OpenedTree
-from catalog.iceberg.opening import OpenedCatalog, open_catalog
+from catalog.iceberg.catalogs import OpenedCatalog, open_catalog
 from catalog.ledgers import uris
 from catalog.sources import SourcePlace, open_source, server_of
+from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.actions.verify import Comparison, Verifying, VerifyRequest
-from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
 from spark_ext.engine.session import SparkSettings
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export

@@ -24,8 +24,8 @@ from pyiceberg.exceptions import NoSuchTableError
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.settings import ServerSettings
-from catalog.iceberg.opening import open_catalog
-from spark_ext.actions import wiring
+from catalog.iceberg.catalogs import open_catalog
+from spark_ext.actions import export_ports
 from spark_ext.cli.main import invoke
 from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan
@@ -113,14 +113,14 @@ class Trouble:
     _when: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.patch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-        self.patch.setattr(wiring.SparkWhenNeeded, "check", lambda _: None)
-        self.patch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-        self.patch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
-        self.patch.setattr(wiring, "SparkWriter", lambda _, server, __: self._writer(server))
-        self.patch.setattr(wiring, "_back_off", lambda _: None)
+        self.patch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
+        self.patch.setattr(export_ports.SparkWhenNeeded, "check", lambda _: None)
+        self.patch.setattr(export_ports.SparkWhenNeeded, "done", lambda _: True)
+        self.patch.setattr(export_ports.SparkWhenNeeded, "result", lambda _: None)
+        self.patch.setattr(export_ports, "SparkWriter", lambda _, server, __: self._writer(server))
+        self.patch.setattr(export_ports, "_back_off", lambda _: None)
         # Every run is a process of its own to the others, and ended before them.
-        self.patch.setattr(wiring, "job_may_be_alive", lambda _: False)
+        self.patch.setattr(export_ports, "job_may_be_alive", lambda _: False)
         self.patch.setenv("PYICEBERG_HOME", str(self.root))
         sent = ServerClient._send
 

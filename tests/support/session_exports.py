@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import spark_ext
 from catalog.clickhouse.session import ChdbSession
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from spark_ext import ExportedPartition, SessionTable
 from tableformat.errors import TableFormatError
 from tests.requirement_statements.statements import TEMPORARY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyiceberg.table import Table
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from pyspark.sql import SparkSession
 
-from spark_ext.procedures.declared import Call, Procedure, Value
+from spark_ext.procedures.declarations import Call, Procedure, Value
 from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.sql.dispatch import answer
 

@@ -18,7 +18,7 @@ from pyspark.java_gateway import launch_gateway
 from spark_ext.engine.java import find_java
 from spark_ext.jvm.build import build, write_jar
 from spark_ext.jvm.jar import JAR, MANIFEST, RESOURCE, render_resource
-from spark_ext.procedures.declared import Procedure, SystemTable
+from spark_ext.procedures.declarations import Procedure, SystemTable
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 
 __all__ = ["Answers", "jar_with", "jvm_with_jar"]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
-from spark_ext.procedures.declared import Call, SystemTable, Value
+from spark_ext.procedures.declarations import Call, SystemTable, Value
 
 __all__ = ["asked", "session_of", "typed"]
 

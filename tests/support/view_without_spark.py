@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from catalog.rewriting.foreign_files import WrittenRows, write_rows
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 
 __all__ = ["GivenView"]
 

@@ -15,7 +15,7 @@ from pyiceberg.transforms import DayTransform, MonthTransform
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType, TimestamptzType
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from spark_ext.cli.main import invoke
 from tableformat.export.ports import SliceWriter, Writing
 from tableformat.export.slices import SliceTask, WritePlan

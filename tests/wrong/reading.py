@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from catalog.clickhouse.capabilities import Capabilities
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.clickhouse_http import faults
 from tests.support.child_writer import ChildWriter
@@ -38,7 +38,9 @@ def _exported(
 
     Each case has a lake table of its own: their tables are several of one name.
     """
-    patch.setattr(wiring, "SparkWriter", lambda _, to, __: ChildWriter(lambda *_: frozen(), to))
+    patch.setattr(
+        export_ports, "SparkWriter", lambda _, to, __: ChildWriter(lambda *_: frozen(), to)
+    )
     words = ("export", "db.events", "--all", "--to", f"lake.n.{to}", "--max-retries", "0")
     return said(places, (*words, "--source", front.url, "--allow-insecure", *options))
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 import pyarrow as pa
 import pytest
 
-from catalog.clickhouse import describe
-from catalog.iceberg.opening import open_catalog
+from catalog.clickhouse import table_description
+from catalog.iceberg.catalogs import open_catalog
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 from tableformat.names import TableName
 from tests.support.errors_page import Said, said
@@ -71,7 +71,9 @@ def namesake(places: Places, patch: pytest.MonkeyPatch) -> Said:
     """Export a table that was made anew since it was exported."""
     words = ("export", "db.events", *_JANUARY, "--to", "lake.n.namesake")
     places.run(*words)
-    patch.setattr(describe, "_identity", lambda *_: "uuid:00000000-0000-4000-8000-000000000001")
+    patch.setattr(
+        table_description, "_identity", lambda *_: "uuid:00000000-0000-4000-8000-000000000001"
+    )
     return said(places, words)
 
 
@@ -111,8 +113,8 @@ def _under(places: Places, patch: pytest.MonkeyPatch, node: KeeperNode | KeeperU
         of_source = any(isinstance(a, TableName) and a.database == "db" for a in asked)
         return ("/tables/01/events" if of_source else "", "default")
 
-    patch.setattr(describe, "_keeper_path", path)
-    patch.setattr(describe, "node_of", lambda *_: KeeperNode(11, 1_700_000_000_000))
+    patch.setattr(table_description, "_keeper_path", path)
+    patch.setattr(table_description, "node_of", lambda *_: KeeperNode(11, 1_700_000_000_000))
     places.run(*words)
-    patch.setattr(describe, "node_of", lambda *_: node)
+    patch.setattr(table_description, "node_of", lambda *_: node)
     return said(places, words)

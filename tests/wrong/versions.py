@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from tests.services.old_clickhouse import OldPair, old_pair
 from tests.support.child_writer import ChildWriter
 from tests.support.errors_page import Said, said
@@ -30,7 +30,7 @@ def _exported(prepare: Callable[[OldPair], None]) -> Case:
 
     def run(places: Places, patch: pytest.MonkeyPatch) -> Said:
         patch.setattr(
-            wiring, "SparkWriter", lambda _, server, __: ChildWriter(lambda *_: None, server)
+            export_ports, "SparkWriter", lambda _, server, __: ChildWriter(lambda *_: None, server)
         )
         with old_pair() as pair:
             for sql in _STATEMENTS:

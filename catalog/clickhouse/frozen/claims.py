@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from catalog.clickhouse.connection import Connection, text, texts, whole
-from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.part_directories import PartFiles, files_sql, unread
 from catalog.clickhouse.snapshot.preflight import OWN_COLUMNS
+from catalog.clickhouse.table_description import of_table
 from tableformat.errors import RefusedError, SourceError, UnsupportedError
 from tableformat.mergetree.expression import SortKey
 from tableformat.mergetree.expression_text import parse_sorting_key, qualify

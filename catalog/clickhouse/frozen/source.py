@@ -8,7 +8,7 @@ parts, and tasks open the directory itself, because no file may be written there
 2. A part that ClickHouse did not load stays listed with the rows of its `count.txt`, so that its
    partition is refused and never read as a smaller one.
 3. `prove_parts` checks the statement's claims on the parts (`claims`), which a server would
-   guarantee, then applies the proof of a clone (`catalog.clickhouse.snapshot.prove`).
+   guarantee, then applies the proof of a clone (`catalog.clickhouse.snapshot.proof`).
 
 See docs/reference/source-parts.md, "What is proved before the first row is written".
 """
@@ -23,7 +23,6 @@ from typing import Final, NoReturn
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection
-from catalog.clickhouse.describe import list_parts
 from catalog.clickhouse.frozen.claims import (
     Claimed,
     other_partition_keys,
@@ -38,21 +37,22 @@ from catalog.clickhouse.frozen.definition import (
     read_definition,
     uuid_of,
 )
-from catalog.clickhouse.frozen.folders import PartFolder
-from catalog.clickhouse.frozen.opening import (
+from catalog.clickhouse.frozen.directory_table import (
     OpenedParts,
     check_unchanged,
     open_clickhouse,
     open_parts,
 )
-from catalog.clickhouse.lacked import with_lacked
+from catalog.clickhouse.frozen.folders import PartFolder
+from catalog.clickhouse.missing_columns import with_lacked
 from catalog.clickhouse.rows.partitions import partition_id_of
-from catalog.clickhouse.snapshot.compare import Clone, Refused, differences
-from catalog.clickhouse.snapshot.left import Search
-from catalog.clickhouse.snapshot.prove import prove
+from catalog.clickhouse.snapshot.comparison import Clone, Refused, differences
+from catalog.clickhouse.snapshot.leftovers import Search
+from catalog.clickhouse.snapshot.proof import prove
+from catalog.clickhouse.snapshot.protocol import SnapshotRequest
 from catalog.clickhouse.snapshot.staging import files_layout
-from catalog.clickhouse.snapshot.take import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.clickhouse.table_description import list_parts
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import (
     Advice,

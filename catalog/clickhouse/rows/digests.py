@@ -21,11 +21,11 @@ from pyiceberg.schema import Schema
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, Row, text, whole
 from catalog.clickhouse.embedded import OwnClickHouse
-from catalog.clickhouse.server.decoded import computed_rows
-from catalog.clickhouse.snapshot.compare import within
+from catalog.clickhouse.server.embedded_query import computed_rows
+from catalog.clickhouse.snapshot.comparison import within
 from catalog.processes import Closing
 from catalog.rewriting.second_reader import FileTally, tally_file
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from tableformat.digest import Digest, KeptDigest, joined
 from tableformat.errors import DestinationError, MissingError
 from tableformat.iceberg.read_columns import FileColumn, file_columns

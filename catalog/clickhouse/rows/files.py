@@ -21,7 +21,7 @@ from pyiceberg.schema import Schema
 from catalog.clickhouse.connection import ClickHouseError, whole
 from catalog.clickhouse.embedded import OwnClickHouse
 from catalog.clickhouse.rows.digests import READ_SETTINGS, as_read
-from catalog.storages.opening import Opens
+from catalog.storages.schemes import Opens
 from tableformat.committer import BranchFile
 from tableformat.errors import DestinationError
 from tableformat.iceberg.arrow_schema import FIELD_ID_KEY

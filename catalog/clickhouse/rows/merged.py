@@ -22,7 +22,7 @@ from catalog.clickhouse.embedded import LEAST_SECONDS, OwnClickHouse
 from catalog.clickhouse.rows.files import FILE_NUMBER, ROW_NUMBER, FileRows, numbered
 from catalog.clickhouse.rows.partitions import KeyTables
 from catalog.processes import Closing
-from catalog.storages.opening import Opens
+from catalog.storages.schemes import Opens
 from tableformat.committer import BranchFile
 from tableformat.errors import InternalError, RefusedError, SourceError
 from tableformat.export.data_checks import broken, checks_sql, data_checks

@@ -26,7 +26,7 @@ from catalog.clickhouse.connection import ClickHouseError, Connection, text, tex
 from catalog.clickhouse.embedded import LEAST_SECONDS, OwnClickHouse
 from catalog.clickhouse.rows.files import ROW_NUMBER, numbered
 from catalog.processes import Closing
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from tableformat.clickhouse_codes import (
     NO_SUCH_COLUMN_IN_TABLE,
     NOT_IMPLEMENTED,

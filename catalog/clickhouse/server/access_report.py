@@ -25,7 +25,6 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities, Offer, SignKind, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, flag, text, texts, ttl_columns
-from catalog.clickhouse.describe import list_partitions, of_table
 from catalog.clickhouse.server.client import NOT_SHOWN
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.grants import (
@@ -46,6 +45,7 @@ from catalog.clickhouse.server.grants import (
 from catalog.clickhouse.server.policies import Policies, hidden_rows, list_policies, refuse_hidden
 from catalog.clickhouse.server.replicas import lag_of
 from catalog.clickhouse.snapshot.staging import list_leftovers
+from catalog.clickhouse.table_description import list_partitions, of_table
 from tableformat.clickhouse_codes import (
     ACCESS_DENIED,
     QUERY_IS_PROHIBITED,

@@ -15,9 +15,9 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, flag, text, whole
-from catalog.clickhouse.describe import list_parts
 from catalog.clickhouse.server.client import NOT_SHOWN
-from catalog.clickhouse.snapshot.compare import within
+from catalog.clickhouse.snapshot.comparison import within
+from catalog.clickhouse.table_description import list_parts
 from tableformat.errors import RefusedError, SourceError
 from tableformat.mergetree.table import Part
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_string

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from catalog.clickhouse.connection import ClickHouseError, Connection, flag, text, texts, whole
-from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.server.client import LOGIN_REFUSED, ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.settings import Host, ServerSettings, host_at
+from catalog.clickhouse.table_description import of_table
 from catalog.network import some
 from tableformat.clickhouse_codes import ACCESS_DENIED, CLUSTER_DOESNT_EXIST, READONLY
 from tableformat.errors import (

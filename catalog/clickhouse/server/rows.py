@@ -21,7 +21,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from catalog.clickhouse.connection import advice
-from catalog.clickhouse.opened_slice import OpenedSlice, OpenSlice, OpenTogether, condition_of
 from catalog.clickhouse.parts import running
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
@@ -29,6 +28,7 @@ from catalog.clickhouse.server.native import native_batches
 from catalog.clickhouse.server.replicas import query_prefix
 from catalog.clickhouse.server.settings import Host, ServerSettings
 from catalog.clickhouse.server.streams import arrow_batches
+from catalog.clickhouse.slice_reader import OpenedSlice, OpenSlice, OpenTogether, condition_of
 from catalog.network import some
 from tableformat.clickhouse_codes import UNKNOWN_DATABASE, UNKNOWN_SETTING, UNKNOWN_TABLE
 from tableformat.errors import InternalError, SourceError, SourceGoneError

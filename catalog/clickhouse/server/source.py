@@ -23,7 +23,7 @@ from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.policies import Policies, hidden_rows, refuse_hidden
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting, connect, lag_of
 from catalog.clickhouse.server.settings import Host, ServerSettings
-from catalog.clickhouse.snapshot.take import SnapshotRequest
+from catalog.clickhouse.snapshot.protocol import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
 from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import SourceError, TableFormatError

@@ -13,8 +13,8 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities, Offer
 from catalog.clickhouse.connection import Connection, text, texts
-from catalog.clickhouse.describe import describe, list_parts, of_table
-from catalog.clickhouse.lacked import with_lacked
+from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.table_description import describe, list_parts, of_table
 from catalog.network import some
 from tableformat.errors import RefusedError
 from tableformat.mergetree.missing_columns import definitions, external_reference

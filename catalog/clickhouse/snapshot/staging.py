@@ -1,8 +1,8 @@
 """Staging tables: the private copies, made of hard links, in which a snapshot keeps its parts.
 
 Owns their database, their names (`<job>_<number>`, so that leftovers of a dead job can be told),
-their clauses and their end. `take.py` puts parts into them and `prove.py` proves that these are
-the source's; `left.py` uses again what a dead job left. docs/operating/staging.md is the page.
+their clauses and their end. `protocol.py` puts parts into them and `proof.py` proves that these are
+the source's; `leftovers.py` uses again what a dead job left. docs/operating/staging.md is the page.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from catalog.clickhouse.connection import (
     ttl_columns,
     whole,
 )
-from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.staging_comment import Made, Origin
+from catalog.clickhouse.table_description import of_table
 from catalog.processes import this_process
 from tableformat.clickhouse_codes import (
     BAD_ARGUMENTS,

@@ -32,12 +32,12 @@ from spark_ext.cli.options import (
 from spark_ext.cli.sections import SectionedCommand
 from spark_ext.cli.statement_run import SOURCE, StatementRun, check_ending, statement_exports
 from spark_ext.engine.session import SparkSettings
-from spark_ext.sql.asked import exports_of
 from spark_ext.sql.grammar import parse_statement, what_is_wrong
+from spark_ext.sql.messages import in_alter
 from spark_ext.sql.session_settings import SessionSettings
+from spark_ext.sql.statement_exports import exports_of
 from spark_ext.sql.statement_settings import refuse_fast_without_effect
 from spark_ext.sql.statements import Alter, KillQuery
-from spark_ext.sql.wording import in_alter
 from tableformat.clickhouse_codes import SYNTAX_ERROR
 from tableformat.errors import TableFormatError, UsageError
 

@@ -17,7 +17,7 @@ from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, check_alter_allowed, check_alter_rights
 from spark_ext.actions.archive import Archived, archive, rehearse_archive
 from spark_ext.actions.export import each_table
-from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
+from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.options import (
     catalog_options,

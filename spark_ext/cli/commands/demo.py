@@ -9,9 +9,15 @@ from typing import Final
 
 import click
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.sources import SourcePlace
-from spark_ext.actions.wiring import Places, SparkWhenNeeded, exit_code, export_all, open_ports
+from spark_ext.actions.export_ports import (
+    Places,
+    SparkWhenNeeded,
+    exit_code,
+    export_all,
+    open_ports,
+)
 from spark_ext.cli.options import output_for, output_options
 from spark_ext.cli.output import Output
 from spark_ext.demo.commands import Command, export_command, next_commands

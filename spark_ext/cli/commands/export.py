@@ -11,8 +11,8 @@ from catalog.network import TimeOuts
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace
 from spark_ext.actions.export import Stopping
+from spark_ext.actions.export_ports import Places
 from spark_ext.actions.metrics import Figures
-from spark_ext.actions.wiring import Places
 from spark_ext.cli.background import NO_WAIT, begin
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.export_run import Exporting

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.network import TimeOuts
 from spark_ext.cli.destination import destination_name, open_iceberg

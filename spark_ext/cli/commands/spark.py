@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 from pyspark.find_spark_home import _find_spark_home
 
-from catalog.iceberg.opening import LOCAL_CATALOG
+from catalog.iceberg.catalogs import LOCAL_CATALOG
 from spark_ext.cli.options import ledger_options, output_for, pairs
 from spark_ext.engine.jars import SparkHome
 from spark_ext.engine.java import find_java

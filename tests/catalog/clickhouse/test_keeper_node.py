@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.clickhouse.connection import ClickHouseError, Row
-from catalog.clickhouse.describe import node_of
+from catalog.clickhouse.table_description import node_of
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.describe import written_table
+from catalog.clickhouse.table_description import written_table
 from tableformat.names import TableName, quote_identifier
 from tests.support.clickhouse_source import Clickhouse
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from catalog.iceberg import opening as encrypted
-from catalog.iceberg.opening import OpenedCatalog, with_encryption
+from catalog.iceberg import catalogs as encrypted
+from catalog.iceberg.catalogs import OpenedCatalog, with_encryption
 from tableformat.errors import RefusedError
 
 REST = "http://catalog.example:8181/api"

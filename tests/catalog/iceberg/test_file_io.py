@@ -11,7 +11,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.network import TimeOuts
 from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.storage import S3Storage

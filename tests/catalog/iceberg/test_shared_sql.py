@@ -7,7 +7,7 @@ from pathlib import Path
 from pyiceberg.catalog.sql import IcebergTables
 from sqlalchemy import event
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 
 
 def test_two_that_open_a_new_warehouse_at_once_both_can(tmp_path: Path) -> None:

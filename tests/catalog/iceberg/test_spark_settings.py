@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.iceberg.opening import OpenedCatalog, configured_catalogs, open_catalog
+from catalog.iceberg.catalogs import OpenedCatalog, configured_catalogs, open_catalog
 from catalog.iceberg.spark_setting_table import (
     GLUE,
     HIVE,

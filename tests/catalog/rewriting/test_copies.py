@@ -11,7 +11,7 @@ import pytest
 
 from catalog.rewriting.copies import CopiedBytes
 from catalog.storages.local import LocalStorage
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from tableformat.committer import BranchFile
 from tableformat.errors import DestinationError
 

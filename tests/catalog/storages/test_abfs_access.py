@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from catalog.secret_variables import is_secret
 from catalog.storages.abfs.access import AbfsAccess
 from catalog.storages.abfs.store import AbfsStorage, requests_of, signed_by
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 
 AT = "abfss://lake@acme.dfs.core.windows.net/wh"

@@ -13,8 +13,8 @@ import pytest
 from catalog.network import TimeOuts
 from catalog.storages.gs.access import GsAccess
 from catalog.storages.gs.store import GsStorage, requests_of
-from catalog.storages.opening import Storages, open_storage
 from catalog.storages.s3.access import S3Access
+from catalog.storages.schemes import Storages, open_storage
 from tableformat.errors import (
     DestinationError,
     EndedCredentialsError,

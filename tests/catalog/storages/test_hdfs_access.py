@@ -11,7 +11,7 @@ from catalog.secret_variables import harmless_environment
 from catalog.storages.access import ALLOW_INSECURE
 from catalog.storages.hdfs.access import ENDPOINT, TOKEN, USER, HdfsAccess
 from catalog.storages.hdfs.store import STORE, HdfsRefusalError
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from tableformat.errors import (
     EndedCredentialsError,
     LastingError,

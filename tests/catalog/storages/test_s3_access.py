@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from catalog.network import TimeOuts
-from catalog.storages.opening import Storages, open_storage
 from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.sink import Place, UnfinishedUpload
+from catalog.storages.schemes import Storages, open_storage
 from tableformat.errors import (
     DestinationError,
     NotFoundError,

@@ -14,7 +14,7 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.ledgers.sqlite import SqliteLedger
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from spark_ext.actions.cancel import KilledPartition, kill_in_session
 from spark_ext.sql.statements import KillMode
 from tableformat.effects import Step
@@ -32,7 +32,7 @@ THREE = {name: parts_of(name, 7) for name in ("p1", "p2", "p3")}
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(wiring, "_back_off", lambda _: None)
+    monkeypatch.setattr(export_ports, "_back_off", lambda _: None)
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
 
 

@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import pytest
 
-from catalog.iceberg.opening import OpenedCatalog, open_catalog
+from catalog.iceberg.catalogs import OpenedCatalog, open_catalog
 from catalog.network import TimeOuts
-from catalog.storages import opening
+from catalog.storages import schemes
 from catalog.storages.local import LocalStorage
 from spark_ext.actions.exports import LOOKING, KnownDestinations
 from spark_ext.sql import catalogs
@@ -76,7 +76,7 @@ def test_storage_that_is_away_behind_a_catalog_that_answers_is_asked_once(
 ) -> None:
     """A REST catalog says what the table is, and its object store is not there."""
     away = Away()
-    monkeypatch.setattr(opening, "open_storage", away)
+    monkeypatch.setattr(schemes, "open_storage", away)
     lake = KnownDestinations(
         lambda name: open_catalog(name.catalog, warehouse=tmp_path / "warehouse")
     )
@@ -93,7 +93,7 @@ def test_a_table_whose_storage_refused_is_loaded_again_in_the_next_look(
     rows: tuple[Row, Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: credentials that a catalog lent end, and the watch says so for ever."""
-    monkeypatch.setattr(opening, "open_storage", Away())
+    monkeypatch.setattr(schemes, "open_storage", Away())
     lake = KnownDestinations(
         lambda name: open_catalog(name.catalog, warehouse=tmp_path / "warehouse")
     )

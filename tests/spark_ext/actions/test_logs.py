@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from spark_ext.actions.export_ports import export_all
 from spark_ext.actions.logs import LoggedEffects, LoggedObserver, writing_logs
-from spark_ext.actions.wiring import export_all
 from tableformat.committer import Sent
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import UsageError

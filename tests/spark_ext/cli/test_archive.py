@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from tableformat.names import LakeName
 from tests.support.damaged_files import damage_when_committed, lose_a_row
 from tests.wrong.places import Places

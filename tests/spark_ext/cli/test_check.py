@@ -7,7 +7,7 @@ import json
 import pytest
 
 from catalog.storages.local import LocalStorage
-from spark_ext.actions.wiring import SparkWhenNeeded
+from spark_ext.actions.export_ports import SparkWhenNeeded
 from tests.wrong.places import Places
 
 

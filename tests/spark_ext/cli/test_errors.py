@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers import uris
 from catalog.ledgers.sqlite import SqliteLedger
@@ -390,7 +390,7 @@ def test_an_error_that_nobody_foresaw_is_one_message_too(
         message = "no such key"
         raise KeyError(message)
 
-    monkeypatch.setattr("spark_ext.cli.commands.look.open_source", fail)
+    monkeypatch.setattr("spark_ext.cli.commands.partitions.open_source", fail)
     code, out, err = places.run("partitions", "db.events")
 
     assert (code, out) == (4, "")

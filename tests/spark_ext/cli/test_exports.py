@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.ledgers import uris
 from catalog.processes import this_process
 from spark_ext.cli.main import invoke

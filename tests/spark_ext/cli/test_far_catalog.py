@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from catalog.iceberg.opening import open_catalog
-from spark_ext.actions import wiring
+from catalog.iceberg.catalogs import open_catalog
+from spark_ext.actions import export_ports
 from tableformat.names import LakeName
 from tests.services.s3_server import S3Server
 from tests.support.child_writer import ChildWriter
@@ -39,7 +39,7 @@ def run(
 ) -> Callable[..., tuple[int, str]]:
     """Export a table with a skip index in two files a partition; return what runs commands."""
     monkeypatch.setattr(
-        wiring, "SparkWriter", lambda *of: ChildWriter(lambda *_: None, storages=of[-1])
+        export_ports, "SparkWriter", lambda *of: ChildWriter(lambda *_: None, storages=of[-1])
     )
     properties = {
         "uri": f"sqlite:///{tmp_path}/catalog.db",

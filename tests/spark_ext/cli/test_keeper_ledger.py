@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kazoo.client import KazooClient
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.ledgers.memory import milliseconds
 from tableformat.names import TransactionId
 from tests.services.zookeeper import ZooKeeper

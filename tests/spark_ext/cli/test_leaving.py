@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from tableformat.names import LakeName
 from tests.wrong.places import Places
 

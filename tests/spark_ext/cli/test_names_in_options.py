@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_ext.cli.options import conversions, pairs
-from spark_ext.sql.wording import in_call
+from spark_ext.sql.messages import in_call
 from tableformat.errors import UsageError
 from tableformat.names import (
     LakeName,

@@ -16,8 +16,8 @@ import pytest
 from pyiceberg.manifest import clear_manifest_cache
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
-from spark_ext.actions import wiring
+from catalog.iceberg.catalogs import open_catalog
+from spark_ext.actions import export_ports
 from spark_ext.cli.main import invoke
 from tableformat.names import LakeName
 from tests.support.child_writer import ChildWriter
@@ -76,10 +76,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lake(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Go to a directory with the source and the lake, without a Spark."""
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
-    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: ChildWriter(lambda *_: None))
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: ChildWriter(lambda *_: None))
     monkeypatch.setenv("PYICEBERG_HOME", str(saved))
     data, kept = saved / "data", saved / "kept"
     if not kept.exists():

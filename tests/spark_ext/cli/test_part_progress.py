@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.ports import Writing
 from tableformat.export.slices import SliceTask, WritePlan
@@ -86,7 +86,7 @@ def test_parts_are_told_while_the_export_runs_and_when_it_has_ended(
         seen.append((*listed(places, words), *shown_parts(places, words).values()))
 
     writer = Watched(before=look, after=look)
-    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: writer)
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: writer)
 
     assert places.run(*words)[0] == 0
 
@@ -116,7 +116,7 @@ def test_after_a_failure_parts_and_the_error_are_told(
         raise FULL
 
     writer = Watched(after=fail) if in_files else Watched(before=fail)
-    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: writer)
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: writer)
 
     assert places.run(*words)[0] == 4
 
@@ -135,7 +135,7 @@ def _lake_is_away(places: Places, words: tuple[str, ...], monkeypatch: pytest.Mo
     def away(_name: LakeName, **_: object) -> None:
         raise RefusedError("Cannot open the catalog lake: it is away. Wait.")
 
-    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: Watched(before=fail))
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: Watched(before=fail))
     places.run(*words)
     monkeypatch.setattr("spark_ext.cli.commands.exports.open_destination", away)
 

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.shell_completion import BashComplete
 
-from spark_ext.cli.commands.typed import TYPED_COMMANDS
+from spark_ext.cli.commands.typed_statements import TYPED_COMMANDS
 from spark_ext.cli.main import exports, invoke, main
 from spark_ext.cli.sections import SectionedGroup
 from tableformat.export.outcome import Outcome, Status

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
-from spark_ext.actions import wiring
+from catalog.iceberg.catalogs import open_catalog
+from spark_ext.actions import export_ports
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.names import PartitionId
 from tests.requirement_statements.statements import EXPORTS, STORIES, Step, Story
@@ -98,10 +98,10 @@ def _month(partition_id: str) -> str:
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     """Return places where nothing is yet, and a writer that needs no Spark."""
     places = Places(tmp_path, reads_parts=True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
-    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: places.writer())
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: places.writer())
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     return Told(places)
 

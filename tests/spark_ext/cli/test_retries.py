@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from tableformat.errors import (
     DestinationError,
     LastingError,
@@ -79,7 +79,7 @@ def test_when_the_tries_are_exhausted_the_partition_has_failed_and_no_other(
 ) -> None:
     """Three retries by default; what would fail again at once is not tried again."""
     writer = Failing(error=error)
-    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: writer)
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: writer)
     table = f"lake.n.tries{tries}{type(error).__name__.lower()}{len(words)}"
 
     code, _, err = places.run("export", "db.other", "--all", "--to", table, *words)

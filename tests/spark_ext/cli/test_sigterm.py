@@ -14,7 +14,7 @@ import pytest
 
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from spark_ext.actions.export import Stopping
 from tableformat.errors import StoppedError
 from tableformat.export import job
@@ -73,7 +73,7 @@ def test_partitions_that_were_not_begun_stop_and_the_next_command_names_them(
     """Harm prevented: "failed" of what nobody tried, and what is exported replaced once more."""
     to = ("--to", "lake.n.told", "--manifest-ttl", "0", "--force")
     words = ("export", "db.events", "--all", *to)
-    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: ToldAfterOne())
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: ToldAfterOne())
 
     code, out, err = places.run(*words)
 
@@ -89,7 +89,7 @@ def test_partitions_that_were_not_begun_stop_and_the_next_command_names_them(
     assert said[-2:] == ["--where", f"partition_id NOT IN ('{first}')"]
     assert ("--force" in said, "--all" in said) == (True, True)
 
-    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: FakeWriter())
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: FakeWriter())
     code, out, _ = places.run(*said)
 
     assert (code, out.count("partition ")) == (0, 1)

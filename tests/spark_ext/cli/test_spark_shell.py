@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from spark_ext.cli.main import invoke
 from tableformat.names import LakeName
 from tests.support.front_doors import EVENTS, Doors, Ended, blocks, reads_as

@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from tableformat.names import LakeName
 from tests.support.damaged_files import damage_when_committed, lose_a_row, lose_the_end
 from tests.wrong.places import Places

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from catalog.storages.local import LocalStorage
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from spark_ext.engine.jobs import task_directory
 from tableformat.errors import DestinationError
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from spark_ext.jvm.build import compile_sources, find_compiler, inputs_digest, is_current, write_jar
 from spark_ext.jvm.jar import JAR, MANIFEST, RESOURCE, made_of, render_resource
-from spark_ext.procedures.declared import Column, Procedure
+from spark_ext.procedures.declarations import Column, Procedure
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 from tableformat.errors import NotFoundError, UsageError
 from tests.repository.source_files import ROOT

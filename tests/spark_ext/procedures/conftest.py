@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from spark_ext.actions import wiring
+from spark_ext.actions import export_ports
 from tests.support.session_lake import export_all
 from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
@@ -40,11 +40,11 @@ def module_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
 def places(module_places: Places, monkeypatch: pytest.MonkeyPatch) -> Places:
     """Return the places, with a writer that needs no Spark."""
     module_places.before, module_places.reads_parts = (lambda *_: None), False
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "begin", lambda _: None)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "done", lambda _: True)
-    monkeypatch.setattr(wiring.SparkWhenNeeded, "result", lambda _: None)
-    monkeypatch.setattr(wiring, "SparkWriter", lambda *_: module_places.writer())
-    monkeypatch.setattr(wiring, "_back_off", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "done", lambda _: True)
+    monkeypatch.setattr(export_ports.SparkWhenNeeded, "result", lambda _: None)
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: module_places.writer())
+    monkeypatch.setattr(export_ports, "_back_off", lambda _: None)
     monkeypatch.setenv("PYICEBERG_HOME", str(module_places.root))
     return module_places
 

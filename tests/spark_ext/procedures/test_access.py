@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spark_ext.access.check import check_access
-from spark_ext.procedures.declared import Value
+from spark_ext.procedures.declarations import Value
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 from tests.support.asked_rights import CALLS, EXPORT
 from tests.support.session_lake import ALLOWED, opened, rows_of

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.server import client
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from spark_ext.sql import session_settings

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import IntegerType
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from tableformat.errors import RefusedError, UnsupportedError
 from tests.support.other_engines import delete_first_row
 from tests.support.session_lake import ALLOWED, alter, export_all, opened, rows_of

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 from pyiceberg.catalog import Catalog
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from tableformat.errors import RefusedError
 from tests.support.session_lake import alter, export_all, opened, rows_of
 from tests.support.session_without_spark import NoSpark

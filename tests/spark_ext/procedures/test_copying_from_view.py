@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from catalog.rewriting.foreign_files import WrittenRows
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from spark_ext.procedures import statements
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
 from tests.support.session_lake import ALLOWED, alter, export_all, opened

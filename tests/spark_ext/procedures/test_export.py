@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table import Table
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from spark_ext import python_api
 from spark_ext.sql import export as background
 from spark_ext.sql.dispatch import answer

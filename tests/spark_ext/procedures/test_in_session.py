@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.storages.opening import Storages
+from catalog.storages.schemes import Storages
 from spark_ext.operations.spark_views import SparkView
 from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.sql.dispatch import answer

@@ -7,8 +7,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from catalog.iceberg.opening import open_catalog
-from spark_ext.procedures.declared import SystemTable
+from catalog.iceberg.catalogs import open_catalog
+from spark_ext.procedures.declarations import SystemTable
 from spark_ext.system_tables.parts import DETACHED_PARTS, PARTS
 from tableformat.errors import (
     NotFoundError,

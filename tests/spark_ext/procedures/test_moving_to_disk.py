@@ -10,8 +10,8 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg.file_io import LakeFileIO
-from catalog.storages.opening import BY_CATALOG, Storages
-from spark_ext.procedures.declared import Call
+from catalog.storages.schemes import BY_CATALOG, Storages
+from spark_ext.procedures.declarations import Call
 from spark_ext.system_tables.parts import PARTS
 from tableformat.errors import NotFoundError, RefusedError, SourceError, UnsupportedError
 from tests.properties.duckdb_reader import DuckDBReader

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_ext.procedures.declared import Call, Value
+from spark_ext.procedures.declarations import Call, Value
 from spark_ext.procedures.names import CallNames
 from tableformat.errors import NotFoundError, UsageError
 from tableformat.names import LakeName, TableName

@@ -17,12 +17,12 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from spark_ext.procedures.archive import ARCHIVE_PARTITION
-from spark_ext.procedures.declared import Procedure
+from spark_ext.procedures.declarations import Procedure
 from spark_ext.procedures.export import EXPORT_PARTITION, EXPORT_PARTITIONS
 from spark_ext.procedures.exports import CANCEL_EXPORT, EXPORTS, FORGET_EXPORT
-from spark_ext.procedures.look import CREATE_TABLE_LIKE, GC, VERIFY_PARTITION
-from spark_ext.procedures.look import PARTITIONS as LIST_PARTITIONS
-from spark_ext.procedures.look import PARTS as LIST_PARTS
+from spark_ext.procedures.lake_tables import CREATE_TABLE_LIKE, GC, VERIFY_PARTITION
+from spark_ext.procedures.lake_tables import PARTITIONS as LIST_PARTITIONS
+from spark_ext.procedures.lake_tables import PARTS as LIST_PARTS
 from spark_ext.procedures.registry import PROCEDURES as REGISTERED
 from spark_ext.procedures.statements import EXECUTE_ALTER, TYPED_PROCEDURES
 from tableformat.errors import DestinationError, NotFoundError, RefusedError, UsageError

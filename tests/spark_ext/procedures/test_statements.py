@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.table import Table
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from spark_ext.sql import export as background
 from tableformat.errors import (
     NotFoundError,

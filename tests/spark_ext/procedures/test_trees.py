@@ -10,8 +10,8 @@ from typing import Final, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_ext.procedures.declared import Call
-from spark_ext.sql.wording import in_call, in_statement
+from spark_ext.procedures.declarations import Call
+from spark_ext.sql.messages import in_call, in_statement
 from spark_ext.system_tables.exports import REPLICATED_PARTITION_EXPORTS
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.slices import SliceTask, WritePlan

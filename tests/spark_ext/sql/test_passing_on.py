@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from spark_ext.sql.asked import for_clickhouse
 from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.statement_exports import for_clickhouse
 from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import Alter, ChangeRows, DottedName, Optimize, Statement
 from tableformat.errors import UnsupportedError, UsageError

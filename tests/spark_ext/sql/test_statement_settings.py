@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.sql.asked import exports_of
 from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.statement_exports import exports_of
 from spark_ext.sql.statement_settings import (
     GATE,
     SETTINGS,

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.cli.commands.typed import example
+from spark_ext.cli.commands.typed_statements import example
 from spark_ext.cli.main import invoke
 from spark_ext.cli.statement_run import StatementRun
-from spark_ext.procedures.declared import Call, Value
+from spark_ext.procedures.declarations import Call, Value
 from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.procedures.statements import statement_of
 from spark_ext.sql.grammar import parse_statement
@@ -48,7 +48,7 @@ from spark_ext.sql.statements import (
     Unfreeze,
     Update,
 )
-from spark_ext.sql.typed import TYPED, GivenValue, TypedStatement
+from spark_ext.sql.typed_statements import TYPED, GivenValue, TypedStatement
 from tableformat.errors import UsageError
 from tableformat.mergetree.expression_text import render_expression
 from tableformat.mergetree.partition_literal import All, ById, ByValue

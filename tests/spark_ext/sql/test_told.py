@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.sources import SourcePlace
-from spark_ext.sql.asked import SessionExport
 from spark_ext.sql.export import Ended, check_all_exported
 from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.statement_exports import SessionExport
 from tableformat.errors import (
     DestinationError,
     InternalError,

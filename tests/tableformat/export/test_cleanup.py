@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from catalog.storages.local import LocalStorage
-from catalog.storages.opening import open_storage
+from catalog.storages.schemes import open_storage
 from tableformat.committer import Committed, LakeTableState, Layout, SnapshotSeen
 from tableformat.effects import Step
 from tableformat.errors import RefusedError

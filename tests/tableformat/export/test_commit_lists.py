@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.storages.opening import open_storage
+from catalog.storages.schemes import open_storage
 from tableformat.errors import LedgerError
 from tableformat.export.commit_lists import LIST_FORMAT, list_location, listed_in, store_list
 from tableformat.export.destination import WrittenClaim

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from catalog.clickhouse.capabilities import probe_capabilities
-from catalog.clickhouse.describe import list_parts
-from catalog.clickhouse.lacked import with_lacked
+from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.table_description import list_parts
 from tableformat.names import TableName
 from tests.support.clickhouse_source import Clickhouse, Through
 

@@ -15,13 +15,13 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, texts
-from catalog.clickhouse.describe import describe, list_parts, of_table
 from catalog.clickhouse.embedded import OwnClickHouse
 from catalog.clickhouse.frozen.definition import Definition, FrozenSettings, read_definition
 from catalog.clickhouse.frozen.folders import PartFolder, PartFolders, find_folders
-from catalog.clickhouse.lacked import with_lacked
+from catalog.clickhouse.missing_columns import with_lacked
 from catalog.clickhouse.part_directories import plain_disk_sql
 from catalog.clickhouse.snapshot.staging import files_layout
+from catalog.clickhouse.table_description import describe, list_parts, of_table
 from catalog.network import some
 from tableformat.errors import RefusedError, SourceError, UsageError
 from tableformat.mergetree.engine_text import staging_engine

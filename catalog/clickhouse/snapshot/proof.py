@@ -32,11 +32,11 @@ from catalog.clickhouse.connection import (
     texts,
     whole,
 )
-from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.rows.digests import digest_partitions
-from catalog.clickhouse.server.decoded import computed_rows
-from catalog.clickhouse.snapshot.compare import Clone, Refused
+from catalog.clickhouse.server.embedded_query import computed_rows
+from catalog.clickhouse.snapshot.comparison import Clone, Refused
 from catalog.clickhouse.snapshot.preflight import foreign_columns, grouped, refuse_foreign_columns
+from catalog.clickhouse.table_description import of_table
 from catalog.network import some
 from tableformat.clickhouse_codes import (
     NOT_IMPLEMENTED,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from catalog.sources import SourcePlace
-from spark_ext.actions import wiring
-from spark_ext.actions.wiring import Places, SparkWhenNeeded, open_ports
+from spark_ext.actions import export_ports
+from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.engine.session import SparkSettings
 from tableformat.errors import UsageError
 from tableformat.export.ports import Silent
@@ -21,7 +21,7 @@ def test_a_source_that_cannot_be_opened_leaves_no_ledger_open(
 ) -> None:
     """Harm prevented: a session in Keeper for every statement with a wrong source."""
     opened: list[object] = []
-    monkeypatch.setattr(wiring, "open_ledger", lambda *_, **__: opened.append("a ledger"))
+    monkeypatch.setattr(export_ports, "open_ledger", lambda *_, **__: opened.append("a ledger"))
     lake = open_catalog("lake", warehouse=tmp_path)
 
     with pytest.raises(UsageError):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_ext.cli.commands.alter import alter
 from spark_ext.cli.commands.export import export
 from spark_ext.cli.commands.gc import gc
-from spark_ext.sql.wording import in_alter, in_call, in_command, in_statement
+from spark_ext.sql.messages import in_alter, in_call, in_command, in_statement
 from tableformat.export.options import EXPORT_OPTIONS, ExportOption
 from tests.repository.source_files import source_files
 
@@ -71,7 +71,7 @@ def test_no_option_of_the_command_is_left_in_any_message() -> None:
         for place, text in found
         for told in (in_call, in_statement)
         for option in OPTION.findall(told(text))
-        if option not in OF_THE_COMMAND_ONLY and "sql/wording.py" not in place
+        if option not in OF_THE_COMMAND_ONLY and "sql/messages.py" not in place
     ]
 
     assert left == []

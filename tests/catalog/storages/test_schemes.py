@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.storages.local import LocalStorage
-from catalog.storages.opening import ReachedStorages, Storages, open_storage
 from catalog.storages.s3.storage import S3Storage
+from catalog.storages.schemes import ReachedStorages, Storages, open_storage
 from tableformat.errors import (
     DestinationError,
     InternalError,

@@ -24,11 +24,11 @@ from catalog.ledgers.memory import milliseconds
 from catalog.shards import LocalTable
 from catalog.sources import open_source
 from spark_ext.actions.export import each_table
+from spark_ext.actions.export_ports import Places, RunningSpark, open_ports
 from spark_ext.actions.exports import partitions_of, parts_of
 from spark_ext.actions.gc import sweep, sweep_sources
 from spark_ext.actions.verify import Comparison, Verdict, Verifying, VerifyRequest
-from spark_ext.actions.wiring import Places, RunningSpark, open_ports
-from spark_ext.procedures.declared import Call, Column, Parameter, Procedure, Rows, Value
+from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import (
     ALL_PARTITIONS,
     CLUSTER,
@@ -45,7 +45,7 @@ from spark_ext.procedures.export import (
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.catalogs import refresh, session_ledger
 from spark_ext.sql.export import joined
-from spark_ext.sql.wording import in_call
+from spark_ext.sql.messages import in_call
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, create_table

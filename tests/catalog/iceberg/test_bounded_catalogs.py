@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.iceberg.opening import OpenedCatalog, open_catalog
+from catalog.iceberg.catalogs import OpenedCatalog, open_catalog
 from catalog.network import TimeOuts
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import Connection
-from catalog.clickhouse.describe import describe, list_parts
-from catalog.clickhouse.lacked import with_lacked
-from catalog.clickhouse.snapshot.compare import Clone, differences, paired
-from catalog.clickhouse.snapshot.prove import Proved, prove
+from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.snapshot.comparison import Clone, differences, paired
+from catalog.clickhouse.snapshot.proof import Proved, prove
 from catalog.clickhouse.snapshot.staging import (
     files_layout,
     is_closed,
@@ -30,6 +29,7 @@ from catalog.clickhouse.snapshot.staging import (
     staging_columns,
     staging_table,
 )
+from catalog.clickhouse.table_description import describe, list_parts
 from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import MergeTreeTable

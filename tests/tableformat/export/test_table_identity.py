@@ -12,8 +12,8 @@ from tableformat.errors import UsageError
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import Holding, Kind
-from tableformat.export.namesakes import namesakes
 from tableformat.export.request import AllPartitions
+from tableformat.export.table_identity import namesakes
 from tableformat.ledger import Claim, Key, Row, State
 from tableformat.names import LakeName, TableName
 from tests.support.fakes import TABLE

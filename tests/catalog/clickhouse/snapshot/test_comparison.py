@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.snapshot.compare import differences, paired, same_in_copies
+from catalog.clickhouse.snapshot.comparison import differences, paired, same_in_copies
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable, Part
 from tableformat.names import PartitionId
 from tableformat.source import LeftPart

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from catalog.clickhouse.rows.digests import FileDigests
 from catalog.hive import OpenedTree
-from catalog.iceberg.opening import OpenedCatalog
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import ledger_warnings, open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process

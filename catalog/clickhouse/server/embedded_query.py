@@ -14,10 +14,10 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, Row, text, whole
-from catalog.clickhouse.describe import of_table
 from catalog.clickhouse.embedded import OwnClickHouse
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.streams import DECODING_SETTINGS, Feeding, named_pipe
+from catalog.clickhouse.table_description import of_table
 from tableformat.errors import SourceError
 from tableformat.mergetree.wire_types import qualified
 from tableformat.names import SOURCE_ALIAS, TableName, quote_identifier, quote_string

@@ -13,7 +13,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from catalog.clickhouse.connection import Connection, text, texts, whole
-from catalog.clickhouse.describe import of_table
+from catalog.clickhouse.table_description import of_table
 from tableformat.mergetree.table import Part
 from tableformat.names import TableName, quote_string
 

@@ -17,15 +17,10 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, advice
-from catalog.clickhouse.describe import (
-    describe,
-    has_active_parts,
-    list_parts,
-)
-from catalog.clickhouse.lacked import with_lacked
-from catalog.clickhouse.snapshot.compare import Clone, differences, paired
+from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.snapshot.comparison import Clone, differences, paired
 from catalog.clickhouse.snapshot.preflight import mutation_ids, refused_by_source
-from catalog.clickhouse.snapshot.prove import prove
+from catalog.clickhouse.snapshot.proof import prove
 from catalog.clickhouse.snapshot.staging import (
     create_staging,
     drop_staging,
@@ -34,6 +29,11 @@ from catalog.clickhouse.snapshot.staging import (
     next_staging,
     place_of,
     staging_columns,
+)
+from catalog.clickhouse.table_description import (
+    describe,
+    has_active_parts,
+    list_parts,
 )
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, SUPPORT_IS_DISABLED
 from tableformat.errors import (

@@ -6,7 +6,7 @@
   `name:202401_1_1_0:sizes:...` therefore replaces the hash, and copies are compared by its
   sizes.
 - `Clone` is the filled staging table that the snapshot passes to the proof
-  (`catalog/clickhouse/snapshot/prove.py`).
+  (`catalog/clickhouse/snapshot/proof.py`).
 """
 
 from __future__ import annotations

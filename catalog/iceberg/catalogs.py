@@ -42,7 +42,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from catalog.file_properties import opened_by_configuration
-from catalog.iceberg.bounded import BoundedRestCatalog, BoundedSqlCatalog, SharedSqlCatalog
+from catalog.iceberg.bounded_catalogs import BoundedRestCatalog, BoundedSqlCatalog, SharedSqlCatalog
 from catalog.iceberg.table import IcebergTable, unreachable, unreadable
 from catalog.network import (
     DEFAULT_TIME_OUTS,
@@ -54,7 +54,7 @@ from catalog.network import (
 )
 from catalog.storages.access import ALLOW_INSECURE
 from catalog.storages.local import local_directory, local_location, local_path, make_directory
-from catalog.storages.opening import BY_CATALOG, Storages, is_local
+from catalog.storages.schemes import BY_CATALOG, Storages, is_local
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
 from tableformat.names import LakeName, check_new_table

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import spark_ext
-from catalog.iceberg.opening import open_catalog
+from catalog.iceberg.catalogs import open_catalog
 from tableformat.errors import RefusedError, TableFormatError, UsageError
 from tests.support.session_lake import export_all, opened, rows_of
 from tests.support.session_without_spark import NoSpark

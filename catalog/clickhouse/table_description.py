@@ -38,7 +38,7 @@ from catalog.clickhouse.connection import (
     ttl_columns,
     whole,
 )
-from catalog.clickhouse.snapshot.compare import named_sizes_sql
+from catalog.clickhouse.snapshot.comparison import named_sizes_sql
 from catalog.network import some
 from tableformat.clickhouse_codes import (
     ACCESS_DENIED,
@@ -319,7 +319,7 @@ def list_parts(
     """Return the active parts that hold rows, of some partitions or (none given) of all.
 
     `disk` of each part is the root directory of its disk, '' where the server does not say. Where
-    it has no hashes, `hash_of_all_files` is the text that `compare.py` reads.
+    it has no hashes, `hash_of_all_files` is the text that `snapshot/comparison.py` reads.
 
     Raises:
         SourceError: the source cannot be read.
