@@ -33,6 +33,7 @@ from spark_ext.sql.names import Names, Parts
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_settings import SESSION, SETTINGS, read_statement_settings
 from spark_ext.sql.statements import (
+    TYPED,
     Alter,
     AttachFrom,
     ChangeRows,
@@ -45,9 +46,9 @@ from spark_ext.sql.statements import (
     Optimize,
     ReplaceFrom,
     Statement,
+    TypedStatement,
     Update,
 )
-from spark_ext.sql.typed_statements import TYPED, TypedStatement
 from tableformat.access.policy import Policy, parse_policy
 from tableformat.access.privileges import EVERYTHING, Act, Need, Of, Privilege, Scope, asked_of
 from tableformat.clickhouse_codes import ACCESS_DENIED

@@ -23,7 +23,8 @@ from spark_ext.cli.outcome_words import quoted
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from spark_ext.demo.directory import DemoError
 from spark_ext.sql.grammar import parse_statement
-from spark_ext.sql.statements import DottedName, KillQuery
+from spark_ext.sql.statement_reader import DottedName
+from spark_ext.sql.statements import KillQuery
 from tableformat.errors import Advice, NotFoundError, RefusedError, TableFormatError, UsageError
 from tableformat.export.outcome import DIFFERS, FAILED, IN_PROGRESS, INTERRUPTED, REFUSED, USAGE
 from tableformat.names import HiveName, LakeName

@@ -37,6 +37,7 @@ from spark_ext.engine.session import SparkSettings, slots
 from spark_ext.operations.operate import Operation, operate, operation_of
 from spark_ext.operations.tables import ExportsFrom, OtherTables, StoppableExports
 from spark_ext.procedures.export import EXPORTED, exported_rows
+from spark_ext.sql.clauses import Ending, Outfile
 from spark_ext.sql.export import joined
 from spark_ext.sql.names import Names
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
@@ -47,13 +48,12 @@ from spark_ext.sql.statement_exports import (
     run_by_clickhouse,
 )
 from spark_ext.sql.statement_settings import (
-    FAST,
     SESSION,
     StatementSettings,
     read_operation_settings,
     read_statement_settings,
 )
-from spark_ext.sql.statements import Alter, Ending, KillMode, KillQuery, Outfile, Statement
+from spark_ext.sql.statements import FAST, Alter, KillMode, KillQuery, Statement
 from tableformat.clickhouse_codes import CANNOT_OPEN_FILE, NOT_IMPLEMENTED, SUPPORT_IS_DISABLED
 from tableformat.errors import (
     DestinationError,

@@ -23,8 +23,8 @@ from spark_ext.operations.tables import (
     refuse_unlike,
     source_of,
 )
-from spark_ext.sql.statement_text import render_command
-from spark_ext.sql.statements import DottedName, MoveToDisk, MoveToVolume
+from spark_ext.sql.statement_reader import DottedName
+from spark_ext.sql.statements import MoveToDisk, MoveToVolume
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
 from tableformat.committer import LakeTableState
 from tableformat.disks import Disks
@@ -183,7 +183,7 @@ def moving_to_disk(
         RefusedError: a property of the table names no place (code 36).
         UsageError: the disk's storage is not served, or cannot be reached as the catalog says.
     """
-    what = f"Cannot run {render_command(command)} on {of.name}"
+    what = f"Cannot run {command} on {of.name}"
     if isinstance(which, AllPartitions):
         # The grammar has refused it.
         raise TypeError(command)

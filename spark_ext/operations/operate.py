@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, assert_never
 
 from catalog.clickhouse.rows.partitions import partition_id_of
 from catalog.iceberg.catalogs import OpenedCatalog
@@ -19,8 +19,8 @@ from spark_ext.operations.move import moved_to, moving_to_disk
 from spark_ext.operations.rewrite import ChangesRows, changing, clearing_index, optimizing
 from spark_ext.operations.tables import OtherTables, RememberingTable, Runners, source_of
 from spark_ext.sql import statements as commands
+from spark_ext.sql.clauses import Target
 from spark_ext.sql.session_settings import SourceTable
-from spark_ext.sql.statement_text import render_command
 from spark_ext.sql.statements import Alter, ChangeRows, Command, Optimize
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, RefusedError
@@ -111,6 +111,18 @@ def operate(
                 yield _ended(ready, one, dry_run=dry_run)
 
 
+_Simple: TypeAlias = (
+    commands.Drop
+    | commands.Detach
+    | commands.Attach
+    | commands.DropDetached
+    | commands.Freeze
+    | commands.Unfreeze
+    | commands.Forget
+)
+"""What needs nothing opened but its table; a statement that is run nowhere fails in mypy."""
+
+
 def _prepared(
     command: Command | Optimize,
     on: tuple[Running, OpenedCatalog],
@@ -137,11 +149,26 @@ def _prepared(
         if isinstance(command, commands.ClearIndex):
             return clearing_index(command, which, running, to)
         return changing(command, which, running, to, runners.stack, others.spark)
-    if not isinstance(command, commands.AttachFrom | commands.ReplaceFrom):
-        return running, _statement(command, to.source)
+    if isinstance(command, commands.AttachFrom | commands.ReplaceFrom):
+        return _copying(command, on, to, others, runners)
+    if isinstance(command, commands.Export):
+        # An EXPORT never comes here.
+        raise TypeError(command)
+    return running, _without_others(command, to.source)
+
+
+def _copying(
+    command: commands.AttachFrom | commands.ReplaceFrom,
+    on: tuple[Running, OpenedCatalog],
+    to: RememberingTable,
+    others: OtherTables,
+    runners: Runners,
+) -> tuple[Running, _OfKeys | FromClickHouse]:
+    """Return a statement that brings rows of another table, and what runs it."""
+    running = on[0]
     replaces = isinstance(command, commands.ReplaceFrom)
     named = partial(_partition, command.partition)
-    what = f"Cannot run {render_command(command)} on {to.name}"
+    what = f"Cannot run {command} on {to.name}"
     if (view := others.view(command.table.parts)) is not None:
         return copying_from_view(
             what, (str(command.table), view), named, running, to, runners.stack,
@@ -182,7 +209,8 @@ _OfKeys = (
 """What changes main, and with it what the ledger knows of keys."""
 
 
-def _statement(command: Command, source: RememberedSource) -> _OfKeys | Alone:
+def _without_others(command: _Simple, source: RememberedSource) -> _OfKeys | Alone:
+    """Return a statement that needs nothing but the table opened."""
     match command:
         case commands.Drop(of):
             return Drop(_which(of, source))
@@ -201,8 +229,7 @@ def _statement(command: Command, source: RememberedSource) -> _OfKeys | Alone:
         case commands.Forget(partition):
             return Forget(OnePartition(_id(partition, source)))
         case _:
-            # An EXPORT never comes here, and all others were looked at before.
-            raise TypeError(command)
+            assert_never(command)
 
 
 def _refuse_prefix(which: OnePartition | AllPartitions, source: RememberedSource) -> None:
@@ -221,11 +248,11 @@ def _refuse_prefix(which: OnePartition | AllPartitions, source: RememberedSource
         raise RefusedError(message, code=BAD_ARGUMENTS)
 
 
-def _which(of: commands.Target, source: RememberedSource) -> Which:
+def _which(of: Target, source: RememberedSource) -> Which:
     return OnePart(of) if isinstance(of, PartName) else _partition(of, source)
 
 
-def _one(of: commands.Target, source: RememberedSource) -> OnePartition | OnePart:
+def _one(of: Target, source: RememberedSource) -> OnePartition | OnePart:
     which = _which(of, source)
     if isinstance(which, AllPartitions):
         # The grammar has refused it, as ClickHouse's does.

@@ -39,8 +39,9 @@ from catalog.rewriting.merged_files import HostMerger, Merged, MergedFiles, Merg
 from catalog.storages.schemes import Opens, ReachedStorages, Storages
 from spark_ext.engine.jobs import TaskDirectory, in_tasks, task_directory
 from spark_ext.operations.tables import RememberingTable
-from spark_ext.sql.statement_text import render_command, render_deduplicate
-from spark_ext.sql.statements import ClearColumn, ClearIndex, Deduplicate, Delete, Optimize, Update
+from spark_ext.sql.clauses import Deduplicate
+from spark_ext.sql.statement_text import render_deduplicate
+from spark_ext.sql.statements import ClearColumn, ClearIndex, Delete, Optimize, Update
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import RefusedError, SourceError, StoppedError
@@ -312,7 +313,7 @@ def changing(
         files = ChangedFiles(storages, looked, FileFormat(), elsewhere=writes, lies=lies)
     ahead = None if spark is None else files.ahead
     # DELETE and CLEAR that are made twice are the same as once.
-    asked = render_command(command) if isinstance(command, Update) else ""
+    asked = str(command) if isinstance(command, Update) else ""
     ports = replace(running.ports, rewrite=files, ahead=ahead, asked=asked)
     ready = replace(running, ports=ports)
     check = partial(lies, state=state)
@@ -322,7 +323,7 @@ def changing(
 
 
 def _change(command: ChangesRows) -> RowChange:
-    text = render_command(replace(command, partition=None))
+    text = str(replace(command, partition=None))
     match command:
         case Update(assignments, where):
             expressions = (where, *(value for _, value in assignments))

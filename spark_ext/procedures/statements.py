@@ -4,7 +4,7 @@ Java passes the text of a statement that Spark refused to `execute_alter`. EXPOR
 `spark_ext.operations.operate` runs statements on lake tables. The table's own ClickHouse runs
 statements about a ClickHouse table, if the source allows that.
 
-The other procedures are generated from the list of statements in `spark_ext.sql.typed_statements`.
+The other procedures are generated from the list `spark_ext.sql.statements`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from spark_ext.operations.tables import OtherTables, SessionExports
 from spark_ext.procedures.declarations import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import EXPORTED, LAKE_TABLE, exported_rows, without_figures
 from spark_ext.procedures.names import CallNames
+from spark_ext.sql.arguments import Argument, GivenValue
 from spark_ext.sql.catalogs import (
     names_of,
     open_named,
@@ -44,17 +45,18 @@ from spark_ext.sql.statement_exports import (
     refuse_temporary,
     run_by_clickhouse,
 )
+from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statement_settings import read_operation_settings, read_statement_settings
 from spark_ext.sql.statements import (
+    TYPED,
     Alter,
     ChangeRows,
-    DottedName,
     KillQuery,
     MoveToTable,
     Optimize,
     Statement,
+    TypedStatement,
 )
-from spark_ext.sql.typed_statements import TYPED, Argument, GivenValue, TypedStatement
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SYNTAX_ERROR
 from tableformat.errors import RefusedError, TableFormatError, UnsupportedError, UsageError
 from tableformat.export.outcome import Outcome

@@ -10,17 +10,15 @@ from __future__ import annotations
 from typing import Final
 
 from spark_ext.sql.statement_reader import name_stop
+from spark_ext.sql.statements import READERS
 from tableformat.mergetree.sql_tokens import BROKEN, Token, TokenKind, scan
 
-__all__ = ["is_ours"]
+__all__ = ["SHARED", "is_ours"]
 
-# Verbs that neither Spark nor Iceberg have after the table's name ...
-_OURS_ALONE: Final = (
-    *("EXPORT", "DETACH", "ATTACH", "MOVE", "FORGET", "FREEZE", "UNFREEZE", "FETCH", "CLEAR"),
-    *("UPDATE", "DELETE"),
-)
-# ... and those that they have as well, before other words.
-_SHARED: Final = ("DROP", "REPLACE")
+SHARED: Final = frozenset(("DROP", "REPLACE"))
+"""The first words of commands that Spark and Iceberg have as well, before other words."""
+
+_OURS_ALONE: Final = tuple(verb for verb in READERS if verb not in SHARED)
 _ENDS: Final = (TokenKind.END, *BROKEN)
 
 
@@ -45,7 +43,7 @@ def _is_command(ahead: _Ahead) -> bool:
     ahead.symbol("(")
     if ahead.peek().is_word(*_OURS_ALONE):
         return True
-    if not ahead.peek().is_word(*_SHARED):
+    if not ahead.peek().is_word(*SHARED):
         return False
     is_drop = ahead.take().is_word("DROP")
     if ahead.peek().is_word("PART", "DETACHED"):

@@ -21,26 +21,25 @@ from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import tree_name
 from catalog.sources import DEFAULT_DATABASE, check_pass_on, pass_on
 from spark_ext.actions.exports import clickhouse_destination, unsupported
+from spark_ext.sql.clauses import Ending, Setting
 from spark_ext.sql.names import Names
 from spark_ext.sql.session_settings import SourceTable
+from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statement_settings import (
     StatementSettings,
     check_export_is_allowed,
     checked_setting,
 )
-from spark_ext.sql.statement_text import render_command, render_statement
+from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import (
     Alter,
     AttachFrom,
     ChangeRows,
     Command,
-    DottedName,
-    Ending,
     Export,
     MoveToTable,
     Optimize,
     ReplaceFrom,
-    Setting,
     Statement,
 )
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
@@ -96,7 +95,7 @@ def exports_of(statement: Statement) -> tuple[Export, ...]:
     if exports and len(exports) < len(statement.commands):
         other = next(one for one in statement.commands if not isinstance(one, Export))
         message = (
-            f"Cannot run {render_command(other)} together with EXPORT PARTITION: the one is of "
+            f"Cannot run {other} together with EXPORT PARTITION: the one is of "
             "the lake, the other of ClickHouse. Write two statements."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)

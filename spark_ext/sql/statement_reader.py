@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import dataclass
 from typing import Final
 
-from spark_ext.sql.statements import DottedName
 from tableformat.clickhouse_codes import SYNTAX_ERROR
 from tableformat.errors import UnsupportedError, UsageError
 from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader
+from tableformat.names import quote_identifier
 
-__all__ = ["StatementReader", "name_stop", "shown"]
+__all__ = ["DottedName", "StatementReader", "name_stop", "shown"]
 
 _SHOWN: Final = 100
 _BEFORE: Final = 60
@@ -28,6 +29,22 @@ _IN_QUOTES: Final = (TokenKind.STRING, TokenKind.QUOTED)
 _KEYWORD: Final = re.compile(r"\b[A-Z]{3,}\b")
 _UNREAD: Final = ("SELECT",)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class DottedName:
+    """A name as it stands, unquoted: `t`, `db.t`, `ch.db.t`, `lake.ns.t`, a column `n.a`.
+
+    The session decides which table it names (`spark_ext.sql.names`).
+    """
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the name as SQL."""
+        return ".".join(p if _PLAIN.match(p) else quote_identifier(p) for p in self.parts)
 
 
 def name_stop(text: str, token: Token) -> int | None:

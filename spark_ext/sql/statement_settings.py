@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from spark_ext.sql.clauses import Setting, SettingValue
 from spark_ext.sql.source_settings import nearest
 from spark_ext.sql.statements import (
+    FAST,
     Alter,
     Attach,
     AttachFrom,
@@ -22,8 +24,6 @@ from spark_ext.sql.statements import (
     MoveToTable,
     MoveToVolume,
     ReplaceFrom,
-    Setting,
-    SettingValue,
     Statement,
 )
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, TYPE_MISMATCH, UNKNOWN_SETTING
@@ -36,7 +36,6 @@ from tableformat.hive.layout import listed_names
 from tableformat.names import quote_string
 
 __all__ = [
-    "FAST",
     "GATE",
     "SESSION",
     "SETTINGS",
@@ -53,9 +52,6 @@ __all__ = [
 
 GATE: Final = "allow_experimental_export_merge_tree_part"
 """The setting without which no EXPORT runs; its default is 0."""
-
-FAST: Final = "mergeberg_attach_fast"
-"""The setting with which files that come to a table are compared by their sizes alone."""
 
 SESSION: Final = "spark.mergeberg."
 """What the name of a setting begins with among the settings of a Spark session."""

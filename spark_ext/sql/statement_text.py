@@ -8,48 +8,22 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from spark_ext.sql.clauses import Deduplicate, Ending, Outfile, Setting, render_clause
+from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statements import (
     Alter,
-    Attach,
-    AttachFrom,
     ChangeRows,
-    ClearColumn,
-    ClearIndex,
-    Command,
-    Deduplicate,
     Delete,
-    Detach,
-    DottedName,
-    Drop,
-    DropDetached,
-    Ending,
-    Export,
-    Fetch,
-    Forget,
-    Freeze,
     KillQuery,
-    MoveToDisk,
-    MoveToTable,
-    MoveToVolume,
     Optimize,
-    Outfile,
-    ReplaceFrom,
-    Setting,
     Statement,
-    Target,
-    Unfreeze,
     Update,
 )
-from tableformat.mergetree.expression import Expression, Literal
+from tableformat.mergetree.expression import Literal
 from tableformat.mergetree.expression_text import render_expression
-from tableformat.mergetree.partition_literal import (
-    PartitionLiteral,
-    render_part_literal,
-    render_partition_literal,
-)
-from tableformat.names import PartName, quote_identifier, quote_string
+from tableformat.names import quote_identifier, quote_string
 
-__all__ = ["render_command", "render_deduplicate", "render_statement"]
+__all__ = ["render_deduplicate", "render_statement"]
 
 
 def render_statement(statement: Statement) -> str:
@@ -57,7 +31,7 @@ def render_statement(statement: Statement) -> str:
     match statement:
         case Alter(table, commands, cluster, ending, is_temporary):
             # Brackets keep the commas of one command from those between commands.
-            each = [render_command(command) for command in commands]
+            each = [str(command) for command in commands]
             body = ", ".join(f"({one})" for one in each) if len(each) > 1 else each[0]
             verb = "ALTER TEMPORARY TABLE" if is_temporary else "ALTER TABLE"
             return _joined(verb, str(table), _cluster(cluster), body, _ending(ending))
@@ -74,49 +48,6 @@ def render_statement(statement: Statement) -> str:
             assert_never(statement)
 
 
-def render_command(command: Command) -> str:
-    """Return one command of ALTER TABLE as SQL."""
-    match command:
-        case Export(of, to):
-            return f"EXPORT {_target(of)} TO TABLE {to}"
-        case Detach(of):
-            return f"DETACH {_target(of)}"
-        case Attach(of):
-            return f"ATTACH {_target(of)}"
-        case Drop(of):
-            return f"DROP {_target(of)}"
-        case DropDetached(of):
-            return f"DROP DETACHED {_target(of)}"
-        case AttachFrom(partition, table):
-            return f"ATTACH {_partition(partition)} FROM {table}"
-        case ReplaceFrom(partition, table):
-            return f"REPLACE {_partition(partition)} FROM {table}"
-        case MoveToTable(partition, table):
-            return f"MOVE {_partition(partition)} TO TABLE {table}"
-        case MoveToDisk(of, disk):
-            return f"MOVE {_target(of)} TO DISK {quote_string(disk)}"
-        case MoveToVolume(of, volume):
-            return f"MOVE {_target(of)} TO VOLUME {quote_string(volume)}"
-        case Forget(partition):
-            return f"FORGET {_partition(partition)}"
-        case Freeze(partition, name):
-            return _joined("FREEZE", _partition(partition), _backup(name))
-        case Unfreeze(name, partition):
-            return _joined("UNFREEZE", _partition(partition), _backup(name))
-        case Fetch(of, path):
-            return f"FETCH {_target(of)} FROM {quote_string(path)}"
-        case ClearColumn(name, partition, if_exists):
-            return _clear("COLUMN", name, partition, if_exists=if_exists)
-        case ClearIndex(name, partition, if_exists):
-            return _clear("INDEX", name, partition, if_exists=if_exists)
-        case Update(assignments, _, _):
-            return _joined("UPDATE", _assignments(assignments), _rows(command))
-        case Delete():
-            return _joined("DELETE", _rows(command))
-        case _:
-            assert_never(command)
-
-
 def _joined(*pieces: str) -> str:
     return " ".join(piece for piece in pieces if piece)
 
@@ -125,33 +56,9 @@ def _cluster(cluster: str | None) -> str:
     return "" if cluster is None else f"ON CLUSTER {quote_string(cluster)}"
 
 
-def _partition(partition: PartitionLiteral | None) -> str:
-    return "" if partition is None else f"PARTITION {render_partition_literal(partition)}"
-
-
-def _target(of: Target) -> str:
-    return f"PART {render_part_literal(of)}" if isinstance(of, PartName) else _partition(of)
-
-
-def _backup(name: str | None) -> str:
-    return "" if name is None else f"WITH NAME {quote_string(name)}"
-
-
-def _clear(
-    what: str, name: DottedName, partition: PartitionLiteral | None, *, if_exists: bool
-) -> str:
-    where = "" if partition is None else f"IN {_partition(partition)}"
-    return _joined("CLEAR", what, "IF EXISTS" if if_exists else "", str(name), where)
-
-
-def _assignments(assignments: tuple[tuple[str, Expression], ...]) -> str:
-    each = (f"{_name(column)} = {render_expression(value)}" for column, value in assignments)
-    return ", ".join(each)
-
-
 def _rows(command: Update | Delete) -> str:
     where = f"WHERE {render_expression(command.where)}"
-    return where if command.partition is None else f"IN {_partition(command.partition)} {where}"
+    return where if command.partition is None else f"IN {render_clause(command.partition)} {where}"
 
 
 def _change_rows(
@@ -163,7 +70,7 @@ def _change_rows(
     rows, given = _rows(command), _settings(settings)
     if isinstance(command, Delete):
         return _joined("DELETE FROM", str(table), _cluster(cluster), rows, given)
-    assigned = f"SET {_assignments(command.assignments)}"
+    assigned = f"SET {render_clause(command.assignments)}"
     return _joined("UPDATE", str(table), _cluster(cluster), assigned, rows, given)
 
 
@@ -172,7 +79,7 @@ def _optimize(statement: Optimize) -> str:
         "OPTIMIZE TABLE",
         str(statement.table),
         _cluster(statement.cluster),
-        _partition(statement.partition),
+        render_clause(statement.partition),
         "FINAL" if statement.final else "",
         "" if statement.deduplicate is None else render_deduplicate(statement.deduplicate),
         _ending(statement.ending),

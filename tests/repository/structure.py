@@ -21,8 +21,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
+from spark_ext.sql.statements import READERS, TYPED, Command, Optimize
 from tests.repository.source_files import ROOT, SourceFile, source_files
 
 __all__ = [
@@ -38,15 +39,8 @@ __all__ = [
 ]
 
 PRODUCT: Final = ("tableformat", "catalog", "spark_ext", "conformance")
-_STATEMENTS: Final = frozenset(
-    (
-        *("AttachPartition", "DetachPartition", "DropPartition", "DropDetached", "ReplaceFrom"),
-        *("MoveToTable", "MoveToDisk", "Freeze", "Unfreeze", "Fetch", "Forget", "ClearColumn"),
-        *("ClearIndex", "Update", "Delete", "Optimize", "ExportPartition"),
-    )
-)
-_LISTED: Final = 8
-# A module that names so many statements lists them.
+_VALUES: Final = frozenset(one.__name__ for one in (*get_args(Command), Optimize))
+"""The names of the values of statements."""
 HELP: Final = "import spark_ext.cli.main as m; m.invoke(['--help'], sys.stdout, sys.stderr)"
 """A program that prints the help of `mergeberg`; it needs `sys`."""
 ENTERED: Final = "entered.json"
@@ -83,13 +77,17 @@ def _imported(file: SourceFile) -> Iterator[str]:
 
 
 def statement_lists() -> Sequence[str]:
-    """Return the product modules that name most of the statements."""
-    return [
-        file.path
-        for file in source_files(*PRODUCT)
-        if len(_STATEMENTS & {n.id for n in ast.walk(file.tree) if isinstance(n, ast.Name)})
-        >= _LISTED
-    ]
+    """Return the product modules that name most statements: values, first words, or procedures."""
+    return [file.path for file in source_files(*PRODUCT) if _lists_statements(file)]
+
+
+def _lists_statements(file: SourceFile) -> bool:
+    nodes = list(ast.walk(file.tree))
+    names = {n.id for n in nodes if isinstance(n, ast.Name)}
+    names |= {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    texts = {n.value for n in nodes if isinstance(n, ast.Constant)}
+    listed = ((_VALUES, names), (READERS.keys(), texts), (TYPED.keys(), texts))
+    return any(2 * len(those & found) > len(those) for those, found in listed)
 
 
 @functools.cache

@@ -25,7 +25,7 @@ from spark_ext.cli.commands.partitions import partitions, parts
 from spark_ext.cli.commands.verify import verify
 from spark_ext.cli.main import exports
 from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.sql.typed_statements import TYPED
+from spark_ext.sql.statements import TYPED
 
 _OF_SESSION = (
     "the session has it: spark.mergeberg.source.NAME.…, spark.mergeberg.ledger, its catalogs, Spark"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from spark_ext.sql.clauses import Deduplicate, Ending, Outfile, Setting, Target
+from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statements import (
     Alter,
     Attach,
@@ -16,13 +18,10 @@ from spark_ext.sql.statements import (
     ClearColumn,
     ClearIndex,
     Command,
-    Deduplicate,
     Delete,
     Detach,
-    DottedName,
     Drop,
     DropDetached,
-    Ending,
     Export,
     Fetch,
     Forget,
@@ -33,11 +32,8 @@ from spark_ext.sql.statements import (
     MoveToTable,
     MoveToVolume,
     Optimize,
-    Outfile,
     ReplaceFrom,
-    Setting,
     Statement,
-    Target,
     Unfreeze,
     Update,
 )

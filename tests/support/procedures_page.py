@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spark_ext.procedures.declarations import Procedure
 from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.sql.typed_statements import TYPED
+from spark_ext.sql.statements import TYPED
 from tests.support.typed_pages import REFERENCE, call
 
 __all__ = ["INDEX", "index", "sections", "written"]

@@ -1,4 +1,4 @@
-"""The pages' tables of typed statements, made from the list of `spark_ext.sql.typed_statements`.
+"""The pages' tables of typed statements, made from the list `spark_ext.sql.statements`.
 
 `python -m tests.support.typed_pages` writes them; `python -m tests.support.procedures_page` those
 of procedures.
@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 import click
 
 from spark_ext.cli.commands.typed_statements import TYPED_COMMANDS, example
+from spark_ext.sql.arguments import GivenValue
+from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statement_text import render_statement
-from spark_ext.sql.statements import DottedName
-from spark_ext.sql.typed_statements import TYPED, GivenValue, TypedStatement
+from spark_ext.sql.statements import TYPED, TypedStatement
 from tableformat.names import quote_string
 from tests.repository.source_files import ROOT
 

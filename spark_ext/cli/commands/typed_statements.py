@@ -1,6 +1,4 @@
-"""The commands that are statements on lake tables.
-
-They are made from the list of `spark_ext.sql.typed_statements`.
+"""The commands that are statements on lake tables, made from the list `spark_ext.sql.statements`.
 
 Each makes the statement that `mergeberg alter` reads from text, and runs it as that does. Those
 that bring rows from another table have the options of a source, too, which is called ch there.
@@ -35,10 +33,11 @@ from spark_ext.cli.options import (
 )
 from spark_ext.cli.statement_run import SOURCE, StatementRun, statement_exports
 from spark_ext.engine.session import SparkSettings
+from spark_ext.sql.arguments import Argument, GivenValue
 from spark_ext.sql.messages import in_command
 from spark_ext.sql.session_settings import SessionSettings
-from spark_ext.sql.statements import DottedName
-from spark_ext.sql.typed_statements import TYPED, Argument, GivenValue, TypedStatement
+from spark_ext.sql.statement_reader import DottedName
+from spark_ext.sql.statements import TYPED, TypedStatement
 from tableformat.errors import TableFormatError
 from tableformat.names import split_identifiers
 

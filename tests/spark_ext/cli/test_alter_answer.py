@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_ext.cli.statement_run import check_ending, write_answer
-from spark_ext.sql.statements import Ending, Outfile
+from spark_ext.sql.clauses import Ending, Outfile
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.wrong.places import Places

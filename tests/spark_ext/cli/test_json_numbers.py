@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_ext.cli.main import main
 from spark_ext.json_text import EXACT, json_text
-from spark_ext.sql.typed_statements import TYPED
+from spark_ext.sql.statements import TYPED
 from tests.repository.source_files import ROOT
 from tests.wrong.places import Places
 

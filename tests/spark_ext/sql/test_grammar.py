@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_ext.sql.clauses import Deduplicate, Ending, Outfile, Setting
 from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import (
     Alter,
@@ -18,13 +20,10 @@ from spark_ext.sql.statements import (
     ClearColumn,
     ClearIndex,
     Command,
-    Deduplicate,
     Delete,
     Detach,
-    DottedName,
     Drop,
     DropDetached,
-    Ending,
     Export,
     Fetch,
     Forget,
@@ -35,9 +34,7 @@ from spark_ext.sql.statements import (
     MoveToTable,
     MoveToVolume,
     Optimize,
-    Outfile,
     ReplaceFrom,
-    Setting,
     Statement,
     Unfreeze,
     Update,

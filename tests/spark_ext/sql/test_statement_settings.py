@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_ext.sql.clauses import Ending, Setting, SettingValue
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statement_exports import exports_of
+from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statement_settings import (
     GATE,
     SETTINGS,
@@ -20,15 +22,7 @@ from spark_ext.sql.statement_settings import (
     limits_of_session,
     read_statement_settings,
 )
-from spark_ext.sql.statements import (
-    Alter,
-    DottedName,
-    Drop,
-    Ending,
-    Setting,
-    SettingValue,
-    Statement,
-)
+from spark_ext.sql.statements import Alter, Drop, Statement
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.decision import ExportOptions
 from tableformat.export.request import Limits

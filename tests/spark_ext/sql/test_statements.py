@@ -19,9 +19,13 @@ from spark_ext.cli.statement_run import StatementRun
 from spark_ext.procedures.declarations import Call, Value
 from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.procedures.statements import statement_of
+from spark_ext.sql.arguments import GivenValue
+from spark_ext.sql.clauses import Ending, Setting, Target
 from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statement_text import render_deduplicate, render_statement
 from spark_ext.sql.statements import (
+    TYPED,
     Alter,
     Attach,
     AttachFrom,
@@ -30,10 +34,8 @@ from spark_ext.sql.statements import (
     Command,
     Delete,
     Detach,
-    DottedName,
     Drop,
     DropDetached,
-    Ending,
     Export,
     Fetch,
     Forget,
@@ -43,12 +45,10 @@ from spark_ext.sql.statements import (
     MoveToVolume,
     Optimize,
     ReplaceFrom,
-    Setting,
-    Target,
+    TypedStatement,
     Unfreeze,
     Update,
 )
-from spark_ext.sql.typed_statements import TYPED, GivenValue, TypedStatement
 from tableformat.errors import UsageError
 from tableformat.mergetree.expression_text import render_expression
 from tableformat.mergetree.partition_literal import All, ById, ByValue
