@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tableformat.digest import Digest
-from tableformat.errors import TableFormatError
+from tableformat.errors import RefusedError, TableFormatError
 from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.missing_columns import column_list, columns_of_parts
@@ -248,6 +248,24 @@ class Source(Protocol):
 
         Raises:
             UnsupportedError: it does not tell the value of a member (code 48).
+            SourceError: the source cannot be read.
+        """
+        ...
+
+    def refusals(
+        self, table: TableName, partition_ids: tuple[PartitionId, ...]
+    ) -> Mapping[PartitionId, RefusedError]:
+        """Return the partitions that a snapshot would refuse now, as far as that is seen before.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        ...
+
+    def copied_to(self, table: TableName) -> Mapping[PartitionId, str]:
+        """Return, for the partitions that a snapshot copies, the disk of the copies (its root).
+
+        Raises:
             SourceError: the source cannot be read.
         """
         ...

@@ -91,7 +91,7 @@ class Offer(Enum):
     )
     DISKS = (
         _column("disks.path"),
-        "parts on disks whose files cannot be opened directly are refused",
+        "parts on disks whose files cannot be opened directly are copied",
         "as above",
     )
     DISK_ENCRYPTION = (

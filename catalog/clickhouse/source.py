@@ -32,7 +32,12 @@ from catalog.clickhouse.rows.partitions import (
 from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting
 from catalog.clickhouse.snapshot.comparison import within
 from catalog.clickhouse.snapshot.leftovers import Search, find_left_snapshot
-from catalog.clickhouse.snapshot.preflight import refused_by_source
+from catalog.clickhouse.snapshot.preflight import (
+    COPIES,
+    far_parts,
+    refused_by_source,
+    refused_disks,
+)
 from catalog.clickhouse.snapshot.proof import probed_in
 from catalog.clickhouse.snapshot.protocol import SnapshotRequest, take_snapshot
 from catalog.clickhouse.snapshot.staging import (
@@ -241,12 +246,33 @@ class ClickHouseSource(Closing):
     def refusals(
         self, table: TableName, partition_ids: tuple[PartitionId, ...]
     ) -> dict[PartitionId, RefusedError]:
-        """Return the partitions that a snapshot would refuse now: mutations, renames, damage.
+        """Return the partitions that a snapshot would refuse now: its mutations, damage, disks.
 
         Raises:
             SourceError: the source cannot be read.
         """
-        return refused_by_source(*self._opened(table), table, partition_ids)
+        opened = self._opened(table)
+        return {
+            **refused_disks(*opened, table, partition_ids),
+            **refused_by_source(*opened, table, partition_ids),
+        }
+
+    def copied_to(self, table: TableName) -> dict[PartitionId, str]:
+        """Return the partitions that a snapshot copies, as tasks cannot open a part of them.
+
+        Returns:
+            The root directory of the disk to which each is copied.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        connection, capabilities = self._opened(table)
+        far = far_parts(connection, capabilities, table)
+        where = f"name = {quote_string(COPIES)}"
+        (path,) = (
+            texts(connection, f"SELECT path FROM system.disks WHERE {where}") if far else ("",)
+        )
+        return {part.partition_id: path for part in far}
 
     def free_bytes(self) -> dict[str, int] | None:
         """Return what is free on the disks of a server, by their root directory.

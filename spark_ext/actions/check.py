@@ -270,8 +270,10 @@ def _check_source(source: ClickHouseSource, table: MergeTreeTable, found: Check)
     found.partitions = source.partitions(table.name)
     ids = tuple(p.partition_id for p in found.partitions)
     found.reasons.extend(error.message for error in source.refusals(table.name, ids).values())
+    copied = source.copied_to(table.name)
     for part in source.all_parts(table.name):
-        found.disks[part.disk] = found.disks.get(part.disk, 0) + part.bytes_on_disk
+        disk = copied.get(part.partition_id, part.disk)
+        found.disks[disk] = found.disks.get(disk, 0) + part.bytes_on_disk
     found.free_at_server = source.free_bytes()
     if others := source.passed_over(table.name):
         found.warnings.append(f"not read, because it is no part: {', '.join(others)}")
@@ -317,7 +319,7 @@ class Space:
         free = "free space unknown" if self.free is None else f"{human_bytes(self.free)} free"
         size = human_bytes(self.needed)
         if self.side == "source":
-            what = f"up to {size} of old parts are kept while the export runs"
+            what = f"up to {size} of old parts and copies are kept while the export runs"
             return f"source disk {self.path}: {what}; {free}"
         return f"{f'destination {self.path}'.rstrip()}: about {size} needed; {free}"
 

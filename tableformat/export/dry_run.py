@@ -77,8 +77,8 @@ class Rehearsal:
     def source_bytes(self) -> dict[str, int]:
         """What may be needed on each disk of the source, by its root directory.
 
-        A snapshot is made of hard links and costs nothing; it keeps the parts while merges write
-        them once more.
+        A snapshot of hard links costs nothing, but it keeps the parts while merges write them once
+        more. Parts that no task can open are copied.
         """
         needed: dict[str, int] = {}
         for forecast in self.forecasts:
@@ -265,8 +265,11 @@ def _forecasts(
     now: int,
     slots: int,
 ) -> Iterator[Forecast]:
+    refusals = source.refusals(plan.table.name, ids) if ids else {}
+    copied = source.copied_to(plan.table.name) if ids else {}
     for one in ids:
         parts = source.parts(plan.table.name, one)
+        parts = tuple(replace(part, disk=copied.get(one, part.disk)) for part in parts)
         said = found.answer(plan, one, parts, request.options, now) if found is not None else None
         if isinstance(said, claim.Answer):
             yield Forecast(one.value, said.status.value, said.message, rows=_rows(parts))
@@ -277,6 +280,9 @@ def _forecasts(
             yield Forecast(one.value, REPLACE, text, left_rows=left_rows, left_bytes=left_bytes)
         elif not parts:
             yield Forecast(one.value, Status.EMPTY.value, "its parts hold no rows")
+        elif one in refusals:
+            text = refusals[one].message
+            yield Forecast(one.value, Status.REFUSED.value, text, rows=_rows(parts))
         elif said is not None and said.unless_equal is not None:
             refused = said.unless_equal
             text = f"unless the rows, which --check-rows compares, are the same: {refused.message}"

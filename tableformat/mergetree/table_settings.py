@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-__all__ = ["SETTINGS", "SettingUse", "staging_settings", "unknown_settings", "with_files"]
+from tableformat.names import quote_string
+
+__all__ = [
+    "SETTINGS",
+    "SettingUse",
+    "on_disk",
+    "staging_settings",
+    "unknown_settings",
+    "with_files",
+]
 
 Settings = tuple[tuple[str, str], ...]
 
@@ -237,6 +246,12 @@ def staging_settings(settings: Settings) -> Settings:
 def with_files(settings: Settings) -> Settings:
     """Return the table's settings that a table over the files of its parts must have."""
     return tuple((name, v) for name, v in settings if (use := _use(name)) and use.tasks)
+
+
+def on_disk(settings: Settings, disk: str) -> Settings:
+    """Return the table's settings for a table whose parts are on another disk."""
+    kept = tuple((name, v) for name, v in settings if _use(name) is not SettingUse.PLACES)
+    return (*kept, ("disk", quote_string(disk)))
 
 
 def _use(name: str) -> SettingUse | None:

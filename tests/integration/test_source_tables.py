@@ -159,20 +159,32 @@ def test_parts_on_several_disks_are_exported(exports: RealExport, policy: str) -
     assert len(exports.in_lake(name)) == 300
 
 
-@pytest.mark.parametrize("disk", ["secret", "objects", "cached"])
-def test_parts_on_a_disk_that_holds_no_plain_files_are_refused_by_name(
+@pytest.mark.parametrize("disk", ["secret", "bare", "objects", "cached"])
+def test_parts_on_a_disk_that_holds_no_plain_files_are_exported(
     exports: RealExport, disk: str
 ) -> None:
-    """Harm prevented: bytes that no task understands, found out after the partition is claimed."""
+    """Harm prevented: bytes that no task understands, or a table that no export can read."""
     settings = f"SETTINGS storage_policy = '{disk}'"
     name = exports.clickhouse.filled(f"ENGINE = MergeTree {KEYS} {settings}")
+    exports.clickhouse.insert(name, 100)
+    exports.clickhouse.command(f"DELETE FROM {name.sql} WHERE k < 10")
 
-    found = exports.statuses(name)
+    assert said(exports, name) == {"0": "committed", "1": "committed"}
+    assert exports.in_lake(name) == exports.in_source(name)
+    assert len(exports.in_lake(name)) == 190
+    assert exports.clickhouse.staging_tables() == ()
 
-    assert [status for status, _ in found.values()] == ["refused", "refused"]
-    assert all(f"on the disk '{disk}' of type" in message for _, message in found.values())
-    assert exports.files_on_disk(name) == set()
-    assert exports.ledger_rows(name) == []
+
+def test_a_partition_with_one_part_on_object_storage_is_exported_whole(exports: RealExport) -> None:
+    """Harm prevented: only the parts that tasks can open arrive."""
+    name = unmerged(exports, f"ENGINE = MergeTree {KEYS} SETTINGS storage_policy = 'far'")
+    for first in range(0, 300, 100):
+        exports.clickhouse.insert(name, first)
+    exports.clickhouse.command(f"ALTER TABLE {name.sql} MOVE PART '0_1_1_0' TO DISK 'objects'")
+
+    assert said(exports, name) == {"0": "committed", "1": "committed"}
+    assert exports.in_lake(name) == exports.in_source(name)
+    assert len(exports.in_lake(name)) == 300
 
 
 @pytest.mark.parametrize(("kind", "file"), [("Compact", "data.bin"), ("Wide", "s.bin")])

@@ -50,8 +50,8 @@ READS_ONLY = ("dry_run.py", "watermark.py")
 """They may read what they like, and nothing else."""
 READING = frozenset(
     (
-        "describe", "engine_of", "files_of", "highest_epoch", "holder", "is_made", "load",
-        "partitions", "parts", "probe", "read", "read_all", "rows", "table",
+        "copied_to", "describe", "engine_of", "files_of", "highest_epoch", "holder", "is_made",
+        "load", "partitions", "parts", "probe", "read", "read_all", "refusals", "rows", "table",
     )
 )  # fmt: skip
 

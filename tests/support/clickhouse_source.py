@@ -114,6 +114,7 @@ def config_text(disks: Path) -> str:
       <cold><path>{disks}/cold/</path></cold>
       <secret><type>encrypted</type><disk>hot</disk><path>e/</path>
         <key>0123456789abcdef</key></secret>
+      <bare><type>encrypted</type><disk>hot</disk><key>0123456789abcdef</key></bare>
       <objects><type>object_storage</type><object_storage_type>local</object_storage_type>
         <metadata_type>local</metadata_type><path>{disks}/objects/</path></objects>
       <blobs><type>object_storage</type><object_storage_type>local</object_storage_type>
@@ -126,6 +127,8 @@ def config_text(disks: Path) -> str:
       <tiered><volumes><h><disk>hot</disk></h><c><disk>cold</disk></c></volumes></tiered>
       <secret><volumes><all><disk>secret</disk></all></volumes></secret>
       <objects><volumes><all><disk>objects</disk></all></volumes></objects>
+      <bare><volumes><all><disk>bare</disk></all></volumes></bare>
+      <far><volumes><h><disk>hot</disk></h><c><disk>objects</disk></c></volumes></far>
       <cached><volumes><all><disk>cached</disk></all></volumes></cached>
     </policies>
   </storage_configuration>

@@ -16,7 +16,7 @@ from catalog.clickhouse.snapshot.comparison import paired
 from catalog.storages.schemes import open_storage
 from tableformat.digest import Digest, KeptDigest
 from tableformat.effects import Direct, Effects
-from tableformat.errors import NotBegunError, NotFoundError, UnsupportedError
+from tableformat.errors import NotBegunError, NotFoundError, RefusedError, UnsupportedError
 from tableformat.export.ports import JobPorts, Silent, SliceFailure, Writing, Written
 from tableformat.export.slices import Slice, SliceTask, WritePlan
 from tableformat.file_names import data_file_name
@@ -113,6 +113,14 @@ class FakeSource:
         rows = sum(p.rows for p in self.held)
         summary = PartitionSummary(PartitionId("all"), "tuple()", len(self.held), rows, rows * 10)
         return (summary,) if self.held else ()
+
+    def refusals(
+        self, _table: TableName, _partition_ids: tuple[PartitionId, ...]
+    ) -> dict[PartitionId, RefusedError]:
+        return {}
+
+    def copied_to(self, _table: TableName) -> dict[PartitionId, str]:
+        return {}
 
     def engine_of(self, table: TableName) -> str | None:
         return self.table.engine.name if table == self.table.name else None

@@ -48,6 +48,7 @@ from catalog.clickhouse.missing_columns import with_lacked
 from catalog.clickhouse.rows.partitions import partition_id_of
 from catalog.clickhouse.snapshot.comparison import Clone, Refused, differences
 from catalog.clickhouse.snapshot.leftovers import Search
+from catalog.clickhouse.snapshot.preflight import refused_by_source
 from catalog.clickhouse.snapshot.proof import prove
 from catalog.clickhouse.snapshot.protocol import SnapshotRequest
 from catalog.clickhouse.snapshot.staging import files_layout
@@ -402,9 +403,13 @@ class FrozenPartsSource(ClickHouseSource):
         return {
             **other_settings(connection, claimed, layout, directory, partition_ids),
             **{one: error for one, error in others.items() if one in partition_ids},
-            **super().refusals(table, partition_ids),
+            **refused_by_source(*self._opened(table), table, partition_ids),
             **by_folder,
         }
+
+    def copied_to(self, table: TableName) -> dict[PartitionId, str]:  # noqa: ARG002  of any table
+        """Return nothing: the parts are opened where they are."""
+        return {}
 
     def passed_over(self, table: TableName) -> tuple[str, ...]:
         """Return the names of the folders that are no parts and are not read.

@@ -3,32 +3,42 @@
 Unfinished mutations (a clone drops what they still have to do), columns in parts that the table
 does not have (a RENAME that a clone loses), broken detached parts (the source itself lost rows).
 And columns that parts lack, where tasks that open the parts as files cannot compute them.
+
+Parts on disks whose files no task can open (encrypted ones, caches, object storage) are copied to
+the default disk by their ClickHouse. They are refused only where that disk is such a disk, too.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities, Offer
-from catalog.clickhouse.connection import Connection, text, texts
+from catalog.clickhouse.connection import Connection, flag, text, texts
 from catalog.clickhouse.missing_columns import with_lacked
-from catalog.clickhouse.table_description import describe, list_parts, of_table
+from catalog.clickhouse.table_description import active_parts, describe, list_parts, of_table
 from catalog.network import some
-from tableformat.errors import RefusedError
+from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.mergetree.missing_columns import definitions, external_reference
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 
 __all__ = [
+    "COPIES",
     "OWN_COLUMNS",
+    "FarPart",
+    "far_parts",
     "foreign_columns",
     "grouped",
     "mutation_ids",
     "refuse_foreign_columns",
     "refused_by_source",
+    "refused_disks",
 ]
 
+COPIES: Final = "default"
+"""The disk to which parts are copied; every ClickHouse has it."""
 OWN_COLUMNS: Final = ("_row_exists", "_block_number", "_block_offset")
 """Columns that parts hold for ClickHouse itself."""
 _OF_ITS_OWN: Final = " WHERE origin = 'System'"
@@ -75,6 +85,81 @@ def refused_by_source(
         elif str(one) in computed:
             refused[one] = _refuse_computed(name, one, computed[str(one)])
     return refused
+
+
+@dataclass(frozen=True, slots=True)
+class FarPart:
+    """A part on a disk whose files no task can open; `disk` is that disk in words."""
+
+    partition_id: PartitionId
+    name: str
+    disk: str
+
+
+def far_parts(
+    connection: Connection, capabilities: Capabilities, name: TableName
+) -> tuple[FarPart, ...]:
+    """Return the active parts with rows on disks whose files no task can open.
+
+    None of a server, which reads its parts itself, whatever disk they are on.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    known = capabilities.has(Offer.DISKS) and capabilities.has(Offer.PART_DISKS)
+    if connection.address or not known:
+        return ()
+    far = _far_disks(connection, capabilities)
+    if not far:
+        return ()
+    found = connection.rows(
+        "SELECT partition_id, name, disk_name FROM system.parts"
+        f" WHERE {active_parts(name)} AND rows > 0"
+        f" AND disk_name IN ({', '.join(map(quote_string, far))}) ORDER BY partition_id, name"
+    )
+    return tuple(FarPart(PartitionId(text(p)), text(n), far[text(d)]) for p, n, d in found)
+
+
+def refused_disks(
+    connection: Connection,
+    capabilities: Capabilities,
+    name: TableName,
+    partition_ids: Collection[PartitionId],
+) -> dict[PartitionId, UnsupportedError]:
+    """Return the partitions with parts that can neither be opened nor copied to be opened.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    far = far_parts(connection, capabilities, name)
+    default = _far_disks(connection, capabilities).get(COPIES, "") if far else ""
+    if not default:
+        return {}
+    return {
+        part.partition_id: _refuse_far(name, part, default)
+        for part in reversed(far)
+        if part.partition_id in partition_ids
+    }
+
+
+def _refuse_far(name: TableName, part: FarPart, default: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"Cannot export partition {part.partition_id} of {name}: its part {part.name} is on the "
+        f"disk {part.disk}, and ClickHouse cannot copy it to a disk whose files can be opened, "
+        f"because its default disk is {default}. Use a plain local disk as the default disk, or "
+        "export from a ClickHouse server (--source https://HOST)."
+    )
+
+
+def _far_disks(connection: Connection, capabilities: Capabilities) -> dict[str, str]:
+    """Return the disks whose files no task can open, in words, by their names."""
+    encrypted = "is_encrypted" if capabilities.has(Offer.DISK_ENCRYPTION) else "0"
+    found = connection.rows(f"SELECT name, toString(type), {encrypted} FROM system.disks")
+    return {
+        text(name): f"{text(name)!r} of type {text(kind)}{', encrypted' * flag(hides)}"
+        for name, kind, hides in found
+        if text(kind).lower() != "local" or flag(hides)
+    }
 
 
 def foreign_columns(

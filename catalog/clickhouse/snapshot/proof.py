@@ -10,9 +10,9 @@ once. A partition that fails is refused by itself.
   the proof reads every stored value, which verifies the checksum of each compressed block, and
   counts the rows of each part. It does not see damaged marks and indices, which a full scan
   hardly uses.
-- `prove` also refuses columns that an unknown RENAME left in the parts, and disks whose files a
-  task cannot open. It then counts the visible rows, measures the probes and computes the digest
-  (docs/spec/digest.md).
+- `prove` also refuses columns that an unknown RENAME left in the parts, and parts that were moved
+  to a disk whose files no task can open. It then counts the visible rows, measures the probes and
+  computes the digest (docs/spec/digest.md).
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ from catalog.clickhouse.connection import (
 from catalog.clickhouse.rows.digests import digest_partitions
 from catalog.clickhouse.server.embedded_query import computed_rows
 from catalog.clickhouse.snapshot.comparison import Clone, Refused
-from catalog.clickhouse.snapshot.preflight import foreign_columns, grouped, refuse_foreign_columns
+from catalog.clickhouse.snapshot.preflight import (
+    far_parts,
+    foreign_columns,
+    grouped,
+    refuse_foreign_columns,
+)
 from catalog.clickhouse.table_description import of_table
 from catalog.network import some
 from tableformat.clickhouse_codes import (
@@ -45,7 +50,7 @@ from tableformat.clickhouse_codes import (
     UNKNOWN_IDENTIFIER,
 )
 from tableformat.digest import Digest
-from tableformat.errors import SourceError, TableFormatError, UnsupportedError
+from tableformat.errors import SourceError, TableFormatError
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import Part
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_identifier, quote_string
@@ -243,31 +248,18 @@ def _foreign(connection: Connection, clone: Clone) -> Refused:
 
 
 def _unreadable_disks(connection: Connection, capabilities: Capabilities, clone: Clone) -> Refused:
-    """Refuse parts that a task cannot open as plain files."""
-    if not (capabilities.has(Offer.DISKS) and capabilities.has(Offer.PART_DISKS)):
-        return {}
-    has_encrypted = capabilities.has(Offer.DISK_ENCRYPTION)
-    found = connection.rows(
-        f"SELECT path, name, toString(type), {'is_encrypted' if has_encrypted else '0'}"
-        " FROM system.disks"
-    )
-    kinds = {text(row[0]): (text(row[1]), text(row[2]), flag(row[3])) for row in found}
+    """Refuse parts that no task can open: they were moved there after the parts were listed."""
+    far = {part.name: part.disk for part in far_parts(connection, capabilities, clone.staging)}
     refused: dict[PartitionId, TableFormatError] = {}
     for one, parts in clone.parts.items():
-        for part in parts:
-            if part.place != part.part.disk:
-                # Its server reads it, whatever it lies on; or it was opened as it is already.
-                continue
-            name, kind, encrypted = kinds[part.part.disk]
-            if kind.lower() != "local" or encrypted:
-                message = (
-                    f"Cannot export partition {one} of {clone.source}: its part {part.source_name} "
-                    f"lies on the disk {name!r} of type {kind}{', encrypted' * encrypted}, whose "
-                    "files cannot be opened as they are. Move the partition to a plain local disk "
-                    "(ALTER TABLE ... MOVE PARTITION ... TO DISK ...)."
-                )
-                refused[one] = UnsupportedError(message)
-                break
+        # The others are read by their server, or they were opened as they are already.
+        here = (part for part in parts if part.place == part.part.disk and part.part.name in far)
+        if part := next(here, None):
+            refused[one] = SourceError(
+                f"Cannot export partition {one} of {clone.source}: its part {part.source_name} was "
+                f"moved to the disk {far[part.part.name]} while the snapshot was taken. Run the "
+                "export again."
+            )
     return refused
 
 

@@ -6,6 +6,10 @@
 A clone is atomic for each partition and costs milliseconds. Each known way in which a clone goes
 wrong silently has its check here. One bad partition never fails the others. A staging table that
 was used once is never filled again, because its hidden parts would double.
+
+Partitions of an embedded ClickHouse with parts on disks whose files no task can open are cloned by
+ATTACH, which unlike REPLACE copies to another disk: ClickHouse decrypts and fetches the files, and
+the copies have the hashes of the parts.
 """
 
 from __future__ import annotations
@@ -19,7 +23,13 @@ from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, advice
 from catalog.clickhouse.missing_columns import with_lacked
 from catalog.clickhouse.snapshot.comparison import Clone, differences, paired
-from catalog.clickhouse.snapshot.preflight import mutation_ids, refused_by_source
+from catalog.clickhouse.snapshot.preflight import (
+    COPIES,
+    far_parts,
+    mutation_ids,
+    refused_by_source,
+    refused_disks,
+)
 from catalog.clickhouse.snapshot.proof import prove
 from catalog.clickhouse.snapshot.staging import (
     create_staging,
@@ -45,6 +55,7 @@ from tableformat.errors import (
 )
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import Column, MergeTreeTable, Part
+from tableformat.mergetree.table_settings import on_disk
 from tableformat.names import PartitionId, TableName, quote_string
 from tableformat.source import FrozenPart, FrozenPartition, LeftPart, Probe, SourceSnapshot
 
@@ -97,11 +108,18 @@ def take_snapshot(
     """
     # First, because once it is cloned the table may be dropped.
     layout = layout_of(connection, capabilities, request.table)
-    refused = refused_by_source(connection, capabilities, request.table.name, request.partition_ids)
+    name = request.table.name
+    refused: dict[PartitionId, TableFormatError] = {
+        **refused_disks(connection, capabilities, name, request.partition_ids),
+        **refused_by_source(connection, capabilities, name, request.partition_ids),
+    }
     outcome = _Outcome(refused=tuple(refused.items()))
-    for group in _groups(tuple(p for p in request.partition_ids if p not in refused)):
-        part = replace(request, partition_ids=group)
-        outcome += _Freezing(connection, capabilities, part).run()
+    far = {part.partition_id for part in far_parts(connection, capabilities, name)}
+    for disk in ("", COPIES):
+        rest = (p for p in request.partition_ids if p not in refused and (p in far) is bool(disk))
+        for group in _groups(tuple(rest)):
+            part = replace(request, partition_ids=group)
+            outcome += _Freezing(connection, capabilities, part, disk).run()
     return SourceSnapshot(
         table=request.table,
         layout=layout.over(request.table, outcome.frozen),
@@ -118,11 +136,15 @@ def _groups(partition_ids: tuple[PartitionId, ...]) -> Iterator[tuple[PartitionI
 
 @dataclass(frozen=True, slots=True)
 class _Freezing:
-    """The freezing of one group of partitions."""
+    """The freezing of one group of partitions.
+
+    `disk` is the disk to which their parts are copied, '' where they are linked.
+    """
 
     connection: Connection
     capabilities: Capabilities
     request: SnapshotRequest
+    disk: str = ""
 
     def run(self) -> _Outcome:
         """Freeze the group; when its clone fails, each partition alone."""
@@ -148,7 +170,7 @@ class _Freezing:
         before = self._source_parts()
         try:
             create_staging(
-                self.connection, self.capabilities, self.request.table, staging, _lacked(before)
+                self.connection, self.capabilities, self._placed, staging, _lacked(before)
             )
             return self._filled(staging, mutations, before)
         except (_SourceMoved, ClickHouseError, RefusedError):
@@ -182,11 +204,12 @@ class _Freezing:
         return outcome
 
     def _clone(self, staging: TableName) -> None:
-        replaces = ", ".join(
-            f"REPLACE PARTITION ID {quote_string(str(one))} FROM {self._source.sql}"
+        clone = "ATTACH" if self.disk else "REPLACE"
+        clones = ", ".join(
+            f"{clone} PARTITION ID {quote_string(str(one))} FROM {self._source.sql}"
             for one in self.request.partition_ids
         )
-        self.connection.command(f"ALTER TABLE {staging.sql} {replaces}")
+        self.connection.command(f"ALTER TABLE {staging.sql} {clones}")
 
     def _check_definition(self, name: TableName, bare: tuple[Column, ...] | None = None) -> None:
         """Refuse when the source, or its copy, is not what `describe` had found.
@@ -252,6 +275,15 @@ class _Freezing:
     @property
     def _source(self) -> TableName:
         return self.request.table.name
+
+    @property
+    def _placed(self) -> MergeTreeTable:
+        """The table, with the settings that place the parts of its staging table."""
+        table = self.request.table
+        if not self.disk:
+            return table
+        settings = on_disk(table.engine.settings, self.disk)
+        return replace(table, engine=replace(table.engine, settings=settings))
 
     def _source_parts(self) -> tuple[Part, ...]:
         ids = self.request.partition_ids

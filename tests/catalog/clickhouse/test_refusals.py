@@ -21,6 +21,7 @@ from tableformat.errors import (
 from tableformat.names import SOURCE_ALIAS, TableName
 from tableformat.source import Probe, SourceSnapshot
 from tests.support.clickhouse_source import Clickhouse, Through, ids
+from tests.support.far_disks import far_default
 
 # The statement comes back although nothing has been done yet.
 LATER = " SETTINGS mutations_sync = 0, alter_sync = 0"
@@ -115,13 +116,14 @@ def test_parts_with_a_column_that_the_table_does_not_have_are_refused(
         raised(only_refused(snapshot, "1"))
 
 
+@pytest.mark.parametrize("policy", ["default", "secret"])
 def test_lightweight_updates_are_refused_with_a_statement_that_applies_them(
-    clickhouse: Clickhouse,
+    clickhouse: Clickhouse, policy: str
 ) -> None:
     """A clone without the patch parts would silently lose the updates."""
     name = clickhouse.filled(
-        "ENGINE = MergeTree PARTITION BY p ORDER BY k"
-        " SETTINGS enable_block_number_column = 1, enable_block_offset_column = 1"
+        f"ENGINE = MergeTree PARTITION BY p ORDER BY k SETTINGS storage_policy = '{policy}',"
+        " enable_block_number_column = 1, enable_block_offset_column = 1"
     )
     clickhouse.command(f"UPDATE {name.sql} SET s = 'new' WHERE k = 4")
     assert [str(p.partition_id) for p in clickhouse.source.partitions(name)] == ["0", "1"]
@@ -292,13 +294,54 @@ def test_rows_hidden_from_the_exporter_are_refused(clickhouse: Clickhouse) -> No
         raised(only_refused(snapshot))
 
 
-def test_parts_on_an_encrypted_disk_are_refused(clickhouse: Clickhouse) -> None:
-    name = clickhouse.filled(
-        "ENGINE = MergeTree PARTITION BY p ORDER BY k SETTINGS storage_policy = 'secret'"
-    )
+def test_parts_on_a_default_disk_without_plain_files_are_refused(tmp_path: Path) -> None:
+    """There is no plain disk to which ClickHouse could copy them."""
+    with far_default(tmp_path) as connection:
+        clickhouse = Clickhouse(connection)
+        name = clickhouse.filled()
+        refused = clickhouse.source.refusals(name, ids("0", "1"))
+        snapshot = clickhouse.snapshot(name)
 
-    with pytest.raises(UnsupportedError, match=r"lies on the disk 'secret' of type .*, encrypted"):
-        raised(all_refused(clickhouse.snapshot(name)))
+        said = r"on the disk 'default' of type ObjectStorage, and ClickHouse cannot copy it"
+        with pytest.raises(UnsupportedError, match=said):
+            raised(all_refused(snapshot))
+        assert {one: str(error) for one, error in refused.items()} == {
+            one: str(error) for one, error in snapshot.refused
+        }
+        assert clickhouse.staging_tables() == ()
+
+
+class MovingMeanwhile(Through):
+    """A connection over which ClickHouse moves a part away when a snapshot has listed it."""
+
+    moved = False
+
+    def command(self, sql: str) -> None:
+        if " REPLACE PARTITION " in sql and not self.moved:
+            self.moved = True
+            name = sql.rpartition(" FROM ")[2]
+            self.connection.command(f"ALTER TABLE {name} MOVE PARTITION ID '0' TO DISK 'objects'")
+        super().command(sql)
+
+
+def test_parts_that_are_moved_to_an_object_storage_meanwhile_are_refused(
+    clickhouse: Clickhouse,
+) -> None:
+    """Harm prevented: files that no task can open, found out after the partition is claimed."""
+    name = clickhouse.filled(
+        "ENGINE = MergeTree PARTITION BY p ORDER BY k SETTINGS storage_policy = 'far'"
+    )
+    connection = MovingMeanwhile(clickhouse.connection)
+    moving = ClickHouseSource(lambda _: connection)
+
+    first = moving.snapshot(moving.describe(name), ids("0", "1"), job="moved", probes=())
+    moving.release(first)
+    again = moving.snapshot(moving.describe(name), ids("0", "1"), job="moved", probes=())
+    moving.release(again)
+
+    with pytest.raises(SourceError, match=r"was moved to the disk 'objects' of type ObjectStorage"):
+        raised(only_refused(first))
+    assert again.refused == ()
 
 
 def test_a_probe_that_cannot_be_computed_refuses_its_partition_only(clickhouse: Clickhouse) -> None:

@@ -406,3 +406,27 @@ def test_values_and_digests_are_measured_anew(clickhouse: Clickhouse) -> None:
     ]
     assert [p.visible_rows for p in found.partitions] == [49, 50]
     assert found.partitions[0].digest is not None
+
+
+def test_copies_of_encrypted_parts_are_found_again_when_their_source_is_gone(
+    clickhouse: Clickhouse, reader: EmbeddedConnection, tmp_path: Path
+) -> None:
+    """Harm prevented: hours of copying and writing are done once more, or other rows are read."""
+    settings = f"{SETTINGS.replace('tiered', 'secret')}, min_bytes_for_wide_part = 0"
+    more = "PROJECTION q (SELECT s, k ORDER BY s), INDEX i s TYPE set(9)"
+    columns = f"p UInt8, k UInt64, s String, {more}"
+    name = clickhouse.table(f"ENGINE = MergeTree {KEYS} SETTINGS {settings}", columns)
+    clickhouse.command(f"SYSTEM STOP MERGES {name.sql}")
+    clickhouse.insert(name)
+    clickhouse.insert(name, 100)
+    expected = clickhouse.rows(f"SELECT p, k, s FROM {name.sql} ORDER BY p, k")
+    snapshot = clickhouse.snapshot(name, probes=PROBES)
+    described = clickhouse.source.describe(name)
+    clickhouse.command(f"SYSTEM START MERGES {name.sql}")
+    clickhouse.command(f"OPTIMIZE TABLE {name.sql} FINAL")
+    clickhouse.command(f"TRUNCATE TABLE {name.sql}")
+
+    found = clickhouse.source.find_snapshot(described, recorded(snapshot), probes=PROBES)
+
+    assert found.partitions == snapshot.partitions
+    assert sorted(as_files(reader, found, tmp_path, "p, k, s")) == sorted(expected)

@@ -20,6 +20,7 @@ from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Key, Owner, State
 from tableformat.names import LakeName
 from tests.support.errors_page import Said, rows, said
+from tests.support.far_disks import far_source
 from tests.wrong import folders, ledgers, replacements, servers, surroundings, versions
 from tests.wrong.places import Places
 from tests.wrong.reading import READING
@@ -160,6 +161,12 @@ def _computed_elsewhere(places: Places, _: pytest.MonkeyPatch) -> Said:
     return said(places, export(table="db.computed", to="lake.n.computed"))
 
 
+def _far_default(places: Places, _: pytest.MonkeyPatch) -> Said:
+    source = far_source(places.root / "far", "default")
+    words = ("--partition-id", "1", "--source", source)
+    return said(places, export(*words, table="db.t", to="lake.n.far"))
+
+
 def _not_proved(places: Places, _: pytest.MonkeyPatch) -> Said:
     words = ("--partition-id", "202402", "--partition-spec", "identity(s)")
     return said(places, export(*words, to="lake.n.proof"))
@@ -281,6 +288,7 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
     "a part is corrupted": _damaged,
     "values that Iceberg cannot hold": _bad_values,
     "a column that a part lacks and only its source computes": _computed_elsewhere,
+    "parts on an object storage that is the default disk": _far_default,
     "a chosen spec that the data does not prove": _not_proved,
     "a part's files are gone or unreadable": _part_gone,
     "the warehouse cannot be written": _no_directory,
