@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
+from pyiceberg.schema import Schema
+
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import HiveTable
 from catalog.iceberg.table import IcebergTable
@@ -30,19 +32,25 @@ from tableformat.errors import (
 )
 from tableformat.export.cleanup import staging_in_use
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
-from tableformat.export.content import content_of, how_it_differs
+from tableformat.export.content import Content, content_of, how_it_differs, same_parts
 from tableformat.export.job import MOST_PARTITIONS
 from tableformat.export.main_state import holding
 from tableformat.export.outcome import DIFFERS, FAILED, REFUSED, worst
-from tableformat.export.plan import remembered_conversions
+from tableformat.export.plan import frozen_content, remembered_conversions
 from tableformat.export.request import AllPartitions, ById, Selection
 from tableformat.export.table_identity import other_table
-from tableformat.export.verification import LakeDigests, columns_of, differences, digest_location
+from tableformat.export.verification import (
+    LakeDigests,
+    columns_of,
+    differences,
+    digest_location,
+    schema_of_digest,
+)
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Ledger, Record
 from tableformat.mergetree.digest_sql import DigestColumn, source_columns
-from tableformat.mergetree.table import MergeTreeTable, Part
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TableName
 from tableformat.quantities import counted
 
@@ -101,15 +109,27 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A partition whose rows in main can be compared; `change` is what its source did since."""
+    """A partition whose rows in main can be compared.
+
+    `content` is what the source has of it, None for nothing; `change` says what the source did
+    since the export.
+    """
 
     partition_id: PartitionId
     key: str
     done: Record
     locations: tuple[str, ...]
     kept: KeptDigest | None
+    content: Content | None
     change: str
-    in_source: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Frozen:
+    """What a snapshot of a source partition holds."""
+
+    content: Content
+    digest: Digest
 
 
 def exit_code(comparisons: Iterable[Comparison], *, named: bool) -> int:
@@ -260,16 +280,16 @@ class Verifying:
             return _failed(one, error)
         parts = self._source.parts(self._table.name, one) if self._table is not None else ()
         locations = tuple(f.path for f in held.files)
-        change = self._change(row.done, parts)
-        return _Subject(one, row.key.hash, row.done, locations, kept, change, bool(parts))
+        content = content_of(self._table, parts) if self._table is not None and parts else None
+        change = self._change(row.done, content)
+        return _Subject(one, row.key.hash, row.done, locations, kept, content, change)
 
-    def _change(self, done: Record, parts: tuple[Part, ...]) -> str:
+    def _change(self, done: Record, content: Content | None) -> str:
         """Return what happened to the source since an export, '' when nothing did."""
         if self._table is None:
             return "the source table is gone"
-        if not parts:
+        if content is None:
             return "the source partition no longer exists"
-        content = content_of(self._table, parts)
         if content.fingerprint == done.landed.fingerprint:
             return ""
         return f"the source changed since: {how_it_differs(done, content)}"
@@ -277,9 +297,9 @@ class Verifying:
     def _compared(self, subjects: list[_Subject]) -> Iterator[Comparison]:
         """Compare a group: with its kept digests, or with the source, frozen for it."""
         by_digest = [s for s in subjects if s.change and s.kept is not None]
-        gone = [s for s in subjects if not s.in_source and s.kept is None]
+        gone = [s for s in subjects if s.content is None and s.kept is None]
         in_source = [s for s in subjects if s not in by_digest and s not in gone]
-        digests = self._frozen(in_source) if in_source else {}
+        frozen = self._frozen(in_source) if in_source else {}
         # Nobody else can open an embedded source while it is open; files are read without it.
         self._source.close()
         for subject in subjects:
@@ -288,24 +308,29 @@ class Verifying:
             elif subject in gone:
                 yield self._without_source(subject, subject.change)
             else:
-                yield self._with_source(subject, digests[subject.partition_id])
+                yield self._with_frozen(subject, frozen[subject.partition_id])
 
-    def _frozen(self, subjects: list[_Subject]) -> dict[PartitionId, Digest | TableFormatError]:
+    def _frozen(self, subjects: list[_Subject]) -> dict[PartitionId, _Frozen | TableFormatError]:
         """Digest partitions of the source in a snapshot that does not outlive the call."""
-        if self._table is None:
+        table = self._table
+        if table is None:
             return {}
         self._source.sweep_leftovers(job_may_be_alive, self._of_use)
         snapshot = self._source.snapshot(
-            self._table,
+            table,
             tuple(s.partition_id for s in subjects),
             job=new_job(),
             probes=(),
             digest=self._columns,
         )
         self._source.release(snapshot)
-        found: dict[PartitionId, Digest | TableFormatError] = dict(snapshot.refused)
-        for frozen in snapshot.partitions:
-            found[frozen.partition_id] = frozen.digest or self._no_digest(frozen.partition_id)
+        found: dict[PartitionId, _Frozen | TableFormatError] = dict(snapshot.refused)
+        for one in snapshot.partitions:
+            found[one.partition_id] = (
+                self._no_digest(one.partition_id)
+                if one.digest is None
+                else _Frozen(frozen_content(table, one), one.digest)
+            )
         return found
 
     def _no_digest(self, one: PartitionId) -> SourceError:
@@ -314,22 +339,34 @@ class Verifying:
             "be exported, so that it has no digest. `mergeberg export` names the column."
         )
 
-    def _with_source(self, subject: _Subject, digest: Digest | TableFormatError) -> Comparison:
-        """Compare with what the source holds now."""
-        if isinstance(digest, TableFormatError):
+    def _with_frozen(self, subject: _Subject, found: _Frozen | TableFormatError) -> Comparison:
+        """Compare with what was frozen, which may have come after the parts were listed."""
+        if isinstance(found, TableFormatError):
             if subject.kept is not None:
-                return self._with_digest(replace(subject, change=str(digest)), subject.kept)
-            return _failed(subject.partition_id, digest)
-        found = self._read(subject, digest, self._columns, "source")
+                return self._with_digest(replace(subject, change=str(found)), subject.kept)
+            return _failed(subject.partition_id, found)
+        change = self._change(subject.done, found.content)
+        now = replace(subject, content=found.content, change=change)
+        if change and subject.kept is not None:
+            return self._with_digest(now, subject.kept)
+        return self._with_source(now, found.digest, found.content)
+
+    def _with_source(self, subject: _Subject, digest: Digest, content: Content) -> Comparison:
+        """Compare with what the source holds now."""
+        found = self._read(subject, digest, self._columns, "source", table_of(self._state).schema())
         if found.verdict is Verdict.DIFFERS and subject.change:
-            return self._without_source(subject, subject.change)
+            if not same_parts(subject.done, content):
+                return self._without_source(subject, subject.change)
+            return replace(found, message=subject.change)
         if found.verdict is Verdict.EQUAL and subject.change:
             return replace(found, message="its parts changed since, its rows did not")
         return found
 
     def _with_digest(self, subject: _Subject, kept: KeptDigest) -> Comparison:
         """Compare with what the export had frozen."""
-        found = self._read(subject, kept.digest, columns_of(kept.digest), "digest")
+        columns = columns_of(kept.digest)
+        schema = schema_of_digest(self._state, subject.done.landed, columns)
+        found = self._read(subject, kept.digest, columns, "digest", schema)
         said = f"{subject.change.rstrip('.;')}; compared with the digest of {kept.time}"
         return found if found.verdict is Verdict.FAILED else replace(found, message=said)
 
@@ -360,11 +397,15 @@ class Verifying:
         return replace(base, message=text)
 
     def _read(
-        self, subject: _Subject, expected: Digest, columns: Sequence[DigestColumn], against: str
+        self,
+        subject: _Subject,
+        expected: Digest,
+        columns: Sequence[DigestColumn],
+        against: str,
+        schema: Schema,
     ) -> Comparison:
         """Read the lake and compare."""
         begun = time.monotonic()
-        schema = table_of(self._state).schema()
         try:
             found = differences(self._digests, subject.locations, schema, expected, columns)
         except TableFormatError as error:

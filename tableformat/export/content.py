@@ -25,6 +25,7 @@ __all__ = [
     "how_it_differs",
     "is_merged",
     "lacks_values",
+    "same_parts",
 ]
 
 _COLUMNS_DIGITS: Final = 16
@@ -101,8 +102,7 @@ def lacks_values(done: Record, now: Content) -> bool:
 
 def how_it_differs(done: Record, now: Content) -> str:
     """Say how a source partition differs from what was exported of it."""
-    before = Counter((p.hash_of_all_files, p.rows) for p in done.parts)
-    if now.computed and before == Counter((p.hash_of_all_files, p.rows) for p in now.parts):
+    if now.computed and same_parts(done, now):
         return (
             "its parts are the same, and ClickHouse computes columns that they lack from what was "
             f"added or changed since: {now.computed}"
@@ -111,6 +111,12 @@ def how_it_differs(done: Record, now: Content) -> str:
         f"{counted(done.source_rows, 'row')} in {counted(len(done.parts), 'part')} then, "
         f"{now.rows:,} in {len(now.parts)} now"
     )
+
+
+def same_parts(done: Record, now: Content) -> bool:
+    """Whether a source partition has the very parts that were exported, by their hashes."""
+    before = Counter((p.hash_of_all_files, p.rows) for p in done.parts)
+    return before == Counter((p.hash_of_all_files, p.rows) for p in now.parts)
 
 
 def is_merged(before: Record | Claim, now: Content) -> bool:

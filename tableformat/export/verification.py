@@ -28,8 +28,10 @@ from tableformat.export.decision import Answer, may_be_equal
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Outcome, Status
 from tableformat.file_names import RECEIPTS
+from tableformat.iceberg.read_columns import lacked_fields
+from tableformat.iceberg.schema_evolution import has_moved_names, named_as
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Record, Row
+from tableformat.ledger import Landed, Record, Row
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.type_text import parse_type
 from tableformat.quantities import counted
@@ -43,6 +45,7 @@ __all__ = [
     "columns_of",
     "differences",
     "digest_location",
+    "schema_of_digest",
     "told",
 ]
 
@@ -108,23 +111,52 @@ def differences(
     Args:
         files: reads them.
         locations: of all data files of the partition in main.
-        schema: of the lake table; a column that it does not have is a difference.
+        schema: of the lake table; what it lacks of a column is a difference, unless that is NULL.
         expected: of the source.
         columns: those of `expected`.
 
     Raises:
         TableFormatError: a file cannot be read.
     """
-    names = {f.name for f in schema.fields}
-    there = [c for c in columns if c.name in names]
-    gone = frozenset(c.name for c in columns) - {c.name for c in there}
-    missing = tuple(Difference(name, "it", "is", "is not") for name in sorted(gone))
+    null = {c.name for c in expected.columns if c.nulls == expected.rows and not c.checksum}
+    lacked = lacked_fields([c for c in columns if c.name not in null], schema)
+    gone = frozenset(lacked)
+    there = [c for c in columns if c.name not in gone]
+    names = sorted(name for found in lacked.values() for name in found)
+    missing = tuple(Difference(name, "it", "is", "is not") for name in names)
     if not there:
         return missing
     found = files.digest(locations, schema, there)
     # Without one of its columns a row has another hash, which says nothing.
     reference = expected.without(gone, checksum=found.checksum) if gone else expected
     return (*missing, *reference.differences(found))
+
+
+def schema_of_digest(
+    state: LakeTableState, landed: Landed, columns: Sequence[DigestColumn]
+) -> Schema:
+    """Return the schema of a lake table with the names that a kept digest has.
+
+    Fields may have been renamed since. A column that was dropped since, or dropped and added again,
+    is not there: no value of it that was exported can be read any more.
+
+    Args:
+        state: of the table.
+        landed: the export that kept it.
+        columns: of the digest.
+    """
+    metadata = table_of(state).metadata
+    schemas = {s.schema_id: s for s in metadata.schemas}
+    of_export = metadata.snapshot_by_id(landed.snapshot_id)
+    now = table_of(state).schema()
+    number = of_export.schema_id if of_export is not None else None
+    then = schemas.get(number) if number is not None else None
+    # Its snapshot was expired, or a statement carried the digest on after a column was renamed.
+    candidates = (then, now, *(schemas[i] for i in sorted(schemas, reverse=True)))
+    for schema in candidates:
+        if schema is not None and not lacked_fields(columns, schema):
+            return named_as(now, schema)
+    return now
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,21 +317,30 @@ class EqualRows:
         where = digest_location(self.location, key.hash, done.landed.transaction_id)
         try:
             kept = digests.kept(where)
-            if kept is not None:
-                return not kept.digest.differences(digest)
-            schema = table_of(one.state).schema()
-            if not reads_files or {f.name for f in schema.fields} != {c.name for c in self.columns}:
+            table = table_of(one.state)
+            schema = table.schema()
+            if kept is not None and kept.digest.differences(digest):
+                return False
+            # Else its names may be those of other columns by now, which the files do not have.
+            if kept is not None and not has_moved_names(schema, table.metadata.schemas):
+                return True
+            if not reads_files:
+                return False
+            if more := sorted({f.name for f in schema.fields} - {c.name for c in self.columns}):
+                self._note(key.partition_id, f"only the lake table has {', '.join(more)}")
                 return False
             files = [file.path for file in one.held.files]
             return not differences(digests, files, schema, digest, self.columns)
         except LedgerError:
             raise
         except TableFormatError as error:
-            self.note(
-                f"partition {key.partition_id}: its rows could not be compared with those "
-                f"exported: {error}"
-            )
+            self._note(key.partition_id, str(error))
             return False
+
+    def _note(self, partition_id: str, why: str) -> None:
+        self.note(
+            f"partition {partition_id}: its rows could not be compared with those exported: {why}"
+        )
 
 
 def _with_parts(done: Record, content: Content) -> Record:

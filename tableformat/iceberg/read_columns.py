@@ -54,7 +54,7 @@ from tableformat.mergetree.types import (
     Tuple,
 )
 
-__all__ = ["FileColumn", "ForeignColumns", "file_columns", "foreign_columns"]
+__all__ = ["FileColumn", "ForeignColumns", "file_columns", "foreign_columns", "lacked_fields"]
 
 _READ_AS: Final[dict[type[IcebergType], DataType]] = {
     BooleanType: Simple("Bool"),
@@ -68,6 +68,8 @@ _READ_AS: Final[dict[type[IcebergType], DataType]] = {
     BinaryType: Simple("String"),
     UUIDType: Simple("UUID"),
 }
+
+_COMPOSED: Final = (Array, Map, Nullable, Tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,11 @@ def file_columns(
 ) -> tuple[FileColumn, ...]:
     """Return how to read the wanted columns of a file, in their order.
 
+    A column that the table lacks is NULL.
+
     Args:
         wanted: the exported columns, with their wire types.
-        schema: of the lake table.
+        schema: of the lake table; it has every member of the wanted columns that it has.
         written: of the file, with field ids.
 
     Raises:
@@ -106,11 +110,46 @@ def file_columns(
         raise DestinationError(message)
     found = []
     for column in wanted:
-        field = next(f for f in schema.fields if f.name == column.name)
+        field = next((f for f in schema.fields if f.name == column.name), None)
+        if field is None:
+            is_whole = isinstance(column.type, _COMPOSED)
+            as_null = column.type if is_whole else Nullable(column.type)
+            found.append(FileColumn(column.name, None, as_null))
+            continue
         arrow = there.get(field.field_id)
         of = _read_type(column.type, field.field_type, arrow.type if arrow is not None else None)
         found.append(FileColumn(column.name, arrow.name if arrow is not None else None, of))
     return tuple(found)
+
+
+def lacked_fields(wanted: Sequence[DigestColumn], schema: Schema) -> dict[str, tuple[str, ...]]:
+    """Return what a table lacks of columns, by column: the column, or members, as dotted names."""
+    fields = {f.name: f.field_type for f in schema.fields}
+    lacked = {
+        c.name: tuple(_lacked(c.name, c.type, fields[c.name])) if c.name in fields else (c.name,)
+        for c in wanted
+    }
+    return {name: found for name, found in lacked.items() if found}
+
+
+def _lacked(path: str, wire: DataType, of: IcebergType) -> Iterator[str]:
+    match wire, of:
+        case Nullable(inner), _:
+            yield from _lacked(path, inner, of)
+        case Array(inner), ListType():
+            yield from _lacked(path, inner, of.element_type)
+        case Map(key, value), MapType():
+            yield from _lacked(f"{path}.key", key, of.key_type)
+            yield from _lacked(f"{path}.value", value, of.value_type)
+        case Tuple(elements), StructType():
+            members = {f.name: f.field_type for f in of.fields}
+            for name, inner in elements:
+                if name in members:
+                    yield from _lacked(f"{path}.{name}", inner, members[name])
+                else:
+                    yield f"{path}.{name}"
+        case _:
+            return
 
 
 def _read_type(wire: DataType, of: IcebergType, written: pa.DataType | None) -> DataType:

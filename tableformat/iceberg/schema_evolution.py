@@ -4,13 +4,16 @@
 with ids that the table never used. It widens types by Iceberg's promotions, but not of a column
 that divides the table. The key of a map keeps its members.
 
+`named_as` gives the fields of a schema the names of an earlier one; `has_moved_names` says
+whether a name was that of another field.
+
 Source: docs/reference/existing-tables.md.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -31,7 +34,16 @@ from pyiceberg.types import (
 
 from tableformat.iceberg.schema import MappedColumns
 
-__all__ = ["Evolution", "can_widen", "divided_by", "evolve", "name_conflict", "promoted"]
+__all__ = [
+    "Evolution",
+    "can_widen",
+    "divided_by",
+    "evolve",
+    "has_moved_names",
+    "name_conflict",
+    "named_as",
+    "promoted",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +192,47 @@ class _SchemaEvolution:
                 )
             case _:
                 return of
+
+
+def named_as(schema: Schema, before: Schema) -> Schema:
+    """Return the fields of a schema that an earlier one has, under their names in the earlier one.
+
+    Their types are those of `schema`. A field that was dropped and added again is another field.
+    """
+    names = {number: before.find_field(number).name for number in before.field_ids}
+    return Schema(*_named(schema.fields, names))
+
+
+def has_moved_names(schema: Schema, others: Iterable[Schema]) -> bool:
+    """Whether another schema of the table gives a name of `schema` to another field."""
+    here = _ids(schema)
+    return any(here.get(name, of) != of for one in others for name, of in _ids(one).items())
+
+
+def _ids(schema: Schema) -> dict[str, int]:
+    """Return the ids of all fields, nested ones too, by their full names."""
+    return {name: schema.find_field(name).field_id for name in schema.column_names}
+
+
+def _named(fields: Iterable[NestedField], names: Mapping[int, str]) -> Iterator[NestedField]:
+    for f in fields:
+        if f.field_id in names:
+            of = _named_type(f.field_type, names)
+            yield NestedField(f.field_id, names[f.field_id], of, required=f.required)
+
+
+def _named_type(of: IcebergType, names: Mapping[int, str]) -> IcebergType:
+    match of:
+        case StructType():
+            return StructType(*_named(of.fields, names))
+        case ListType():
+            element = _named_type(of.element_type, names)
+            return ListType(of.element_id, element, of.element_required)
+        case MapType():
+            key, value = _named_type(of.key_type, names), _named_type(of.value_type, names)
+            return MapType(of.key_id, key, of.value_id, value, of.value_required)
+        case _:
+            return of
 
 
 def can_widen(theirs: NestedField, ours: IcebergType, spec: PartitionSpec) -> bool:

@@ -5,12 +5,15 @@ See docs/reference/existing-tables.md. ClickHouse, task code and catalog are the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
+from typing import Final
 
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType, StructType
 
+from catalog.clickhouse.rows.digests import FileDigests
 from tableformat.errors import RefusedError
 from tableformat.export.request import ById
 from tableformat.iceberg.properties import remembered_source
@@ -25,6 +28,14 @@ from tests.support.strangers_lake import (
     month,
     statuses,
 )
+
+SETTLED: Final = "SETTINGS mutations_sync = 2, alter_sync = 2"
+
+
+@pytest.fixture(scope="module")
+def digests() -> Iterator[FileDigests]:
+    with FileDigests() as opened:
+        yield opened
 
 
 def test_a_table_that_lacks_columns_gets_them_when_that_is_allowed(exports: RealExport) -> None:
@@ -109,6 +120,68 @@ def test_types_that_are_wider_now_are_widened_and_no_value_changes(exports: Real
     assert remembered is not None
     assert remembered.table.columns == exports.clickhouse.source.describe(name).columns
     assert len(table.schemas()) == 2
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_wider_types_leave_rows_equal(
+    exports: RealExport, digests: FileDigests, *, verify: bool
+) -> None:
+    """Harm prevented: every partition is exported again, or called wrong, for wider types."""
+    more = "a Int32, f Float32, d Decimal(5, 2), e Array(Float32), t Tuple(x Int32, y Decimal(5,2))"
+    name = events(exports, columns=f"{EVENTS}, {more}")
+    exports.clickhouse.command(
+        f"ALTER TABLE {name.sql} UPDATE a = id * -7, f = id / 10, d = id / 4,"
+        f" e = [id / 3, nan, -0.0], t = (id, id / 8) WHERE 1 {SETTLED}"
+    )
+    exports.run(name, verify=verify)
+    wider = (
+        "a Int64", "f Float64", "d Decimal(12, 2)", "e Array(Float64)",
+        "t Tuple(x Int64, y Decimal(12, 2))",
+    )  # fmt: skip
+    for column in wider:
+        exports.clickhouse.command(f"ALTER TABLE {name.sql} MODIFY COLUMN {column} {SETTLED}")
+
+    found = exports.run(name, evolve_schema=True, check_rows=True)
+    compared = exports.verify(name, digests)
+
+    assert {o.status.value for o in found} == {"already_exported"}
+    assert all("its parts changed, its rows are the same" in o.message for o in found)
+    assert {(c.verdict.value, c.compared_with) for c in compared} == {("equal", "source")}
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_rows_are_not_the_same_where_the_table_lost_a_column_meanwhile(
+    exports: RealExport, *, verify: bool
+) -> None:
+    """Harm prevented: rows are called the same while the lake reads NULL."""
+    name = events(exports)
+    exports.run(name, verify=verify)
+    exports.clickhouse.command(f"ALTER TABLE {name.sql} UPDATE s = s WHERE 1 {SETTLED}")
+    with exports.lake(name).update_schema() as update:
+        update.delete_column("s")
+
+    found = exports.run(name, evolve_schema=True, check_rows=True)
+
+    assert exports.in_lake(name, "id, s") == [(i, None) for i in range(5)]
+    assert {o.status.value for o in found} == {"refused"}
+    assert all("Use --force to replace it" in o.message for o in found)
+
+
+def test_a_column_of_the_lake_alone_is_told_to_prevent_a_comparison(exports: RealExport) -> None:
+    name = events(exports, columns=f"{EVENTS}, more Nullable(String)")
+    exports.run(name)
+    exports.clickhouse.command(f"ALTER TABLE {name.sql} DROP COLUMN more {SETTLED}")
+    exports.clickhouse.command(f"ALTER TABLE {name.sql} UPDATE s = s WHERE 1 {SETTLED}")
+    told: list[str] = []
+
+    found = exports.run(name, check_rows=True, note=told.append)
+
+    assert {o.status.value for o in found} == {"refused"}
+    assert [text for text in told if "could not be compared" in text] == [
+        f"partition {one}: its rows could not be compared with those exported: only the lake table"
+        " has more"
+        for one in ("202401", "202402")
+    ]
 
 
 def test_a_renamed_column_is_found_again_once_the_table_has_its_name(exports: RealExport) -> None:

@@ -11,16 +11,22 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 import pytest
+from pyiceberg.types import StringType
 
 from catalog.clickhouse.rows.digests import FileDigests
+from catalog.clickhouse.source import ClickHouseSource
 from catalog.iceberg.table import IcebergTable
 from spark_ext.actions.verify import Comparison, Verdict
 from tableformat.committer import FileInMain, LakeTableState
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.request import ByExpression, ById
+from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName
+from tableformat.source import Probe, SourceSnapshot
 from tests.support.damaged_files import lose_a_row
 from tests.support.real_export import RealExport
+from tests.support.strangers_lake import events
 
 Change = Callable[[RealExport, TableName], None]
 
@@ -251,3 +257,142 @@ def test_a_value_that_cannot_be_exported_is_told_as_without_a_digest(
     assert "column t: outside the instants" in refused.message
     assert verdicts([*found.values()]) == {"0": "equal", "1": "failed", "2": "not_exported"}
     assert "it holds a value that cannot be exported" in found["1"].message
+
+
+SETTLED = "SETTINGS mutations_sync = 2, alter_sync = 2"
+
+
+def renamed(exports: RealExport, name: TableName) -> None:
+    """Rename a column and a member on both sides, as the refusal of an export advises."""
+    for change in ("RENAME COLUMN s TO path", "MODIFY COLUMN n Tuple(a UInt8, c String)"):
+        exports.clickhouse.command(f"ALTER TABLE {name.sql} {change} {SETTLED}")
+    with exports.lake(name).update_schema() as update:
+        update.rename_column("s", "path")
+        update.rename_column("n.b", "c")
+
+
+def test_a_digest_is_compared_by_the_columns_names_of_its_time(
+    exports: RealExport, digests: FileDigests
+) -> None:
+    """Harm prevented: a right table is called wrong as soon as one of its columns is renamed."""
+    name = events(exports)
+    exports.run(name, verify=True)
+    renamed(exports, name)
+
+    changed = exports.verify(name, digests)
+    with exports.lake(name).update_schema() as update:
+        # Now the old name is that of a column that no file has.
+        update.add_column("s", StringType())
+    table_gone(exports, name)
+    gone = exports.verify(name, digests)
+
+    assert {c.verdict for c in (*changed, *gone)} == {Verdict.EQUAL}
+    assert {c.compared_with for c in (*changed, *gone)} == {"digest"}
+
+
+def test_names_are_known_after_the_snapshot_of_an_export_was_expired(
+    exports: RealExport, digests: FileDigests
+) -> None:
+    name = events(exports)
+    exports.run(name, verify=True)
+    renamed(exports, name)
+    exports.clickhouse.command(
+        f"INSERT INTO {name.sql} (ts, id) SELECT toDateTime('2024-03-01', 'UTC'), 9"
+    )
+    first = exports.lake(name).current_snapshot()
+    assert first is not None
+    exports.run(name)
+    exports.lake(name).maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+
+    assert set(verdicts(exports.verify(name, digests)).values()) == {"equal"}
+
+
+@pytest.mark.parametrize("column", ["s", "n.b"])
+def test_a_column_that_was_dropped_and_added_again_has_no_exported_value(
+    exports: RealExport, digests: FileDigests, column: str
+) -> None:
+    """Harm prevented: rows that read NULL are called equal, because a digest has other values."""
+    name = events(exports)
+    exports.run(name, verify=True)
+    with exports.lake(name).update_schema() as update:
+        update.delete_column(column)
+    with exports.lake(name).update_schema() as update:
+        update.add_column(tuple(column.split(".")), StringType())
+    table_gone(exports, name)
+
+    found = exports.verify(name, digests)
+
+    assert {c.verdict for c in found} == {Verdict.DIFFERS}
+    assert {tuple(map(str, c.differences)) for c in found} == {
+        (f"column {column}: it is in the source, is not in the lake",)
+    }
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_member_that_came_in_the_source_alone_fails_nothing(
+    exports: RealExport, digests: FileDigests, *, verify: bool
+) -> None:
+    """Harm prevented: a member of a tuple that the lake lacks ends the whole command."""
+    name = events(exports)
+    exports.run(name, verify=verify)
+    exports.clickhouse.command(
+        f"ALTER TABLE {name.sql} MODIFY COLUMN n Tuple(a UInt8, b String, c UInt8) {SETTLED}"
+    )
+
+    found = exports.verify(name, digests)
+
+    assert {c.verdict for c in found} == {Verdict.EQUAL if verify else Verdict.NOT_COMPARABLE}
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_column_that_is_null_in_the_source_is_no_difference(
+    exports: RealExport, digests: FileDigests, *, verify: bool
+) -> None:
+    """Harm prevented: every partition is called wrong once the source has another column."""
+    name = events(exports)
+    exports.run(name, verify=verify)
+    types = ("String", "UInt64", "Decimal(9, 2)", "DateTime64(3)", "UUID", "Float32", "Bool")
+    for at, of in enumerate(types):
+        exports.clickhouse.command(
+            f"ALTER TABLE {name.sql} ADD COLUMN c{at} Nullable({of}) {SETTLED}"
+        )
+
+    found = exports.verify(name, digests)
+    exports.clickhouse.command(f"ALTER TABLE {name.sql} UPDATE c0 = '' WHERE id = 1 {SETTLED}")
+    after = by_id(exports.verify(name, digests))
+
+    assert {(c.verdict, c.differences) for c in found} == {(Verdict.EQUAL, ())}
+    assert {c.compared_with for c in found} == {"source"}
+    assert after["202401"].verdict is (Verdict.EQUAL if verify else Verdict.NOT_COMPARABLE)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_rows_that_come_before_the_source_is_frozen_are_a_change_of_it(
+    exports: RealExport, digests: FileDigests, monkeypatch: pytest.MonkeyPatch, *, verify: bool
+) -> None:
+    """Harm prevented: a table in use is called wrong because a row was inserted meanwhile."""
+    name = exports.clickhouse.filled()
+    exports.run(name, verify=verify)
+    real = ClickHouseSource.snapshot
+
+    def after_an_insert(
+        self: ClickHouseSource,
+        table: MergeTreeTable,
+        partition_ids: tuple[PartitionId, ...],
+        *,
+        job: str,
+        probes: tuple[Probe, ...],
+        digest: tuple[DigestColumn, ...] = (),
+    ) -> SourceSnapshot:
+        changed(exports, name)
+        return real(self, table, partition_ids, job=job, probes=probes, digest=digest)
+
+    monkeypatch.setattr(ClickHouseSource, "snapshot", after_an_insert)
+    found = by_id(exports.verify(name, digests))
+
+    assert {c.verdict for c in found.values()} == {
+        Verdict.EQUAL if verify else Verdict.NOT_COMPARABLE
+    }
+    assert found["0"].message.startswith(
+        "the source changed since: 50 rows in 1 part then, 51 in 2 now"
+    )

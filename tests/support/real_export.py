@@ -99,6 +99,7 @@ class RealExport:
         file_format: FileFormat = _FORMAT,
         limits: Limits = _LIMITS,
         verify: bool = False,
+        check_rows: bool = False,
         source: Source | None = None,
         to: TableName | None = None,
     ) -> list[Outcome]:
@@ -109,7 +110,8 @@ class RealExport:
         of = to or name
         places = Places(SourcePlace("chdb:unused"), self.destination_of(of), self.ledger)
         observer = Noting(note)
-        ports = open_ports(places, SparkWhenNeeded(SparkSettings()), observer, verify=verify)
+        spark = SparkWhenNeeded(SparkSettings())
+        ports = open_ports(places, spark, observer, verify=verify, check_rows=check_rows)
         if source is None:
             source = self._source()
         server = None if self.place is None else server_of(self.place)
@@ -125,7 +127,9 @@ class RealExport:
             name,
             self.name_of(of),
             selection,
-            ExportOptions(force, ttl=ttl, beside=beside, same_as=same_as, shards=shards),
+            ExportOptions(
+                force, ttl, beside=beside, same_as=same_as, shards=shards, check_rows=check_rows
+            ),
             conversions,
             partition_spec=partition_spec,
             directories=directories,
