@@ -1,5 +1,8 @@
 """Runs an export for every shard, moves to another replica on failure, and handles SIGTERM.
 
+`export_tables` is the one runner of the command line, SQL and Python. Each interface opens the
+ports with its own Spark session and observer (`spark_ext.actions.export_ports`).
+
 `export_from_any` repeats whole runs; each run is the same command at another host.
 Finished files stay. A partition that is frozen nowhere any more is frozen again under a new
 epoch. A partition that has an outcome is left out of the next run. Each host is tried once; when
@@ -50,11 +53,56 @@ from tableformat.export.ports import JobPorts
 from tableformat.ledger import Row
 from tableformat.names import PartitionId
 
-__all__ = ["ClaimedTransactions", "Stopping", "each_table", "export_from_any"]
+__all__ = [
+    "ClaimedTransactions",
+    "Stopping",
+    "each_table",
+    "export_from_any",
+    "export_tables",
+]
 
 T = TypeVar("T")
 
 _WHY: Final = re.compile(r"https?://\S+: (?P<why>.+?)[.;](?: |\Z)")
+
+
+def export_tables(
+    request: ExportRequest,
+    tables: Sequence[LocalTable],
+    opened: Callable[[SourcePlace], JobPorts],
+    *,
+    slots: int,
+    note: Callable[[str], None],
+    begin: Callable[[LocalTable], None] = lambda _: None,
+    failed: Callable[[TableFormatError], None] = lambda _: None,
+) -> int:
+    """Export every table that a name stands for; return the exit code of all.
+
+    Args:
+        request: what was asked for; of each of the tables.
+        tables: one, or one of each shard.
+        opened: opens what a run acts on, with the source at a place.
+        slots: how many tasks can run at a time.
+        note: says which shard it is.
+        begin: is called before a table is exported; what it raises ends the run.
+        failed: hears why a table could not be read or was refused, also of one of several shards.
+
+    Raises:
+        TableFormatError: it was refused as a whole, or failed before any partition; of several
+            shards as `each_table` says.
+    """
+
+    def export_one(one: LocalTable) -> int:
+        begin(one)
+        wanted = request.of_table(one.table, len(tables))
+        try:
+            outcomes = export_from_any(wanted, one.place, opened, slots=slots)
+            return worst(outcome.status.exit_code for outcome in outcomes)
+        except (SourceError, RefusedError) as error:
+            failed(error)
+            raise
+
+    return each_table(tables, export_one, note, doing="export from")
 
 
 def export_from_any(

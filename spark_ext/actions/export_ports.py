@@ -2,6 +2,7 @@
 
 `open_ports` opens source and ledger and connects them with the lake and Spark.
 `export_all` runs an export for any interface. It passes every outcome to the observer.
+`forecasts_of` returns what an export would do.
 `exit_code` returns one exit code for all outcomes; `spark_ext/cli/main.py` documents the codes.
 """
 
@@ -19,6 +20,7 @@ from typing import Final, Protocol, TypeVar
 from pyspark.sql import SparkSession
 
 from catalog.clickhouse.rows.digests import FileDigests
+from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import OpenedTree
 from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.ledgers.memory import milliseconds
@@ -35,6 +37,7 @@ from tableformat.committer import LakeTable
 from tableformat.effects import Direct, Effects
 from tableformat.errors import InternalError
 from tableformat.export.commit import Ports
+from tableformat.export.dry_run import Rehearsal, rehearse
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, worst
 from tableformat.export.ports import JobPorts, Observer, SliceWriter
@@ -51,6 +54,7 @@ __all__ = [
     "commit_ports",
     "exit_code",
     "export_all",
+    "forecasts_of",
     "new_transaction",
     "open_ports",
 ]
@@ -265,3 +269,43 @@ def export_all(request: ExportRequest, ports: JobPorts, *, slots: int) -> tuple[
 def exit_code(outcomes: Iterable[Outcome]) -> int:
     """Return the first of 1, 5, 4, 6, 3 that any outcome has, else 0."""
     return worst(outcome.status.exit_code for outcome in outcomes)
+
+
+def forecasts_of(
+    request: ExportRequest,
+    places: Places,
+    *,
+    slots: int,
+    note: Callable[[str], None],
+    none: Callable[[str], None] | None = None,
+    source: ClickHouseSource | None = None,
+) -> Rehearsal:
+    """Return what an export would do.
+
+    Args:
+        request: what the user asked for.
+        places: where everything is.
+        slots: how many tasks could run at a time.
+        note: hears what the export would tell its observer.
+        none: hears that no partition is selected; `note` when None.
+        source: that of `places`, where it is open already.
+
+    Raises:
+        TableFormatError: the request would be refused as a whole, or a side cannot be read.
+    """
+    lake = places.lake
+    with contextlib.ExitStack() as stack:
+        ledger = open_ledger(places.ledger, local_warehouse=lake.ledger_directory)
+        stack.callback(ledger.close)
+        opened = source or stack.enter_context(open_source(places.source, is_exporting=True))
+        return rehearse(
+            request,
+            opened,
+            lake,
+            ledger,
+            now=milliseconds(),
+            slots=slots,
+            note=note,
+            storage=lake.storages,
+            none=none,
+        )

@@ -14,21 +14,19 @@ from typing import Final
 
 import click
 
-from catalog.clickhouse.source import ClickHouseSource
-from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace, open_source
 from spark_ext.actions.check import Space, lacking, measured_space
-from spark_ext.actions.export import Stopping, each_table, export_from_any
-from spark_ext.actions.export_ports import Places, SparkWhenNeeded, exit_code, open_ports
+from spark_ext.actions.export import Stopping, export_tables
+from spark_ext.actions.export_ports import Places, SparkWhenNeeded, forecasts_of, open_ports
 from spark_ext.actions.metrics import CountingObserver, CountingWriter, Figures
 from spark_ext.cli.background import current_report, reporting
 from spark_ext.cli.options import refuse_unless_confirmed
 from spark_ext.cli.output import Output
 from spark_ext.cli.sections import Invocation
 from spark_ext.engine.session import SparkSettings, slots
-from tableformat.export.dry_run import EXPORT, REPLACE, Rehearsal, rehearse
+from tableformat.export.dry_run import EXPORT, REPLACE, Rehearsal
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import REFUSED, Outcome, Status, worst
 from tableformat.export.ports import JobPorts, Observer, ObserverAround, SliceWriter
@@ -36,7 +34,6 @@ from tableformat.quantities import counted
 
 __all__ = [
     "Exporting",
-    "forecasts_of",
     "show_rehearsal",
     "show_space",
 ]
@@ -104,46 +101,6 @@ def show_rehearsal(
         output.note(reason)
     output.note("nothing was done: this was a dry run")
     return worst((_exit_code(found), REFUSED if missing else 0))
-
-
-def forecasts_of(
-    request: ExportRequest,
-    places: Places,
-    *,
-    slots: int,
-    note: Callable[[str], None],
-    none: Callable[[str], None] | None = None,
-    source: ClickHouseSource | None = None,
-) -> Rehearsal:
-    """Return what an export would do.
-
-    Args:
-        request: what the user asked for.
-        places: where everything is.
-        slots: how many tasks could run at a time.
-        note: hears what the export would tell its observer.
-        none: hears that no partition is selected; `note` when None.
-        source: that of `places`, where it is open already.
-
-    Raises:
-        TableFormatError: the request would be refused as a whole, or a side cannot be read.
-    """
-    lake = places.lake
-    with contextlib.ExitStack() as stack:
-        ledger = open_ledger(places.ledger, local_warehouse=lake.ledger_directory)
-        stack.callback(ledger.close)
-        opened = source or stack.enter_context(open_source(places.source, is_exporting=True))
-        return rehearse(
-            request,
-            opened,
-            lake,
-            ledger,
-            now=milliseconds(),
-            slots=slots,
-            note=note,
-            storage=lake.storages,
-            none=none,
-        )
 
 
 def _exit_code(found: Rehearsal) -> int:
@@ -284,28 +241,23 @@ class Exporting:
         heard = reporting(_landing(self._observer, tables), report)
         effects = None if report is None else report.claimed
 
-        def export_one(one: LocalTable) -> int:
-            def opened(place: SourcePlace) -> JobPorts:
-                at = replace(places, source=place)
-                ports = open_ports(
-                    at,
-                    self._spark,
-                    heard,
-                    effects=effects,
-                    verify=verify,
-                    check_rows=request.options.check_rows,
-                )
-                return replace(
-                    ports,
-                    writer=lambda: self._counting(ports.writer()),
-                    should_stop=lambda: stopping.is_told() or ports.should_stop(),
-                )
-
-            wanted = request.of_table(one.table, len(tables))
-            return exit_code(export_from_any(wanted, one.place, opened, slots=self._slots))
+        def opened(place: SourcePlace) -> JobPorts:
+            ports = open_ports(
+                replace(places, source=place),
+                self._spark,
+                heard,
+                effects=effects,
+                verify=verify,
+                check_rows=request.options.check_rows,
+            )
+            return replace(
+                ports,
+                writer=lambda: self._counting(ports.writer()),
+                should_stop=lambda: stopping.is_told() or ports.should_stop(),
+            )
 
         with self._asking(places):
-            return each_table(tables, export_one, self._output.note, doing="export from")
+            return export_tables(request, tables, opened, slots=self._slots, note=self._output.note)
 
     @contextlib.contextmanager
     def _asking(self, places: Places) -> Iterator[None]:

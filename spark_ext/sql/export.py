@@ -22,12 +22,10 @@ from typing import Final, TypeVar
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from catalog.ledgers.memory import milliseconds
-from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable
-from catalog.sources import SourcePlace, open_source
-from spark_ext.actions.export import ClaimedTransactions, each_table, export_from_any
-from spark_ext.actions.export_ports import Places, RunningSpark, exit_code, open_ports
+from catalog.sources import SourcePlace
+from spark_ext.actions.export import ClaimedTransactions, export_tables
+from spark_ext.actions.export_ports import Places, RunningSpark, forecasts_of, open_ports
 from spark_ext.sql.catalogs import open_destination_in, session_ledger, unseen
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.statement_exports import SessionExport
@@ -45,7 +43,7 @@ from tableformat.errors import (
     UnsupportedError,
     UsageError,
 )
-from tableformat.export.dry_run import Forecast, rehearse
+from tableformat.export.dry_run import Forecast
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, Observer, ObserverAround, Silent
 from tableformat.quantities import counted
@@ -258,30 +256,31 @@ class _Exporting:
         failed: list[TableFormatError] = []
         tables = asked.source.tables(cluster=asked.cluster)
 
-        def export_one(one: LocalTable) -> int:
-            def opened(place: SourcePlace) -> JobPorts:
-                at = replace(places, source=place)
-                ports = open_ports(
-                    at,
-                    running,
-                    kept,
-                    effects=self.effects,
-                    verify=asked.verify,
-                    check_rows=asked.request.options.check_rows,
-                )
-                self.stops.append(ports.should_stop)
-                return ports
-
-            wanted = asked.request.of_table(one.table, len(tables))
+        def begin(one: LocalTable) -> None:
             if self.is_stopped():
                 raise StoppedError(f"Cannot export {one.table}: the statement was stopped before.")
-            try:
-                return exit_code(export_from_any(wanted, one.place, opened, slots=slots))
-            except (SourceError, RefusedError) as error:
-                failed.append(error)
-                raise
 
-        each_table(tables, export_one, _LOGGER.info, doing="export from")
+        def opened(place: SourcePlace) -> JobPorts:
+            ports = open_ports(
+                replace(places, source=place),
+                running,
+                kept,
+                effects=self.effects,
+                verify=asked.verify,
+                check_rows=asked.request.options.check_rows,
+            )
+            self.stops.append(ports.should_stop)
+            return ports
+
+        export_tables(
+            asked.request,
+            tables,
+            opened,
+            slots=slots,
+            note=_LOGGER.info,
+            begin=begin,
+            failed=failed.append,
+        )
         # What `each_table` only notes: shards that failed where something worse was found, too. A
         # named partition that only some shards have is no failure.
         errors.extend(e for e in failed if not isinstance(e, NotFoundError) or e.code is not None)
@@ -312,27 +311,17 @@ def rehearse_in_session(
     """
     places = _places(asked, conf, looks_only=True)
     slots = spark.sparkContext.defaultParallelism
-    found: list[Forecast] = []
     tables = asked.source.tables(cluster=asked.cluster)
-    for one in tables:
-        ledger = open_ledger(places.ledger, local_warehouse=places.lake.ledger_directory)
-        source = open_source(one.place, is_exporting=True)
-        try:
-            rehearsal = rehearse(
-                asked.request.of_table(one.table, len(tables)),
-                source,
-                places.lake,
-                ledger,
-                now=milliseconds(),
-                slots=slots,
-                note=_LOGGER.info,
-                storage=places.lake.storages,
-            )
-        finally:
-            source.close()
-            ledger.close()
-        found.extend(rehearsal.forecasts)
-    return tuple(found)
+    return tuple(
+        forecast
+        for one in tables
+        for forecast in forecasts_of(
+            asked.request.of_table(one.table, len(tables)),
+            replace(places, source=one.place),
+            slots=slots,
+            note=_LOGGER.info,
+        ).forecasts
+    )
 
 
 def _places(asked: SessionExport, conf: Mapping[str, str], *, looks_only: bool = False) -> Places:

@@ -105,6 +105,18 @@ def test_no_interface_has_a_default_of_an_option_of_its_own() -> None:
     assert found == HAVE_DEFAULTS
 
 
+def test_one_runner_exports_for_every_interface() -> None:
+    """Harm prevented: what one interface does of shards or replicas, and another leaves out."""
+    found = {
+        file.path
+        for file in source_files("spark_ext")
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "export_from_any"
+    }
+
+    assert found == {"spark_ext/actions/export.py", "spark_ext/operations/from_clickhouse.py"}
+
+
 @pytest.mark.spark
 @pytest.mark.nightly
 def test_a_command_crosses_few_files() -> None:

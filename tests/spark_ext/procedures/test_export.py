@@ -274,7 +274,7 @@ def test_without_waiting_a_bug_is_told_and_not_taken_for_an_export_under_way(
         message = "nobody thought of this"
         raise ZeroDivisionError(message)
 
-    monkeypatch.setattr("spark_ext.sql.export.export_from_any", broken)
+    monkeypatch.setattr("spark_ext.actions.export.export_from_any", broken)
 
     with pytest.raises(ZeroDivisionError, match="nobody thought of this"):
         session.call("export_partitions", table="n.x", source=MANY, wait=False)
