@@ -229,7 +229,7 @@ def test_a_second_sigterm_ends_the_process_at_once(tmp_path: Path) -> None:
 
     export.send_signal(signal.SIGTERM)
     assert export.stderr is not None
-    assert any("told to stop" in line for line in export.stderr)
+    assert any("send it again to stop" in line for line in export.stderr)
     export.send_signal(signal.SIGTERM)
     out, _ = export.communicate()
 
