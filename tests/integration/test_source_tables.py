@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 from pyiceberg.expressions import EqualTo, Reference
 
+from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.export.request import ById
 from tableformat.names import PartitionId, TableName
+from tests.services.s3_server import S3Server
 from tests.support.clickhouse_source import ids
+from tests.support.far_disks import s3_config_text
 from tests.support.real_export import RealExport
 
 KEYS = "PARTITION BY p ORDER BY k"
@@ -185,6 +188,21 @@ def test_a_partition_with_one_part_on_object_storage_is_exported_whole(exports: 
     assert said(exports, name) == {"0": "committed", "1": "committed"}
     assert exports.in_lake(name) == exports.in_source(name)
     assert len(exports.in_lake(name)) == 300
+
+
+def test_parts_in_an_s3_bucket_are_exported(s3_server: S3Server, tmp_path: Path) -> None:
+    """Harm prevented: a table whose parts are in a real object store cannot be exported."""
+    config = tmp_path / "config.xml"
+    config.write_text(s3_config_text(s3_server))
+    with EmbeddedConnection(tmp_path / "data", create=True, config_file=config) as connection:
+        exports = RealExport(connection, tmp_path)
+        name = exports.clickhouse.filled(
+            f"ENGINE = MergeTree {KEYS} SETTINGS storage_policy = 's3'"
+        )
+
+        assert said(exports, name) == {"0": "committed", "1": "committed"}
+        assert exports.in_lake(name) == exports.in_source(name)
+        assert len(exports.in_lake(name)) == 100
 
 
 @pytest.mark.parametrize(("kind", "file"), [("Compact", "data.bin"), ("Wide", "s.bin")])

@@ -5,9 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 from catalog.clickhouse.embedded import EmbeddedConnection
+from tests.services.s3_server import S3Server
 from tests.support.clickhouse_source import config_text
 
-__all__ = ["far_default", "far_source"]
+__all__ = ["far_default", "far_source", "s3_config_text"]
+
+
+def s3_config_text(server: S3Server) -> str:
+    """Return a configuration with a storage policy `s3`, whose only disk is a bucket."""
+    return f"""<clickhouse>
+  <openSSL><client><caConfig>{server.ca_file}</caConfig>
+    <loadDefaultCAFile>false</loadDefaultCAFile>
+    <verificationMode>strict</verificationMode></client></openSSL>
+  <storage_configuration>
+    <disks><s3><type>s3</type><endpoint>{server.endpoint}/{server.make_bucket()}/parts/</endpoint>
+      <region>{server.region}</region><access_key_id>{server.access_key}</access_key_id>
+      <secret_access_key>{server.secret_key}</secret_access_key></s3></disks>
+    <policies><s3><volumes><all><disk>s3</disk></all></volumes></s3></policies>
+  </storage_configuration>
+</clickhouse>"""
 
 
 def far_default(directory: Path) -> EmbeddedConnection:
