@@ -119,9 +119,9 @@ class Coming:
         given = self.exports.settings
         options = ExportOptions(
             force=self.replaces,
-            ttl=given.manifest_ttl,
+            manifest_ttl=given.manifest_ttl,
             allow_empty=self.replaces and self.allow_empty,
-            beside=not self.replaces and given.overwrite_file_if_exists,
+            overwrite_file_if_exists=not self.replaces and given.overwrite_file_if_exists,
             attaches=not self.replaces,
             replaces=self.replaces,
         )

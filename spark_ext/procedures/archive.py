@@ -101,7 +101,7 @@ def _request(call: Call, named: SourceTable, to: LakeName) -> ExportRequest:
         to=to,
         selection=selection(call, with_where=True),
         # What changed since its export is to be exported anew, not to be refused for a while.
-        options=ExportOptions(ttl=1),
+        options=ExportOptions(manifest_ttl=1),
         conversions=call.pairs("convert"),
         strict=call.flag("strict"),
         partition_spec=call.text_or_none("partition_spec"),

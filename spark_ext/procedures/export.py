@@ -215,10 +215,10 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
         selection=selection,
         options=ExportOptions(
             force=call.flag("force"),
-            ttl=_number(call, "manifest_ttl"),
+            manifest_ttl=_number(call, "manifest_ttl"),
             allow_empty=call.flag("allow_empty"),
-            beside=call.flag("overwrite_file_if_exists"),
-            whole=call.flag("replace_partition"),
+            overwrite_file_if_exists=call.flag("overwrite_file_if_exists"),
+            replace_partition=call.flag("replace_partition"),
             same_table=call.flag("same_table"),
             same_as=call.text_or_none("same_as") or "",
             check_rows=call.flag("check_rows"),

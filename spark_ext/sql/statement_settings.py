@@ -166,10 +166,10 @@ class StatementSettings:
         """The options of the export, as `mergeberg export` has them."""
         return ExportOptions(
             force=self.force,
-            ttl=self.manifest_ttl,
+            manifest_ttl=self.manifest_ttl,
             allow_empty=self.allow_empty,
-            beside=self.overwrite_file_if_exists,
-            whole=self.replace_partition,
+            overwrite_file_if_exists=self.overwrite_file_if_exists,
+            replace_partition=self.replace_partition,
             check_rows=self.check_rows,
         )
 

@@ -68,9 +68,10 @@ class ExportOptions:
     """The options of an export, from the user or from a statement on the lake table.
 
     * `force`: replace an earlier export, even with fewer rows; with `allow_empty` even with none.
-    * `ttl`: the manifest TTL of the new ledger record, in seconds; 0 is for ever.
-    * `beside`: make a first export although main has files of other writers in the partition.
-    * `whole`, with `force`: replace all files in the lake partition, of any writer.
+    * `manifest_ttl`: the manifest TTL of the new ledger record, in seconds; 0 is for ever.
+    * `overwrite_file_if_exists`: make a first export although main has files of other writers in
+      the partition.
+    * `replace_partition`, with `force`: replace all files in the lake partition, of any writer.
     * `same_table`: the source is the exported table, although its Keeper node is another one.
     * `same_as`: the identity under which the source table was exported before.
     * `shards`: the number of tables with this name that hold rows of the same partitions.
@@ -82,10 +83,10 @@ class ExportOptions:
     """
 
     force: bool = False
-    ttl: int = MANIFEST_TTL
+    manifest_ttl: int = MANIFEST_TTL
     allow_empty: bool = False
-    beside: bool = False
-    whole: bool = False
+    overwrite_file_if_exists: bool = False
+    replace_partition: bool = False
     same_table: bool = False
     same_as: str = ""
     shards: int = 1
@@ -109,13 +110,13 @@ def check_options(options: ExportOptions) -> ExportOptions:
     if options.allow_empty and not options.force:
         message = "Cannot use --allow-empty alone: it only adds to --force. Give both."
         raise UsageError(message)
-    if options.whole and not options.force:
+    if options.replace_partition and not options.force:
         message = (
             "Cannot use --replace-partition alone: it says what --force replaces. Give both, or "
             "neither for an export that leaves files of others where they are."
         )
         raise UsageError(message)
-    if options.whole and options.beside:
+    if options.replace_partition and options.overwrite_file_if_exists:
         message = (
             "Cannot use --replace-partition with --overwrite-file-if-exists: the one removes files "
             "of others, the other keeps them. Give one of them."
@@ -135,7 +136,7 @@ def in_tree(options: ExportOptions) -> ExportOptions:
 
     Files of others never leave a tree, so that its whole partition is what was exported of it.
     """
-    return replace(options, whole=False, supersedes=options.whole)
+    return replace(options, replace_partition=False, supersedes=options.replace_partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +183,12 @@ def answer(
         return _first(row, held, options)
     done = row.done
     if content is None:
-        empties = options.force and options.allow_empty and not options.whole
+        empties = options.force and options.allow_empty and not options.replace_partition
         if empties and held.is_certain and held.rows:
             return Go(empties=True)
         return source_gone(done, held)
     if options.force:
-        return Go(_left(row)) if held.is_known or options.whole else _unclear(held)
+        return Go(_left(row)) if held.is_known or options.replace_partition else _unclear(held)
     same = content.fingerprint == done.landed.fingerprint
     merged = not same and is_merged(done, content)
     if same or merged:
@@ -217,7 +218,7 @@ def parts_may_be_equal(row: Row | None, held: Holding, content: Content) -> bool
 
 
 def _first(row: Row | None, held: Holding, options: ExportOptions) -> Answer | Go:
-    if held.is_certain or (options.force and options.whole):
+    if held.is_certain or (options.force and options.replace_partition):
         return Go(_left(row))
     if row is None:
         return Answer(Status.REFUSED, f"{held.text} Use the ledger that exported it.")

@@ -126,7 +126,7 @@ def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that h
     found = _existing(looked_at, source, ledger, storage)
     if isinstance(request.to, HiveName):
         request = replace(request, options=claim.in_tree(request.options))
-    elif request.options.whole:
+    elif request.options.replace_partition:
         check_one_to_one(plan, request.to)
     ids = select(
         request.selection,
@@ -289,7 +289,7 @@ def _forecasts(
             yield Forecast(one.value, refused.status.value, text, rows=_rows(parts))
         else:
             made = forecast_parts(request, plan, one, parts, slots)
-            if request.options.whole and found is not None and said is not None:
+            if request.options.replace_partition and found is not None and said is not None:
                 yield _whole(found, plan, source, made, said.held)
             elif said is not None and said.held.files:
                 made = _replacing(made, leaving_of(said.held))

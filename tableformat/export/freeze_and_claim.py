@@ -350,7 +350,7 @@ class Claiming:
             work.key,
             names=(str(self._to.table.name), str(self._to.name)),
             claim=cut.claim,
-            ttl=self._options.ttl,
+            ttl=self._options.manifest_ttl,
             now=self._ports.clock(),
             keeper_node=known_node(self._to.table),
             division=division_of(self._to.table),
@@ -397,9 +397,9 @@ class Claiming:
         if options.is_of_statement:
             # ATTACH adds beside whatever is there, and of REPLACE the statement's plan tells.
             return
-        if options.whole:
+        if options.replace_partition:
             self._whole.leaving(work.state, work.key.hash, partition, work.held)
-        elif not goes_on(work.held, beside=options.beside, force=options.force):
+        elif not goes_on(work.held, beside=options.overwrite_file_if_exists, force=options.force):
             refuse_foreign(self._to.lake, work.state, partition, self._own, work.held)
 
     def _may_be_equal(self, work: Work, one: FrozenPartition) -> str:
@@ -417,7 +417,7 @@ class Claiming:
     def _too_small(self, work: Work, frozen: FrozenPartition) -> Answer | None:
         """Refuse to take rows out of main without being told to; nothing is nothing to export."""
         before, now = work.held.rows, frozen.visible_rows
-        if now == 0 and self._options.whole:
+        if now == 0 and self._options.replace_partition:
             raise no_lake_partition()
         if now == 0 and (before == 0 or self._options.is_of_statement):
             return Answer(Status.EMPTY, "all its rows are deleted")

@@ -251,7 +251,7 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
     plan, state = looked_at.plan, looked_at.state
     table = plan.table
     options = in_tree(request.options) if isinstance(request.to, HiveName) else request.options
-    if options.whole:
+    if options.replace_partition:
         check_one_to_one(plan, request.to)
     selected = select(
         request.selection,

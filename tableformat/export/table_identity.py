@@ -174,8 +174,10 @@ def is_kept_back(row: Row | None, options: ExportOptions) -> bool:
     is_first = row is None or row.done is None
     if options.is_of_statement:
         # Of REPLACE they leave with everything else.
-        return is_first and options.attaches and not options.beside
-    return is_first and not (options.beside or (options.force and options.whole))
+        return is_first and options.attaches and not options.overwrite_file_if_exists
+    return is_first and not (
+        options.overwrite_file_if_exists or (options.force and options.replace_partition)
+    )
 
 
 def known_as(

@@ -501,7 +501,11 @@ class Committing:
                 yield one, None
             else:
                 own = WrittenClaim(
-                    row, receipts, options.force, options.beside, whole=options.whole
+                    row,
+                    receipts,
+                    options.force,
+                    options.overwrite_file_if_exists,
+                    whole=options.replace_partition,
                 )
                 yield one, replace(own, attaches=options.attaches)
 

@@ -24,7 +24,7 @@ from tests.enumeration.trees import TreeWorld, commits, rows_of
 from tests.support.scenarios import ALL, Partitions, parts_of
 
 ONE = ById(PartitionId("p1"))
-REPLACING = ExportOptions(force=True, whole=True)
+REPLACING = ExportOptions(force=True, replace_partition=True)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_files_that_were_replaced_go_by_gc_after_their_time_and_not_before(
 def test_a_partition_that_is_emptied_has_a_commit_file_without_files(world: TreeWorld) -> None:
     world.run(request_of(world))
     del world.source.by_id["p1"]
-    options = ExportOptions(force=True, whole=True, allow_empty=True)
+    options = ExportOptions(force=True, replace_partition=True, allow_empty=True)
 
     ran = world.run(replace(request_of(world), options=options, selection=ONE))
 

@@ -39,7 +39,7 @@ def main() -> None:
         left -= 1
         request = replace(
             ALL,
-            options=ExportOptions(force=chance.random() < 0.1, ttl=1),
+            options=ExportOptions(force=chance.random() < 0.1, manifest_ttl=1),
             commit_every=chance.choice((1, 7, 100)),
             abandoned_ttl=_ABANDONED_TTL,
         )

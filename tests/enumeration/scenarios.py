@@ -323,7 +323,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "replacement of a whole lake partition",
-        replace(_ONE, options=ExportOptions(force=True, whole=True)),
+        replace(_ONE, options=ExportOptions(force=True, replace_partition=True)),
         {"p1": (7, 5)},
         _rewritten,
         repeats=True,
@@ -335,7 +335,7 @@ SCENARIOS: Final = (
     ),
     Scenario(
         "another writer comes first",
-        replace(_ONE, options=ExportOptions(beside=True)),
+        replace(_ONE, options=ExportOptions(overwrite_file_if_exists=True)),
         {"p1": (7, 5)},
         meddle=_another_writer,
     ),

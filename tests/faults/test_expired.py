@@ -200,7 +200,7 @@ def test_who_runs_an_export_says_when_others_are_abandoned(world: World) -> None
 @pytest.mark.parametrize("ttl", [0, 10 * ABANDONED_TTL])
 def test_the_ttl_of_a_manifest_is_of_completed_exports_alone(world: World, ttl: int) -> None:
     """Harm prevented: what a crash left stays for ever, because refusals were to last for ever."""
-    world.interrupt(replace(ONE, options=ExportOptions(ttl=ttl)))
+    world.interrupt(replace(ONE, options=ExportOptions(manifest_ttl=ttl)))
     world.now += WEEK
 
     world.run()

@@ -58,7 +58,7 @@ from tests.support.scenarios import (
 )
 from tests.support.scene import ONE, TTL, Lightly, Scene, snapshot_at
 
-BESIDE = ExportOptions(ttl=TTL, beside=True)
+BESIDE = ExportOptions(manifest_ttl=TTL, overwrite_file_if_exists=True)
 REFUSED = (
     "Cannot export into this lake partition: main has 1 file with 4 rows there that no export "
     "of this ledger wrote, added by snapshot S{} (append). If they are other rows, go on beside "
@@ -177,7 +177,7 @@ def test_the_copy_of_a_lake_table_holds_files_of_others(tmp_path: Path) -> None:
     (file,) = (t.file for t in original.scan().plan_files())
     with copy.loaded.transaction() as new, new.update_snapshot().fast_append() as update:
         update.append_data_file(file)
-    request = replace(ONE, to=copy.name, options=ExportOptions(ttl=TTL))
+    request = replace(ONE, to=copy.name, options=ExportOptions(manifest_ttl=TTL))
     ports = ports_of(tmp_path, scene.source, clock=lambda: scene.now)
 
     (outcome,) = run(tmp_path, scene.source, ports=ports, request=request)
@@ -187,7 +187,8 @@ def test_the_copy_of_a_lake_table_holds_files_of_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [ExportOptions(ttl=TTL), BESIDE, ExportOptions(ttl=TTL, force=True)]
+    "options",
+    [ExportOptions(manifest_ttl=TTL), BESIDE, ExportOptions(manifest_ttl=TTL, force=True)],
 )
 def test_rows_that_others_put_back_under_other_names_are_not_doubled(
     tmp_path: Path, options: ExportOptions

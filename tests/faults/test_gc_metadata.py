@@ -230,7 +230,7 @@ def test_a_list_that_was_never_finished_goes_when_nobody_works(tmp_path: Path) -
     (path,) = (tmp_path / "warehouse").rglob("groups/*.json")
     begun = path.with_name(".77.json.inprogress")
     begun.write_text("{")
-    dies_again = replace(FORCED, options=ExportOptions(force=True, ttl=7))
+    dies_again = replace(FORCED, options=ExportOptions(force=True, manifest_ttl=7))
     with pytest.raises(Dies):
         run(tmp_path, Partitions(), effects=KilledAt(Step.WRITE_FILES), request=dies_again)
     one = sweeping(tmp_path)

@@ -238,7 +238,10 @@ def test_shards_and_rows_that_are_said_to_be_others_go_on_together(lake: Path) -
     def one(source: Partitions) -> Outcome:
         ports = ports_of(lake, source, effects=Meets(together, never))
         return run(
-            ports, ExportOptions(shards=2) if source is sources[0] else ExportOptions(beside=True)
+            ports,
+            ExportOptions(shards=2)
+            if source is sources[0]
+            else ExportOptions(overwrite_file_if_exists=True),
         )
 
     with ThreadPoolExecutor(2) as pool:

@@ -44,7 +44,7 @@ from tests.support.scenarios import (
 )
 
 ONE = replace(ALL, selection=ById(PartitionId("p1")))
-BESIDE = replace(ALL, options=ExportOptions(beside=True))
+BESIDE = replace(ALL, options=ExportOptions(overwrite_file_if_exists=True))
 FOREIGN = 4
 
 

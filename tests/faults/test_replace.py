@@ -33,8 +33,8 @@ from tests.support.scenarios import (
 )
 from tests.support.scene import ONE, TTL, Scene, move, snapshot_at
 
-FORCED = ExportOptions(force=True, ttl=TTL)
-EMPTIED = ExportOptions(force=True, allow_empty=True, ttl=TTL)
+FORCED = ExportOptions(force=True, manifest_ttl=TTL)
+EMPTIED = ExportOptions(force=True, allow_empty=True, manifest_ttl=TTL)
 
 
 @pytest.fixture
@@ -353,12 +353,12 @@ def test_h_replace_compact(scene: Scene) -> None:
     compacted = max(s.sequence_number for s in state(scene.directory).snapshots.values())
     scene.source.change("more")
     assert scene.run(FORCED)[0] == "refused"
-    assert scene.run(replace(FORCED, beside=True))[0] == "refused"
+    assert scene.run(replace(FORCED, overwrite_file_if_exists=True))[0] == "refused"
     move(scene.directory, 2)
     assert scene.run(FORCED) == ("replaced", "")
     move(scene.directory, compacted)
 
-    for options in (FORCED, replace(FORCED, beside=True)):
+    for options in (FORCED, replace(FORCED, overwrite_file_if_exists=True)):
         status, says = scene.run(options)
 
         assert status == "refused"
@@ -375,7 +375,11 @@ def test_h_mark_overwritten(tmp_path: Path) -> None:
     move(tmp_path, 2)
     rewrite(tmp_path)
 
-    for options in (ExportOptions(ttl=TTL), FORCED, replace(FORCED, beside=True)):
+    for options in (
+        ExportOptions(manifest_ttl=TTL),
+        FORCED,
+        replace(FORCED, overwrite_file_if_exists=True),
+    ):
         status, _ = scene.run(options)
 
         assert status == "refused"

@@ -38,8 +38,8 @@ from tests.support.other_engines import delete_by_equality, delete_first_row, re
 from tests.support.scenarios import AtStep, ports_of, pyiceberg, row_of, rows_in_main, state
 from tests.support.scene import ONE, TTL, Lightly, Scene
 
-FORCED = ExportOptions(force=True, ttl=TTL)
-WHOLE = replace(FORCED, whole=True)
+FORCED = ExportOptions(force=True, manifest_ttl=TTL)
+WHOLE = replace(FORCED, replace_partition=True)
 EVERY = replace(ONE, selection=AllPartitions())
 
 
@@ -166,7 +166,7 @@ def test_other_partitions_are_not_touched(keyed: Scene, options: ExportOptions) 
     append_to(keyed.directory, "p9", 6)
     own = keyed.row.key.hash
     others = {n: e for n, e in entries(keyed.directory).items() if not n.startswith(own)}
-    if options.whole:
+    if options.replace_partition:
         append_to(keyed.directory, "p1", FOREIGN)
     keyed.source.change("fewer")
 

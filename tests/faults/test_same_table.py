@@ -29,9 +29,9 @@ from tests.support.scene import ONE, TTL, Scene
 PATH = "/clickhouse/tables/01/events"
 HERE = KeeperNode(11, 1_700_000_000_000)
 THERE = KeeperNode(98, 1_700_000_777_000)
-SAME = ExportOptions(ttl=TTL, same_table=True)
-FORCED = ExportOptions(ttl=TTL, force=True)
-EMPTIED = ExportOptions(ttl=TTL, force=True, allow_empty=True)
+SAME = ExportOptions(manifest_ttl=TTL, same_table=True)
+FORCED = ExportOptions(manifest_ttl=TTL, force=True)
+EMPTIED = ExportOptions(manifest_ttl=TTL, force=True, allow_empty=True)
 
 
 @pytest.fixture
@@ -71,7 +71,9 @@ def test_the_first_export_remembers_the_node(scene: Scene) -> None:
     assert scene.run()[0] == "already_exported"
 
 
-@pytest.mark.parametrize("options", [None, FORCED, ExportOptions(force=True, whole=True)])
+@pytest.mark.parametrize(
+    "options", [None, FORCED, ExportOptions(force=True, replace_partition=True)]
+)
 @pytest.mark.parametrize("content", ["same", "more", "fewer"])
 @pytest.mark.parametrize("later", [False, True], ids=["inside the TTL", "after it"])
 def test_another_table_of_the_path_is_refused(
@@ -194,7 +196,7 @@ def test_a_dry_run_and_the_watermark_say_the_same(scene: Scene) -> None:
     scene.run()
     show(scene, THERE)
     ports = ports_of(scene.directory, scene.source)
-    request = replace(ONE, options=ExportOptions(ttl=TTL))
+    request = replace(ONE, options=ExportOptions(manifest_ttl=TTL))
 
     def rehearsed(options: ExportOptions) -> tuple[str, str]:
         (one,) = rehearse(

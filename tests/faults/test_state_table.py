@@ -117,10 +117,10 @@ def test_a_cell_of_the_table(prepared: Callable[[str, str], Scene], cell: Cell) 
     if cell.of_key not in ("inside TTL", "alive"):
         scene.after_ttl()
     options = ExportOptions(
-        ttl=TTL,
+        manifest_ttl=TTL,
         force=cell.of_key in ("forced", "emptied", "everything"),
         allow_empty=cell.of_key == "emptied",
-        whole=cell.of_key == "everything",
+        replace_partition=cell.of_key == "everything",
     )
 
     status, says = scene.run(options, alive=cell.of_key == "alive")

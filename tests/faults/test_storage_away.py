@@ -63,7 +63,7 @@ def interrupted(
             scene.directory,
             scene.source,
             ports=replace(ports, writer=lambda: writer),
-            request=replace(scene.request, options=ExportOptions(ttl=TTL)),
+            request=replace(scene.request, options=ExportOptions(manifest_ttl=TTL)),
             meddled=True,
         )
         found = [o.status.value for o in outcomes]

@@ -113,7 +113,7 @@ class Scenario:
 
 
 TWO = {"p1": (7, 5), "p2": (3, 6)}
-REPLACING = ExportOptions(force=True, whole=True)
+REPLACING = ExportOptions(force=True, replace_partition=True)
 FORCED = replace(EVERYTHING, options=REPLACING)
 SCENARIOS = (
     Scenario("first export of one partition", ONE, {"p1": (7, 5)}),

@@ -80,7 +80,7 @@ def run(
     lake = open_catalog("lake", warehouse=clickhouse.parent / "warehouse")
     places = Places(SourcePlace(f"chdb:{clickhouse}"), lake)
     request = ExportRequest(
-        TableName("db", "events"), _TO, AllPartitions(), ExportOptions(ttl=ttl), {}
+        TableName("db", "events"), _TO, AllPartitions(), ExportOptions(manifest_ttl=ttl), {}
     )
     ports = open_ports(places, SparkWhenNeeded(SparkSettings()), Silent())
     writer = ChildWriter(lambda _plan, _tasks: meanwhile())

@@ -145,7 +145,7 @@ class ManyTables:
             name,
             _lake_name(name),
             AllPartitions(),
-            ExportOptions(ttl=0, force=force),
+            ExportOptions(manifest_ttl=0, force=force),
             conversions,
             partition_spec=partition_spec,
         )

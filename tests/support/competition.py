@@ -69,7 +69,7 @@ _MOMENTS: Final = (Step.SEND, Step.SETTLE, Step.CLAIM, Step.WRITE_FILES, Step.NO
 """Where more is at stake than elsewhere; any other effect is found by its number."""
 _ALL: Final = replace(ALL, format=FileFormat(target_file_bytes=80))
 _REQUESTS: Final = {
-    "all": replace(_ALL, options=ExportOptions(beside=True)),
+    "all": replace(_ALL, options=ExportOptions(overwrite_file_if_exists=True)),
     "each in its own": replace(_ALL, commit_every=1),
     "force": replace(_ALL, options=ExportOptions(force=True)),
 }

@@ -128,7 +128,12 @@ class RealExport:
             self.name_of(of),
             selection,
             ExportOptions(
-                force, ttl, beside=beside, same_as=same_as, shards=shards, check_rows=check_rows
+                force,
+                manifest_ttl=ttl,
+                overwrite_file_if_exists=beside,
+                same_as=same_as,
+                shards=shards,
+                check_rows=check_rows,
             ),
             conversions,
             partition_spec=partition_spec,

@@ -130,7 +130,9 @@ class Scene:
             self.directory, self.source, effects=effects, clock=lambda: self.now, alive=alive
         )
         self.writers.append(RealFiles(most=most))
-        asked = replace(options or ExportOptions(ttl=TTL), shards=self.request.options.shards)
+        asked = replace(
+            options or ExportOptions(manifest_ttl=TTL), shards=self.request.options.shards
+        )
         try:
             outcomes = run(
                 self.directory,

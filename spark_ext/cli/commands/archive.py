@@ -150,7 +150,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         to=parse_destination(to, name, source, directories),
         selection=selection(partition_id, expression, where, everything=everything),
         # What changed since its export is to be exported anew, not to be refused for a while.
-        options=ExportOptions(ttl=1),
+        options=ExportOptions(manifest_ttl=1),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,

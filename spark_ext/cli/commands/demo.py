@@ -120,7 +120,7 @@ def _export(place: DemoDirectory, spark: SparkWhenNeeded, output: Output) -> int
         table=TABLE,
         to=LAKE_TABLE,
         selection=AllPartitions(None),
-        options=ExportOptions(force=False, ttl=0),
+        options=ExportOptions(force=False, manifest_ttl=0),
         conversions={},
     )
     lake = open_catalog(LAKE_TABLE.catalog, warehouse=place.warehouse)

@@ -56,7 +56,7 @@ def test_without_settings_everything_is_the_default_of_the_requirements() -> Non
     assert (found.allow_export, found.max_retries, found.options) == (
         False,
         3,
-        ExportOptions(ttl=180),
+        ExportOptions(manifest_ttl=180),
     )
     assert found.abandoned_ttl == 7 * 86_400
     assert found.file_format.target_file_bytes == 512 * 1024 * 1024
@@ -80,7 +80,9 @@ def test_settings_of_a_statement_say_how_it_is_exported() -> None:
     assert found.allow_export
     assert found.max_retries == 5
     assert found.abandoned_ttl == 3600
-    assert found.options == ExportOptions(force=True, ttl=360, allow_empty=True, beside=True)
+    assert found.options == ExportOptions(
+        force=True, manifest_ttl=360, allow_empty=True, overwrite_file_if_exists=True
+    )
     assert found.file_format.target_file_bytes == 1_000_000
     assert found.limits == Limits(bandwidth=100_000_000, slices=2, in_turn=True)
     assert not found.wait
@@ -91,7 +93,7 @@ def test_settings_say_what_force_replaces() -> None:
     forced, whole = "export_merge_tree_partition_force_export", "export_merge_tree_partition"
     found = settings_of(f"SETTINGS {forced} = 1, {whole}_replace_partition = 1")
 
-    assert found.options == ExportOptions(force=True, whole=True)
+    assert found.options == ExportOptions(force=True, replace_partition=True)
     assert settings_of("", **{f"{whole}_replace_partition": "1"}).replace_partition
 
 

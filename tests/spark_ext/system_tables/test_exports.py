@@ -269,7 +269,7 @@ def test_a_completed_export_says_when_its_time_to_live_is_over(
     tmp_path: Path, ttl: int, passed: int, *, expired: bool
 ) -> None:
     """Completed exports are shown until they are cleaned up: `WHERE NOT expired` leaves those."""
-    run(tmp_path, Partitions(), request=replace(ALL, options=ExportOptions(ttl=ttl)))
+    run(tmp_path, Partitions(), request=replace(ALL, options=ExportOptions(manifest_ttl=ttl)))
     with contextlib.closing(SqliteLedger(tmp_path / "ledger.db")) as ledger:
         completed = max(row.done.completed for row in ledger.rows() if row.done)
         found = [*list_exports(ledger, clock=lambda: completed + passed)]

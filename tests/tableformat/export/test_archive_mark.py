@@ -32,7 +32,7 @@ from tests.support.scenarios import (
 ME, OTHER = Owner("here", 1, "now"), Owner("there", 2, "then")
 CHANGED = RefusedError("Cannot archive: it changed. The source is as it was.")
 LOST = SourceError("Cannot archive: the answer was lost.")
-SHORT = replace(ALL, options=ExportOptions(ttl=1))
+SHORT = replace(ALL, options=ExportOptions(manifest_ttl=1))
 
 
 def exported(directory: Path) -> Partitions:
@@ -137,11 +137,11 @@ def test_a_row_that_moved_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
 OPTIONS = [
     ExportOptions(force=True),
     ExportOptions(force=True, allow_empty=True),
-    ExportOptions(force=True, whole=True),
-    ExportOptions(beside=True),
+    ExportOptions(force=True, replace_partition=True),
+    ExportOptions(overwrite_file_if_exists=True),
     ExportOptions(replaces=True),
     ExportOptions(attaches=True),
-    ExportOptions(ttl=0),
+    ExportOptions(manifest_ttl=0),
 ]
 
 

@@ -26,7 +26,7 @@ from tests.support.scenarios import (
 )
 
 ME, OTHER = Owner("here", 1, "now"), Owner("there", 2, "then")
-FOR_EVER = replace(ALL, options=ExportOptions(ttl=0))
+FOR_EVER = replace(ALL, options=ExportOptions(manifest_ttl=0))
 
 
 def forgotten(directory: Path, source: Partitions, *, alive: bool = True) -> str:

@@ -191,7 +191,7 @@ def test_a_run_that_changes_nothing_logs_one_row_for_each_partition(
     Its parts have no rows: hourly runs over unchanged partitions would push out what happened.
     """
     source = Partitions(by_id={"p1": parts_of("p1", 7, 5), "hollow": []})
-    run(tmp_path, source, request=replace(ALL, options=ExportOptions(ttl=1)))
+    run(tmp_path, source, request=replace(ALL, options=ExportOptions(manifest_ttl=1)))
     before = history(tmp_path)
     later = ports_of(tmp_path, source, clock=lambda: 9_000_000)
 

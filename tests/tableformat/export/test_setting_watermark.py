@@ -32,7 +32,7 @@ from tests.support.scenarios import (
 )
 
 JANUARY, FEBRUARY, MARCH, APRIL = "202401", "202402", "202403", "202404"
-BESIDE = ExportOptions(beside=True)
+BESIDE = ExportOptions(overwrite_file_if_exists=True)
 
 
 def source_of(*partitions: str) -> Partitions:

@@ -63,7 +63,9 @@ def test_a_first_export_waits_where_namesakes_outnumber_the_shards_beside_it(
     }
     found = namesakes(MINE, LAKE, lambda: rows)
 
-    said = found.refusal(None, "1", ExportOptions(beside=beside, shards=shards), held)
+    said = found.refusal(
+        None, "1", ExportOptions(overwrite_file_if_exists=beside, shards=shards), held
+    )
 
     assert bool(said) == (len(may_be_there) >= shards and not beside)
     assert not said or all(source in said for source in may_be_there)

@@ -125,7 +125,7 @@ def neighbour_row(directory: Path) -> Row:
 def filled(directory: Path) -> Partitions:
     """Make a lake table with p1 (12 rows, 4 of a neighbour, 5 of others) and p2 (3)."""
     made = in_files(directory)
-    beside = replace(IN_FILES, options=ExportOptions(beside=True))
+    beside = replace(IN_FILES, options=ExportOptions(overwrite_file_if_exists=True))
     assert later(directory, Neighbour(), beside) == [Status.COMMITTED]
     add_foreign(directory, 5)
     assert rows_in_main(directory) == 24
@@ -162,7 +162,7 @@ def test_what_lands_meanwhile_leaves_too(tmp_path: Path, *, of_key: bool) -> Non
         if of_key:
             third = Neighbour(9)
             third.table = replace(TABLE, identity="a third table")
-            beside = replace(IN_FILES, options=ExportOptions(beside=True))
+            beside = replace(IN_FILES, options=ExportOptions(overwrite_file_if_exists=True))
             assert later(tmp_path, third, beside) == [Status.COMMITTED]
         else:
             add_foreign(tmp_path, 6)

@@ -237,7 +237,7 @@ def test_an_export_and_a_drop_at_once_have_one_order(tmp_path: Path, source: Par
 def with_a_second_shard(directory: Path) -> Partitions:
     """Export partitions of the same names from another source, beside those of the first."""
     second = Partitions(table=replace(TABLE, identity="second"), by_id={"p1": parts_of("p1", 4)})
-    options = ExportOptions(beside=True, shards=2)
+    options = ExportOptions(overwrite_file_if_exists=True, shards=2)
     run(directory, second, request=replace(ALL, options=options), meddled=True)
     return second
 
