@@ -1,10 +1,10 @@
 """Decides whether a partition is exported, and which outcome it has otherwise; performs no I/O.
 
 The caller holds the lease and passes the ledger row, the content of the source partition, and the
-state of the key in one loaded table state. If the result is `Go`, the caller claims the key: a
+state of the key in one loaded table state. If the result is `Proceed`, the caller claims the key: a
 new epoch, by compare-and-set.
 
-* `answer` decides for an export; `answered` also decides for a statement that exports.
+* `decide` decides for any request, `decide_export` for an export without a statement.
 * An archived partition is never exported, for any caller (`tableformat/export/archive_mark.py`).
 * ATTACH and REPLACE PARTITION … FROM a ClickHouse table are exports (decision 0013). The time to
   live of the last export never refuses them. They bring the rows that the source has when they
@@ -40,17 +40,17 @@ from tableformat.quantities import counted
 
 __all__ = [
     "MAY_BE_EQUAL",
-    "Answer",
     "ExportOptions",
-    "Go",
-    "answer",
-    "answered",
+    "Proceed",
+    "Skip",
     "check_options",
     "claimed",
+    "decide",
+    "decide_export",
+    "decide_in_tree",
     "in_tree",
     "may_be_equal",
     "parts_may_be_equal",
-    "seen_twice",
     "settled",
     "shrinks",
     "source_gone",
@@ -60,7 +60,7 @@ __all__ = [
 MAY_BE_EQUAL: Final = (
     "its parts changed, its rows may be the same: --check-rows compares them first"
 )
-"""Said of a partition that is exported again, and of which only the parts are known to differ."""
+"""The note on a partition that is exported again although only its parts are known to differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +134,17 @@ def check_options(options: ExportOptions) -> ExportOptions:
 def in_tree(options: ExportOptions) -> ExportOptions:
     """Return the options for a tree of Hive directories.
 
-    Files of others never leave a tree, so that its whole partition is what was exported of it.
+    An export never removes files of other writers from a tree, so the only files that it can
+    replace in a partition are exported ones.
     """
     return replace(options, replace_partition=False, supersedes=options.replace_partition)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Why nothing is exported: said to the user, nothing is changed.
+class Skip:
+    """The partition is not exported, and nothing is changed; the user gets status and message.
 
-    `left` is what a statement left of the export in main, where it is not what landed.
+    `left` are the files that a statement left of the export in main, if they are not what landed.
     """
 
     status: Status
@@ -152,23 +153,23 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
-    """The partition is to be exported. `resume` is the claim that may be gone on with.
+class Proceed:
+    """The partition is exported. `resume` is the claim that the export may resume.
 
-    `empties`: the source partition is gone, and the user wants its rows in the lake to go as well.
-    `unless_equal`: it is only snapshotted, to compare its rows; this is the outcome when they are
-    not those exported.
+    `empties`: the source partition was dropped, and the user wants its rows removed from the lake.
+    `unless_equal`: the job only takes a snapshot and compares its rows with the exported rows.
+    `unless_equal` is the outcome if they differ.
     """
 
     resume: Claim | None = None
     empties: bool = False
-    unless_equal: Answer | None = None
+    unless_equal: Skip | None = None
 
 
-def answer(
+def decide_export(
     row: Row | None, content: Content | None, options: ExportOptions, held: Holding, now: int
-) -> Answer | Go:
-    """Return what is said instead of exporting, or that the partition is to be exported.
+) -> Skip | Proceed:
+    """Return whether the partition is exported, and otherwise its outcome.
 
     Args:
         row: the key's row, None when it was never exported.
@@ -178,17 +179,17 @@ def answer(
         now: milliseconds since 1970.
     """
     if row is not None and row.move is not None:
-        return Answer(Status.REFUSED, unfinished(row, row.move))
+        return Skip(Status.REFUSED, unfinished(row, row.move))
     if row is None or row.done is None:
         return _first(row, held, options)
     done = row.done
     if content is None:
         empties = options.force and options.allow_empty and not options.replace_partition
         if empties and held.is_certain and held.rows:
-            return Go(empties=True)
+            return Proceed(empties=True)
         return source_gone(done, held)
     if options.force:
-        return Go(_left(row)) if held.is_known or options.replace_partition else _unclear(held)
+        return Proceed(_left(row)) if held.is_known or options.replace_partition else _unclear(held)
     same = content.fingerprint == done.landed.fingerprint
     merged = not same and is_merged(done, content)
     if same or merged:
@@ -217,46 +218,46 @@ def parts_may_be_equal(row: Row | None, held: Holding, content: Content) -> bool
     return may_be_equal(row, held, content.rows, most)
 
 
-def _first(row: Row | None, held: Holding, options: ExportOptions) -> Answer | Go:
+def _first(row: Row | None, held: Holding, options: ExportOptions) -> Skip | Proceed:
     if held.is_certain or (options.force and options.replace_partition):
-        return Go(_left(row))
+        return Proceed(_left(row))
     if row is None:
-        return Answer(Status.REFUSED, f"{held.text} Use the ledger that exported it.")
+        return Skip(Status.REFUSED, f"{held.text} Use the ledger that exported it.")
     return _unclear(held)
 
 
 def _left(row: Row | None) -> Claim | None:
-    """Return the claim of an export that was begun and neither landed nor given up."""
+    """Return the claim of an export that began and neither landed nor was given up."""
     begun = row is not None and row.state is State.RUNNING and row.claim.kind is None
     return row.claim if row is not None and begun else None
 
 
-def _unclear(held: Holding) -> Answer:
-    return Answer(
+def _unclear(held: Holding) -> Skip:
+    return Skip(
         Status.REFUSED,
         f"{held.text} Exporting it again could double rows, or undo what was done to them.",
     )
 
 
-def source_gone(done: Record, held: Holding) -> Answer:
-    """Say that it was exported: what happens to the source alone takes no rows out of the lake."""
+def source_gone(done: Record, held: Holding) -> Skip:
+    """Return that it was exported: dropping the source partition removes no rows from the lake."""
     status = Status.ALREADY_EXPORTED if held.holds(done.landed) else Status.REFUSED
-    return Answer(status, f"the source partition no longer exists; {held.about(done.landed)}")
+    return Skip(status, f"the source partition no longer exists; {held.about(done.landed)}")
 
 
-def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> Answer | Go:
+def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> Skip | Proceed:
     if not held.holds(done.landed):
         if held.edited:
             status = Status.ALREADY_EXPORTED if done.refuses(now) else Status.UNCHANGED
             text = f"the source is as it was exported. {held.text}"
-            return Answer(status, text, held.files)
+            return Skip(status, text, held.files)
         if held.kind is Kind.GONE and not done.refuses(now):
-            return Go(_left(row))
-        return Answer(Status.REFUSED, f"{held.about(done.landed)} {_way_round(held)}")
+            return Proceed(_left(row))
+        return Skip(Status.REFUSED, f"{held.about(done.landed)} {_way_round(held)}")
     since = f"{counted(done.landed.rows, 'row')} in the lake, snapshot {done.landed.snapshot_id}."
     if done.refuses(now):
-        return Answer(Status.ALREADY_EXPORTED, since)
-    return Answer(Status.UNCHANGED, f"its parts were merged; {since}" if merged else since)
+        return Skip(Status.ALREADY_EXPORTED, since)
+    return Skip(Status.UNCHANGED, f"its parts were merged; {since}" if merged else since)
 
 
 def _way_round(held: Holding) -> str:
@@ -271,13 +272,13 @@ def _way_round(held: Holding) -> str:
 
 def _other(
     row: Row, done: Record, content: Content, held: Holding, now: int, options: ExportOptions
-) -> Answer | Go:
+) -> Skip | Proceed:
     text = (
         "the source partition differs from what was exported in snapshot "
         f"{done.landed.snapshot_id}: {how_it_differs(done, content)}"
     )
-    if part := _made_anew(row.key, done, content):
-        return Answer(
+    if part := _recreated(row.key, done, content):
+        return Skip(
             Status.REFUSED,
             f"{text}. Its part {part} was another one then, and only its name tells this table "
             f"apart ({row.key.source}): it was made anew, or another one was renamed to it. Export "
@@ -291,29 +292,30 @@ def _other(
                 f"the export is younger than its manifest TTL of {done.ttl} s. Wait, or use "
                 "--force to replace it."
             )
-        return _compared(Answer(Status.REFUSED, f"{text}, and {why}"), row, content, held, options)
+        return _compared(Skip(Status.REFUSED, f"{text}, and {why}"), row, content, held, options)
     if held.edited or held.as_left or held.kind is Kind.ELSEWHERE:
-        return Answer(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
+        return Skip(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
     if not held.is_certain:
         return _unclear(held)
     if content.rows < held.rows:
-        return Answer(Status.REFUSED, shrinks(held.rows, content.rows))
-    return Go(_left(row))
+        return Skip(Status.REFUSED, shrinks(held.rows, content.rows))
+    return Proceed(_left(row))
 
 
 def _compared(
-    refused: Answer, row: Row | None, content: Content | None, held: Holding, options: ExportOptions
-) -> Answer | Go:
-    """Let a refusal to replace rows wait for their comparison, where it is wanted."""
+    refused: Skip, row: Row | None, content: Content | None, held: Holding, options: ExportOptions
+) -> Skip | Proceed:
+    """Defer a refusal to replace rows until they are compared, if the user asks for that."""
     if content is None or not options.check_rows or not parts_may_be_equal(row, held, content):
         return refused
-    return Go(unless_equal=refused)
+    return Proceed(unless_equal=refused)
 
 
-def _made_anew(key: Key, done: Record, content: Content) -> str:
-    """Return a part that shows another table under the name that alone tells it apart, or ''.
+def _recreated(key: Key, done: Record, content: Content) -> str:
+    """Return a part that proves that the table was recreated under its name, or ''.
 
-    Block numbers begin again in a table that is made anew, and no part of it is one that was there.
+    It applies to tables that are identified by their name only. In a recreated table block numbers
+    start again, and no part is one of the exported parts.
     """
     if known_by_name(key.source) is None:
         return ""
@@ -324,31 +326,33 @@ def _made_anew(key: Key, done: Record, content: Content) -> str:
     return min((name for name in now if name in then), default="")
 
 
-def seen_twice(
-    said: Answer | Go,
+def decide_in_tree(
+    decision: Skip | Proceed,
     row: Row | None,
     content: Content | None,
     held: Holding,
     options: ExportOptions,
-) -> Answer | Go:
-    """Refuse to replace files of a tree of Hive directories where that was not asked for.
+) -> Skip | Proceed:
+    """Refuse to replace files in a tree of Hive directories unless the user asked for that.
 
-    Readers of commit files are moved from the old files to the new ones by one act, those that list
-    directories by none (docs/decisions/0010-hive-destination.md).
+    One commit file moves its readers from the old files to the new ones. Nothing does that for
+    readers that list directories (docs/decisions/0010-hive-destination.md).
     """
-    if isinstance(said, Answer) or options.supersedes or not held.files:
-        return said
+    if isinstance(decision, Skip) or options.supersedes or not held.files:
+        return decision
     text = (
         f"the tree holds {counted(held.rows, 'row')} of it, and who lists its directories would "
         "see old and "
         "new rows until `mergeberg gc` removes the old files. Use --force --replace-partition to "
         "replace them all the same, or export to another tree, or to an Iceberg table"
     )
-    return _compared(said.unless_equal or Answer(Status.REFUSED, text), row, content, held, options)
+    return _compared(
+        decision.unless_equal or Skip(Status.REFUSED, text), row, content, held, options
+    )
 
 
 def unfinished(row: Row, move: MoveIntent) -> str:
-    """Say that a MOVE of a partition was begun, which nothing passes over."""
+    """Return the message that a MOVE of the partition is unfinished, which blocks everything."""
     return (
         f"{row.claim.statement} was begun and is not finished: its rows may be in {move.table} "
         "already. Run that statement again, which finishes it or gives it up"
@@ -356,7 +360,7 @@ def unfinished(row: Row, move: MoveIntent) -> str:
 
 
 def shrinks(before: int, after: int) -> str:
-    """Say that a replacement would leave fewer rows in the lake: refused without --force."""
+    """Return the message that a replacement would leave fewer rows, which requires --force."""
     options = "--force --allow-empty" if after == 0 else "--force"
     return (
         f"main holds {counted(before, 'row')} of it, the source {after:,} now: replacing them "
@@ -427,7 +431,7 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
 
 
 def _record(row: Row, landed: Landed, claim: Claim, now: int) -> Record:
-    """Return the record of what landed; what a statement wrote anew is of the same export."""
+    """Return the record of an export that landed; files that a statement rewrote belong to it."""
     made = Record(landed, claim.parts, claim.bytes, now, row.ttl, columns=claim.columns)
     if claim.by_statement and row.done is not None:
         before = last_export(row)
@@ -436,10 +440,10 @@ def _record(row: Row, landed: Landed, claim: Claim, now: int) -> Record:
     return replace(made, begun=claim.begun, query_id=claim.query_id)
 
 
-def answered(
+def decide(
     row: Row | None, content: Content | None, options: ExportOptions, held: Holding, now: int
-) -> Answer | Go:
-    """Return what is said instead of exporting, or that the partition is to be exported.
+) -> Skip | Proceed:
+    """Return whether the partition is exported, and otherwise its outcome.
 
     Args:
         row: the key's row, None when it was never exported.
@@ -449,43 +453,43 @@ def answered(
         now: milliseconds since 1970.
     """
     if row is not None and row.move is not None:
-        return Answer(Status.REFUSED, unfinished(row, row.move))
+        return Skip(Status.REFUSED, unfinished(row, row.move))
     if not options.is_of_statement:
         if row is not None and row.archived is not None:
             return _archived(row, row.archived, content, options, held)
-        return answer(row, content, options, held, now)
+        return decide_export(row, content, options, held, now)
     if content is None:
-        return Answer(Status.EMPTY, "the source has no part of it")
+        return Skip(Status.EMPTY, "the source has no part of it")
     if row is not None and _has_it(row, content, held):
-        return Answer(Status.UNCHANGED, f"its rows are there already: {held.text}")
+        return Skip(Status.UNCHANGED, f"its rows are there already: {held.text}")
     if row is not None and row.archived is not None:
         return _of_archived(row, row.archived, content)
     if options.attaches and (held.files or not held.is_known):
-        return Answer(Status.REFUSED, there_twice(held))
-    return Go(_begun(row, content))
+        return Skip(Status.REFUSED, there_twice(held))
+    return Proceed(_begun(row, content))
 
 
 def _archived(
     row: Row, archived: Archived, content: Content | None, options: ExportOptions, held: Holding
-) -> Answer:
-    """Say of an archived partition what is true of main, or refuse: none of it is exported."""
+) -> Skip:
+    """Return the outcome of an archived partition, which is never exported."""
     if row.done is not None and not options.force:
         if content is None:
             return source_gone(row.done, held)
         if _has_it(row, content, held):
             landed = row.done.landed
             text = f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}."
-            return Answer(Status.ALREADY_EXPORTED, text)
+            return Skip(Status.ALREADY_EXPORTED, text)
     return _of_archived(row, archived, content)
 
 
-def _of_archived(row: Row, archived: Archived, content: Content | None) -> Answer:
+def _of_archived(row: Row, archived: Archived, content: Content | None) -> Skip:
     rows, parts = (content.rows, len(content.parts)) if content is not None else (0, 0)
-    return Answer(Status.REFUSED, refuse_archived(row, archived, rows, parts))
+    return Skip(Status.REFUSED, refuse_archived(row, archived, rows, parts))
 
 
 def there_twice(held: Holding) -> str:
-    """Say that main may have rows that are to be attached."""
+    """Return the message that main may already have the rows to attach."""
     return (
         f"main has rows of this partition of the source already, and they could be there twice. "
         f"{held.text} Use REPLACE PARTITION, or DROP PARTITION first."
@@ -493,7 +497,7 @@ def there_twice(held: Holding) -> str:
 
 
 def _has_it(row: Row, content: Content, held: Holding) -> bool:
-    """Whether main has an export of the key, whole, and the source is as it was then."""
+    """Whether main holds a complete export of the key, and the source is unchanged since."""
     done = row.done
     if done is None or not held.holds(done.landed):
         return False

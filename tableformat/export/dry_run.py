@@ -1,6 +1,6 @@
 """What an export would do, without doing anything: no lease, no row, no table, no file, no writer.
 
-The same decisions as the job's (`plan_table`, `fit`, `decision.answer`, `slices`), on what the
+The same decisions as the job's (`plan_table`, `fit`, `decision.decide`, `slices`), on what the
 source shows now instead of on a snapshot: the proofs on the data, and lightweight deletes, are the
 real run's. Bytes of files are estimated as bytes on the source's disks.
 """
@@ -15,10 +15,17 @@ from typing import Final
 from tableformat.committer import LakeTable, LakeTableState, Leaving
 from tableformat.effects import Direct
 from tableformat.errors import RefusedError
-from tableformat.export import decision as claim
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import content_of
-from tableformat.export.decision import answered
+from tableformat.export.decision import (
+    MAY_BE_EQUAL,
+    ExportOptions,
+    Skip,
+    decide,
+    decide_in_tree,
+    in_tree,
+    parts_may_be_equal,
+)
 from tableformat.export.destination import change_text, fit, in_spec, schema_change
 from tableformat.export.foreign_rows import OwnKeys, WholePartitions, leaving_of, no_lake_partition
 from tableformat.export.job import ExportRequest, LookedAt, look_at_table, with_outdated
@@ -125,7 +132,7 @@ def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that h
     plan = looked_at.plan
     found = _existing(looked_at, source, ledger, storage)
     if isinstance(request.to, HiveName):
-        request = replace(request, options=claim.in_tree(request.options))
+        request = replace(request, options=in_tree(request.options))
     elif request.options.replace_partition:
         check_one_to_one(plan, request.to)
     ids = select(
@@ -153,13 +160,13 @@ def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that h
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """An export that may go on: what main holds, and `unless_equal` as in `decision.Go`.
+    """An export that may go on: what main holds, and `unless_equal` as in `decision.Proceed`.
 
     `may_be_equal`: only its parts are known to differ from those exported.
     """
 
     held: Holding
-    unless_equal: claim.Answer | None
+    unless_equal: Skip | None
     may_be_equal: bool
 
 
@@ -179,42 +186,42 @@ class _Existing:
         row = self.ledger.read(self.key(plan, one).hash)
         return row is not None and row.done is not None
 
-    def answer(
+    def decide(
         self,
         plan: TablePlan,
         one: PartitionId,
         parts: tuple[Part, ...],
-        options: claim.ExportOptions,
+        options: ExportOptions,
         now: int,
-    ) -> claim.Answer | _Allowed | None:
-        """Return what is said instead of exporting, or what an export would replace."""
+    ) -> Skip | _Allowed | None:
+        """Return the outcome if the job would not export, or what an export would replace."""
         key = self.key(plan, one)
         if held := self.ledger.holder(key.hash):
             text = f"an export of this partition is in progress: {held.owner}"
-            return claim.Answer(Status.IN_PROGRESS, text)
+            return Skip(Status.IN_PROGRESS, text)
         row = self.ledger.read(key.hash)
         if (other := other_table(row, plan.table)) and not options.same_table:
-            return claim.Answer(Status.REFUSED, other)
+            return Skip(Status.REFUSED, other)
         if mark := unsettled_mark(row, self.state):
             text = f"it landed in snapshot {mark.snapshot_id}; the next run notes it in the ledger"
-            return claim.Answer(Status.ALREADY_EXPORTED, text)
+            return Skip(Status.ALREADY_EXPORTED, text)
         if not parts and (row is None or row.done is None):
             return None
         content = content_of(plan.table, parts) if parts else None
         if other := self.others.refusal(
             row, one.value, options, self._held, content=content, is_gone=self._is_gone
         ):
-            return claim.Answer(Status.REFUSED, other)
+            return Skip(Status.REFUSED, other)
         files_at = partial(self.table.files_of, self.state, key.hash)
         in_main = holding(row, self.state, key.hash, files_at)
-        said = answered(row, content, options, in_main, now)
+        decision = decide(row, content, options, in_main, now)
         if self.state.tree:
-            said = claim.seen_twice(said, row, content, in_main, options)
-        if isinstance(said, claim.Answer):
-            return said
-        compared = said.resume is None and not options.force
-        may_be_equal = content is not None and claim.parts_may_be_equal(row, in_main, content)
-        return _Allowed(in_main, said.unless_equal, may_be_equal=compared and may_be_equal)
+            decision = decide_in_tree(decision, row, content, in_main, options)
+        if isinstance(decision, Skip):
+            return decision
+        compared = decision.resume is None and not options.force
+        may_be_equal = content is not None and parts_may_be_equal(row, in_main, content)
+        return _Allowed(in_main, decision.unless_equal, may_be_equal=compared and may_be_equal)
 
     def _is_gone(self, name: TableName) -> bool:
         return self.source.engine_of(name) is None
@@ -270,38 +277,40 @@ def _forecasts(
     for one in ids:
         parts = source.parts(plan.table.name, one)
         parts = tuple(replace(part, disk=copied.get(one, part.disk)) for part in parts)
-        said = found.answer(plan, one, parts, request.options, now) if found is not None else None
-        if isinstance(said, claim.Answer):
-            yield Forecast(one.value, said.status.value, said.message, rows=_rows(parts))
-        elif not parts and said is not None:
-            rows = counted(said.held.rows, "row")
+        decision = (
+            found.decide(plan, one, parts, request.options, now) if found is not None else None
+        )
+        if isinstance(decision, Skip):
+            yield Forecast(one.value, decision.status.value, decision.message, rows=_rows(parts))
+        elif not parts and decision is not None:
+            rows = counted(decision.held.rows, "row")
             text = f"the source partition no longer exists: would take {rows} out of main"
-            left_rows, left_bytes = said.held.rows, leaving_of(said.held).bytes
+            left_rows, left_bytes = decision.held.rows, leaving_of(decision.held).bytes
             yield Forecast(one.value, REPLACE, text, left_rows=left_rows, left_bytes=left_bytes)
         elif not parts:
             yield Forecast(one.value, Status.EMPTY.value, "its parts hold no rows")
         elif one in refusals:
             text = refusals[one].message
             yield Forecast(one.value, Status.REFUSED.value, text, rows=_rows(parts))
-        elif said is not None and said.unless_equal is not None:
-            refused = said.unless_equal
+        elif decision is not None and decision.unless_equal is not None:
+            refused = decision.unless_equal
             text = f"unless the rows, which --check-rows compares, are the same: {refused.message}"
             yield Forecast(one.value, refused.status.value, text, rows=_rows(parts))
         else:
             made = forecast_parts(request, plan, one, parts, slots)
-            if request.options.replace_partition and found is not None and said is not None:
-                yield _whole(found, plan, source, made, said.held)
-            elif said is not None and said.held.files:
-                made = _replacing(made, leaving_of(said.held))
-                yield _perhaps_equal(made, request.options) if said.may_be_equal else made
+            if request.options.replace_partition and found is not None and decision is not None:
+                yield _whole(found, plan, source, made, decision.held)
+            elif decision is not None and decision.held.files:
+                made = _replacing(made, leaving_of(decision.held))
+                yield _perhaps_equal(made, request.options) if decision.may_be_equal else made
             else:
                 yield made
 
 
-def _perhaps_equal(made: Forecast, options: claim.ExportOptions) -> Forecast:
-    """Return a replacement of rows that may be the same, of which that is said."""
+def _perhaps_equal(made: Forecast, options: ExportOptions) -> Forecast:
+    """Return a replacement with the note that its rows may be the same."""
     compared = "unless the rows, which --check-rows compares first, are the same"
-    text = compared if options.check_rows else claim.MAY_BE_EQUAL
+    text = compared if options.check_rows else MAY_BE_EQUAL
     return replace(made, message=f"{made.message}; {text}")
 
 

@@ -24,8 +24,8 @@ from tableformat.errors import SourceError
 from tableformat.export.content import Content, is_merged
 from tableformat.export.decision import (
     MAY_BE_EQUAL,
-    Answer,
     ExportOptions,
+    Skip,
     claimed,
     may_be_equal,
     parts_may_be_equal,
@@ -88,7 +88,7 @@ class Work:
     resume: Begun | None
     content: Content
     begun: int
-    unless_equal: Answer | None = None
+    unless_equal: Skip | None = None
 
     @property
     def may_be_equal(self) -> bool:
@@ -325,7 +325,7 @@ class Claiming:
 
     def plan(
         self, work: Work, one: FrozenPartition, frozen: Frozen, first_number: int
-    ) -> Planned | Answer:
+    ) -> Planned | Skip:
         """Return the claim of what was really frozen, with the files that it need not write.
 
         Args:
@@ -367,7 +367,7 @@ class Claiming:
         note = _note(work, cut) or self._may_be_equal(work, one)
         return Planned(work, row, one, slices, finished, note)
 
-    def claim(self, planned: tuple[Planned, ...]) -> tuple[Claimed | Answer, ...]:
+    def claim(self, planned: tuple[Planned, ...]) -> tuple[Claimed | Skip, ...]:
         """Make one compare-and-set for each, all in one go.
 
         Raises:
@@ -377,7 +377,7 @@ class Claiming:
         written = self._ports.effects(Step.CLAIM, lambda: self._ports.ledger.write_all(rows))
         text = "another run claimed this partition at the same moment"
         return tuple(
-            Answer(Status.IN_PROGRESS, text)
+            Skip(Status.IN_PROGRESS, text)
             if isinstance(row, Stale)
             else Claimed(row, p.frozen, p.slices, p.finished, p.work.begun, p.note)
             for p, row in zip(planned, written, strict=True)
@@ -414,16 +414,16 @@ class Claiming:
             return ""
         return MAY_BE_EQUAL if may_be_equal(work.row, work.held, one.visible_rows) else ""
 
-    def _too_small(self, work: Work, frozen: FrozenPartition) -> Answer | None:
+    def _too_small(self, work: Work, frozen: FrozenPartition) -> Skip | None:
         """Refuse to take rows out of main without being told to; nothing is nothing to export."""
         before, now = work.held.rows, frozen.visible_rows
         if now == 0 and self._options.replace_partition:
             raise no_lake_partition()
         if now == 0 and (before == 0 or self._options.is_of_statement):
-            return Answer(Status.EMPTY, "all its rows are deleted")
+            return Skip(Status.EMPTY, "all its rows are deleted")
         allowed = self._options.force and (now > 0 or self._options.allow_empty)
         if now < before and not allowed:
-            return Answer(Status.REFUSED, shrinks(before, now))
+            return Skip(Status.REFUSED, shrinks(before, now))
         return None
 
     def _resumed(self, work: Work, one: FrozenPartition, frozen: Frozen) -> _Cut | None:

@@ -30,11 +30,10 @@ from typing import Final
 from tableformat.committer import LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, LedgerError, SourceError, TableFormatError
-from tableformat.export import decision as claim
 from tableformat.export.cleanup import Cleaning, staging_in_use
 from tableformat.export.commit import Ports, held_in_main, settle_mark, unsettled_mark
 from tableformat.export.content import Content, content_of
-from tableformat.export.decision import ExportOptions, answered
+from tableformat.export.decision import ExportOptions, Skip, decide, decide_in_tree
 from tableformat.export.destination import Destination
 from tableformat.export.freeze_and_claim import (
     Begun,
@@ -258,7 +257,7 @@ class GroupJob:
         ports: JobPorts,
         destination: Destination,
         leases: Leases,
-        options: claim.ExportOptions,
+        options: ExportOptions,
         listing: Listing,
         *,
         slots: int,
@@ -354,7 +353,7 @@ class GroupJob:
             state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
         if row is not None:
             same = self._same_table.confirmed(row)
-            if isinstance(same, claim.Answer):
+            if isinstance(same, Skip):
                 return self._told(partition_id.value, same.status, same.message, row, begun)
             row = same
         if not parts and (row is None or (row.done is None and row.state is not State.RUNNING)):
@@ -365,21 +364,23 @@ class GroupJob:
         if other := self._namesakes.before(row, partition_id.value, content, state):
             return self._told(partition_id.value, Status.REFUSED, other, row, begun)
         held = held_in_main(self._commit_ports, row, state, key.hash)
-        said = answered(row, content if parts else None, self._options, held, begun)
+        decision = decide(row, content if parts else None, self._options, held, begun)
         if self._to.tree:
-            said = claim.seen_twice(said, row, content if parts else None, held, self._options)
-        if isinstance(said, claim.Answer):
-            self._abandoning.after(row, said.status)
-            told = self._told(partition_id.value, said.status, said.message, row, begun)
-            return told if said.left is None else told.of_files(said.left)
-        resume = self._begun(row) if row is not None and said.resume is not None else None
-        if not parts and resume is None and not said.empties:
+            decision = decide_in_tree(
+                decision, row, content if parts else None, held, self._options
+            )
+        if isinstance(decision, Skip):
+            self._abandoning.after(row, decision.status)
+            told = self._told(partition_id.value, decision.status, decision.message, row, begun)
+            return told if decision.left is None else told.of_files(decision.left)
+        resume = self._begun(row) if row is not None and decision.resume is not None else None
+        if not parts and resume is None and not decision.empties:
             text = (
                 "the source partition no longer exists, and the export that was begun finished "
                 "nothing"
             )
             return self._told(partition_id.value, Status.REFUSED, text, row, begun)
-        return Work(key, row, held, state, resume, content, begun, said.unless_equal)
+        return Work(key, row, held, state, resume, content, begun, decision.unless_equal)
 
     def _begun(self, row: Row) -> Begun | None:
         """Return what a run that did not end has finished, None when that is nothing."""
@@ -463,8 +464,8 @@ class GroupJob:
             )
         except TableFormatError as error:
             return self._failed(work, error)
-        if isinstance(made, claim.Answer):
-            return self._answered(work, made)
+        if isinstance(made, Skip):
+            return self._skipped(work, made)
         if made.finished:
             self._ports.observer.note(
                 f"partition {work.key.partition_id}: {len(made.finished)} of {len(made.slices)} "
@@ -472,7 +473,7 @@ class GroupJob:
             )
         return made
 
-    def _equal(self, work: Work, one: FrozenPartition) -> claim.Answer | None:
+    def _equal(self, work: Work, one: FrozenPartition) -> Skip | None:
         """Return that nothing is to be exported, where the rows were compared and are equal."""
         options = self._options
         if options.force or options.is_of_statement or work.row is None or not work.may_be_equal:
@@ -491,10 +492,10 @@ class GroupJob:
             return
         for one, made in zip(planned, claimed, strict=True):
             why = given_up.get(one.work.key.partition_id)
-            if isinstance(made, claim.Answer):
-                yield one.work, self._answered(one.work, made)
+            if isinstance(made, Skip):
+                yield one.work, self._skipped(one.work, made)
             elif why is not None:
-                yield one.work, self._answered(one.work, claim.Answer(Status.REFUSED, why))
+                yield one.work, self._skipped(one.work, Skip(Status.REFUSED, why))
             else:
                 yield one.work, made
 
@@ -502,8 +503,10 @@ class GroupJob:
         parts = len(work.content.parts)
         return self._telling.failed(work.key.partition_id, error, work.row, work.begun, parts=parts)
 
-    def _answered(self, work: Work, said: claim.Answer) -> Outcome:
-        return self._told(work.key.partition_id, said.status, said.message, work.row, work.begun)
+    def _skipped(self, work: Work, decision: Skip) -> Outcome:
+        return self._told(
+            work.key.partition_id, decision.status, decision.message, work.row, work.begun
+        )
 
     def _write_and_commit(
         self, claimed: tuple[Claimed, ...], frozen: Frozen, writer: SliceWriter

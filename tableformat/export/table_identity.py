@@ -30,7 +30,7 @@ from tableformat.committer import LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.content import Content, is_merged
-from tableformat.export.decision import Answer, ExportOptions
+from tableformat.export.decision import ExportOptions, Skip
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Status
 from tableformat.export.ports import JobPorts
@@ -307,7 +307,7 @@ class SameTable:
     table: MergeTreeTable
     options: ExportOptions
 
-    def confirmed(self, row: Row) -> Row | Answer:
+    def confirmed(self, row: Row) -> Row | Skip:
         """Return the row to go on with, or the refusal.
 
         When the user says that it is the same table, the row has its node from then on.
@@ -319,7 +319,7 @@ class SameTable:
         if not other:
             return row
         if not self.options.same_table:
-            return Answer(Status.REFUSED, other)
+            return Skip(Status.REFUSED, other)
         node = known_node(self.table)
         if node is None:
             return row
@@ -327,5 +327,5 @@ class SameTable:
         written = self.ports.effects(Step.CLAIM, partial(self.ports.ledger.write, after))
         if isinstance(written, Stale):
             text = "another run claimed this partition at the same moment"
-            return Answer(Status.IN_PROGRESS, text)
+            return Skip(Status.IN_PROGRESS, text)
         return written

@@ -24,7 +24,7 @@ from tableformat.effects import Step
 from tableformat.errors import LedgerError, TableFormatError
 from tableformat.export.commit import Ports
 from tableformat.export.content import Content
-from tableformat.export.decision import Answer, may_be_equal
+from tableformat.export.decision import Skip, may_be_equal
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Outcome, Status
 from tableformat.file_names import RECEIPTS
@@ -264,7 +264,7 @@ class EqualRows:
     columns: tuple[DigestColumn, ...]
     note: Callable[[str], None]
 
-    def outcome(self, one: Changed, *, reads_files: bool) -> Answer | None:
+    def outcome(self, one: Changed, *, reads_files: bool) -> Skip | None:
         """Return that nothing changed, with the new parts noted; None where that is not known.
 
         Args:
@@ -301,7 +301,7 @@ class EqualRows:
         )
         text = f"its parts changed, its rows are the same; {there}."
         refuses = done.refuses(self.ports.clock())
-        return Answer(Status.ALREADY_EXPORTED if refuses else Status.UNCHANGED, text)
+        return Skip(Status.ALREADY_EXPORTED if refuses else Status.UNCHANGED, text)
 
     def _is_equal(
         self,

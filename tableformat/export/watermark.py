@@ -27,7 +27,7 @@ from tableformat.committer import FileInMain, KeyCommit, LakeTable, LakeTableSta
 from tableformat.errors import DestinationError
 from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.content import Content, content_of, how_it_differs
-from tableformat.export.decision import Answer, ExportOptions, answer
+from tableformat.export.decision import ExportOptions, Skip, decide_export
 from tableformat.export.main_state import holding, unsettled_mark
 from tableformat.export.outcome import Status
 from tableformat.export.table_identity import known_node, other_table
@@ -161,8 +161,8 @@ def why_not(
         return f"its export did not end well: {error}" if error else "it was never exported"
     held = holding(row, state, key.hash, partial(lake.files_of, state, key.hash))
     # Whether exporting it again would be refused for a while is no question here.
-    said = answer(row, content, ExportOptions(), held, now=0)
-    if isinstance(said, Answer) and said.status in _IN_MAIN:
+    decision = decide_export(row, content, ExportOptions(), held, now=0)
+    if isinstance(decision, Skip) and decision.status in _IN_MAIN:
         return ""
     landed = row.done.landed
     if not held.holds(landed):
