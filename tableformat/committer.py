@@ -126,8 +126,9 @@ class Layout:
 class KeyCommit:
     """What one key adds: its files by receipt. `key` is the 26-character hash of the ledger key.
 
-    `may_shrink`: main may have fewer rows of it afterwards than before; `beside`: its first files
-    may lie beside files of others; `whole`: nothing else stays in its lake partition.
+    `may_shrink`: main may have fewer rows of the key afterwards than before. `alongside`: its first
+    files may be added to a partition with files of other writers. `whole`: nothing else stays in
+    its lake partition.
     `partition_id` is the source's name of it. `returns` are the paths of files that come back to
     main from the branch `detached`. `attaches`: main has no file of the key before. `of_statement`:
     what another transaction landed is not this one, also where it is the same export.
@@ -139,7 +140,7 @@ class KeyCommit:
     fingerprint: str
     receipts: tuple[Receipt, ...]
     may_shrink: bool = False
-    beside: bool = False
+    alongside: bool = False
     whole: bool = False
     partition_id: str = ""
     returns: tuple[str, ...] = ()

@@ -258,7 +258,7 @@ def _column_differences(expected: ColumnDigest, found: ColumnDigest) -> list[Dif
         (expected.greatest, found.greatest),
         (expected.checksum, found.checksum),
     )
-    return [told for told, (one, other) in zip(figures, pairs, strict=True) if one != other]
+    return [figure for figure, (one, other) in zip(figures, pairs, strict=True) if one != other]
 
 
 def _chosen(choose: Any, one: Bound | None, other: Bound | None) -> Bound | None:

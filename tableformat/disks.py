@@ -140,10 +140,10 @@ class Disks:
         place = self.place_of(path)
         return min((n for n, p in self.places.items() if p == place), default=None)
 
-    def beside(self, path: str) -> str:
-        """Return the location below which a file goes that comes in the place of another one.
+    def place_for_replacement(self, path: str) -> str:
+        """Return the location for a file that replaces another one.
 
-        That is the other one's disk; the table's own where that is on none.
+        It is the disk of the replaced file, or the table's own if that file is on none.
         """
         return self.place_of(path) or self.places[OWN_DISK]
 

@@ -147,8 +147,8 @@ def attempt_uuid(table_uuid: str, ledger: str, number: int, sequence_number: int
     if not number or max(number, sequence_number) >= 1 << _COUNTER_BITS:
         return uuid.uuid4()
     of_ledger = _bits(ledger, _LEDGER_BITS)
-    said = ((sequence_number << _COUNTER_BITS) | number) << _LEDGER_BITS | of_ledger
-    return _spread(said << _DIGEST_BITS | _digest(table_uuid, said))
+    packed = ((sequence_number << _COUNTER_BITS) | number) << _LEDGER_BITS | of_ledger
+    return _spread(packed << _DIGEST_BITS | _digest(table_uuid, packed))
 
 
 def sequence_number_in(path: str, table_uuid: str) -> int | None:
@@ -163,14 +163,14 @@ def sequence_number_in(path: str, table_uuid: str) -> int | None:
     if one.version != _VERSION:
         return None
     bits = _gathered(one)
-    said, digest = bits >> _DIGEST_BITS, bits & ((1 << _DIGEST_BITS) - 1)
-    if digest != _digest(table_uuid, said):
+    packed, digest = bits >> _DIGEST_BITS, bits & ((1 << _DIGEST_BITS) - 1)
+    if digest != _digest(table_uuid, packed):
         return None
-    return said >> (_COUNTER_BITS + _LEDGER_BITS)
+    return packed >> (_COUNTER_BITS + _LEDGER_BITS)
 
 
-def _digest(table_uuid: str, said: int) -> int:
-    return _bits(f"mergeberg {table_uuid} {said}", _DIGEST_BITS)
+def _digest(table_uuid: str, packed: int) -> int:
+    return _bits(f"mergeberg {table_uuid} {packed}", _DIGEST_BITS)
 
 
 def _bits(text: str, size: int) -> int:

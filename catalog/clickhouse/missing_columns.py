@@ -17,7 +17,7 @@ from catalog.clickhouse.table_description import of_table
 from tableformat.mergetree.table import Part
 from tableformat.names import TableName, quote_string
 
-__all__ = ["with_lacked"]
+__all__ = ["with_missing_columns"]
 
 _NAMED: Final = 1000
 """Names of parts in one query."""
@@ -46,7 +46,7 @@ class _Looked:
 _LOOKED: Final[WeakKeyDictionary[Connection, dict[TableName, _Looked]]] = WeakKeyDictionary()
 
 
-def with_lacked(
+def with_missing_columns(
     connection: Connection, name: TableName, parts: tuple[Part, ...]
 ) -> tuple[Part, ...]:
     """Return active parts of a table with the stored columns that they lack.

@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import Connection, Row, text, texts
-from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.session import ChdbSession, SessionConnection, rows_in, run_in
 from catalog.clickhouse.snapshot.comparison import differences
 from catalog.clickhouse.snapshot.leftovers import Search
@@ -155,7 +155,7 @@ class _Making:
         here = f"ALTER TABLE {self.name.sql} ATTACH PARTITION ALL FROM"
         run_in(self.session, f"{here} {quote_identifier(self.table.name)}")
         self._check_steady(hidden)
-        copies = with_lacked(self.connection, self.name, self._parts(self.name))
+        copies = with_missing_columns(self.connection, self.name, self._parts(self.name))
         return _paired(copies, self._parts(hidden))
 
     def _create(self, statement: str) -> None:

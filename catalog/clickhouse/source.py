@@ -21,7 +21,7 @@ from typing import Final, assert_never
 from catalog.clickhouse import table_description as reading
 from catalog.clickhouse.capabilities import Capabilities, Offer, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts, whole
-from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.removal import drop_detached, take_out
 from catalog.clickhouse.rows.partitions import (
     all_partitions_error,
@@ -216,7 +216,7 @@ class ClickHouseSource(Closing):
         ids = partition_ids
         opened = self._opened(table)
         parts = reading.list_parts(*opened, table, ids) if ids else ()
-        return with_lacked(opened[0], table, parts)
+        return with_missing_columns(opened[0], table, parts)
 
     def all_parts(self, table: TableName) -> tuple[Part, ...]:
         """Return the active parts of a table that hold rows.
@@ -225,7 +225,7 @@ class ClickHouseSource(Closing):
             SourceError: the source cannot be read.
         """
         opened = self._opened(table)
-        return with_lacked(opened[0], table, reading.list_parts(*opened, table))
+        return with_missing_columns(opened[0], table, reading.list_parts(*opened, table))
 
     def engine_of(self, table: TableName) -> str | None:
         """Return the engine of any table or view, None when there is no such table.

@@ -50,9 +50,9 @@ from tableformat.receipt import Receipt
 
 __all__ = [
     "ROW_NUMBER",
-    "Anew",
     "ChangedFiles",
     "FileLooker",
+    "FileRewrite",
     "FileWriter",
     "FilteredFiles",
     "KeptRows",
@@ -81,8 +81,8 @@ class LeftOfFiles(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Anew:
-    """Files in whose place another one comes, and where that is written."""
+class FileRewrite:
+    """A rewrite of files, and the place of the new file."""
 
     of: Rewrite
     place: FilePlace
@@ -98,7 +98,7 @@ class FileWriter:
     format: FileFormat
     without: frozenset[int] = frozenset()
 
-    def __call__(self, one: Anew, scratch: Path) -> Rewritten:
+    def __call__(self, one: FileRewrite, scratch: Path) -> Rewritten:
         """Write it, and return what is told of it.
 
         Args:
@@ -113,7 +113,7 @@ class FileWriter:
         new = one.place.new()
         local = self.storages(file.path).fetch(file.path, scratch)
         try:
-            return new.told(self._rewritten(one.of, local, new.path))
+            return new.rewritten(self._rewritten(one.of, local, new.path))
         except (OSError, pa.ArrowException) as error:
             message = f"Cannot write {file.path} anew: {error}. Run the statement again."
             raise DestinationError(message) from error
@@ -158,7 +158,7 @@ class FileWriter:
 
 
 WritesElsewhere = Callable[
-    [FileWriter, tuple[Anew, ...], Callable[[], None]], tuple[Rewritten, ...] | None
+    [FileWriter, tuple[FileRewrite, ...], Callable[[], None]], tuple[Rewritten, ...] | None
 ]
 """Writes files elsewhere, and tells of each what it is; None where they are better written here.
 
@@ -171,8 +171,8 @@ class ChangedFiles:
     """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`.
 
     They have the bloom filters that the old ones had, but those of the columns `without`, by id.
-    `elsewhere` may write those of all keys at once, before they are asked for. `lies` tells where
-    files of earlier partition specs lie; without it there are none.
+    `elsewhere` may write those of all keys at once, before they are asked for. `partitions` finds
+    the partitions of files with earlier partition specs; None if there are no such files.
     """
 
     storages: Storages
@@ -180,8 +180,8 @@ class ChangedFiles:
     format: FileFormat
     without: frozenset[int] = frozenset()
     elsewhere: WritesElsewhere | None = None
-    lies: OwnPartitions | None = None
-    _written: dict[Anew, Rewritten] = field(default_factory=dict, init=False, repr=False)
+    partitions: OwnPartitions | None = None
+    _written: dict[FileRewrite, Rewritten] = field(default_factory=dict, init=False, repr=False)
 
     def ahead(
         self, claims: tuple[Claimed, ...], state: LakeTableState, look: Callable[[str], None]
@@ -193,7 +193,7 @@ class ChangedFiles:
             UnsupportedError: another engine wrote a file in a form that cannot be kept.
             TableFormatError: elsewhere failed, or a file has not the rows that were looked at.
         """
-        anew = tuple(one for row, rewrites in claims for one in _anew(row, rewrites, state))
+        anew = tuple(one for row, rewrites in claims for one in _rewrites(row, rewrites, state))
         if self.elsewhere is None:
             return
         keys = cycle(row.key.hash for row, _ in claims)
@@ -218,7 +218,7 @@ class ChangedFiles:
         made: list[tuple[str, Rewritten]] = []
         write = self._writer(state)
         with ScratchDirectory("change") as scratch:
-            for one in _anew(row, rewrites, state):
+            for one in _rewrites(row, rewrites, state):
                 look()
                 written = self._written.pop(one, None) or write(one, scratch.path)
                 made.append((one.of.files[0].path, written))
@@ -235,17 +235,19 @@ class ChangedFiles:
     ) -> dict[str, tuple[str | None, ...]]:
         """Return where files of earlier partition specs lie, by path."""
         of_others = (f for f in files if f.spec_id != state.layout.spec_id)
-        return {f.path: self.lies(f, state) for f in of_others if self.lies is not None}
+        return {f.path: self.partitions(f, state) for f in of_others if self.partitions is not None}
 
     def _writer(self, state: LakeTableState) -> FileWriter:
         schema = table_of(state).schema()
         return FileWriter(self.storages, self.changes, schema, self.format, self.without)
 
 
-def _anew(row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState) -> tuple[Anew, ...]:
+def _rewrites(
+    row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState
+) -> tuple[FileRewrite, ...]:
     """Return the files that are written for the claim of a row."""
     return tuple(
-        Anew(one, FilePlace.beside(one.files[0], row, number, state))
+        FileRewrite(one, FilePlace.in_directory_of(one.files[0], row, number, state))
         for number, one in enumerate(r for r in rewrites if r.rows)
     )
 

@@ -123,15 +123,19 @@ class CopiedFiles:
         location, storages = self.source.location, self.source_storages
         self.checks(storages, location, _unsaid, files)
         hashes = hashes_of(storages, location, (file.path for file in files))
-        lie = {f.path: self.partitions(f) for f in files} if self.partitions else None
+        in_partitions = {f.path: self.partitions(f) for f in files} if self.partitions else None
         with ScratchDirectory("copy") as scratch:
             by = CopiedBytes(storages, self.storages, hashes, scratch.path)
             copies = {
-                file.path: self._copied(row, number, file, lie, by)
+                file.path: self._copied(row, number, file, in_partitions, by)
                 for number, file in enumerate(files)
             }
         refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
-        values = {path: one.values for path, one in lie.items()} if lie is not None else None
+        values = (
+            {path: one.values for path, one in in_partitions.items()}
+            if in_partitions is not None
+            else None
+        )
         receipts = copied_receipts(self.source, row, copies, self.destination, values)
         store_receipts(row, receipts, self.destination.location, self.storages)
         source = TableFiles(self.source.location, self.source_storages)
@@ -143,13 +147,13 @@ class CopiedFiles:
         row: Row,
         number: int,
         file: BranchFile,
-        lie: Mapping[str, FilePartition] | None,
+        in_partitions: Mapping[str, FilePartition] | None,
         by: CopiedBytes,
     ) -> Copy:
         attempt = f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
         of_source = Disks.of(self.source).directory_of(file.path)
-        directory = of_source if lie is None else lie[file.path].directory
+        directory = of_source if in_partitions is None else in_partitions[file.path].directory
         place = (self.destination.data_location, directory, name)
         return by.copy(file, "/".join(part for part in place if part), attempt)
 
@@ -206,6 +210,6 @@ def _copied(row: Row, number: int, one: Rewrite, by: CopiedBytes, disks: Disks) 
     (file,) = one.files
     attempt = f"0-{uuid.uuid4().hex[:12]}"
     name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
-    below = one.place or disks.beside(file.path)
+    below = one.place or disks.place_for_replacement(file.path)
     place = (below, disks.directory_of(file.path), name)
     return by.copy(file, "/".join(part for part in place if part), attempt)

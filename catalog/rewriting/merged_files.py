@@ -144,7 +144,7 @@ class MergeWriter:
         if written.rows != len(numbers):
             message = f"{written.rows:,} rows were written of {len(numbers):,} that are left"
             raise OSError(message)
-        return new.told(written)
+        return new.rewritten(written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,9 @@ def _merged(row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState) -> t
     return tuple(
         Merged(
             one,
-            tuple(FilePlace.beside(one.files[0], row, next(numbers), state) for _ in one.made),
+            tuple(
+                FilePlace.in_directory_of(one.files[0], row, next(numbers), state) for _ in one.made
+            ),
         )
         for one in rewrites
     )

@@ -45,7 +45,9 @@ class FilePlace:
     number: int
 
     @classmethod
-    def beside(cls, file: BranchFile, row: Row, number: int, state: LakeTableState) -> FilePlace:
+    def in_directory_of(
+        cls, file: BranchFile, row: Row, number: int, state: LakeTableState
+    ) -> FilePlace:
         """Return the directory of another file as the place of a file.
 
         Args:
@@ -55,7 +57,7 @@ class FilePlace:
             state: of the table.
         """
         disks = Disks.of(state)
-        place = (disks.beside(file.path), disks.directory_of(file.path))
+        place = (disks.place_for_replacement(file.path), disks.directory_of(file.path))
         directory = "/".join(part for part in place if part)
         return cls(directory, row.key.hash, row.claim.transaction_id, number)
 
@@ -74,7 +76,7 @@ class NewFile:
     attempt: str
     began: float = field(default_factory=time.monotonic)
 
-    def told(self, written: WrittenFile) -> Rewritten:
+    def rewritten(self, written: WrittenFile) -> Rewritten:
         """Return what is told of it, once it is there."""
         return Rewritten(
             self.path,
@@ -129,7 +131,9 @@ def list_files(
     """
     if receipts:
         claim = replace(row.claim, bytes=sum(r.file_bytes for r in receipts))
-        written = WrittenClaim(replace(row, claim=claim), receipts, may_shrink=False, beside=False)
+        written = WrittenClaim(
+            replace(row, claim=claim), receipts, may_shrink=False, alongside=False
+        )
         name = row.claim.transaction_id
         store_list(storages(table_location), table_location, name, (written,))
 

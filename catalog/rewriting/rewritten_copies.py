@@ -73,17 +73,21 @@ class RewrittenCopies:
         """
         location, storages = self.source.location, self.source_storages
         self.checks(storages, location, _unsaid, files)
-        lie = {f.path: self.partitions(f) for f in files} if self.partitions else None
+        in_partitions = {f.path: self.partitions(f) for f in files} if self.partitions else None
         made, read = {}, {}
         with ScratchDirectory("copy") as scratch:
             for number, file in enumerate(files):
                 of_source = Disks.of(self.source).directory_of(file.path)
-                below = of_source if lie is None else lie[file.path].directory
+                below = of_source if in_partitions is None else in_partitions[file.path].directory
                 new = self._new(row, number, below)
                 made[file.path], read[file.path] = self._made(file, new, scratch.path)
         hashes = hashes_of(storages, location, (file.path for file in files))
         refuse_other_bytes(files, hashes, read)
-        values = {path: one.values for path, one in lie.items()} if lie is not None else None
+        values = (
+            {path: one.values for path, one in in_partitions.items()}
+            if in_partitions is not None
+            else None
+        )
         receipts = receipts_for_other_table(self.source, row, made, self.destination, values)
         store_receipts(row, receipts, self.destination.location, self.storages)
         source = TableFiles(location, storages)
@@ -102,7 +106,7 @@ class RewrittenCopies:
         try:
             with local.open("rb") as read:
                 sha256 = hashlib.file_digest(read, "sha256").hexdigest()
-            return new.told(self._written(file, local, new.path)), sha256
+            return new.rewritten(self._written(file, local, new.path)), sha256
         except (OSError, pa.ArrowException) as error:
             message = f"Cannot write {file.path} anew: {error}. Run the statement again."
             raise DestinationError(message) from error

@@ -69,7 +69,7 @@ from tableformat.source import FrozenPartition, SourceSnapshot
 
 _OUTSIDE: Final = StatementKind.FETCH_FROM_OUTSIDE
 
-__all__ = ["PartsOrigin", "copying_from_view", "fetching", "fetching_parts", "key_of_nobodys"]
+__all__ = ["PartsOrigin", "copying_from_view", "fetching", "fetching_parts", "key_of_unowned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ def fetching(
         TableFormatError: a catalog, a storage or the ledger failed.
     """
     what = f"Cannot run FETCH {which} FROM {quote_string(path)} on {to.name}"
-    key_of = partial(key_of_nobodys, what, which.partition_id, running, to)
+    key_of = partial(key_of_unowned, what, which.partition_id, running, to)
     if _A_NAME.fullmatch(path):
         other, copy = fetched_from(what, split_identifiers(path), which, to, others)
         fetch = Fetch(which, str(other.name), StatementKind.FETCH, other.keys)
@@ -273,7 +273,7 @@ def _from_files(
     wanted = _part(what, which, files) if isinstance(which, OnePart) else files
     keys: tuple[OtherKey, ...] = ()
     if wanted:
-        key = key_of_nobodys(what, which.partition_id, running, to)
+        key = key_of_unowned(what, which.partition_id, running, to)
         keys = (OtherKey(key, tuple(one.file for one in wanted)),)
     seen = {one.file.path: one for one in wanted}
     ready = replace(running, ports=replace(running.ports, copy=ForeignFiles(seen, state, storages)))
@@ -370,7 +370,7 @@ def _name_of(partition_id: PartitionId, one: ForeignFile) -> str:
     return str(lake_part_name(partition_id, one.file.path))
 
 
-def key_of_nobodys(
+def key_of_unowned(
     what: str,
     partition_id: PartitionId,
     running: Running,
@@ -397,7 +397,7 @@ def key_of_nobodys(
     keys = [row.key for row in rows if row.key.is_of_export]
     if own := next((key for key in keys if key.source == identity), None):
         return own
-    if odd := next((row for row in rows if not running.partitions.lying.is_own(row)), None):
+    if odd := next((row for row in rows if not running.partitions.membership.is_own(row)), None):
         message = (
             f"{what}: the partition has rows of {odd.source_table}, which has another partition "
             "key, and nobody can tell whose rows these are. Export it again, or append the rows "
@@ -458,7 +458,7 @@ def copying_from_view(
                 "Name one partition after the other."
             )
             raise RefusedError(message, code=BAD_ARGUMENTS)
-        key = key_of_nobodys(what, which.partition_id, running, to)
+        key = key_of_unowned(what, which.partition_id, running, to)
         before = files_in(running.partitions.files(state, which.partition_id))
         into = stack.enter_context(ScratchDirectory("fetch")).path
         with means.written(state.location, storages) as files:

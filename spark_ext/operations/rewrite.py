@@ -26,9 +26,9 @@ from catalog.clickhouse.rows.changes import RowChanges
 from catalog.clickhouse.rows.merged import MergedRows
 from catalog.processes import ScratchDirectory
 from catalog.rewriting.changed_rows import (
-    Anew,
     ChangedFiles,
     FileLooker,
+    FileRewrite,
     FileWriter,
     FilteredFiles,
     Looked,
@@ -182,7 +182,7 @@ class _Writing:
 
     write: FileWriter
 
-    def __call__(self, things: Iterable[Anew]) -> Iterator[Rewritten]:
+    def __call__(self, things: Iterable[FileRewrite]) -> Iterator[Rewritten]:
         """Write them."""
         with ScratchDirectory("change") as scratch:
             yield from map(partial(self.write, scratch=scratch.path), things)
@@ -226,7 +226,7 @@ class ChangingInTasks:
         self,
         looked: LookedFiles,
         writer: FileWriter,
-        anew: tuple[Anew, ...],
+        anew: tuple[FileRewrite, ...],
         look: Callable[[], None],
     ) -> tuple[Rewritten, ...] | None:
         """Write files of which rows are left; None where they are better written here.
@@ -258,7 +258,7 @@ def _cost(file: BranchFile) -> int:
     return cost_of((file,))
 
 
-def _cost_of_new(one: Anew) -> int:
+def _cost_of_new(one: FileRewrite) -> int:
     return cost_of(one.of.files)
 
 
@@ -300,23 +300,25 @@ def changing(
     columns = columns_of_change(change, source.table.columns)
     refuse_change(change, columns, columns_set(change, columns), source, table)
     rows = stack.enter_context(RowChanges(source, storages, table.schema(), change))
-    lies = OwnPartitions(storages)
+    partitions = OwnPartitions(storages)
     if spark is None:
         looked = LookedFiles(rows, storages)
-        files = ChangedFiles(storages, looked, FileFormat(), lies=lies)
+        files = ChangedFiles(storages, looked, FileFormat(), partitions=partitions)
     else:
         looker = FileLooker(source, table.schema(), change, storages)
         what = f"Cannot run {text} on {of.name}"
         tasks = ChangingInTasks(spark, what, state.location, storages, looker, stack)
         looked = LookedFiles(rows, storages, tasks.look)
         writes = partial(tasks.write, looked)
-        files = ChangedFiles(storages, looked, FileFormat(), elsewhere=writes, lies=lies)
+        files = ChangedFiles(
+            storages, looked, FileFormat(), elsewhere=writes, partitions=partitions
+        )
     ahead = None if spark is None else files.ahead
     # DELETE and CLEAR that are made twice are the same as once.
     asked = str(command) if isinstance(command, Update) else ""
     ports = replace(running.ports, rewrite=files, ahead=ahead, asked=asked)
     ready = replace(running, ports=ports)
-    check = partial(lies, state=state)
+    check = partial(partitions, state=state)
     verb = _VERBS[type(command)]
     schema_id = state.layout.schema_id
     return ready, ChangeRows(which, _KINDS[type(command)], text, looked, schema_id, verb, check)

@@ -50,8 +50,8 @@ from tableformat.export.decision import settled, shrinks, there_twice
 from tableformat.export.foreign_rows import (
     OwnKeys,
     WholePartitions,
-    goes_on,
     leaving_of,
+    may_append,
     no_lake_partition,
     refuse_foreign,
 )
@@ -74,7 +74,7 @@ __all__ = [
     "Ports",
     "check_table_of_ledger",
     "commit",
-    "discard_dead_attempts",
+    "discard_abandoned_attempts",
     "fence",
     "first_snapshot",
     "held_in_main",
@@ -82,8 +82,8 @@ __all__ = [
     "note_overwritten_mark",
     "send_empty",
     "settle",
+    "settle_again",
     "settle_all",
-    "settle_anew",
     "settle_mark",
     "unsettled_mark",
 ]
@@ -132,7 +132,7 @@ def settle_all(ports: Ports, landed: tuple[tuple[Row, Landed], ...]) -> tuple[Ro
     return ports.effects(Step.SETTLE, partial(ports.ledger.write_all, after))
 
 
-def settle_anew(ports: Ports, row: Row, landed: Landed) -> Row | Stale:
+def settle_again(ports: Ports, row: Row, landed: Landed) -> Row | Stale:
     """Write COMPLETED once more where the row has moved and its claim has not.
 
     Whoever clears away what dead exports of the key left changes the row and claims nothing.
@@ -388,7 +388,7 @@ class LeavingMain:
         if rows < held.rows and not key.may_shrink:
             message = f"Cannot commit: {shrinks(held.rows, rows)} Nothing was changed."
             raise RefusedError(message)
-        if key.receipts and not goes_on(held, beside=key.beside, force=key.may_shrink):
+        if key.receipts and not may_append(held, alongside=key.alongside, force=key.may_shrink):
             first = key.receipts[0]
             # Of another spec the values mean something else; such a table is not committed to.
             if first.spec_id == state.layout.spec_id:
@@ -472,7 +472,7 @@ def commit(
             else NotSent(error)
         )
     with contextlib.suppress(DestinationError):
-        discard_dead_attempts(ports, progress.fences)
+        discard_abandoned_attempts(ports, progress.fences)
     return progress.outcomes
 
 
@@ -509,7 +509,7 @@ def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
             progress.end(key, outcome)
         # It has landed, whatever becomes of the manifests of the others.
         with contextlib.suppress(DestinationError):
-            discard_dead_attempts(ports, (a for a in progress.attempts if a is not staged))
+            discard_abandoned_attempts(ports, (a for a in progress.attempts if a is not staged))
         return
     progress.evidence = error
     ports.pause(len(progress.attempts))
@@ -608,7 +608,7 @@ def _settle_own(
     landed = tuple((one.row, _landed(one, staged)) for one in ready)
     try:
         after = tuple(
-            settle_anew(ports, row, own) if isinstance(written, Stale) else written
+            settle_again(ports, row, own) if isinstance(written, Stale) else written
             for (row, own), written in zip(landed, settle_all(ports, landed), strict=True)
         )
     except TableFormatError as error:
@@ -657,7 +657,9 @@ def _settle_landed(
     by_line = own or landed.kind is not None
     in_main = held.holds(landed) or (by_line and state.is_ancestor(mark.snapshot_id))
     with contextlib.suppress(DestinationError):
-        discard_dead_attempts(ports, (a for a in attempts if a.snapshot_id != mark.snapshot_id))
+        discard_abandoned_attempts(
+            ports, (a for a in attempts if a.snapshot_id != mark.snapshot_id)
+        )
     leaves = progress.leaves.get((mark.snapshot_id, row.key.hash), Leaving())
     return _committed(landed, len(attempts), leaves, in_main=in_main)
 
@@ -732,7 +734,7 @@ def _marks_to_remove(ledger: Ledger, state: LakeTableState, wanted: Commit) -> t
     return tuple(done)
 
 
-def discard_dead_attempts(ports: Ports, attempts: Iterable[Staged]) -> None:
+def discard_abandoned_attempts(ports: Ports, attempts: Iterable[Staged]) -> None:
     """Step 10 for own attempts: on a fresh M, when dead and when no snapshot refers to them."""
     left = tuple(attempts)
     if not left:

@@ -130,7 +130,7 @@ def listed_in(location: str, text: bytes) -> tuple[ListedExport, ...]:
 
 
 def _export(raw: dict[str, Any]) -> ListedExport:
-    told = {k: v for k, v in raw.items() if k != "key"}
-    node = told.pop("keeper_node", None)
-    told["files"] = tuple(told["files"])
-    return ListedExport(**told, keeper_node=KeeperNode(**node) if node else None)
+    fields = {k: v for k, v in raw.items() if k != "key"}
+    node = fields.pop("keeper_node", None)
+    fields["files"] = tuple(fields["files"])
+    return ListedExport(**fields, keeper_node=KeeperNode(**node) if node else None)

@@ -82,7 +82,7 @@ class WrittenClaim:
     row: Row
     receipts: tuple[Receipt, ...]
     may_shrink: bool
-    beside: bool
+    alongside: bool
     whole: bool = False
     attaches: bool = False
 
@@ -97,7 +97,7 @@ class WrittenClaim:
             claim.fingerprint,
             self.receipts,
             self.may_shrink,
-            self.beside,
+            self.alongside,
             self.whole,
             self.row.key.partition_id,
             attaches=self.attaches,
@@ -390,12 +390,12 @@ def evolve_schema(
 
 def change_text(change: SchemaChange, name: LakeName, *, would: bool = False) -> str:
     """Say what a change of the schema does, or `would` do, to a table."""
-    told = (
+    notes = (
         f"{'would be ' if would else ''}{did} {name}: {', '.join(fields)}"
         for did, fields in (("added to", change.added), ("widened in", change.widened))
         if fields
     )
     if change.is_of_schema:
-        return "; ".join(told)
+        return "; ".join(notes)
     noted = ", ".join(key.removeprefix(_SOURCE) for key, _ in change.properties)
     return f"{'would be noted' if would else 'noted'} in {name} as the source has it now: {noted}"

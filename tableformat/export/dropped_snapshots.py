@@ -100,11 +100,11 @@ class DroppedSnapshots:
             for one in sorted(keeps or have):
                 why = f"it has files of {row.key.partition_id}, which {dropped.statement} dropped"
                 if one in keeps:
-                    told = Garbage(
+                    item = Garbage(
                         Kind.SNAPSHOT, str(one), 0, may_go=False, why=f"{why}; {keeps[one]}",
                         partition_id=row.key.partition_id,
                     )  # fmt: skip
-                    found[one] = told
+                    found[one] = item
                 elif one not in found:
                     found[one] = Garbage(
                         Kind.SNAPSHOT, str(one), 0, may_go=True, why=why,

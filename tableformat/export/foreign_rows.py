@@ -43,8 +43,8 @@ __all__ = [
     "RowsOfOthersError",
     "WholePartitions",
     "foreign_among",
-    "goes_on",
     "leaving_of",
+    "may_append",
     "no_lake_partition",
     "refuse_foreign",
 ]
@@ -90,14 +90,14 @@ def foreign_among(files: Iterable[PartitionFile], own: OwnKeys) -> tuple[Partiti
     return tuple(f for f in files if not (f.key and own(f.key)))
 
 
-def goes_on(held: Holding, *, beside: bool, force: bool) -> bool:
-    """Whether an export goes on whatever files others have there.
+def may_append(held: Holding, *, alongside: bool, force: bool) -> bool:
+    """Whether an export may add files to a partition with files of other writers.
 
-    One that replaces files of its own does. Where somebody took its files away, files that others
-    added may hold their rows: a user who always goes on `beside` others has not said that these do
-    not, one who uses `force` has.
+    An export that replaces its own files may. If another writer removed its files, the files of
+    that writer may hold the same rows. Then `alongside` alone is not enough: only `force` states
+    that they hold other rows.
     """
-    return bool(held.files) or (beside and (force or held.kind is not Kind.GONE))
+    return bool(held.files) or (alongside and (force or held.kind is not Kind.GONE))
 
 
 def refuse_foreign(
@@ -139,11 +139,11 @@ def _by(found: tuple[PartitionFile, ...], state: LakeTableState) -> str:
     if state.tree:
         return f"others, for example {found[0].path}"
     ids = list(dict.fromkeys(f.snapshot_id for f in found))
-    told = [
+    notes = [
         f"snapshot {i} ({state.snapshots[i].operation if i in state.snapshots else 'expired'})"
         for i in ids[:_SHOWN]
     ]
-    return ", ".join(told) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
+    return ", ".join(notes) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
 
 
 _WHAT = "Cannot replace the whole lake partition"
@@ -256,12 +256,12 @@ class WholePartitions:
             }
             if unsettled and mark is not None:
                 exports.add(mark.transaction_id)
-            lay_here = any(self._may_lie_in(state, of, t, partition) for t in sorted(exports))
+            lay_here = any(self._may_belong_to(state, of, t, partition) for t in sorted(exports))
             if lay_here and not self._is_away(state, row):
                 return row
         return None
 
-    def _may_lie_in(
+    def _may_belong_to(
         self,
         state: LakeTableState,
         key: str,

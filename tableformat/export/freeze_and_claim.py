@@ -35,7 +35,7 @@ from tableformat.export.destination import Destination, plan_slices
 from tableformat.export.foreign_rows import (
     OwnKeys,
     WholePartitions,
-    goes_on,
+    may_append,
     no_lake_partition,
     refuse_foreign,
 )
@@ -340,9 +340,9 @@ class Claiming:
             DestinationError: receipts of an earlier attempt, or main, cannot be read.
             LedgerError: the ledger gives no epoch.
         """
-        if said := self._too_small(work, one):
-            return said
-        cut = self._resumed(work, one, frozen) or self._anew(one, frozen)
+        if refusal := self._too_small(work, one):
+            return refusal
+        cut = self._resumed(work, one, frozen) or self._cut(one, frozen)
         if cut.slices:
             self._look_there(work, cut.slices[0].partition)
         row = claimed(
@@ -399,7 +399,9 @@ class Claiming:
             return
         if options.replace_partition:
             self._whole.leaving(work.state, work.key.hash, partition, work.held)
-        elif not goes_on(work.held, beside=options.overwrite_file_if_exists, force=options.force):
+        elif not may_append(
+            work.held, alongside=options.overwrite_file_if_exists, force=options.force
+        ):
             refuse_foreign(self._to.lake, work.state, partition, self._own, work.held)
 
     def _may_be_equal(self, work: Work, one: FrozenPartition) -> str:
@@ -441,7 +443,7 @@ class Claiming:
         again = replace(last, epoch=self._epoch(), staging=staging, query_id=query_id)
         return _Cut(again, slices, resumed=True)
 
-    def _anew(self, one: FrozenPartition, frozen: Frozen) -> _Cut:
+    def _cut(self, one: FrozenPartition, frozen: Frozen) -> _Cut:
         content = frozen_content(self._to.table, one)
         epoch = self._epoch()
         made = Claim(
@@ -475,9 +477,9 @@ def _note(work: Work, planned: _Cut) -> str:
     if claim.fingerprint == now.fingerprint or is_merged(claim, now) or not begun:
         return ""
     rows = sum(p.rows for p in claim.parts)
-    told = (
+    beginning = (
         f"an interrupted run had frozen it with {rows:,} rows, and that is what was exported; the "
     )
     if not now.parts:
-        return f"{told}source partition is gone since"
-    return f"{told}source has {now.rows:,} now. Export it again after its manifest TTL"
+        return f"{beginning}source partition is gone since"
+    return f"{beginning}source has {now.rows:,} now. Export it again after its manifest TTL"

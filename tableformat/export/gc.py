@@ -114,14 +114,14 @@ class MetadataSweeping:
             if one.location.startswith(lists):
                 yield from self._commit_list(one, state, row_of)
             elif is_stop_mark(one.location, own):
-                yield self._of_the_living(Kind.STOP_MARK, one, state, "its job is over")
+                yield self._of_running_exports(Kind.STOP_MARK, one, state, "its job is over")
             elif (began := view_begun(one.location, own)) is not None:
                 # Nothing refers to it; a statement that still reads it fails, and changes nothing.
                 proved = Verdict(may_go=True, why="of a view, while a statement divided its rows")
                 judged = self._filtered(proved, began)
                 yield Garbage(Kind.VIEW_ROWS, one.location, one.size, judged.may_go, judged.why)
 
-    def _of_the_living(
+    def _of_running_exports(
         self, kind: Kind, one: StoredObject, state: LakeTableState, why: str
     ) -> Garbage:
         """Judge what only a job that works on the table has a use for."""
@@ -136,7 +136,9 @@ class MetadataSweeping:
         """Judge a manifest that no snapshot refers to."""
         number = sequence_number_in(one.location, state.layout.table_uuid)
         if number is not None:
-            judged = self._filtered(manifest_verdict(number, state), _dead_since(number, state))
+            judged = self._filtered(
+                manifest_verdict(number, state), _superseded_since(number, state)
+            )
             yield Garbage(Kind.MANIFEST, one.location, one.size, judged.may_go, judged.why)
 
     def _lost_race(self, one: StoredObject, state: LakeTableState) -> Iterator[Garbage]:
@@ -149,7 +151,7 @@ class MetadataSweeping:
         if wanted is not None and wanted <= state.last_sequence_number:
             judged = self._filtered(
                 Verdict(may_go=True, why="of a commit that lost its race: another one came first"),
-                _dead_since(wanted, state),
+                _superseded_since(wanted, state),
             )
             yield Garbage(Kind.METADATA, one.location, one.size, judged.may_go, judged.why)
 
@@ -172,7 +174,7 @@ class MetadataSweeping:
         A begun one names nothing that anybody relies on; who still writes it can only fail.
         """
         if _name(one.location).startswith("."):
-            yield self._of_the_living(Kind.LIST, one, state, "never finished")
+            yield self._of_running_exports(Kind.LIST, one, state, "never finished")
             return
         try:
             listed = listed_in(one.location, self._read(one))
@@ -208,7 +210,7 @@ class MetadataSweeping:
         return proved
 
 
-def _dead_since(number: int, state: LakeTableState) -> int:
+def _superseded_since(number: int, state: LakeTableState) -> int:
     """Return when the table passed a sequence number: no attempt at it was begun later."""
     passed = (s.made for s in state.snapshots.values() if s.sequence_number >= number)
     return min(passed, default=0)
@@ -260,7 +262,7 @@ class Sweeping:
         state = self._load()
         found: list[Garbage] = []
         for key, listed in sorted(self._listed(state).items()):
-            found += self._told(key, listed, state)
+            found += self._garbage_of(key, listed, state)
         return (*found, *self._metadata())
 
     def sweep(self) -> tuple[Garbage, ...]:
@@ -274,9 +276,9 @@ class Sweeping:
         state = self._load()
         found: list[Garbage] = []
         for key, listed in sorted(self._listed(state).items()):
-            told = self._told(key, listed, state)
-            if not any(one.may_go for one in told):
-                found += told
+            garbage = self._garbage_of(key, listed, state)
+            if not any(one.may_go for one in garbage):
+                found += garbage
                 continue
             held = self.leases.take(key)
             try:
@@ -304,7 +306,7 @@ class Sweeping:
             self.holder(r.key.hash) is not None for r in running if r.key.destination == destination
         )
 
-    def _told(self, key: str, listed: _OfKey, state: LakeTableState) -> list[Garbage]:
+    def _garbage_of(self, key: str, listed: _OfKey, state: LakeTableState) -> list[Garbage]:
         """Judge what the exports of a key left; nothing is done."""
         row = self._row(key, state)
         if row is None:
@@ -380,11 +382,13 @@ class Sweeping:
         found = []
         for one in (*left.files, *left.receipts):
             kind = _kind(one, left)
-            said = judged
+            verdict = judged
             if known and not left.verdict.may_go:
-                said = self._apart(one, kind, left, held)
+                verdict = self._apart(one, kind, left, held)
             found.append(
-                Garbage(kind, one.location, one.size, said.may_go, said.why, row.key.partition_id)
+                Garbage(
+                    kind, one.location, one.size, verdict.may_go, verdict.why, row.key.partition_id
+                )
             )
         return found
 

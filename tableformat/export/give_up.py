@@ -38,7 +38,7 @@ from tableformat.export.archive_mark import unarchive_command
 from tableformat.export.commit import (
     Ports,
     check_table_of_ledger,
-    discard_dead_attempts,
+    discard_abandoned_attempts,
     first_snapshot,
     held_in_main,
     load_table,
@@ -121,7 +121,7 @@ class _GivingUp:
     fences: list[Staged] = field(default_factory=list)
     evidence: str = "no answer yet"
 
-    def all_is_dead(self, state: LakeTableState) -> bool:
+    def is_all_abandoned(self, state: LakeTableState) -> bool:
         """Whether no request of ours or of an older epoch can be applied any more."""
         seen = state.last_sequence_number
         older = self.first is not None and seen > self.first
@@ -220,11 +220,11 @@ def _turn(ports: Ports, work: _GivingUp, *, may_send: bool) -> KillOutcome | Non
     if mark is not None:
         after = settle_mark(ports, row, state, mark)
         return _too_late(ports, after, state) if isinstance(after, Row) else None
-    if work.all_is_dead(state):
+    if work.is_all_abandoned(state):
         tells = row.last_error and row.stop is not Stop.CANCELLED
         kept = f"{row.last_error}; " if tells else ""
-        told = kept + _since(state)
-        after = replace(row, state=work.state, updated=ports.clock(), last_error=told)
+        note = kept + _since(state)
+        after = replace(row, state=work.state, updated=ports.clock(), last_error=note)
         written = ports.effects(Step.GIVE_UP, partial(ports.ledger.write, after))
         if isinstance(written, Stale):
             return None
@@ -273,7 +273,7 @@ def _fence(ports: Ports, state: LakeTableState, work: _GivingUp) -> None:
 def _discard(ports: Ports, work: _GivingUp) -> None:
     """Remove the manifests of fences that were not applied; what the answer says does not wait."""
     with contextlib.suppress(DestinationError):
-        discard_dead_attempts(ports, work.fences)
+        discard_abandoned_attempts(ports, work.fences)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ Frozen parts and finished files stay, so that the next run resumes.
   rest. A key without an earlier export is skipped.
 * `Abandoning` releases the frozen parts of an interrupted replacement when main already holds the
   content of the source again; its finished files can still be found by their receipts.
-* `MeetingNamesakes` handles the first exports of tables with the same name at the same time: each
+* `ConcurrentExports` handles the first exports of tables with the same name at the same time: each
   looks for the others before the freeze and again after its claim, and only one continues. If
   both see each other, the older transaction waits for a bounded time for the other to give up.
 """
@@ -60,14 +60,14 @@ from tableformat.export.write_and_commit import (
     Files,
     FileWriting,
     NoneLeftError,
-    Telling,
+    OutcomeBuilder,
 )
 from tableformat.ledger import Claim, LeaseHeld, Row, Stale, State, Stop
 from tableformat.mergetree.table import Part
 from tableformat.names import PartitionId, TableName
 from tableformat.source import FrozenPartition, Source
 
-__all__ = ["Abandoning", "GroupJob", "MeetingNamesakes", "Tidying"]
+__all__ = ["Abandoning", "ConcurrentExports", "GroupJob", "Tidying"]
 
 _MAIN_HOLDS_IT = (Status.UNCHANGED, Status.ALREADY_EXPORTED)
 
@@ -110,7 +110,7 @@ _MOST_LOOKS: Final = 8
 _FIRST_VERSION: Final = 1
 
 
-class MeetingNamesakes:
+class ConcurrentExports:
     """Looks for other tables of the source table's name that are exported to one destination."""
 
     def __init__(
@@ -275,7 +275,7 @@ class GroupJob:
         self._options = options
         self._commit_every = commit_every
         self._claiming = Claiming(ports, destination, options, slots=slots)
-        self._telling = Telling(ports, str(destination.name))
+        self._outcomes = OutcomeBuilder(ports, str(destination.name))
         self._commit_ports = Ports(
             ports.effects,
             destination.lake,
@@ -294,16 +294,16 @@ class GroupJob:
         self._equal_rows = EqualRows(
             self._commit_ports, ports.compares, destination.location, columns, ports.observer.note
         )
-        cancelled = Cancelled(ports, leases, self._telling)
+        cancelled = Cancelled(ports, leases, self._outcomes)
         self._committing = Committing(
-            ports, self._commit_ports, destination, options, verification, self._telling, cancelled
+            ports, self._commit_ports, destination, options, verification, self._outcomes, cancelled
         )
         self._cancelled = cancelled
         self._writing = FileWriting(ports, destination, self._claiming, cancelled, commit_after)
         self._tidying = Tidying(ports, self._commit_ports, destination)
         self._abandoning = Abandoning(ports)
         self._same_table = SameTable(ports, destination.table, options)
-        self._namesakes = MeetingNamesakes(self._commit_ports, ports.source, destination, options)
+        self._namesakes = ConcurrentExports(self._commit_ports, ports.source, destination, options)
 
     def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
         """Export a group; yield what became of each partition, as soon as it is known."""
@@ -342,7 +342,7 @@ class GroupJob:
             holder = held_by[key.hash]
             since = max(0, begun - holder.since) // 1000
             text = f"{holder.owner}, has worked on it for {since} s"
-            return self._told(partition_id.value, Status.IN_PROGRESS, text, None, begun)
+            return self._report(partition_id.value, Status.IN_PROGRESS, text, None, begun)
         row = self._ports.effects(Step.READ_LEDGER, lambda: self._ports.ledger.read(key.hash))
         mark = unsettled_mark(row, state)
         if row is not None and mark is not None:
@@ -354,15 +354,15 @@ class GroupJob:
         if row is not None:
             same = self._same_table.confirmed(row)
             if isinstance(same, Skip):
-                return self._told(partition_id.value, same.status, same.message, row, begun)
+                return self._report(partition_id.value, same.status, same.message, row, begun)
             row = same
         if not parts and (row is None or (row.done is None and row.state is not State.RUNNING)):
-            return self._told(
+            return self._report(
                 partition_id.value, Status.EMPTY, "its parts hold no rows", row, begun
             )
         content = content_of(self._to.table, parts)
         if other := self._namesakes.before(row, partition_id.value, content, state):
-            return self._told(partition_id.value, Status.REFUSED, other, row, begun)
+            return self._report(partition_id.value, Status.REFUSED, other, row, begun)
         held = held_in_main(self._commit_ports, row, state, key.hash)
         decision = decide(row, content if parts else None, self._options, held, begun)
         if self._to.tree:
@@ -371,15 +371,17 @@ class GroupJob:
             )
         if isinstance(decision, Skip):
             self._abandoning.after(row, decision.status)
-            told = self._told(partition_id.value, decision.status, decision.message, row, begun)
-            return told if decision.left is None else told.of_files(decision.left)
+            outcome = self._report(
+                partition_id.value, decision.status, decision.message, row, begun
+            )
+            return outcome if decision.left is None else outcome.of_files(decision.left)
         resume = self._begun(row) if row is not None and decision.resume is not None else None
         if not parts and resume is None and not decision.empties:
             text = (
                 "the source partition no longer exists, and the export that was begun finished "
                 "nothing"
             )
-            return self._told(partition_id.value, Status.REFUSED, text, row, begun)
+            return self._report(partition_id.value, Status.REFUSED, text, row, begun)
         return Work(key, row, held, state, resume, content, begun, decision.unless_equal)
 
     def _begun(self, row: Row) -> Begun | None:
@@ -397,7 +399,7 @@ class GroupJob:
             self._ports.source.close()
             for partition_id, error in frozen.snapshot.refused:
                 begun = by_id[partition_id.value].begun
-                yield self._telling.failed(partition_id.value, error, None, begun)
+                yield self._outcomes.failed(partition_id.value, error, None, begun)
             if not frozen.snapshot.partitions:
                 return
             # Before the claims, so that a writer that cannot be had leaves the ledger as it was.
@@ -450,7 +452,7 @@ class GroupJob:
                 self._leases.leave()
             text = Stop.INTERRUPTED if interrupted else repr(error)
             for one in claimed.values():
-                self._telling.note_error(one.row, text)
+                self._outcomes.note_error(one.row, text)
             raise
 
     def _plan(
@@ -501,10 +503,12 @@ class GroupJob:
 
     def _failed(self, work: Work, error: TableFormatError) -> Outcome:
         parts = len(work.content.parts)
-        return self._telling.failed(work.key.partition_id, error, work.row, work.begun, parts=parts)
+        return self._outcomes.failed(
+            work.key.partition_id, error, work.row, work.begun, parts=parts
+        )
 
     def _skipped(self, work: Work, decision: Skip) -> Outcome:
-        return self._told(
+        return self._report(
             work.key.partition_id, decision.status, decision.message, work.row, work.begun
         )
 
@@ -529,10 +533,10 @@ class GroupJob:
         while chunk := tuple(islice(remaining, self._commit_every)):
             yield from self._committing.commit(chunk)
 
-    def _told(
+    def _report(
         self, partition_id: str, status: Status, message: str, row: Row | None, begun: int
     ) -> Outcome:
-        return self._telling.outcome(partition_id, status, message, row, begun)
+        return self._outcomes.outcome(partition_id, status, message, row, begun)
 
 
 def _is_newer(row: Row, state: LakeTableState) -> bool:

@@ -355,14 +355,14 @@ def claim_of_mark(row: Row, state: LakeTableState, mark: Mark) -> Claim:
             statement="a statement that this ledger does not know",
         )
     seen = state.snapshots.get(mark.snapshot_id)
-    told = seen is not None and seen.added_rows is not None and seen.added_files is not None
+    is_known = seen is not None and seen.added_rows is not None and seen.added_files is not None
     return Claim(
         mark.epoch,
         mark.transaction_id,
         mark.fingerprint,
         row.updated,
-        rows=(seen.added_rows or 0) if seen is not None and told else 0,
-        data_files=(seen.added_files or 0) if seen is not None and told else 0,
+        rows=(seen.added_rows or 0) if seen is not None and is_known else 0,
+        data_files=(seen.added_files or 0) if seen is not None and is_known else 0,
     )
 
 

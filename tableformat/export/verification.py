@@ -44,9 +44,9 @@ __all__ = [
     "Verification",
     "columns_of",
     "differences",
+    "differences_text",
     "digest_location",
     "schema_of_digest",
-    "told",
 ]
 
 _NAME: Final = "digest.json"
@@ -225,11 +225,14 @@ class Verification:
         except TableFormatError as error:
             return Status.UNVERIFIED, f"it is in main, and could not be verified: {error}"
         if found:
-            return Status.DIFFERS, f"it is in main, and is not what was frozen: {told(found)}"
+            return (
+                Status.DIFFERS,
+                f"it is in main, and is not what was frozen: {differences_text(found)}",
+            )
         return Status.COMMITTED, ""
 
 
-def told(found: Sequence[Difference]) -> str:
+def differences_text(found: Sequence[Difference]) -> str:
     """Return the first differences in one sentence."""
     some = "; ".join(str(d) for d in found[:_TOLD])
     return some + (f"; and {len(found) - _TOLD} more" if len(found) > _TOLD else "")

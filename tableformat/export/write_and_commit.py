@@ -11,7 +11,7 @@
 * `FinalFailure` writes FAILED and removes the files (step 9): after a certain conflict the table
   is not the one for which the files were written, and every request is dead. Every other failure
   leaves the export resumable (RQ…PartialProgress).
-* `Telling` produces the outcome for the user and the error for the ledger row.
+* `OutcomeBuilder` produces the outcome for the user and the error for the ledger row.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ __all__ = [
     "Files",
     "FinalFailure",
     "NoneLeftError",
-    "Telling",
+    "OutcomeBuilder",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """Tells outcomes of one destination, named `table`."""
+class OutcomeBuilder:
+    """Builds the outcomes of one destination, named `table`."""
 
     ports: JobPorts
     table: str
@@ -179,7 +179,7 @@ class Cancelled:
 
     ports: JobPorts
     leases: Leases
-    telling: Telling
+    outcomes: OutcomeBuilder
 
     def watch(self, claimed: tuple[Claimed, ...]) -> None:
         """Begin to look whether they are taken over."""
@@ -199,13 +199,13 @@ class Cancelled:
             NoneLeftError: when the returned function is called then.
         """
 
-        def told(written: int) -> None:
+        def outcome(written: int) -> None:
             if all(self.leases.taken_over(c.row.key.hash) for c in claimed):
                 message = "Cannot go on: all partitions of this run were taken over. Look who did."
                 raise NoneLeftError(message)
             on_rows(written)
 
-        return told
+        return outcome
 
     def outcome(self, one: Claimed) -> Outcome:
         """Say what became of a partition that is not ours any more."""
@@ -222,8 +222,8 @@ class Cancelled:
             is_anothers = row is not None and row.claim.epoch != one.row.claim.epoch
         except LedgerError as error:
             text = f"{text} (and the ledger could not say by whom: {error})"
-        told = self.telling.outcome(one.row.key.partition_id, status, text, one.row, one.begun)
-        return told, is_anothers
+        outcome = self.outcomes.outcome(one.row.key.partition_id, status, text, one.row, one.begun)
+        return outcome, is_anothers
 
     def stopped(self, one: Claimed, error: TableFormatError) -> Outcome:
         """Say what an error made of a partition.
@@ -235,10 +235,10 @@ class Cancelled:
             return ended
         stopped = isinstance(error, StoppedError)
         why = Stop.INTERRUPTED if stopped else str(error)
-        text = self.telling.note_error(one.row, why, tuple(one.finished.values()))
-        failed = self.telling.failed(one.row.key.partition_id, error, one.row, one.begun)
-        said = _not_begun(one) if isinstance(error, NotBegunError) else failed.message
-        return replace(failed, message=said + text)
+        text = self.outcomes.note_error(one.row, why, tuple(one.finished.values()))
+        failed = self.outcomes.failed(one.row.key.partition_id, error, one.row, one.begun)
+        message = _not_begun(one) if isinstance(error, NotBegunError) else failed.message
+        return replace(failed, message=message + text)
 
 
 def _not_begun(one: Claimed) -> str:
@@ -400,7 +400,7 @@ class FinalFailure:
     ports: JobPorts
     commit_ports: Ports
     to: Destination
-    telling: Telling
+    outcomes: OutcomeBuilder
 
     def end(self, row: Row, why: str) -> str:
         """Give an export up whose key this run has the lease of, and remove its files.
@@ -412,11 +412,11 @@ class FinalFailure:
         try:
             ended = kill(self.commit_ports, key, state=State.FAILED, why=why)
             if not isinstance(ended, GivenUp):
-                return self.telling.note_error(row, why)
+                return self.outcomes.note_error(row, why)
             cleaning = Cleaning(self.commit_ports, self.ports.storage, self.to.location)
             cleaned = cleaning.clean(key)
         except TableFormatError as error:
-            noted = self.telling.note_error(row, why)
+            noted = self.outcomes.note_error(row, why)
             return f"{noted} (what it left behind stays: {error} `mergeberg gc` removes it)"
         return f" ({counted(cleaned.files, 'file')} of it removed)" if cleaned.files else ""
 
@@ -430,7 +430,7 @@ class Committing:
     to: Destination
     options: ExportOptions
     verification: Verification
-    telling: Telling
+    outcomes: OutcomeBuilder
     cancelled: Cancelled
 
     def commit(
@@ -554,21 +554,21 @@ class Committing:
                 made = self._committed(row, outcome, one)
                 return self.verification.verified(made, row, one.frozen, outcome)
             case Conflicted(by):
-                ending = FinalFailure(self.ports, self.commit_ports, self.to, self.telling)
+                ending = FinalFailure(self.ports, self.commit_ports, self.to, self.outcomes)
                 text = f"not committed: {by}{ending.end(row, by)}"
-                return self._told(one, Status.FAILED, text, row)
+                return self._report(one, Status.FAILED, text, row)
             case Superseded(by):
                 ended = self.cancelled.outcome(one)
                 killed = ended.status is Status.KILLED
-                return ended if killed else self._told(one, Status.IN_PROGRESS, by)
+                return ended if killed else self._report(one, Status.IN_PROGRESS, by)
             case NotSent(error):
                 return self.cancelled.stopped(one, error)
             case Unknown(evidence):
                 text = (
                     f"it may have landed: {evidence}. The next run finds out; nothing was deleted"
-                    f"{self.telling.note_error(row, evidence)}"
+                    f"{self.outcomes.note_error(row, evidence)}"
                 )
-                return self._told(one, Status.UNKNOWN, text, row)
+                return self._report(one, Status.UNKNOWN, text, row)
             case _ as never:
                 assert_never(never)
 
@@ -578,10 +578,10 @@ class Committing:
             text = (
                 f"it landed in snapshot {landed.snapshot_id}, and main was moved away from it since"
             )
-            return self.telling.outcome(partition_id, Status.REFUSED, text, row, begun)
+            return self.outcomes.outcome(partition_id, Status.REFUSED, text, row, begun)
         status = Status.REPLACED if landed.leaves.paths else Status.COMMITTED
-        said = "; ".join(filter(None, (one.note, _told_of_others(landed))))
-        made = self.telling.outcome(partition_id, status, said, row, begun)
+        message = "; ".join(filter(None, (one.note, _note_of_others(landed))))
+        made = self.outcomes.outcome(partition_id, status, message, row, begun)
         if landed.epoch != row.claim.epoch:
             # An earlier run's files are in main: the row has their figures since it was settled.
             settled = self.ports.ledger.read(row.key.hash) or row
@@ -593,8 +593,10 @@ class Committing:
         undo = undo_statement(self.to.name, Status.REPLACED, which, partition_id, before)
         return made.of_main(landed.leaves.figures, came, undo)
 
-    def _told(self, one: Claimed, status: Status, message: str, row: Row | None = None) -> Outcome:
-        return self.telling.outcome(
+    def _report(
+        self, one: Claimed, status: Status, message: str, row: Row | None = None
+    ) -> Outcome:
+        return self.outcomes.outcome(
             one.row.key.partition_id, status, message, row or one.row, one.begun
         )
 
@@ -617,7 +619,7 @@ def _of_earlier(made: Outcome, row: Row, snapshot_id: int) -> Outcome:
     )
 
 
-def _told_of_others(landed: Committed) -> str:
+def _note_of_others(landed: Committed) -> str:
     """Say what of others left main with it, '' for nothing."""
     leaves = landed.leaves
     if not leaves.foreign_files:

@@ -93,13 +93,13 @@ class Limited(WriterAround):
                 yield from self.writer.write(plan, (), on_rows=on_rows, should_stop=should_stop)
             )
         allotment, wanted = self.ports.allotment, self._wanted(len(tasks))
-        is_told = False
+        is_reported = False
         while (share := allotment.take(self.limits, wanted)) is None:
             if should_stop():
                 return Written((), _not_begun(tasks))
-            if not is_told:
+            if not is_reported:
                 self.ports.observer.note("waiting for other exports of this application to end")
-                is_told = True
+                is_reported = True
             # Whoever is told also says that nobody wants the files any more.
             on_rows(0)
             allotment.wait(_LOOK_SECONDS)
@@ -189,10 +189,10 @@ class Retrying(WriterAround):
         tries: Counter[int] = Counter()
         while True:
             so_far = sum(r.rows for r in done.values())
-            told = partial(_told, on_rows, so_far)
+            report = partial(_report_rows, on_rows, so_far)
             try:
                 written = yield from self.writer.write(
-                    plan, tasks, on_rows=told, should_stop=should_stop
+                    plan, tasks, on_rows=report, should_stop=should_stop
                 )
             except SourceError as error:
                 tries.update(left.keys())
@@ -265,5 +265,5 @@ def _counted(written: Written) -> Iterator[int]:
             yield failure.slice_number
 
 
-def _told(on_rows: Callable[[int], None], so_far: int, rows: int) -> None:
+def _report_rows(on_rows: Callable[[int], None], so_far: int, rows: int) -> None:
     on_rows(so_far + rows)

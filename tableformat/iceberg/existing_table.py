@@ -161,8 +161,8 @@ def _differences(
     if strict:
         ours, theirs = mapped.schema.as_struct(), existing.schema.as_struct()
         for text in _strict_differences((), ours, theirs):
-            told = f"Tables have different structure: {text}{_STRICT}"
-            yield _Difference(INCOMPATIBLE_COLUMNS, told)
+            difference = f"Tables have different structure: {text}{_STRICT}"
+            yield _Difference(INCOMPATIBLE_COLUMNS, difference)
     for f in existing.spec.fields:
         if f.source_id not in existing.schema.field_ids:
             yield _Difference(NOT_IMPLEMENTED, _dropped_column(f))
@@ -289,8 +289,8 @@ class _Comparison:
             way = self._conversion(column, theirs[ours.name]) if found else ""
             for one in found:
                 if way:
-                    said = f"--convert {option_name(column.name)}={way} makes them equal"
-                    yield replace(one, ways=(*one.ways, said))
+                    option = f"--convert {option_name(column.name)}={way} makes them equal"
+                    yield replace(one, ways=(*one.ways, option))
                 else:
                     yield replace(one, ways=one.ways or ("no conversion makes them equal",))
         known = {f.name for f in (*self._mapped.schema.fields, *renamed.values())}

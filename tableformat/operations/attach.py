@@ -142,15 +142,15 @@ class Attach:
             raise RefusedError(message)
         at = there.in_main.get(back.key.hash)
         if at is not None and back.key.is_of_export and not at.held.is_known:
-            raise self._cannot_be_told(at)
+            raise self._is_undecidable(at)
         if at is not None and at.export is not None:
-            self._refuse_beside(back, at, at.export)
+            self._refuse_alongside(back, at, at.export)
         else:
             self._refuse_after_exports(back, there)
-        self._refuse_beside_others(back, there)
+        self._refuse_alongside_others(back, there)
         return KeyChange(back.key, returns=back.files, holds=held_of((*main, *back.files)))
 
-    def _refuse_beside(self, back: FilesOfKey, at: KeyInMain, export: Landed) -> None:
+    def _refuse_alongside(self, back: FilesOfKey, at: KeyInMain, export: Landed) -> None:
         """Refuse files of a key of which main has the rows of another export.
 
         Raises:
@@ -184,7 +184,7 @@ class Attach:
             if at.held.files or not at.held.is_known:
                 raise self._twice(at.export)
 
-    def _refuse_beside_others(self, back: FilesOfKey, there: PartitionFiles) -> None:
+    def _refuse_alongside_others(self, back: FilesOfKey, there: PartitionFiles) -> None:
         """Refuse what was fetched from outside of the lake beside rows of another key.
 
         Raises:
@@ -248,7 +248,7 @@ class Attach:
         )
         return RefusedError(message)
 
-    def _cannot_be_told(self, at: KeyInMain) -> RefusedError:
+    def _is_undecidable(self, at: KeyInMain) -> RefusedError:
         message = (
             f"Cannot run {self}: which rows of partition {at.row.key.partition_id} main has "
             f"cannot be told, and some could be there twice. {at.held.text} DROP PARTITION "

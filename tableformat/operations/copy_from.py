@@ -146,7 +146,7 @@ def _of_others(
     """
     found: defaultdict[Key, list[BranchFile]] = defaultdict(list)
     for file in files:
-        found[partitions.lying.key_of_others(file, state)].append(file)
+        found[partitions.membership.key_of_others(file, state)].append(file)
     return [OtherKey(key, tuple(own)) for key, own in sorted(found.items())]
 
 
@@ -255,10 +255,10 @@ class CopyFrom:
         has_files = any(one.key == key for one in there.keys)
         if not has_files and (at is None or (at.held.is_known and not at.held.files)):
             return
-        told = f" {at.held.text}" if at is not None else ""
+        detail = f" {at.held.text}" if at is not None else ""
         message = (
             f"Cannot run {self}: main has rows of partition {key.partition_id} already, and they "
-            f"could be there twice.{told} Use REPLACE PARTITION, or DROP PARTITION first."
+            f"could be there twice.{detail} Use REPLACE PARTITION, or DROP PARTITION first."
         )
         raise RefusedError(message)
 
@@ -383,9 +383,9 @@ def _only(what: str, there: str, lie: set[PartitionId]) -> PartitionId:
     first, *more = sorted(lie)
     if not more:
         return first
-    told = f"{first} and {more[0]}" + (f" and {len(more) - 1:,} more" if len(more) > 1 else "")
+    shown = f"{first} and {more[0]}" + (f" and {len(more) - 1:,} more" if len(more) > 1 else "")
     message = (
-        f"{what}, and the rows of partition {there} would lie in partitions {told} here. INSERT "
+        f"{what}, and the rows of partition {there} would lie in partitions {shown} here. INSERT "
         "SELECT brings them, or an export of its ClickHouse table."
     )
     raise RefusedError(message, code=BAD_ARGUMENTS)

@@ -11,7 +11,7 @@ from functools import partial
 
 from tableformat.committer import Commit, LakeTableState, Staged
 from tableformat.effects import Step
-from tableformat.export.commit import Ports, discard_dead_attempts, load_table
+from tableformat.export.commit import Ports, discard_abandoned_attempts, load_table
 from tableformat.export.outcome import Outcome, Status
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.statement import (
@@ -65,11 +65,11 @@ class DropDetached:
         commit = ports.commit
         state = load_table(commit)
         plan = self.plan(partitions, state)
-        told = partial(Outcome, shown_partition(self.which), table=str(partitions.name))
+        outcome = partial(Outcome, shown_partition(self.which), table=str(partitions.name))
         if not plan.changes and isinstance(self.which, OnePartition):
             partitions.refuse_named_elsewhere(str(self), state, self.which.partition_id)
         if not plan.changes:
-            return told(status=Status.EMPTY, message=NOTHING_DETACHED)
+            return outcome(status=Status.EMPTY, message=NOTHING_DETACHED)
         if dry_run:
             return forecast(self.which, Status.DROPPED, plan, partitions.name)
         wanted = tuple(f.path for change in plan.changes for f in change.leaves)
@@ -78,15 +78,17 @@ class DropDetached:
         while left := _left(partitions, state, wanted):
             if len(sent) >= commit.most_attempts:
                 text = f"it may have landed: {error}. Run the statement again"
-                return told(status=Status.UNKNOWN, message=text)
+                return outcome(status=Status.UNKNOWN, message=text)
             attempt, error = self._send(commit, state, left)
             sent.append(attempt)
             if error:
                 commit.pause(len(sent))
             state = load_table(commit)
-        discard_dead_attempts(commit, sent)
+        discard_abandoned_attempts(commit, sent)
         made = next((a.snapshot_id for a in sent if a.snapshot_id in state.snapshots), None)
-        return told(status=Status.DROPPED, snapshot_id=made, rows=plan.rows, data_files=plan.files)
+        return outcome(
+            status=Status.DROPPED, snapshot_id=made, rows=plan.rows, data_files=plan.files
+        )
 
     def _send(
         self, ports: Ports, state: LakeTableState, paths: tuple[str, ...]

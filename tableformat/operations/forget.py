@@ -60,7 +60,7 @@ class Forget:
         commit = ports.commit
         rows = self._rows(load_table(commit), partitions)
         if dry_run:
-            return self._told(partitions, "would be forgotten")
+            return self._report(partitions, "would be forgotten")
         with Leases(
             commit.ledger,
             ports.owner,
@@ -73,12 +73,12 @@ class Forget:
                 if (one := held.get(row.key.hash)) is not None:
                     raise works_on_it(row, one, commit.clock())
             made = [_Forgetting(ports, partitions, row).run() for row in rows]
-        said = "; ".join(dict.fromkeys(one.text for one in made))
+        message = "; ".join(dict.fromkeys(one.text for one in made))
         if not any(one.changed for one in made):
-            raise self._unknown(partitions, f"{self.which} was forgotten before: {said}")
-        return self._told(partitions, said)
+            raise self._unknown(partitions, f"{self.which} was forgotten before: {message}")
+        return self._report(partitions, message)
 
-    def _told(self, partitions: Partitions, text: str) -> Outcome:
+    def _report(self, partitions: Partitions, text: str) -> Outcome:
         partition_id = str(self.which.partition_id)
         return Outcome(partition_id, Status.FORGOTTEN, str(partitions.name), text)
 

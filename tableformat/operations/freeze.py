@@ -77,8 +77,8 @@ class Frozen:
     @property
     def property(self) -> tuple[str, str]:
         """The property's name and value."""
-        told = {"name": self.name, "partition": self.partition, "by": self.by}
-        return f"{FROZEN}{self.tag}", json.dumps({**told, "snapshot": self.snapshot_id})
+        fields = {"name": self.name, "partition": self.partition, "by": self.by}
+        return f"{FROZEN}{self.tag}", json.dumps({**fields, "snapshot": self.snapshot_id})
 
     def unfrozen(self, partition: str) -> str:
         """Return the property that says that a partition is not frozen by this tag any more."""
@@ -105,8 +105,10 @@ def is_unfrozen(state: LakeTableState, one: Frozen, partition: str) -> bool:
 
 def _read(tag: str, text: str) -> Frozen:
     try:
-        told = json.loads(text)
-        return Frozen(tag, told["name"], told["partition"], int(told["snapshot"]), told["by"])
+        fields = json.loads(text)
+        return Frozen(
+            tag, fields["name"], fields["partition"], int(fields["snapshot"]), fields["by"]
+        )
     except (ValueError, KeyError, TypeError) as error:
         message = (
             f"Cannot read the table's property {FROZEN}{tag}: {text!r} is not what FREEZE wrote. "
@@ -141,7 +143,7 @@ class Freeze:
         for attempt in range(ports.commit.most_attempts):
             state = load_table(ports.commit)
             if made := next((one for one in frozen_in(state) if one.by == self.by), None):
-                return self._told(partitions, made, dry_run=False)
+                return self._report(partitions, made, dry_run=False)
             there = partitions.files(state, self.which.partition_id)
             files = tuple(f for one in there.keys for f in one.files)
             if not files and isinstance(self.which, OnePartition):
@@ -161,17 +163,17 @@ class Freeze:
                 change = TagChange(pruned=(PrunedTag(frozen.tag, staged),))
             else:
                 change = TagChange(added=(frozen.tag,))
-            told = self._told(partitions, frozen, dry_run=dry_run)
-            told = replace(told, rows=sum(f.rows for f in files), data_files=len(files))
+            outcome = self._report(partitions, frozen, dry_run=dry_run)
+            outcome = replace(outcome, rows=sum(f.rows for f in files), data_files=len(files))
             if dry_run:
-                return told
+                return outcome
             properties = [frozen.property]
             if self.name is None:
                 properties.append((LAST_NUMBER, frozen.name))
             change = replace(change, properties=tuple(properties))
             sent = ports.commit.effects(Step.SEND, partial(partitions.lake.tag, state, change))
             if sent.applied:
-                return told
+                return outcome
             error = sent.error
             ports.commit.pause(attempt + 1)
         text = f"it may have been frozen: {error}. Run the statement again"
@@ -215,7 +217,7 @@ class Freeze:
         )
         return RefusedError(message, code=DIRECTORY_ALREADY_EXISTS)
 
-    def _told(self, partitions: Partitions, frozen: Frozen, *, dry_run: bool) -> Outcome:
+    def _report(self, partitions: Partitions, frozen: Frozen, *, dry_run: bool) -> Outcome:
         would = "would be frozen " if dry_run else ""
         text = f"{would}by the name {quote_string(frozen.name)}, tag {frozen.tag}"
         made = self._outcome(partitions, Status.FROZEN, text)
@@ -245,7 +247,7 @@ class Unfreeze:
         Raises:
             TableFormatError: the table or the ledger failed; the same statement again goes on.
         """
-        told = partial(Outcome, shown_partition(self.which), table=str(partitions.name))
+        outcome = partial(Outcome, shown_partition(self.which), table=str(partitions.name))
         error = ""
         for attempt in range(ports.commit.most_attempts):
             state = load_table(ports.commit)
@@ -256,20 +258,20 @@ class Unfreeze:
                 # Of a request without an answer it is not asked whose it was: nothing is left.
                 status = Status.UNFROZEN if attempt else Status.EMPTY
                 text = "" if attempt else f"nothing of it is frozen by the name {self.name!r}"
-                return told(status=status, message=text)
+                return outcome(status=status, message=text)
             if dry_run:
-                return told(status=Status.UNFROZEN, message="would be unfrozen")
+                return outcome(status=Status.UNFROZEN, message="would be unfrozen")
             if pruning is None:
                 change = _without(state, gone, refs)
             else:
                 change = self._taken_off(ports, partitions, state, pruning)
             sent = ports.commit.effects(Step.SEND, partial(partitions.lake.tag, state, change))
             if sent.applied:
-                return told(status=Status.UNFROZEN)
+                return outcome(status=Status.UNFROZEN)
             error = sent.error
             ports.commit.pause(attempt + 1)
         text = f"it may have been unfrozen: {error}. Run the statement again"
-        return told(status=Status.UNKNOWN, message=text)
+        return outcome(status=Status.UNKNOWN, message=text)
 
     def _gone(self, state: LakeTableState) -> list[Frozen]:
         """Return the tags that end: those of the name, or of it and the partition."""

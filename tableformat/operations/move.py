@@ -46,7 +46,7 @@ from tableformat.operations.statement import (
 )
 from tableformat.operations.take_out import Leave
 
-__all__ = ["EndingMoves", "Moving", "give_up", "knows", "let_go"]
+__all__ = ["EndingMoves", "Moving", "give_up", "knows", "release_claims"]
 
 
 class _StaysHereError(RefusedError):
@@ -142,7 +142,7 @@ class EndingMoves:
         keys = dict.fromkeys(k for row, move in rows for k in (row.key.hash, move.key))
         held = self.leases.take_all(tuple(keys))
         if held:
-            return self.here.told(leave, Status.IN_PROGRESS, works_on_it(held))
+            return self.here.report(leave, Status.IN_PROGRESS, works_on_it(held))
         again = _claimed_again(self.here, rows)
         if again is None:
             return None
@@ -193,11 +193,11 @@ class EndingMoves:
                 f"and main of {leave.to} may have been changed since. The snapshots before it have "
                 "its rows"
             )
-            return self.here.told(leave, Status.FAILED, text, late.snapshot_id)
+            return self.here.report(leave, Status.FAILED, text, late.snapshot_id)
         if not all(isinstance(one, GivenUp | NotUnderWay) for one in ended):
             text = f"it may be taken away here yet: {ended}. Run the statement again"
-            return self.here.told(leave, Status.UNKNOWN, text)
-        return self.here.told(leave, Status.REFUSED, why.message)
+            return self.here.report(leave, Status.UNKNOWN, text)
+        return self.here.report(leave, Status.REFUSED, why.message)
 
     def _has_landed(self, move: MoveIntent) -> bool:
         """Whether the rows are there; if not, nothing that was sent can bring them there later.
@@ -252,8 +252,8 @@ def give_up(here: Running, leases: Leases, leave: Leave, why: str) -> None:
     _stop(here, _claimed_again(here, rows) or (), why)
 
 
-def let_go(ports: Ports, rows: tuple[Row, ...], why: str) -> None:
-    """Let keys go for which a MOVE has sent nothing."""
+def release_claims(ports: Ports, rows: tuple[Row, ...], why: str) -> None:
+    """Release the claims of keys for which a MOVE has sent nothing."""
     now = ports.clock()
     ended = tuple(replace(row, state=State.FAILED).noted(why, now) for row in rows)
     ports.effects(Step.GIVE_UP, lambda: ports.ledger.write_all(ended))
@@ -264,11 +264,11 @@ _BegunMoves = tuple[tuple[Row, MoveIntent], ...]
 
 
 def _begun(here: Running, leave: Leave, state: LakeTableState) -> _BegunMoves:
-    lying, of = here.partitions.lying, leave.which.partition_id
+    membership, of = here.partitions.membership, leave.which.partition_id
     return tuple(
         (row, move)
         for row, move in here.partitions.moving(state, of)
-        if lying.is_of(row, of) or row.claim.statement == str(leave)
+        if membership.is_of(row, of) or row.claim.statement == str(leave)
     )
 
 
@@ -405,7 +405,7 @@ class Moving:
             if made is None or made.status is not Status.ATTACHED:
                 return made
         if not self._is_as_planned(begun):
-            let_go(self.here.ports.commit, begun.rows_here, "")
+            release_claims(self.here.ports.commit, begun.rows_here, "")
             return None
         return EndingMoves(self.here, self.there, leases).take(
             leave, begun.rows_here, begun.states[0]
@@ -428,7 +428,7 @@ class Moving:
         goes = {c.key.hash: _key_there(c.key, here, there) for c in taken.changes}
         held = leases.take_all(tuple(dict.fromkeys((*goes, *goes.values()))))
         if held:
-            return self.here.told(leave, Status.IN_PROGRESS, works_on_it(held))
+            return self.here.report(leave, Status.IN_PROGRESS, works_on_it(held))
         rows_there = self.there.landing.claim(copy, added, there)
         if rows_there is None:
             return None
@@ -486,11 +486,11 @@ class Moving:
             rows = landing.noted(begun.rows_there, begun.added, receipts)
         except TableFormatError as error:
             landing.note_error(begun.rows_there, error.message)
-            let_go(self.here.ports.commit, begun.rows_here, error.message)
-            told = self.here.told(begun.leave, Status.FAILED, error.message)
-            return replace(told, code=error.code)
+            release_claims(self.here.ports.commit, begun.rows_here, error.message)
+            outcome = self.here.report(begun.leave, Status.FAILED, error.message)
+            return replace(outcome, code=error.code)
         if rows is None:
-            let_go(self.here.ports.commit, begun.rows_here, "")
+            release_claims(self.here.ports.commit, begun.rows_here, "")
             return None
         wanted = landing.commit_of(begun.copy, begun.added, rows, receipts, begun.states[1])
         as_planned = AsPlanned(begun.copy, self.there.partitions, begun.added)
@@ -499,8 +499,8 @@ class Moving:
         made = self.there.outcome(begun.copy, begun.added, rows, tuple(ended.values()))
         if made is None or made.status is Status.FAILED:
             why = "" if made is None else made.message
-            let_go(self.here.ports.commit, begun.rows_here, why)
-            landing.let_go(rows, why)
+            release_claims(self.here.ports.commit, begun.rows_here, why)
+            landing.release_claims(rows, why)
         return None if made is None else replace(made, table=str(self.here.name))
 
 

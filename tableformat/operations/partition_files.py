@@ -4,9 +4,9 @@ A partition is ClickHouse's, of the partition key that the lake table stores. Tw
 partition of a file:
 
 * the ledger, for exports of tables with that partition key;
-* the rows of the file (`Lying`), for all other files: those that no export wrote, and exports of
-  a table with another partitioning (`--partition-spec` allows them). The ledger's partition id of
-  such an export belongs to the other table.
+* the rows of the file (`Membership`), for all other files: those that no export wrote, and those
+  that exports of a table with another partitioning wrote (`--partition-spec` allows them). The
+  ledger's partition id of such an export belongs to the other table.
 
 `earlier` returns the files of a key that main had before each statement changed it.
 
@@ -57,7 +57,7 @@ __all__ = [
     "Earlier",
     "FilesOfKey",
     "KeyInMain",
-    "Lying",
+    "Membership",
     "PartitionFiles",
     "PartitionedLake",
     "Partitions",
@@ -129,11 +129,12 @@ class RowPartitions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
-    """Tells it of one lake table. `source` is the ClickHouse table that it remembers.
+class Membership:
+    """Finds the partitions of the files of one lake table from their rows.
 
-    None: all exports to it are of tables that are divided as it is, which `division` says. `seen`
-    keeps what rows told.
+    `source` is the ClickHouse table that the lake table stores. `division` is how that table is
+    divided; both are None if all exported tables have the partitioning of the lake table. `seen`
+    keeps the partitions of files that were read.
     """
 
     name: LakeName
@@ -143,7 +144,7 @@ class Lying:
     seen: dict[str, frozenset[PartitionId]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """Find out once how the table is divided: it is asked of each file."""
+        """Compute once how the table is divided, because every file needs it."""
         division = None if self.source is None else division_of(self.source)
         object.__setattr__(self, "division", division)
 
@@ -177,12 +178,12 @@ class Lying:
             DestinationError: the file cannot be read.
         """
         if row is None:
-            lies = self.lies_in(file, state, partition_id)
+            lies = self.belongs_to(file, state, partition_id)
             return own_key(state, partition_id) if lies else None
         is_named = row.key.partition_id == partition_id.value
         if by_name or self.is_own(row):
             return row.key if is_named else None
-        return row.key if self.lies_in(file, state, partition_id, row) else None
+        return row.key if self.belongs_to(file, state, partition_id, row) else None
 
     def key_of_others(self, file: BranchFile, state: LakeTableState) -> Key:
         """Return the key of a file that no export wrote: of the partition that its rows lie in.
@@ -212,7 +213,7 @@ class Lying:
             self.seen[file.path] = self.rows.ids(file.path, state)
         return self.seen[file.path]
 
-    def lies_in(
+    def belongs_to(
         self,
         file: BranchFile,
         state: LakeTableState,
@@ -373,12 +374,12 @@ class Partitions:
     rows: RowPartitions
     effects: Effects
     source: MergeTreeTable | None = None
-    lying: Lying = field(init=False)
+    membership: Membership = field(init=False)
     """What tells in which partition a file lies."""
 
     def __post_init__(self) -> None:
-        """Remember what rows tell for as long as this is there."""
-        object.__setattr__(self, "lying", Lying(self.name, self.rows, self.source))
+        """Create the cache of partitions that rows give."""
+        object.__setattr__(self, "membership", Membership(self.name, self.rows, self.source))
 
     def files(
         self,
@@ -411,7 +412,7 @@ class Partitions:
         held = {
             key: self._in_main(state, row)
             for key, row in known.items()
-            if partition_id is None or key in there or self.lying.is_of(row, partition_id)
+            if partition_id is None or key in there or self.membership.is_of(row, partition_id)
         }
         of = state.layout
         return PartitionFiles(
@@ -452,8 +453,8 @@ class Partitions:
             row
             for row in self._keys(state).values()
             if partition_id is None
-            or self.lying.is_of(row, partition_id)
-            or (not self.lying.is_own(row) and self._has_rows(row, state, partition_id))
+            or self.membership.is_of(row, partition_id)
+            or (not self.membership.is_own(row) and self._has_rows(row, state, partition_id))
         )
 
     def moving(
@@ -483,7 +484,7 @@ class Partitions:
 
     def may_have(self, row: Row, partition_id: PartitionId) -> bool:
         """Whether rows of a key may lie in a partition, as far as the ledger tells."""
-        return not self.lying.is_own(row) or self.lying.is_of(row, partition_id)
+        return not self.membership.is_own(row) or self.membership.is_of(row, partition_id)
 
     def refuse_named_elsewhere(
         self, what: str, state: LakeTableState, partition_id: PartitionId
@@ -501,10 +502,12 @@ class Partitions:
             LedgerError: the ledger cannot be read.
         """
         for row in self.rows_named(state, partition_id):
-            if self.lying.is_own(row):
+            if self.membership.is_own(row):
                 continue
             files = self._files_of(row, state)
-            if lie := sorted({str(one) for file in files for one in self.lying.ids(file, state)}):
+            if lie := sorted(
+                {str(one) for file in files for one in self.membership.ids(file, state)}
+            ):
                 message = (
                     f"Cannot run {what}: partition {partition_id} is one of {row.source_table}, "
                     f"which has another partition key than {self.name} remembers, and its rows "
@@ -516,7 +519,7 @@ class Partitions:
     def _has_rows(self, row: Row, state: LakeTableState, partition_id: PartitionId) -> bool:
         """Whether rows of a key that is divided otherwise lie in a partition."""
         files = self._files_of(row, state)
-        return any(self.lying.lies_in(file, state, partition_id, row) for file in files)
+        return any(self.membership.belongs_to(file, state, partition_id, row) for file in files)
 
     def _files_of(self, row: Row, state: LakeTableState) -> tuple[BranchFile, ...]:
         """Return the files of a key in main and those that are detached."""
@@ -545,19 +548,19 @@ class Partitions:
         for file in self.lake.files_on(state, branch):
             row = known.get(key_in(file.path))
             if partition_id is not None:
-                key = self.lying.key_in(file, row, state, partition_id, by_name=by_name)
+                key = self.membership.key_in(file, row, state, partition_id, by_name=by_name)
             elif row is not None:
                 key = row.key
             elif each and not file.rows:
                 # It lies in no partition, and has nothing that could change.
                 continue
             else:
-                key = self.lying.key_of_others(file, state) if each else own_key(state, None)
+                key = self.membership.key_of_others(file, state) if each else own_key(state, None)
             if key is not None:
                 found[key].append(file)
         rows = ((key, tuple(files), known.get(key.hash)) for key, files in sorted(found.items()))
         return tuple(
-            FilesOfKey(key, files, row, row is None or self.lying.is_own(row))
+            FilesOfKey(key, files, row, row is None or self.membership.is_own(row))
             for key, files, row in rows
         )
 

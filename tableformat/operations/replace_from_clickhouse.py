@@ -109,9 +109,9 @@ class LandingReplaced:
         if rows is None:
             return None
         others = landing.commit_of(statement, leaves, rows, ((),) * len(rows), state)
-        told = ("mergeberg.statement", str(statement))
+        entry = ("mergeberg.statement", str(statement))
         together = replace(
-            wanted, keys=(*wanted.keys, *others.keys), summary=(*wanted.summary, told)
+            wanted, keys=(*wanted.keys, *others.keys), summary=(*wanted.summary, entry)
         )
         ended = commit(ports, together, AsPlanned(statement, self.running.partitions, plan))
         has_landed = all(isinstance(ended[one.key], Committed) for one in wanted.keys)

@@ -84,7 +84,7 @@ class Running:
             return in_turns(self.ports, what, turn, most=self.most_plans)
         except TableFormatError as error:
             # What an earlier turn claimed came to nothing, for certain.
-            self.landing.let_go(stopping.claimed, error.message)
+            self.landing.release_claims(stopping.claimed, error.message)
             raise
 
     def forecast(self, statement: Statement) -> Outcome:
@@ -120,7 +120,7 @@ class Running:
             state = load_table(self.ports.commit)
         landing.refuse_moving(statement.which, state)
         plan = planned(statement, self.partitions, state)
-        stopping.let_go(plan)
+        stopping.release_claims(plan)
         if not plan.changes:
             return self._nothing(statement, plan, state)
         held = leases.take_all(tuple(c.key.hash for c in plan.changes))
@@ -130,7 +130,7 @@ class Running:
         if held:
             if stopping.stop(held, leases):
                 return None
-            return self.told(statement, Status.IN_PROGRESS, works_on_it(held))
+            return self.report(statement, Status.IN_PROGRESS, works_on_it(held))
         landing.check(tuple(file for change in plan.changes for file in change.returns))
         rows = landing.claim(statement, plan, state)
         if rows is None:
@@ -144,15 +144,15 @@ class Running:
             return self._taken_over(stopping, plan)
         except TableFormatError as error:
             landing.note_error(rows, error.message)
-            return replace(self.told(statement, Status.FAILED, error.message), code=error.code)
+            return replace(self.report(statement, Status.FAILED, error.message), code=error.code)
         if noted is None:
             return self._taken_over(stopping, plan)
         wanted = landing.commit_of(statement, plan, noted, receipts, state)
         ended = tuple(commit(self.ports.commit, wanted, as_planned).values())
         if any(isinstance(one, Superseded) and not one.may_land for one in ended):
-            told = self._taken_over(stopping, plan)
-            if told is not None:
-                return told
+            outcome = self._taken_over(stopping, plan)
+            if outcome is not None:
+                return outcome
         made = self.outcome(statement, plan, noted, ended)
         written = tuple(receipt for of_key in receipts for receipt in of_key)
         return made if made is None or not plan.rewrites else _sized(made, written)
@@ -170,8 +170,8 @@ class Running:
             f"a run that ended before it could say so made it, in snapshot {snapshot_id}; run it "
             "again to make it once more"
         )
-        self.landing.let_go(stopping.claimed, text)
-        return self.told(stopping.statement, Status.UNCHANGED, text, snapshot_id)
+        self.landing.release_claims(stopping.claimed, text)
+        return self.report(stopping.statement, Status.UNCHANGED, text, snapshot_id)
 
     def _nothing(self, statement: Statement, plan: Plan, state: LakeTableState) -> Outcome:
         """Say that there is nothing to do, unless what was meant is elsewhere.
@@ -190,13 +190,13 @@ class Running:
         statement, found = stopping.statement, stopping.came_of_it()
         if isinstance(found, int):
             text = "it was done before another run took the partition over"
-            made = self.told(statement, statement.did, text, found)
+            made = self.report(statement, statement.did, text, found)
             return replace(made, rows=plan.rows, data_files=plan.files, bytes=plan.bytes)
         if found is None:
             return None
         self.landing.note_error(stopping.claimed, f"it was stopped by {found}")
         text = f"it was stopped by {found}. Nothing of it is visible; run it again if it has to be"
-        return self.told(statement, Status.KILLED, text)
+        return self.report(statement, Status.KILLED, text)
 
     def outcome(
         self,
@@ -208,7 +208,7 @@ class Running:
         """Return what became of a commit; None when it is to be planned anew."""
         landed = [one for one in ended if isinstance(one, Committed)]
         if len(landed) == len(ended):
-            made = self.told(statement, statement.did, "", landed[0].snapshot_id)
+            made = self.report(statement, statement.did, "", landed[0].snapshot_id)
             aside = any(change.aside for change in plan.changes)
             if not aside and not all(one.in_main for one in landed):
                 text = f"it landed in snapshot {landed[0].snapshot_id}, and main was moved since"
@@ -223,14 +223,14 @@ class Running:
         if isinstance(stopped, NotSent):
             self.landing.note_error(rows, stopped.error.message)
             return replace(
-                self.told(statement, Status.FAILED, stopped.error.message),
+                self.report(statement, Status.FAILED, stopped.error.message),
                 code=stopped.error.code,
             )
         if isinstance(stopped, Unknown):
             text = f"it may have landed: {stopped.evidence.rstrip('.')}. The next run finds out"
             self.landing.note_error(rows, stopped.evidence)
-            return self.told(statement, Status.UNKNOWN, text)
-        return self.told(statement, Status.IN_PROGRESS, stopped.by)
+            return self.report(statement, Status.UNKNOWN, text)
+        return self.report(statement, Status.IN_PROGRESS, stopped.by)
 
     def _undo(self, statement: Statement, before: int | None) -> str:
         """Return the statement that undoes one that has landed, '' for none."""
@@ -241,7 +241,7 @@ class Running:
         of_part = isinstance(which, OnePart)
         return undo_statement(self.name, statement.did, str(which), one, before, of_part=of_part)
 
-    def told(
+    def report(
         self, statement: Statement, status: Status, text: str, snapshot_id: int | None = None
     ) -> Outcome:
         """Return an outcome of a statement."""

@@ -124,8 +124,8 @@ class Plan:
     unmoved: str = field(default="", compare=False)
 
     @property
-    def told(self) -> tuple[BranchFile, ...]:
-        """The files that are moved, or come to main; where none does, those that leave it."""
+    def reported_files(self) -> tuple[BranchFile, ...]:
+        """The files that move or come to main; if there are none, the files that leave it."""
         come = tuple(f for c in self.changes for f in (*c.returns, *c.copies))
         return self.moved or come or tuple(f for c in self.changes for f in c.leaves)
 
@@ -149,17 +149,17 @@ class Plan:
     @property
     def rows(self) -> int:
         """Rows of the files that are told of; of those that are written anew, what changes."""
-        return sum(r.changed for r in self.rewrites) or sum(f.rows for f in self.told)
+        return sum(r.changed for r in self.rewrites) or sum(f.rows for f in self.reported_files)
 
     @property
     def files(self) -> int:
         """How many files are told of."""
-        return len(self.told)
+        return len(self.reported_files)
 
     @property
     def bytes(self) -> int:
         """Their size; 0 where they are written anew, which is known only afterwards."""
-        return 0 if self.rewrites else sum(f.bytes for f in self.told)
+        return 0 if self.rewrites else sum(f.bytes for f in self.reported_files)
 
 
 NOT_IN_TABLE: Final = "nothing to do: it is not in the table"
@@ -371,23 +371,23 @@ def forecast(which: Which, did: Status, plan: Plan, name: LakeName) -> Outcome:
     """Return what a plan would do (`--dry-run`)."""
     files = counted(plan.files, "file")
     text = f"would be {did.value} ({counted(plan.rows, 'row')}, {files})"
-    told = Outcome(shown_partition(which), did, str(name), text)
-    told = replace(told, rows=plan.rows, data_files=plan.files, bytes=plan.bytes)
-    return told.of_main(plan.leaves_main, plan.comes_to_main)
+    outcome = Outcome(shown_partition(which), did, str(name), text)
+    outcome = replace(outcome, rows=plan.rows, data_files=plan.files, bytes=plan.bytes)
+    return outcome.of_main(plan.leaves_main, plan.comes_to_main)
 
 
 def nothing_done(statement: Statement, plan: Plan, name: LakeName) -> Outcome:
     """Return what became of what a plan without changes is about."""
-    told = Outcome(shown_partition(statement.which), Status.EMPTY, str(name))
+    outcome = Outcome(shown_partition(statement.which), Status.EMPTY, str(name))
     if plan.here:
         are = "is" if plan.here == 1 else "are"
         text = f"{counted(plan.here, 'row')} {are} in main already"
-        return replace(told, status=Status.UNCHANGED, message=text)
+        return replace(outcome, status=Status.UNCHANGED, message=text)
     if plan.kept:
         text = plan.unmoved or f"nothing to do: no row of {plan.kept:,} changes"
-        return replace(told, status=Status.UNCHANGED, message=text)
+        return replace(outcome, status=Status.UNCHANGED, message=text)
     text = NOTHING_DETACHED if statement.looks_at_detached else NOT_IN_TABLE
-    return replace(told, message=text)
+    return replace(outcome, message=text)
 
 
 class PlannedForAnotherError(RefusedError):

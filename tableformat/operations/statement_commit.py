@@ -176,11 +176,11 @@ class Stopping:
         for row in rows:
             leases.watch(row.key.hash, row.claim.epoch)
 
-    def let_go(self, plan: Plan) -> None:
-        """Let keys go that a turn before has claimed, and for which a new plan has nothing to do.
+    def release_claims(self, plan: Plan) -> None:
+        """Release keys that an earlier turn claimed, if the new plan does nothing with them.
 
-        Nothing was sent for them. Where a request of an older claim may be under way the row stays
-        RUNNING, as that of whoever is dead.
+        No request was sent for them. If a request of an older claim may be under way, the row stays
+        RUNNING, as after an interrupted run.
 
         Raises:
             LedgerError: the ledger failed.
@@ -460,11 +460,11 @@ class Landing:
             fetches=any(change.aside for change in plan.changes),
         )
 
-    def let_go(self, rows: tuple[Row, ...], why: str) -> None:
-        """Let claims go of which nothing can land; those that are another run's by now stay.
+    def release_claims(self, rows: tuple[Row, ...], why: str) -> None:
+        """Release claims of which nothing can land, unless another run has them by now.
 
-        So do those of keys of which an earlier run may have sent something: FAILED would say that
-        it is dead as well. A ledger that is away is said.
+        Claims of keys for which an earlier run may have sent a request stay too: FAILED would mean
+        that this request cannot land either. If the ledger cannot be reached, the error says so.
         """
         ports = self.ports.commit
         if not rows:

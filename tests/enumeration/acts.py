@@ -24,7 +24,7 @@ from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from catalog.storages.schemes import Access, open_storage
 from spark_ext.operations import fetch as parts_from
-from spark_ext.operations.fetch import key_of_nobodys
+from spark_ext.operations.fetch import key_of_unowned
 from spark_ext.operations.from_clickhouse import Coming, FromClickHouse, Local
 from spark_ext.operations.tables import OpensPorts, RememberingTable
 from spark_ext.sql.session_settings import SourceTable
@@ -141,7 +141,7 @@ def _from_view(at: Path, _: Partitions, seat: Seat, *, replaces: bool) -> Status
     state, rows = to.found.load(), cast("RowPartitions", fetching_files.AllOfP1())
     found = ParquetDirectory("Cannot", str(at / "there"), to.found.storages, state, rows)
     files = found.files(P1.partition_id)
-    key = key_of_nobodys("Cannot", P1.partition_id, ready, to)
+    key = key_of_unowned("Cannot", P1.partition_id, ready, to)
     copies = ForeignFiles({one.file.path: one for one in files}, state, to.found.storages)
     ready = replace(ready, ports=replace(ready.ports, copy=copies))
     keys = (OtherKey(key, tuple(one.file for one in files)),)
@@ -180,7 +180,7 @@ def _fetch_parts(at: Path, source: Partitions, seat: Seat) -> Status:
     origin = parts_from.PartsOrigin(
         "'parts:/there'", cast("ClickHouseSource", source), TableName("db", "t")
     )
-    key_of = partial(key_of_nobodys, "Cannot", P1.partition_id, ready, to)
+    key_of = partial(key_of_unowned, "Cannot", P1.partition_id, ready, to)
     with ExitStack() as stack, patch.object(parts_from, "written_slices", _write):
         ready, of = parts_from.fetching_parts("Cannot", origin, P1, ready, to, key_of, stack)
         try:

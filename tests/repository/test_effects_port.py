@@ -100,7 +100,7 @@ ALLOWED = {
     "files that M names: they never change": {
         ("cleanup.py", "files_of", "table.refers_to"),
         ("cleanup.py", "left", "table.refers_to"),
-        ("commit.py", "discard_dead_attempts", "table.in_use"),
+        ("commit.py", "discard_abandoned_attempts", "table.in_use"),
         ("commit.py", "held_in_main", "table.files_of"),
         ("dropped_snapshots.py", "_found", "lake.files_of"),
         ("dropped_snapshots.py", "_found", "lake.references"),

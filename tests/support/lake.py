@@ -110,7 +110,7 @@ def commit_of(row: Row, state: LakeTableState, ledger: Ledger) -> Commit:
             row.claim.transaction_id,
             row.claim.fingerprint,
             (receipt(row),),
-            beside=True,
+            alongside=True,
         ),
     )
     return Commit(keys, state.layout, ledger.identity)

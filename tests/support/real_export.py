@@ -123,18 +123,12 @@ class RealExport:
             begin_writer=lambda: None,
             check_writer=lambda: None,
         )
+        options = ExportOptions(force, ttl, overwrite_file_if_exists=beside, check_rows=check_rows)
         request = ExportRequest(
             name,
             self.name_of(of),
             selection,
-            ExportOptions(
-                force,
-                manifest_ttl=ttl,
-                overwrite_file_if_exists=beside,
-                same_as=same_as,
-                shards=shards,
-                check_rows=check_rows,
-            ),
+            replace(options, same_as=same_as, shards=shards),
             conversions,
             partition_spec=partition_spec,
             directories=directories,

@@ -51,7 +51,7 @@ def test_a_file_is_on_the_disk_that_it_was_moved_to(
     path = "/".join(part for part in (to.places[0], directory, "f.parquet") if part)
 
     assert found.place_of(path) == to.places[0]
-    assert found.beside(path) == to.places[0]
+    assert found.place_for_replacement(path) == to.places[0]
     assert found.directory_of(path) == directory
     on = found.disk_of(path)
     assert on is not None

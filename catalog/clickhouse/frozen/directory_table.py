@@ -18,7 +18,7 @@ from catalog.clickhouse.connection import ClickHouseError, Connection, texts
 from catalog.clickhouse.embedded import OwnClickHouse
 from catalog.clickhouse.frozen.definition import Definition, FrozenSettings, read_definition
 from catalog.clickhouse.frozen.folders import PartFolder, PartFolders, find_folders
-from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.part_directories import plain_disk_sql
 from catalog.clickhouse.snapshot.staging import files_layout
 from catalog.clickhouse.table_description import describe, list_parts, of_table
@@ -180,7 +180,7 @@ def _open_bare(
         columns = column_list(columns_of_parts(found.columns, lacked))
         bare = replace(definition, columns=columns)
         connection.command(_create_sql(capabilities, bare, table, directory))
-        parts = with_lacked(connection, table, list_parts(connection, capabilities, table))
+        parts = with_missing_columns(connection, table, list_parts(connection, capabilities, table))
         missing = frozenset(column for part in parts for column in part.lacks)
         if missing <= lacked:
             return found

@@ -44,7 +44,7 @@ from catalog.clickhouse.frozen.directory_table import (
     open_parts,
 )
 from catalog.clickhouse.frozen.folders import PartFolder
-from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.rows.partitions import partition_id_of
 from catalog.clickhouse.snapshot.comparison import Clone, Refused, differences
 from catalog.clickhouse.snapshot.leftovers import Search
@@ -108,7 +108,7 @@ def prove_parts(
         refused |= _refuted(check, connection, claimed, rest)
     rest = tuple(one for one in asked.partition_ids if one not in refused)
     listed = list_parts(connection, capabilities, table.name, rest) if rest else ()
-    held = with_lacked(connection, table.name, listed)
+    held = with_missing_columns(connection, table.name, listed)
     # '' as the place: tasks open the directory itself, and nothing is created in it.
     parts = {
         one: tuple(FrozenPart(p, p.name, p.rows, "") for p in held if p.partition_id == one)

@@ -125,7 +125,7 @@ class Feeding:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._let_go()
+        self._release()
 
     def end(self, *, well: bool) -> None:
         """Wait until all of the answer was read.
@@ -137,12 +137,12 @@ class Feeding:
             SourceError: it was not whole.
             Exception: whatever else went wrong while it was read.
         """
-        self._let_go()
+        self._release()
         failed = self._failed or (None if well else self._said)
         if failed is not None:
             raise failed
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """End the thread, also when nobody ever opened the pipe."""
         while self._thread.is_alive():
             with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import Connection
-from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.snapshot.comparison import Clone, differences, paired
 from catalog.clickhouse.snapshot.proof import Proved, prove
 from catalog.clickhouse.snapshot.staging import (
@@ -103,7 +103,7 @@ def _stands(
     except (NotFoundError, UnsupportedError):
         # Somebody dropped it a moment ago, or put another thing in its place.
         return False
-    parts = with_lacked(connection, staging, list_parts(connection, capabilities, staging))
+    parts = with_missing_columns(connection, staging, list_parts(connection, capabilities, staging))
     bare = staging_columns(table, {column for part in parts for column in part.lacks})
     return (
         is_closed(found.engine, capabilities)
@@ -145,7 +145,7 @@ def _matched(
     if not recorded:
         return {}
     listed = list_parts(connection, capabilities, staging, tuple(recorded))
-    held = with_lacked(connection, staging, listed)
+    held = with_missing_columns(connection, staging, listed)
     place = place_of(staging, capabilities)
     matched = {}
     for one, left in recorded.items():

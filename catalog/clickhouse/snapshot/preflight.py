@@ -17,7 +17,7 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities, Offer
 from catalog.clickhouse.connection import Connection, flag, text, texts
-from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.table_description import active_parts, describe, list_parts, of_table
 from catalog.network import some
 from tableformat.errors import RefusedError, UnsupportedError
@@ -281,7 +281,9 @@ def _computed_elsewhere(
     """
     if capabilities.address or not partition_ids:
         return {}
-    parts = with_lacked(connection, name, list_parts(connection, capabilities, name, partition_ids))
+    parts = with_missing_columns(
+        connection, name, list_parts(connection, capabilities, name, partition_ids)
+    )
     if not any(part.lacks for part in parts):
         return {}
     columns = describe(connection, capabilities, name).columns

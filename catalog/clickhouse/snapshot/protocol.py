@@ -21,7 +21,7 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, advice
-from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.snapshot.comparison import Clone, differences, paired
 from catalog.clickhouse.snapshot.preflight import (
     COPIES,
@@ -288,7 +288,7 @@ class _Freezing:
     def _source_parts(self) -> tuple[Part, ...]:
         ids = self.request.partition_ids
         found = list_parts(self.connection, self.capabilities, self._source, ids)
-        return with_lacked(self.connection, self._source, found)
+        return with_missing_columns(self.connection, self._source, found)
 
     def _refuse_all(self, error: TableFormatError) -> _Outcome:
         return _Outcome(refused=tuple((one, error) for one in self.request.partition_ids))

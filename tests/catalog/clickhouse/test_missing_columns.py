@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from catalog.clickhouse.capabilities import probe_capabilities
-from catalog.clickhouse.missing_columns import with_lacked
+from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.table_description import list_parts
 from tableformat.names import TableName
 from tests.support.clickhouse_source import Clickhouse, Through
@@ -21,7 +21,7 @@ class Listening(Through):
 
 def lacks(connection: Listening, name: TableName) -> list[tuple[str, ...]]:
     parts = list_parts(connection, probe_capabilities(connection), name)
-    return [part.lacks for part in with_lacked(connection, name, parts)]
+    return [part.lacks for part in with_missing_columns(connection, name, parts)]
 
 
 def test_parts_that_were_looked_at_are_known(clickhouse: Clickhouse) -> None:

@@ -28,7 +28,7 @@ _ROW = Row(
 def stored(directory: Path, row: Row) -> bytes:
     """Store the list of a commit of one partition; return its text."""
     location = directory.as_uri()
-    written = WrittenClaim(row, (), may_shrink=False, beside=False)
+    written = WrittenClaim(row, (), may_shrink=False, alongside=False)
     store_list(open_storage(location), location, "1", (written,))
     return open_storage(location).read(f"{list_location(location)}/1.json")
 
