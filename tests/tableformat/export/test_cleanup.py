@@ -361,7 +361,11 @@ def test_a_list_goes_only_when_none_of_its_exports_needs_it(
         return
     for one in listed:
         row = one.row
-        assert row is not None
+        if row is None:
+            # The ledger knows another export on the list, so this one's partition was forgotten.
+            assert any(other.row is not None for other in listed)
+            assert not one.referred
+            continue
         here = (one.transaction_id, one.epoch)
         newest = max(row.landed, key=lambda x: x.epoch, default=None)
         assert newest is None or (newest.transaction_id, newest.epoch) != here
