@@ -64,9 +64,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DetachedPart:
-    """A part in the source's `detached` directory, as the source lists it: which one it is.
+    """The identity of a part in the source's `detached` directory, as the source lists it.
 
-    `modified` is seconds since 1970, `bytes` its size; each 0 where the source does not say.
+    `modified` is seconds since 1970, `bytes` its size; each is 0 if the source does not report it.
     """
 
     name: str
@@ -76,11 +76,11 @@ class DetachedPart:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """That the rows of a completed export left their source: the lake may have the only copy.
+    """The rows of a completed export left their source: the lake may have the only copy.
 
-    `since` is milliseconds since 1970. `detached` are the parts that still lie in the source's
-    `detached` directory, none where they were dropped; None from before the source is touched until
-    it has said which they are.
+    `since` is milliseconds since 1970. `detached` are the parts that are still in the source's
+    `detached` directory, empty if they were dropped. It is None from before the change of the
+    source until the source has reported them.
     """
 
     since: int
@@ -89,7 +89,10 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class GivesWay:
-    """The statement that runs, as text, and who runs it; '' in `stopped_by`: nobody stops it."""
+    """The running statement as text, and its process.
+
+    `stopped_by` is the statement that stops it, '' if none does.
+    """
 
     statement: str
     owner: str
@@ -98,10 +101,11 @@ class GivesWay:
 
 @dataclass(frozen=True, slots=True)
 class MoveIntent:
-    """Where the rows of a key go, and which files leave main when they are there.
+    """The destination of a key's rows, and the files that leave main once the rows are there.
 
-    `key` is the hash of the key there, `transaction_id` what brings the rows, `table` the name of
-    the lake table, `files` a digest of the paths of the files here.
+    `key` is the hash of the key in the destination, `transaction_id` the transaction that brings
+    the rows, `table` the name of the lake table. `files` is a digest of the paths of the files
+    here.
     """
 
     key: str
@@ -111,7 +115,7 @@ class MoveIntent:
 
 
 def digest_of_paths(paths: Iterable[str]) -> str:
-    """Return the SHA-256 of paths, in whatever order they come."""
+    """Return the SHA-256 of paths, independent of their order."""
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(path.encode() + b"\0")
@@ -119,7 +123,7 @@ def digest_of_paths(paths: Iterable[str]) -> str:
 
 
 MANIFEST_TTL: Final = 180
-"""Seconds in which an export refuses another one, where the user says nothing; ClickHouse's own."""
+"""ClickHouse's default of the seconds in which an export refuses another one."""
 
 
 class State(StrEnum):
@@ -132,10 +136,10 @@ class State(StrEnum):
 
 
 class StatementKind(StrEnum):
-    """The kind of a statement on a lake table, as claims and the ledger keep it.
+    """The kind of a statement on a lake table, in claims and in the ledger.
 
-    Everything that depends on what a statement does depends on its kind, never on its text. OTHER
-    have only rows of format 11 and before, whose text no release is known to have written.
+    All decisions on a statement depend on its kind, never on its text. Only rows of format 11 and
+    earlier have OTHER: no release is known to have written their text.
     """
 
     ATTACH = "ATTACH"
@@ -174,7 +178,7 @@ _REWRITES_ROWS: Final = frozenset(
 
 
 class Stop(StrEnum):
-    """What stopped the last run of a claim, where it was a user and no error."""
+    """The reason why a user, and no error, stopped the last run of a claim."""
 
     INTERRUPTED = "INTERRUPTED"
     CANCELLED = "CANCELLED"
@@ -184,7 +188,7 @@ class Stop(StrEnum):
 
     @property
     def text(self) -> str:
-        """Return it as people read it."""
+        """Return the reason as a message shows it."""
         return _STOPPED[self]
 
 
@@ -197,20 +201,23 @@ _STOPPED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who works on a key; `start` tells a process apart from a later one with the same number."""
+    """The process that holds a lease.
+
+    `start` distinguishes it from a later process with the same number.
+    """
 
     host: str
     pid: int
     start: str
 
     def __str__(self) -> str:
-        """Return the owner as people read it."""
+        """Return the owner as a message shows it."""
         return f"process {self.pid} on {self.host}"
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease that was given. `until` is milliseconds since 1970 by the ledger's clock."""
+    """A granted lease. `until` is milliseconds since 1970 by the ledger's clock."""
 
     key: str
     owner: Owner
@@ -219,7 +226,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseHeld:
-    """A lease that was not given: who has it, since and until when (milliseconds since 1970)."""
+    """A lease of another owner, since when and until when, in milliseconds since 1970."""
 
     owner: Owner
     since: int
@@ -228,14 +235,14 @@ class LeaseHeld:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A write that was not made: the row has moved on since it was read."""
+    """A write that was refused: the row has changed since it was read."""
 
     found: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Files of one transaction of a key that main has, as counts."""
+    """The number of files and rows of one transaction of a key that are in main."""
 
     transaction_id: str
     data_files: int
@@ -244,11 +251,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """One export of the key that landed in main, for ever. `data_files` 0: not known any more.
+    """An export of the key that landed in main; permanent. `data_files` 0: no longer known.
 
-    Or a statement on the lake table, by its text and its `kind`: `holds` says which files of the
-    key it left there, None that this is not known; `moved_to` the lake table that a MOVE brought
-    them to. An export has no `kind`.
+    With a `kind` it is a statement on the lake table instead. `holds` are the files of the key that
+    the statement left in main, None if they are unknown. `moved_to` is the lake table to which a
+    MOVE brought them.
     """
 
     epoch: int
@@ -265,7 +272,7 @@ class Landed:
 
     @property
     def left(self) -> tuple[Held, ...] | None:
-        """Which files of the key main had after it, None when that is not known."""
+        """The files of the key that main had after it, None if they are unknown."""
         if self.kind is not None or not self.data_files:
             return self.holds
         return (Held(self.transaction_id, self.data_files, self.rows),)
@@ -273,10 +280,10 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class ExportedPart:
-    """A source part as exported: enough to tell whether a merge explains other parts later.
+    """A source part as exported, with the values that show whether a merge explains later parts.
 
-    `remote_paths` are the files that hold rows of it, noted when all files of the partition are
-    there.
+    `remote_paths` are the files that hold its rows. They are set when all files of the partition
+    exist.
     """
 
     name: str
@@ -291,18 +298,20 @@ class ExportedPart:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one transaction exports, by its latest claim.
+    """The latest claim of a transaction, and what that transaction exports.
 
-    `epoch` numbers the claims, drawn from one counter per ledger; a claim that resumes keeps the
-    transaction and draws another epoch. `begun` is milliseconds since 1970, `staging` the handle of
-    the source snapshot. `rows`, `data_files` and `bytes` are noted when the files are there, before
-    the commit. `recipe` is a digest of all that decides what its files hold: those of another are
-    not taken over. The slices were planned with `bytes_ratio` and `slots`. `query_id` names the
-    statement that claimed last. Of one on `old` that is `given_up` nothing can land any more.
-    `statement`, `kind` and `holds` are those of a statement on the lake table, as in `Landed`;
-    `move` that of a MOVE, until it has ended; `gives_way` is there where REPLACE, DROP and DETACH
-    may stop it.
-    `columns` tells the source's stored columns from others, and whether parts lacked any; or ''.
+    * `epoch` numbers the claims of one ledger. A claim that resumes keeps the transaction and gets
+      another epoch.
+    * `begun` is milliseconds since 1970; `staging` is the handle of the source snapshot.
+    * `rows`, `data_files` and `bytes` are set when the files exist, before the commit.
+    * `recipe` is a digest of everything that determines the content of the files. A run does not
+      reuse files with another recipe. The slices were planned with `bytes_ratio` and `slots`.
+    * `query_id` names the statement that claimed last.
+    * `given_up`, of a claim in `Row.old`: nothing of it can land any more.
+    * `statement`, `kind` and `holds` are those of a statement on the lake table, as in `Landed`.
+    * `move` is that of a MOVE until it ends. `gives_way` is set if REPLACE, DROP and DETACH may
+      stop the statement.
+    * `columns` identifies the source's stored columns, and says whether parts lacked any; or ''.
     """
 
     epoch: int
@@ -328,19 +337,18 @@ class Claim:
 
     @property
     def by_statement(self) -> bool:
-        """Whether it is that of a statement which changes rows of the key that main has."""
+        """Whether a statement claims, which changes rows of the key that main has."""
         return self.kind is not None or self.gives_way is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The last export that completed. Times are milliseconds since 1970.
+    """The last completed export. Times are milliseconds since 1970.
 
-    `begun`, `query_id` and `columns` are those of the claim that wrote its rows, 0 and '' where an
-    earlier release noted none; what OPTIMIZE writes anew is still the same export.
+    `begun`, `query_id` and `columns` are those of the claim that wrote its rows, 0 and '' if an
+    earlier release did not store them. Files that OPTIMIZE rewrote belong to the same export.
 
-    Inside `ttl` seconds (0 is for ever) after it, exporting again is refused, unless the record was
-    `forgotten`.
+    For `ttl` seconds (0 is for ever) another export is refused, unless the record is `forgotten`.
     """
 
     landed: Landed
@@ -355,26 +363,29 @@ class Record:
 
     @property
     def source_rows(self) -> int:
-        """Rows of the parts as exported, lightweight-deleted ones included."""
+        """The rows of the exported parts, including lightweight-deleted ones."""
         return sum(p.rows for p in self.parts)
 
     def refuses(self, now: int) -> bool:
-        """Whether exporting again is refused at `now`, milliseconds since 1970."""
+        """Whether another export is refused at `now`, in milliseconds since 1970."""
         return not self.forgotten and (self.ttl == 0 or now < self.completed + self.ttl * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Everything that is known of a key. Times are milliseconds since 1970.
+    """The state of a key. Times are milliseconds since 1970.
 
-    `claim` is the last one, `ttl` what its record will have. `old` holds claims of earlier
-    transactions whose files may still lie there: nothing of them is deleted before this key has
-    landed (docs/spec/commit-protocol.md, step 1). `done` is the last export that completed,
-    `changed` the last statement on the lake table that did since, `landed` every one of both.
-    `keeper_node` is that of the source table (`export/table_identity.py`), `division` how that is
-    divided (`mergetree/compatibility.py`): each None when it is not known. While it is `archived`,
-    no export of the key is begun or committed (`export/archive_mark.py`). `last_error` says
-    to people why the last run ended without a commit; `stop` says it where a user stopped it.
+    * `claim` is the latest claim, `ttl` the manifest TTL that its record will get.
+    * `old` lists claims of earlier transactions whose files may still exist. None of these files is
+      deleted before this key has landed (docs/spec/commit-protocol.md, step 1).
+    * `done` is the last completed export, `changed` the last statement on the lake table that
+      completed since. `landed` lists all of both.
+    * `keeper_node` is that of the source table (`export/table_identity.py`), `division` how that
+      table is divided (`mergetree/compatibility.py`). Each is None if it is unknown.
+    * While the row is `archived`, no export of the key begins or commits
+      (`export/archive_mark.py`).
+    * `last_error` is the message why the last run ended without a commit; `stop` is set if a user
+      stopped it.
     """
 
     key: Key
@@ -398,17 +409,17 @@ class Row:
 
     @property
     def settled(self) -> Landed | None:
-        """The last that completed, an export or a statement; None before the first."""
+        """The last completed export or statement; None before the first."""
         return self.changed or (self.done.landed if self.done else None)
 
     @property
     def done_epoch(self) -> int:
-        """The epoch of the last that completed, 0 before the first."""
+        """The epoch of the last completed export or statement, 0 before the first."""
         return self.settled.epoch if self.settled else 0
 
     @property
     def last(self) -> Claim | Landed:
-        """What its figures are told from: the completed export, or the claim that is under way."""
+        """The source of the row's figures: the completed export, or the claim that is under way."""
         if self.state is State.COMPLETED and self.done is not None:
             return self.done.landed
         return self.claim
@@ -428,11 +439,11 @@ class Row:
 
     @property
     def move(self) -> MoveIntent | None:
-        """The MOVE that takes the key's rows to another table, as long as it is not finished."""
+        """The unfinished MOVE that takes the key's rows to another table, if any."""
         return self.claim.move if self.state is State.RUNNING else None
 
     def noted(self, why: str | Stop, updated: int) -> Row:
-        """Return the row with why the last run of its claim ended: a stop, or an error's text."""
+        """Return the row with why the last run of its claim ended: a stop or an error."""
         if isinstance(why, Stop):
             return replace(self, last_error=why.text, stop=why, updated=updated)
         return replace(self, last_error=why, stop=None, updated=updated)
@@ -443,33 +454,34 @@ class Row:
         return next((c for c in claims if c.transaction_id == transaction_id), None)
 
     def knows(self, snapshot_id: int) -> bool:
-        """Whether an export that landed in this snapshot is already noted."""
+        """Whether the row lists an export that landed in this snapshot."""
         return any(x.snapshot_id == snapshot_id for x in self.landed)
 
     def with_landed(self, landed: Landed) -> Row:
-        """Return the row that also knows `landed`; the same row when it knew it."""
+        """Return the row with `landed` added, unless the row lists it already."""
         known = self.knows(landed.snapshot_id)
         return self if known else replace(self, landed=(*self.landed, landed))
 
 
 class Ledger(History, Protocol):
-    """Where rows, the epoch counter and leases are kept. Every method may raise LedgerError."""
+    """Stores rows, the epoch counter and leases. Every method may raise LedgerError."""
 
     @property
     def identity(self) -> str:
-        """Names this ledger for ever; every table it exports to keeps it, to refuse another one.
+        """The permanent id of this ledger.
 
-        Asking for it makes the ledger, when it is not there.
+        Every table to which it exports stores the id, so that another ledger can be refused. If the
+        ledger does not exist, reading the id creates it.
         """
         ...
 
     @property
     def uri(self) -> str:
-        """Where it is, as the user may write it after --ledger."""
+        """The location of the ledger, as `--ledger` accepts it."""
         ...
 
     def is_made(self) -> bool:
-        """Whether it is there; one that is not reads as an empty one, and reading makes none."""
+        """Whether the ledger exists; a missing one reads as empty, and reading creates none."""
         ...
 
     def read(self, key: str) -> Row | None:
@@ -477,7 +489,7 @@ class Ledger(History, Protocol):
         ...
 
     def read_all(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
-        """Do what `read` does for many keys, in one go."""
+        """Read many keys in one request, each as `read` does."""
         ...
 
     def rows(self) -> Iterator[Row]:
@@ -485,23 +497,23 @@ class Ledger(History, Protocol):
         ...
 
     def write(self, row: Row) -> Row | Stale:
-        """Replace the row that has `row.version` (0: there must be none); return it.
+        """Replace the row that has `row.version` (0: no row may exist); return the new row.
 
-        One that was removed and made again has another `created`, and is another row.
+        A row that was removed and created again has another `created`, so it is another row.
         """
         ...
 
     def write_all(self, rows: tuple[Row, ...]) -> tuple[Row | Stale, ...]:
-        """Do what `write` does for rows of different keys, in one go; each has its own answer.
+        """Write rows of different keys in one request, each as `write` does, with one result each.
 
-        After an error nobody knows which of them were written.
+        After an error it is unknown which rows were written.
         """
         ...
 
     def remove(self, row: Row) -> Stale | None:
-        """Remove the row that has `row.version`; None once it is gone, whoever removed it.
+        """Remove the row that has `row.version`; return None also if another process removed it.
 
-        Epochs are not given again, and `highest_landed` stays what it was.
+        Its epochs are never assigned again, and `highest_landed` does not change.
         """
         ...
 
@@ -514,51 +526,53 @@ class Ledger(History, Protocol):
         ...
 
     def highest_landed(self, destination: str) -> int:
-        """Return the greatest sequence number that any row of a destination knows, else 0."""
+        """Return the greatest sequence number in any row of a destination, 0 if there is none."""
         ...
 
     def take_lease(
         self, key: str, owner: Owner, seconds: float, *, instead_of: Owner | None = None
     ) -> Lease | LeaseHeld:
-        """Give a lease that is free, expired, or held by `owner` or `instead_of`."""
+        """Grant a lease that is free, expired, or held by `owner` or `instead_of`."""
         ...
 
     def take_leases(
         self, keys: tuple[str, ...], owner: Owner, seconds: float
     ) -> tuple[Lease | LeaseHeld, ...]:
-        """Do what `take_lease` does for many keys, in one go; each has its own answer."""
+        """Grant leases of many keys in one request, as `take_lease` does; one result each."""
         ...
 
     def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
-        """Lengthen a lease that its owner still has; else say who has it now."""
+        """Extend a lease if its owner still holds it; otherwise return the current holder."""
         ...
 
     def release(self, *leases: Lease) -> None:
-        """Give leases back. Nothing happens to one that is somebody else's by now."""
+        """Release leases; those that another owner holds by now stay."""
         ...
 
     def holder(self, key: str) -> LeaseHeld | None:
-        """Return who has an unexpired lease of a key."""
+        """Return the holder of an unexpired lease of a key, None if there is none."""
         ...
 
     def leave(self) -> None:
-        """Hear that the process was interrupted: only what ends at once is still waited for.
+        """Limit the time of all requests to seconds, because the process was interrupted.
 
-        What is asked afterwards, or is being asked now, fails within seconds where nobody answers.
+        It applies to current and later requests: they fail within seconds if the ledger does not
+        respond.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the ledger."""
+        """Close the ledger."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LastExport:
-    """An export of a key. `begun` is milliseconds since 1970, `record` that of a completed one.
+    """An export of a key. `begun` is milliseconds since 1970, `record` that of a completed export.
 
-    `claim` numbers are those of the export; `rows`, `data_files` and `bytes` are 0 before its files
-    are there. `error` is why it did not end, '' when nothing went wrong; `stop` as in `Row`.
+    The numbers of `claim` are those of the export; `rows`, `data_files` and `bytes` are 0 until its
+    files exist. `error` is the reason why it did not complete, '' if there is none; `stop` as in
+    `Row`.
     """
 
     state: State
@@ -577,10 +591,10 @@ class LastExport:
 
 
 def last_export(row: Row) -> LastExport:
-    """Return the last export of a row: the one that is under way, else the last one that ended.
+    """Return the last export of a row: the current one, otherwise the last one that ended.
 
-    A row that only statements have claimed, whose rows another table's export wrote, is told from
-    its claim.
+    If only statements have claimed the row, and another table's export wrote its rows, the claim of
+    the statement is returned.
     """
     if row.state is State.COMPLETED and row.done is not None:
         return _completed(row, row.done)
@@ -590,7 +604,7 @@ def last_export(row: Row) -> LastExport:
         return _completed(row, row.done)
     earlier = [claim for claim in row.old if not claim.by_statement]
     if earlier:
-        # The statement has taken its place: nobody resumes it.
+        # The statement superseded the export, so no run resumes it.
         return _claimed(max(earlier, key=lambda c: c.epoch), State.FAILED, "")
     return _claimed(row.claim, row.state, row.last_error, row.stop)
 
@@ -630,9 +644,10 @@ def _claimed(claim: Claim, state: State, error: str, stop: Stop | None = None) -
 
 
 def _begun(row: Row, record: Record) -> int:
-    """Return when a completed export was begun; records of earlier releases do not say it.
+    """Return when a completed export began; records of earlier releases do not store it.
 
-    Its claim does, as long as it is the row's; else its transaction, whose id begins with the time.
+    Then it is the time of its claim if the row still has that claim, otherwise the time with which
+    the transaction id begins.
     """
     if record.begun:
         return record.begun

@@ -1,8 +1,9 @@
-"""Contract: where MergeTree data is read.
+"""Defines the contract of a source, from which MergeTree data is read.
 
-A source describes a table, freezes partitions of it in a snapshot that nothing on the source can
-change any more, and says for each frozen partition what it holds. It never hands out rows itself:
-tasks open the frozen parts (docs/reference/source-parts.md, docs/reference/source-server.md).
+A source describes a table and takes snapshots of its partitions. Nothing on the source can change
+a snapshot any more. For each partition in a snapshot, the source reports what it holds. A source
+never returns rows: tasks open the parts of the snapshot
+(docs/reference/source-parts.md, docs/reference/source-server.md).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbedValue:
-    """What a probe found in a partition: least and greatest text (None: only NULLs), NULLs."""
+    """The result of a probe: least and greatest text (None: only NULLs), and the count of NULLs."""
 
     least: str | None
     greatest: str | None
@@ -58,12 +59,13 @@ class ProbedValue:
 
 @dataclass(frozen=True, slots=True)
 class FrozenPart:
-    """A part inside a snapshot.
+    """A part in a snapshot.
 
-    `part` has its frozen name and path, `source_name` is its name in the source, `visible_rows` are
-    the rows it shows when lightweight deletes are applied. `place` is where tasks find it, together
-    with the others of that place: the root directory of its disk, or the table that a server keeps
-    it in; '' when nothing may be made beside it, and its own directory is opened.
+    `part` has its name and path in the snapshot, `source_name` is its name in the source.
+    `visible_rows` excludes rows that a lightweight delete removed. `place` is where tasks find the
+    part with the other parts of that place: the root directory of its disk, or the table in which a
+    server keeps it. It is '' if nothing may be created there; then a task opens the part's own
+    directory.
     """
 
     part: Part
@@ -74,10 +76,10 @@ class FrozenPart:
 
 @dataclass(frozen=True, slots=True)
 class FrozenPartition:
-    """One partition of a snapshot: complete, checked, and not changed by anything any more.
+    """A partition in a snapshot: complete, checked and immutable.
 
-    `digest` is of its visible rows; None when none was asked for, or when a value has no wire value
-    and so cannot be exported either.
+    `digest` is of its visible rows. It is None if the caller requested none, or if a value has no
+    wire value, in which case the partition cannot be exported either.
     """
 
     partition_id: PartitionId
@@ -87,19 +89,18 @@ class FrozenPartition:
 
     @property
     def visible_rows(self) -> int:
-        """The rows that a SELECT would return: what must arrive in the lake."""
+        """The number of rows that a SELECT returns, all of which must arrive in the lake."""
         return sum(p.visible_rows for p in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class PartsLayout:
-    """What a task needs to open frozen parts as files: the clauses of the staging table.
+    """The clauses of the staging table, with which a task opens parts as files.
 
-    A wrong clause opens zero rows without an error, so they are taken from
-    the staging table itself. `columns` is the text between the parentheses of CREATE TABLE. `zone`
-    is the server's time zone, in which defaults and keys over a DateTime without a zone are
-    computed ('' for that of the host that opens the parts). `ranges` tells that a range of a part
-    can be read.
+    They come from the staging table itself, because a wrong clause opens zero rows without an
+    error. `columns` is the text between the parentheses of CREATE TABLE. `zone` is the server's
+    time zone, which applies to defaults and keys over a DateTime without a zone; '' is the zone of
+    the host that opens the parts. `ranges` says whether a task can read a range of a part.
     """
 
     columns: str
@@ -111,9 +112,9 @@ class PartsLayout:
     ranges: bool = True
 
     def over(self, table: MergeTreeTable, partitions: Iterable[FrozenPartition]) -> PartsLayout:
-        """Return the clauses under which these partitions of a table open.
+        """Return the clauses with which a task opens these partitions of a table.
 
-        An expression stands only where a part needs it (`mergetree/missing_columns.py`).
+        An expression is included only if a part needs it (`mergetree/missing_columns.py`).
         """
         lacked = {name for one in partitions for held in one.parts for name in held.part.lacks}
         return replace(self, columns=column_list(columns_of_parts(table.columns, lacked)))
@@ -121,12 +122,13 @@ class PartsLayout:
 
 @dataclass(frozen=True, slots=True)
 class ServedLayout:
-    """What a task needs to ask a server for the rows of frozen parts; no secret is in it.
+    """The values with which a task requests rows of parts from a server; they include no secret.
 
-    `host` is the address of the one server that holds them. `columns` are the stored columns, each
-    with its type. `order_by` and `zone` are as in `PartsLayout`; `settings` go with every query.
-    `typed` tells that the server itself makes values of the wire types, as Arrow; of other servers
-    the task takes the columns as they are. `ranges` tells that it can read a range of a part.
+    `host` is the address of the one server that holds the parts. `columns` are the stored columns
+    with their types. `order_by` and `zone` are as in `PartsLayout`; every query has the `settings`.
+    `typed` says whether the server itself converts values to the wire types, as Arrow; from other
+    servers the task reads the columns unconverted. `ranges` says whether the server can read a
+    range of a part.
     """
 
     host: str
@@ -138,17 +140,17 @@ class ServedLayout:
     ranges: bool
 
     def over(self, table: MergeTreeTable, partitions: Iterable[FrozenPartition]) -> ServedLayout:  # noqa: ARG002  its server computes what parts lack
-        """Return how these partitions of a table are read: as any others."""
+        """Return the layout unchanged: the server computes columns that parts lack."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
-    """Frozen partitions of one table, until `Source.release`.
+    """A snapshot of partitions of one table, valid until `Source.release`.
 
-    `refused` holds the partitions that could not be frozen, each with the error that says why: one
-    bad partition never fails the others. `handle` is the source's own text (staging tables), kept
-    in the ledger so that a later run finds what a dead one left (`Source.find_snapshot`).
+    `refused` lists partitions without a snapshot, each with its error: one bad partition never
+    fails the others. `handle` is the source's own text (staging tables). The ledger stores it, so
+    that a later run finds the snapshot of an interrupted one (`Source.find_snapshot`).
     """
 
     table: MergeTreeTable
@@ -160,10 +162,10 @@ class SourceSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LeftPart:
-    """A part as a dead job had frozen it: its name in the source, and what tells its content.
+    """A part in the snapshot of an interrupted job: its name in the source, and its content.
 
-    `rows` counts lightweight-deleted rows too, as `Part.rows` does; `lacks` are the stored columns
-    that it has no values of, where that is known.
+    `rows` includes lightweight-deleted rows, as `Part.rows` does. `lacks` are the stored columns
+    without values in the part, if they are known.
     """
 
     source_name: str
@@ -174,10 +176,10 @@ class LeftPart:
 
 @dataclass(frozen=True, slots=True)
 class LeftSnapshot:
-    """What a ledger row says of a partition that a dead job had frozen; it proves nothing.
+    """The ledger's record of a partition in the snapshot of an interrupted job; it proves nothing.
 
     `staging` is the handle of that job's snapshot: one of its tables held the partition. `parts`
-    are all parts of the partition, in the order in which they were frozen or described.
+    are all parts of the partition, in the order of that snapshot or description.
     """
 
     staging: tuple[str, ...]
@@ -186,12 +188,12 @@ class LeftSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A staging table that is in the source now, be its job alive or dead.
+    """A staging table in the source, of a running or an abandoned job.
 
-    `created` is in milliseconds since 1970 and as exact as the source keeps it; `bytes_on_disk` are
-    shared with the source table's files as long as that still has the same parts; `table` is the
-    table whose parts it holds, None when it does not say so itself, and `made_by` the process that
-    made it, for people, '' when that is not known.
+    `created` is milliseconds since 1970, as exact as the source stores it. The table shares
+    `bytes_on_disk` with the files of the source table while that table has the same parts. `table`
+    is the table whose parts it holds, None if the staging table does not name it. `made_by` is the
+    process that created it, for people, '' if unknown.
     """
 
     name: str
@@ -227,7 +229,7 @@ class Source(Protocol):
     def with_times(
         self, table: MergeTreeTable, found: tuple[PartitionSummary, ...]
     ) -> tuple[PartitionSummary, ...]:
-        """Return partitions with their times, or with why these are not known."""
+        """Return partitions with their times, or with the reason why their times are unknown."""
         ...
 
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
@@ -273,7 +275,7 @@ class Source(Protocol):
     def probe(
         self, table: TableName, partition_id: PartitionId, probes: tuple[Probe, ...]
     ) -> tuple[ProbedValue, ...] | None:
-        """Return what probes find in a partition as it is now; None when it shows no rows."""
+        """Return the results of probes in the current partition; None if it has no visible rows."""
         ...
 
     def snapshot(
@@ -285,19 +287,19 @@ class Source(Protocol):
         probes: tuple[Probe, ...],
         digest: tuple[DigestColumn, ...] = (),
     ) -> SourceSnapshot:
-        """Freeze partitions: all or none of each, verified part by part.
+        """Take a snapshot of partitions: each is complete or refused, and verified part by part.
 
         Args:
-            table: as `describe` gave it; when the columns or keys differ by now, every partition is
+            table: from `describe`; if its columns or keys have changed since, every partition is
                 refused.
             partition_ids: at least one; each has active parts.
-            job: names what is created in the source, so that leftovers of dead jobs can be told
-                apart.
-            probes: values asked of every partition.
-            digest: the columns of which every partition is digested; none when empty.
+            job: is part of the names that are created in the source, and identifies the leftovers
+                of each job.
+            probes: values to compute for every partition.
+            digest: the columns of the digest of every partition; no digest when empty.
 
         Raises:
-            SourceError: nothing could be frozen at all.
+            SourceError: the source could take no snapshot at all.
         """
         ...
 
@@ -309,23 +311,22 @@ class Source(Protocol):
         probes: tuple[Probe, ...],
         digest: tuple[DigestColumn, ...] = (),
     ) -> SourceSnapshot:
-        """Find again what a dead job had frozen, proved anew as a fresh snapshot is.
+        """Find the snapshot of an interrupted job, and prove it as a new snapshot is proved.
 
-        Nothing is made, and nothing of what is left is trusted. A partition is in the answer, under
-        its frozen names, only when a staging table still holds exactly the recorded parts of it, is
-        of this very table, has its definition and is closed for changes. Whatever is otherwise is
-        not in the answer and has to be frozen afresh; `refused` is empty. A partition of which no
-        part is recorded is never found.
+        This creates nothing and trusts nothing that the job left. The result includes a partition
+        only if a staging table still holds exactly the recorded parts, belongs to this very table,
+        has its definition and is closed for changes. All other partitions need a new snapshot;
+        `refused` is empty. A partition without recorded parts is never found.
 
         Args:
-            table: as `describe` gave it.
-            wanted: what the ledger says of each partition.
-            probes: values asked of every partition.
-            digest: the columns of which every partition is digested; none when empty.
+            table: from `describe`.
+            wanted: the ledger's record of each partition.
+            probes: values to compute for every partition.
+            digest: the columns of the digest of every partition; no digest when empty.
 
         Returns:
-            The partitions that were found; its handle names the staging tables that hold them,
-            which may hold others too.
+            The partitions that were found, under their names in the snapshot. The handle names the
+            staging tables that hold them; these may hold other partitions too.
 
         Raises:
             SourceError: the source cannot be read.
@@ -333,10 +334,10 @@ class Source(Protocol):
         ...
 
     def release(self, snapshot: SourceSnapshot, keep: Collection[str] = ()) -> None:
-        """Drop what the snapshot holds. Releasing twice is the same as once.
+        """Drop the snapshot. A second release changes nothing.
 
         Args:
-            snapshot: fresh or found again.
+            snapshot: new, or found by `find_snapshot`.
             keep: names of its handle that stay, for a later `find_snapshot`.
         """
         ...
@@ -344,11 +345,11 @@ class Source(Protocol):
     def sweep_leftovers(
         self, is_alive: Callable[[str], bool], keep: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Drop what dead jobs left behind; return the names of it.
+        """Drop the snapshots that abandoned jobs left; return their names.
 
         Args:
             is_alive: whether the job of that name may still need its snapshots.
-            keep: names that stay: ledger rows name them that can be resumed.
+            keep: names that stay, because ledger rows that can be resumed name them.
         """
         ...
 
@@ -362,10 +363,10 @@ class Source(Protocol):
         partition_id: PartitionId,
         exported: tuple[ExportedPart, ...],
     ) -> tuple[DetachedPart, ...]:
-        """Detach a partition that holds exactly these parts; return what is detached then.
+        """Detach a partition that holds exactly these parts; return the detached parts.
 
         Raises:
-            RefusedError: the partition is not what was exported; it stays as it is.
+            RefusedError: the partition differs from the exported one; it stays as it is.
             SourceError: the source failed; the rows are in the table or among its detached parts.
         """
         ...
@@ -378,14 +379,14 @@ class Source(Protocol):
         *,
         fresh: bool,
     ) -> int:
-        """Drop what `take_out` detached, a moment ago if `fresh`; return the bytes that are freed.
+        """Drop the parts that `take_out` detached, just now if `fresh`; return the freed bytes.
 
         Raises:
             RefusedError: a part is not the one that was detached; nothing is dropped.
-            SourceError: the source failed; what is not dropped is still detached.
+            SourceError: the source failed; parts that were not dropped are still detached.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the source; snapshots stay until they are released."""
+        """Close the source; snapshots stay until they are released."""
         ...

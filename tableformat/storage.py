@@ -1,6 +1,6 @@
-"""Contract: files and objects behind locations, created whole or not at all, listed, deleted.
+"""Defines the contract of storages: files and objects by location, which are created atomically.
 
-`catalog/storages/schemes.py` opens one by the scheme of a location.
+`catalog/storages/schemes.py` opens a storage by the scheme of a location.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ __all__ = ["Storage", "StoredObject"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class StoredObject:
-    """A finished object: where it is and how many bytes it has."""
+    """A finished object: its location and its size in bytes."""
 
     location: str
     size: int
 
 
 class Storage(Protocol):
-    """Objects by location, each whole or absent; every failure is a DestinationError.
+    """Objects by location, each complete or absent; every failure is a DestinationError.
 
-    Reading what is not there is a MissingError, and nothing else is one: whoever goes on without an
-    object must not take an outage for its absence.
+    Reading an absent object raises MissingError, and no other failure does. A caller that continues
+    without an object must not mistake an outage for its absence.
     """
 
     def create(self, location: str) -> FileSink:
@@ -34,15 +34,15 @@ class Storage(Protocol):
         ...
 
     def put(self, location: str, data: bytes) -> None:
-        """Write a whole small object, in place of one that is there."""
+        """Write a complete small object; an existing one is replaced."""
         ...
 
     def put_if_absent(self, location: str, data: bytes) -> bool:
-        """Write a whole small object; false, and nothing is changed, when there is one already."""
+        """Write a complete small object; if one exists, change nothing and return false."""
         ...
 
     def read(self, location: str) -> bytes:
-        """Return a whole object."""
+        """Return the bytes of an object."""
         ...
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
@@ -50,34 +50,34 @@ class Storage(Protocol):
         ...
 
     def list_unfinished(self, prefix: str) -> tuple[StoredObject, ...]:
-        """Return what begun objects below a directory have left; of the living, or of the dead."""
+        """Return the unfinished objects below a directory, of running or interrupted writers."""
         ...
 
     def delete(self, location: str) -> None:
-        """Remove an object; one that is not there is removed already."""
+        """Remove an object; an absent one counts as removed."""
         ...
 
     def size(self, location: str) -> int:
-        """Return an object's bytes."""
+        """Return the size of an object in bytes."""
         ...
 
     def sha256(self, location: str) -> str:
-        """Return the digest of an object's bytes, in hex."""
+        """Return the SHA-256 of an object's bytes, in hex."""
         ...
 
     def fetch(self, location: str, into: Path) -> Path:
-        """Return a file of this host with an object's bytes: its own, or a copy in a directory."""
+        """Return a local file with an object's bytes: its own file, or a copy in a directory."""
         ...
 
     def copy(self, source: Storage, location: str, to: str) -> bool:
-        """Let a new object be made of one of a storage, without its bytes passing through here.
+        """Copy an object of another storage on the server side; no bytes pass through this process.
 
-        False, and nothing is done, where that cannot be: the storages are of two kinds or servers,
-        are asked in two names, or can only copy bytes. The new object is equal, whole or absent,
-        and lives on when the other one is deleted; never in the place of another: that is an error.
+        Return false, with nothing done, if that is impossible: the storages are of two kinds or
+        servers, use two identities, or can only copy bytes. The new object is equal, and complete
+        or absent. It does not depend on the other one. If the target exists, that is an error.
         """
         ...
 
     def free_bytes(self, location: str) -> int | None:
-        """Return the space left at a location, None where there is no bound."""
+        """Return the free bytes at a location, None if there is no limit."""
         ...
