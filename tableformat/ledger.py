@@ -570,9 +570,9 @@ class Ledger(History, Protocol):
 class LastExport:
     """An export of a key. `begun` is milliseconds since 1970, `record` that of a completed export.
 
-    The numbers of `claim` are those of the export; `rows`, `data_files` and `bytes` are 0 until its
-    files exist. `error` is the reason why it did not complete, '' if there is none; `stop` as in
-    `Row`.
+    Epoch and transaction are those of the claim of the export; `rows`, `data_files` and `bytes` are
+    0 until its files exist. `error` is the reason why it did not complete, '' if there is none;
+    `stop` as in `Row`.
     """
 
     state: State

@@ -1,9 +1,10 @@
-"""Snapshots before our own DROPs: expired after an age, so that the bytes of what was dropped go.
+"""Expires the snapshots before DROPs of this ledger, after an age, to free their files' bytes.
 
-ClickHouse deletes a dropped partition in about ten minutes. Here the snapshots from the export to
-the DROP have its files. They are expired when each of them is a commit of this ledger, an ancestor
-of the DROP and named by no branch or tag: no other writer's snapshot is, nor one that somebody
-keeps. What main has is never touched, and a partition that came back keeps all of its snapshots.
+ClickHouse deletes a dropped partition in about ten minutes. In Iceberg the snapshots from the
+export to the DROP keep its files. A snapshot is expired if it is a commit of this ledger, an
+ancestor of the DROP, and no branch or tag names it. Snapshots of other writers, and snapshots that
+a user keeps, are never expired. Nothing in main changes, and a partition that came back keeps all
+of its snapshots.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ class ExpiringLake(LakeTable, Protocol):
         ...
 
     def snapshots_of(self, state: LakeTableState, ledger: str) -> frozenset[int]:
-        """Return the snapshots whose summaries say that a commit of a ledger made them."""
+        """Return the snapshots that a ledger committed, according to their summaries."""
         ...
 
     def expire(self, state: LakeTableState, snapshot_ids: frozenset[int]) -> Sent:
-        """Ask the catalog, once, to expire snapshots; requires main as in `state`."""
+        """Send one request to expire snapshots to the catalog; requires main as in `state`."""
         ...
 
 
@@ -59,7 +60,7 @@ class DroppedSnapshots:
         return tuple(item for _, item in self._found(load_table(self.ports)))
 
     def expire(self) -> tuple[Garbage, ...]:
-        """Expire what may be; return what was, and what keeps dropped files.
+        """Expire snapshots; return these, and the snapshots that keep dropped files.
 
         Raises:
             RefusedError: the table is of another ledger, or the catalog confirmed no request.
@@ -126,7 +127,7 @@ class DroppedSnapshots:
 def _kept(
     snapshot_id: int, before: frozenset[int], ours: frozenset[int], named: Mapping[int, str]
 ) -> str:
-    """Say why a snapshot is not expired, '' where it is."""
+    """Return why a snapshot is kept, '' if it is expired."""
     if snapshot_id in named:
         return f"{named[snapshot_id]} keeps it"
     if snapshot_id not in before:

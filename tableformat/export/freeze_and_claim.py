@@ -66,7 +66,7 @@ __all__ = ["Begun", "Claimed", "Claiming", "Freezing", "Frozen", "Planned", "Wor
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A claim that did not end and has finished files: what may be gone on with."""
+    """An unfinished claim with finished files, which a run may resume."""
 
     claim: Claim
     receipts: tuple[Receipt, ...]
@@ -74,11 +74,11 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A partition that is to be exported: its ledger row, what main holds, what may be resumed.
+    """A partition to export: its ledger row, the state of main, and the claim to resume.
 
-    `state` is the M that `held` was told from, `content` what the source partition held when the
-    run looked at it. `unless_equal` is the outcome when its rows are not those exported: nothing of
-    it is to be written then.
+    `held` is what main holds in `state`, an M; `content` is the content of the source partition
+    when the run read it. `unless_equal` is the outcome if the rows differ from the exported rows;
+    then nothing is written.
     """
 
     key: Key
@@ -92,15 +92,15 @@ class Work:
 
     @property
     def may_be_equal(self) -> bool:
-        """Whether its rows may be those that were exported; of what is resumed nobody asks."""
+        """Whether its rows may equal the exported rows; a resumed export is not compared."""
         return self.resume is None and parts_may_be_equal(self.row, self.held, self.content)
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A partition that is ours: its slices, and the files that are finished, by slice number.
+    """A partition that this run owns: its slices, and its finished files by slice number.
 
-    `note` says what the user should know of what was frozen, '' for nothing.
+    `note` is a message for the user about the snapshot, '' for none.
     """
 
     row: Row
@@ -121,9 +121,9 @@ _NO_PARTS: Final = PartsLayout("", "", "", "", ())
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A snapshot of a group; `handles` tells for each partition the handle that holds it.
+    """A snapshot of a group; `handles` has the handle of each partition.
 
-    `abandoned` are handles of begun exports of the group that are not gone on with.
+    `abandoned` are the handles of unfinished exports of the group that this run does not resume.
     """
 
     snapshot: SourceSnapshot
@@ -133,10 +133,10 @@ class Frozen:
 
 @dataclass(frozen=True, slots=True)
 class Freezing:
-    """Freezes partitions of one table; every partition is asked `probes`.
+    """Takes snapshots of partitions of one table, and evaluates `probes` on every partition.
 
-    All are digested by `columns` where exports are verified, else groups in which a partition may
-    have the rows that were exported of it, where these are compared.
+    It computes digests over `columns` if exports are verified. It also does so for groups in which
+    a partition may have the same rows as exported, if rows are compared.
     """
 
     ports: JobPorts
@@ -145,10 +145,10 @@ class Freezing:
     columns: tuple[DigestColumn, ...]
 
     def freeze(self, work: Iterable[Work]) -> Frozen:
-        """Return all partitions of a group, found again or frozen now, and those refused.
+        """Return the snapshot of a group, found or taken now, and the refused partitions.
 
         Raises:
-            SourceError: the source cannot be used at all, or what is to be gone on with is nowhere.
+            SourceError: the source cannot be used at all, or the snapshot to resume does not exist.
         """
         work = tuple(work)
         digest = self._digested(work)
@@ -175,10 +175,10 @@ class Freezing:
         found: SourceSnapshot | None,
         digest: tuple[DigestColumn, ...],
     ) -> Frozen:
-        """Freeze what was not found again.
+        """Take a snapshot of the partitions that were not found.
 
         Raises:
-            SourceError: there is nothing to freeze, and nothing was found.
+            SourceError: there is no partition to take, and none was found.
         """
         ids = tuple(PartitionId(w.key.partition_id) for w in work if w.content.parts)
         held = {p.partition_id: found.handle for p in found.partitions} if found else {}
@@ -201,9 +201,9 @@ class Freezing:
         return Frozen(both, held | {p.partition_id: fresh.handle for p in fresh.partitions})
 
     def release(self, frozen: Frozen, keep: frozenset[str]) -> None:
-        """Give back what no export that may be gone on with needs.
+        """Release the parts of the snapshot that no resumable export needs.
 
-        When that fails nothing is lost but space: it is told, and the next run gives it back.
+        A failure only costs space: it is reported, and the next run releases them.
         """
         snapshot = frozen.snapshot
         both = replace(snapshot, handle=(*snapshot.handle, *frozen.abandoned))
@@ -245,7 +245,7 @@ class Freezing:
     def _find(
         self, work: Iterable[Work], digest: tuple[DigestColumn, ...]
     ) -> SourceSnapshot | None:
-        """Return what is still frozen for claims that may be gone on with, None for nothing."""
+        """Return the existing snapshot of claims that may be resumed, None if there is none."""
         wanted = {
             PartitionId(w.key.partition_id): _left(w.resume.claim)
             for w in work
@@ -276,7 +276,7 @@ def _left(claim: Claim) -> LeftSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A partition that can be claimed: the row to be written, and what `Claimed` will have."""
+    """A partition that can be claimed: the row to write, and the contents of `Claimed`."""
 
     work: Work
     row: Row
@@ -288,7 +288,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """What a claim would be, and its slices."""
+    """A planned claim and its slices."""
 
     claim: Claim
     slices: tuple[Slice, ...]
@@ -301,7 +301,7 @@ class Claiming:
     def __init__(
         self, ports: JobPorts, destination: Destination, options: ExportOptions, *, slots: int
     ) -> None:
-        """Remember what all partitions share."""
+        """Store the values of all partitions."""
         self._ports = ports
         self._to = destination
         self._options = options
@@ -326,19 +326,19 @@ class Claiming:
     def plan(
         self, work: Work, one: FrozenPartition, frozen: Frozen, first_number: int
     ) -> Planned | Skip:
-        """Return the claim of what was really frozen, with the files that it need not write.
+        """Return the claim of the partition in the snapshot, with the files that exist already.
 
         Args:
-            work: what is known of the partition.
-            one: the partition.
-            frozen: the snapshot that holds it.
+            work: the partition as the job read it.
+            one: the partition in the snapshot.
+            frozen: the snapshot.
             first_number: of its first slice; numbers are unique in a group.
 
         Raises:
-            RefusedError: the partition does not lie in one Iceberg partition (code 36), main has
-                files of others there, or everything there cannot be replaced.
+            RefusedError: the partition does not belong to one Iceberg partition (code 36), main has
+                files of other writers there, or everything there cannot be replaced.
             DestinationError: receipts of an earlier attempt, or main, cannot be read.
-            LedgerError: the ledger gives no epoch.
+            LedgerError: the ledger returns no epoch.
         """
         if refusal := self._too_small(work, one):
             return refusal
@@ -368,10 +368,10 @@ class Claiming:
         return Planned(work, row, one, slices, finished, note)
 
     def claim(self, planned: tuple[Planned, ...]) -> tuple[Claimed | Skip, ...]:
-        """Make one compare-and-set for each, all in one go.
+        """Make one compare-and-set for each partition, all in one request.
 
         Raises:
-            LedgerError: the ledger failed; what was claimed is gone on with by the next run.
+            LedgerError: the ledger failed; the next run resumes the claims that were written.
         """
         rows = tuple(p.row for p in planned)
         written = self._ports.effects(Step.CLAIM, lambda: self._ports.ledger.write_all(rows))
@@ -384,7 +384,7 @@ class Claiming:
         )
 
     def _epoch(self) -> int:
-        """Return an epoch of the group; one that is drawn in vain harms nobody."""
+        """Return an epoch of the group; unused epochs do no harm."""
         drawn = next(self._epochs, None)
         if drawn is None:
             drawn = self._ports.ledger.next_epoch(self._partitions)
@@ -392,10 +392,10 @@ class Claiming:
         return drawn
 
     def _look_there(self, work: Work, partition: tuple[str | None, ...]) -> None:
-        """Refuse before hours of writing what the commit would refuse after them (step 6)."""
+        """Refuse now what the commit would refuse after hours of writing (step 6)."""
         options = self._options
         if options.is_of_statement:
-            # ATTACH adds beside whatever is there, and of REPLACE the statement's plan tells.
+            # ATTACH adds files to any partition; the plan of REPLACE checks what it replaces.
             return
         if options.replace_partition:
             self._whole.leaving(work.state, work.key.hash, partition, work.held)
@@ -405,7 +405,7 @@ class Claiming:
             refuse_foreign(self._to.lake, work.state, partition, self._own, work.held)
 
     def _may_be_equal(self, work: Work, one: FrozenPartition) -> str:
-        """Say that the rows may be those that main has, where nobody compares them."""
+        """Report that the rows may equal those of main, if they are not compared."""
         options, compares = self._options, self._ports.compares
         if (
             options.force
@@ -417,7 +417,7 @@ class Claiming:
         return MAY_BE_EQUAL if may_be_equal(work.row, work.held, one.visible_rows) else ""
 
     def _too_small(self, work: Work, frozen: FrozenPartition) -> Skip | None:
-        """Refuse to take rows out of main without being told to; nothing is nothing to export."""
+        """Return the outcome if there is nothing to export, or if rows would leave main unasked."""
         before, now = work.held.rows, frozen.visible_rows
         if now == 0 and self._options.replace_partition:
             raise no_lake_partition()
@@ -471,7 +471,7 @@ class Claiming:
 
 
 def _note(work: Work, planned: _Cut) -> str:
-    """Say that an older content is exported, because it was frozen by a run that began files."""
+    """Return the note that older content is exported: an interrupted run took its snapshot."""
     claim, now = planned.claim, work.content
     begun = work.resume is not None and work.resume.claim.fingerprint == claim.fingerprint
     if claim.fingerprint == now.fingerprint or is_merged(claim, now) or not begun:

@@ -73,10 +73,10 @@ _PATH_PROPERTY = "write.metadata.path"
 
 @dataclass(frozen=True, slots=True)
 class MetadataSweeping:
-    """Judges what lies below a table's metadata directory and belongs to no single key.
+    """Judges the files below a table's metadata directory that belong to no single key.
 
-    What is younger than `older_than` milliseconds at `now` stays. `someone_works` says whether an
-    export into the table of a uuid is under way.
+    Files younger than `older_than` milliseconds at `now` stay. `someone_works` says whether an
+    export into the table with a uuid is under way.
     """
 
     cleaning: Cleaning
@@ -85,12 +85,13 @@ class MetadataSweeping:
     someone_works: Callable[[str], bool]
 
     def find(self, state: LakeTableState, row_of: Callable[[str], Row | None]) -> Iterator[Garbage]:
-        """Yield what is in nobody's use, and what may be of use to living requests.
+        """Yield unreferenced files, and files that a running request may still need.
 
-        What snapshots refer to, and lists that a ledger could be rebuilt from, are not told.
+        Referenced files of snapshots, and lists from which a ledger can be rebuilt, are not
+        included.
 
         Args:
-            state: the table's metadata, loaded anew.
+            state: the table's metadata, newly loaded.
             row_of: the ledger row of a key hash, read after `state` was loaded.
 
         Raises:
@@ -124,7 +125,7 @@ class MetadataSweeping:
     def _of_running_exports(
         self, kind: Kind, one: StoredObject, state: LakeTableState, why: str
     ) -> Garbage:
-        """Judge what only a job that works on the table has a use for."""
+        """Judge a file that only a running job of the table can need."""
         works = self.someone_works(state.layout.table_uuid)
         why = "an export into the table is under way" if works else why
         return Garbage(kind, one.location, one.size, may_go=not works, why=why)
@@ -171,7 +172,7 @@ class MetadataSweeping:
     ) -> Iterator[Garbage]:
         """Judge the list of a commit with all exports on it.
 
-        A begun one names nothing that anybody relies on; who still writes it can only fail.
+        No process relies on an unfinished list; a process that is still writing it can only fail.
         """
         if _name(one.location).startswith("."):
             yield self._of_running_exports(Kind.LIST, one, state, "never finished")
@@ -243,7 +244,7 @@ class _OfKey:
 
 @dataclass(frozen=True, slots=True)
 class Sweeping:
-    """Sweeps one table. What is younger than `older_than` milliseconds at `now` stays."""
+    """Sweeps one table. Files younger than `older_than` milliseconds at `now` stay."""
 
     cleaning: Cleaning
     leases: Leases
@@ -252,7 +253,7 @@ class Sweeping:
     now: int
 
     def find(self) -> tuple[Garbage, ...]:
-        """Return everything that dead exports left, and what may be of use to living ones.
+        """Return all files of abandoned exports, and files that running exports may need.
 
         Raises:
             RefusedError: the table is of another ledger.
@@ -266,11 +267,11 @@ class Sweeping:
         return (*found, *self._metadata())
 
     def sweep(self) -> tuple[Garbage, ...]:
-        """Remove what may go, key by key under its lease; return what went, and what stayed.
+        """Remove garbage, key by key under its lease; return removed and kept files.
 
         Raises:
             RefusedError: the table is of another ledger.
-            DestinationError: the table or its files cannot be read, or a file does not go.
+            DestinationError: the table or its files cannot be read, or a file cannot be deleted.
             LedgerError: the ledger cannot be read or written.
         """
         state = self._load()
@@ -292,13 +293,13 @@ class Sweeping:
         return (*found, *metadata)
 
     def _metadata(self) -> tuple[Garbage, ...]:
-        """Judge what belongs to no single key, on an M loaded after data files were removed."""
+        """Judge the files of no single key, on an M loaded after data files were removed."""
         state = self._load()
         swept = MetadataSweeping(self.cleaning, self.older_than, self.now, self._someone_works)
         return tuple(swept.find(state, cache(partial(self._row, state=state))))
 
     def _someone_works(self, destination: str) -> bool:
-        """Whether somebody has the lease of any export into a table that did not end."""
+        """Whether a process holds the lease of any unfinished export into a table."""
         ports = self.cleaning.ports
         rows = ports.effects(Step.READ_LEDGER, lambda: tuple(ports.ledger.rows()))
         running = (r for r in rows if r.state is State.RUNNING)
@@ -307,7 +308,7 @@ class Sweeping:
         )
 
     def _garbage_of(self, key: str, listed: _OfKey, state: LakeTableState) -> list[Garbage]:
-        """Judge what the exports of a key left; nothing is done."""
+        """Judge the files of a key's exports; remove nothing."""
         row = self._row(key, state)
         if row is None:
             return _not_ours(listed)
@@ -316,7 +317,7 @@ class Sweeping:
         return [item for one in left for item in self._garbage(row, one, held)]
 
     def _swept(self, key: str, listed: _OfKey, held: LeaseHeld | None) -> list[Garbage]:
-        """Judge the exports of a key anew, on an M loaded under the lease, and remove."""
+        """Judge a key's exports again, on an M loaded under the lease; remove their garbage."""
         state = self._load()
         row = self._row(key, state)
         if row is None:
@@ -363,7 +364,7 @@ class Sweeping:
         return found
 
     def _judged(self, left: Left, held: LeaseHeld | None) -> Verdict:
-        """Return the verdict on all that an export left: age filters what is proved."""
+        """Return the verdict on all files of an export: the age filters proved verdicts."""
         if not left.verdict.may_go:
             return left.verdict
         return self._filtered(left, held, left.verdict)
@@ -376,7 +377,7 @@ class Sweeping:
         return proved
 
     def _garbage(self, row: Row, left: Left, held: LeaseHeld | None) -> list[Garbage]:
-        """Tell what an export left, one by one."""
+        """Return the files of an export, each with its verdict."""
         judged = self._judged(left, held)
         known = left.transaction_id in _known(row)
         found = []

@@ -74,16 +74,16 @@ _MAIN_HOLDS_IT = (Status.UNCHANGED, Status.ALREADY_EXPORTED)
 
 @dataclass(frozen=True, slots=True)
 class Abandoning:
-    """Lets go of what interrupted exports of one source had frozen."""
+    """Releases the snapshots of interrupted exports of one source."""
 
     ports: JobPorts
 
     def after(self, row: Row | None, status: Status) -> None:
-        """Let go of what a claim had frozen, under its lease; what goes wrong is only told.
+        """Release the snapshot of a claim, under its lease; a failure is only reported.
 
         Args:
             row: of the partition, None when it has none.
-            status: what was answered, from the source and main as they are now.
+            status: of the decision, from the current source and main.
         """
         begun = row is not None and row.state is State.RUNNING and bool(row.claim.staging)
         if row is None or not begun or status not in _MAIN_HOLDS_IT:
@@ -127,14 +127,14 @@ class ConcurrentExports:
     def before(
         self, row: Row | None, partition_id: str, content: Content, state: LakeTableState
     ) -> str:
-        """Say why a partition is not to be frozen, '' when no other table's rows keep it back.
+        """Return why the partition must wait for other tables of this name, '' if it need not.
 
-        The ledger is read for the first partition only: `met` reads it anew.
+        This reads the ledger for the first partition only; `met` reads it again.
 
         Args:
             row: the ledger's row of the partition, None when it was never exported.
             partition_id: its id.
-            content: what it holds.
+            content: the content of the partition.
             state: main.
 
         Raises:
@@ -147,10 +147,10 @@ class ConcurrentExports:
         )
 
     def met(self, claimed: Iterable[Claimed]) -> Mapping[str, str]:
-        """Give up claims beside which another table's goes on; say why, by partition id.
+        """Give up claims if another table's export continues; return the reasons by partition id.
 
         Raises:
-            TableFormatError: the ledger or main cannot be read or written; then none is to go on.
+            TableFormatError: the ledger or main cannot be read or written; then no claim continues.
         """
         given_up: dict[str, str] = {}
         waiting = [one.row for one in claimed if is_kept_back(one.row, self._options)]
@@ -203,7 +203,7 @@ class ConcurrentExports:
         )
 
     def _is_gone(self, name: TableName) -> bool:
-        """Whether the source has no table of a name any more; it is asked once."""
+        """Whether the source no longer has a table of a name; the source is queried once."""
         if name not in self._there:
             engine = self._ports.effects(Step.DESCRIBE_SOURCE, lambda: self._source.engine_of(name))
             self._there[name] = engine is not None
@@ -219,7 +219,7 @@ class ConcurrentExports:
             state=State.FAILED,
             claim=replace(row.claim, recipe="", staging=()),
         ).noted(why, self._ports.clock())
-        # Who has moved the row meanwhile has given it up, too, or goes on with it.
+        # If another process changed the row meanwhile, it gave the claim up or resumed it.
         self._ports.effects(Step.GIVE_UP, partial(self._ports.ledger.write, after))
 
 
@@ -235,7 +235,7 @@ class Tidying:
     to: Destination
 
     def after(self, one: Claimed, outcome: Outcome) -> None:
-        """Remove what attempts before this one left behind; what goes wrong is only told."""
+        """Remove the files of earlier attempts; a failure is only reported."""
         earlier = bool(one.row.old) or one.row.claim.begun < one.begun
         if outcome.status not in _LANDED or not earlier:
             return
@@ -264,10 +264,10 @@ class GroupJob:
         commit_every: int,
         commit_after: int,
     ) -> None:
-        """Remember what all groups share; `listing` is the whole source table as the run began.
+        """Store the values of all groups; `listing` is the source table at the start of the run.
 
-        At most `commit_every` partitions become visible at a time, and what is complete after every
-        `commit_after` milliseconds.
+        A commit makes at most `commit_every` partitions visible. After every `commit_after`
+        milliseconds all complete partitions are committed.
         """
         self._ports = ports
         self._to = destination
@@ -306,7 +306,7 @@ class GroupJob:
         self._namesakes = ConcurrentExports(self._commit_ports, ports.source, destination, options)
 
     def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
-        """Export a group; yield what became of each partition, as soon as it is known."""
+        """Export a group; yield the outcome of each partition as soon as it is known."""
         state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
         work: list[Work] = []
         try:
@@ -335,7 +335,7 @@ class GroupJob:
         parts: tuple[Part, ...],
         state: LakeTableState,
     ) -> Work | Outcome:
-        """Under the lease, settle what landed before, and answer what need not be exported."""
+        """Under the lease, settle exports that landed earlier, and decide what to export."""
         begun = self._ports.clock()
         key = self._to.key(partition_id)
         if key.hash in held_by:
@@ -385,7 +385,7 @@ class GroupJob:
         return Work(key, row, held, state, resume, content, begun, decision.unless_equal)
 
     def _begun(self, row: Row) -> Begun | None:
-        """Return what a run that did not end has finished, None when that is nothing."""
+        """Return the finished files of an interrupted run, None if there are none."""
         below = self._to.receipts_of(row)
         storage = self._ports.storage(below)
         receipts = self._ports.effects(Step.FIND_FILES, lambda: stored_receipts(storage, below))
@@ -410,7 +410,7 @@ class GroupJob:
             self._freezing.release(frozen, self._still_of_use(frozen))
 
     def _still_of_use(self, frozen: Frozen) -> frozenset[str]:
-        """Return the names that stay; all of them when the ledger cannot say."""
+        """Return the names that stay; all of them if the ledger cannot be read."""
         try:
             return staging_in_use(self._ports.ledger, self._is_useless)
         except (DestinationError, LedgerError):
@@ -424,7 +424,7 @@ class GroupJob:
     def _claim_and_finish(
         self, by_id: Mapping[str, Work], frozen: Frozen, writer: SliceWriter
     ) -> Iterator[Outcome]:
-        """Claim, write and commit; what ends the process meanwhile is left on the claimed rows."""
+        """Claim, write and commit; an error that ends the process is stored on the claimed rows."""
         claimed: dict[str, Claimed] = {}
         try:
             planned, number = [], 0

@@ -53,7 +53,7 @@ _SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Namesakes:
-    """What a ledger knows of other tables of a name in one lake table, by partition id."""
+    """Other tables of the same name in one lake table, from the ledger, by partition id."""
 
     table: MergeTreeTable
     rows: Mapping[str, tuple[Row, ...]]
@@ -74,16 +74,16 @@ class Namesakes:
         is_gone: Callable[[TableName], bool] = lambda _: False,
         after: Claim | None = None,
     ) -> str:
-        """Say why a partition is not exported, '' when no other table's rows keep it back.
+        """Return why a partition is not exported because of another table's rows, '' for no reason.
 
         Args:
             row: the ledger's row of the partition, None when it was never exported.
             partition_id: its id.
             options: of the export.
-            held: what main holds of the key of another row.
-            content: what the partition holds, None for nothing.
-            is_gone: whether the source has no table of a name any more.
-            after: a claim; exports that are under way and were begun later do not count.
+            held: returns what main holds of the key of another row.
+            content: the content of the partition, None if it has none.
+            is_gone: whether the source no longer has a table of a name.
+            after: a claim; exports that are under way and began later do not count.
 
         Raises:
             DestinationError: main cannot be read.
@@ -120,7 +120,7 @@ class Namesakes:
         content: Content | None,
         is_gone: Callable[[TableName], bool],
     ) -> str:
-        """Say which table of another name the partition may have been exported from."""
+        """Return the refusal if the partition may be that of a table with another name."""
         for one in others:
             why = "" if content is None else _why_same(one, self.table, content, is_gone)
             if not why or not (text := _may_hold(one, held(one))):
@@ -143,7 +143,7 @@ class Namesakes:
 def namesakes(
     table: MergeTreeTable, destination: str, rows: Callable[[], Iterable[Row]]
 ) -> Namesakes:
-    """Return what a ledger knows of other tables that were exported to one lake table.
+    """Return the other tables of this name that were exported to one lake table.
 
     Args:
         table: the source table.
@@ -186,16 +186,17 @@ def known_as(
     state: LakeTableState | None,
     rows: Callable[[], Iterable[Row]],
 ) -> MergeTreeTable:
-    """Return the table under the identity that the user says it had.
+    """Return the table with the identity that the user states.
 
     Args:
-        table: as it is described now.
+        table: from `describe`.
         options: of the export.
         state: the lake table's, None when there is none.
         rows: returns all rows of the ledger.
 
     Raises:
-        RefusedError: no export under that identity is known: a mistake in it would be a new table.
+        RefusedError: no export with that identity is known: a typing mistake would create a new
+            identity.
         LedgerError: the ledger cannot be read.
     """
     if not options.same_as:
@@ -216,7 +217,7 @@ def known_as(
 
 
 def _begun_before(rows: Iterable[Row], after: Claim | None) -> list[Row]:
-    """Return rows without those whose export is under way and was begun after a claim."""
+    """Return the rows without exports that are under way and began after a claim."""
     return [
         one
         for one in rows
@@ -227,7 +228,7 @@ def _begun_before(rows: Iterable[Row], after: Claim | None) -> list[Row]:
 def _why_same(
     row: Row, table: MergeTreeTable, content: Content, is_gone: Callable[[TableName], bool]
 ) -> str:
-    """Say why a partition may be the one that was exported from a table of another name."""
+    """Return why a partition may be the exported one of a table with another name."""
     done = row.done.parts if row.done is not None else ()
     exported = (*done, *(row.claim.parts if row.state is State.RUNNING else ()))
     known = {(p.hash_of_all_files, p.rows) for p in exported}
@@ -254,7 +255,7 @@ def _is_older(one: Claim, other: Claim) -> bool:
 
 
 def _may_hold(row: Row, held: Holding) -> str:
-    """Say that rows of a namesake may be in main, '' when none can be."""
+    """Return why main may hold rows of a table of the same name, '' if it cannot."""
     if held.files or not held.is_certain:
         return held.text.rstrip(".")
     if row.state is State.RUNNING:
@@ -263,17 +264,17 @@ def _may_hold(row: Row, held: Holding) -> str:
 
 
 def known_node(table: MergeTreeTable) -> KeeperNode | None:
-    """Return what a claim remembers of a source table."""
+    """Return the Keeper node that a claim stores of a source table."""
     node = table.keeper_node
     return node if isinstance(node, KeeperNode) else None
 
 
 def other_table(row: Row | None, table: MergeTreeTable) -> str:
-    """Say why a table may not be the one that a key was exported from, '' when nothing says so.
+    """Return why a table may not be the exported table of a key, '' for no reason.
 
     Args:
         row: the key's, None when it was never exported.
-        table: as it is described now.
+        table: from `describe`.
     """
     if row is None or row.keeper_node is None or table.known_as or not _relies(row):
         return ""
@@ -295,7 +296,7 @@ def other_table(row: Row | None, table: MergeTreeTable) -> str:
 
 
 def _relies(row: Row) -> bool:
-    """Whether what is done with a key depends on what was begun or exported of it before."""
+    """Whether the decision on a key depends on an earlier export or claim of it."""
     return row.state is State.RUNNING or row.done is not None or bool(row.landed)
 
 
@@ -308,9 +309,9 @@ class SameTable:
     options: ExportOptions
 
     def confirmed(self, row: Row) -> Row | Skip:
-        """Return the row to go on with, or the refusal.
+        """Return the row to continue with, or the refusal.
 
-        When the user says that it is the same table, the row has its node from then on.
+        If the user states that it is the same table, the row stores the table's node from then on.
 
         Raises:
             LedgerError: it cannot be written.

@@ -93,7 +93,8 @@ class OutcomeBuilder:
     ) -> Outcome:
         """Return an outcome with the figures of the row's completed export, or of its claim.
 
-        An answer about main has those of the export that is there, whatever was claimed since.
+        If the status says that main holds an export, the figures are those of that export,
+        regardless of later claims.
         """
         done = row.done if row is not None else None
         in_main = done is not None and status in (Status.ALREADY_EXPORTED, Status.UNCHANGED)
@@ -120,7 +121,7 @@ class OutcomeBuilder:
         *,
         parts: int = 0,
     ) -> Outcome:
-        """Return what an error made of a partition; `parts` when no claim has them."""
+        """Return the outcome of a partition after an error; `parts` if no claim has them."""
         failed = self.outcome(partition_id, _status(error), str(error), row, begun)
         gone = isinstance(error, SourceGoneError)
         theirs = isinstance(error, RowsOfOthersError)
@@ -128,15 +129,15 @@ class OutcomeBuilder:
         return replace(failed, code=error.code, parts=parts, source_gone=gone, cause=cause)
 
     def note_error(self, row: Row, error: str | Stop, finished: tuple[Receipt, ...] = ()) -> str:
-        """Leave the last error on the row, unless it has moved on: then it is somebody else's.
+        """Store the last error on the row, unless another process has changed the row.
 
         Args:
             row: as it was claimed.
             error: why the export ends without a commit.
-            finished: the receipts of its files, by which the row says which parts are done.
+            finished: the receipts of its files, from which the row lists the finished parts.
 
         Returns:
-            What the ledger said against that, as the end of a sentence; '' when it was noted.
+            The ledger's error, as the end of a sentence; '' if the error was stored.
         """
         try:
             now = self.ports.ledger.read(row.key.hash)
@@ -189,14 +190,14 @@ class Cancelled:
     def while_any_is_ours(
         self, claimed: Collection[Claimed], on_rows: Callable[[int], None]
     ) -> Callable[[int], None]:
-        """Return `on_rows`, which raises once none of the partitions is ours any more.
+        """Return `on_rows`, which raises once this run owns none of the partitions any more.
 
         Args:
-            claimed: those that are being written when the returned function is called.
-            on_rows: what to tell while one of them is ours.
+            claimed: the partitions that are being written when the returned function is called.
+            on_rows: is called while this run owns one of them.
 
         Raises:
-            NoneLeftError: when the returned function is called then.
+            NoneLeftError: when the returned function is called after that.
         """
 
         def outcome(written: int) -> None:
@@ -208,11 +209,11 @@ class Cancelled:
         return outcome
 
     def outcome(self, one: Claimed) -> Outcome:
-        """Say what became of a partition that is not ours any more."""
+        """Return the outcome of a partition that this run no longer owns."""
         return self._look(one)[0]
 
     def _look(self, one: Claimed) -> tuple[Outcome, bool]:
-        """Return that, and whether the ledger says that another run has claimed it."""
+        """Return the outcome, and whether the ledger has a claim of another run."""
         status, text, is_anothers = Status.IN_PROGRESS, _BY_ANOTHER, False
         try:
             key = one.row.key.hash
@@ -226,9 +227,10 @@ class Cancelled:
         return outcome, is_anothers
 
     def stopped(self, one: Claimed, error: TableFormatError) -> Outcome:
-        """Say what an error made of a partition.
+        """Return the outcome of a partition after an error.
 
-        Whoever cancels it removes files under its run, and so does another run that has landed it.
+        A process that cancels the export removes its files during the run. So does another run that
+        landed the export.
         """
         ended, is_anothers = self._look(one)
         if ended.status is Status.KILLED or (is_anothers and isinstance(error, MissingError)):
@@ -242,7 +244,7 @@ class Cancelled:
 
 
 def _not_begun(one: Claimed) -> str:
-    """Say how far a partition was when its run was told to stop."""
+    """Return how many files were finished when the run was told to stop."""
     done, planned = len(one.finished), len(one.slices)
     if not done:
         return "stopped before it began"
@@ -273,12 +275,12 @@ class FileWriting:
     def run(
         self, claimed: tuple[Claimed, ...], frozen: Frozen, writer: SliceWriter
     ) -> Generator[tuple[Files, ...], None, None]:
-        """Yield every partition once, in the batches in which they are to be committed.
+        """Yield every partition once, in the batches of the commits.
 
         Args:
-            claimed: what is to be written; files that are finished already are kept.
-            frozen: that they are read from.
-            writer: that writes.
+            claimed: the partitions to write; finished files are kept.
+            frozen: the snapshot to read.
+            writer: writes the files.
         """
         left = {c.row.key.hash: c for c in claimed}
         with contextlib.closing(self._writing(left, frozen, writer)) as writing:
@@ -341,7 +343,7 @@ class FileWriting:
             try:
                 receipts = just_written(one.unfinished, self.ports.effects(Step.FIND_FILES, look))
             except DestinationError as error:
-                # Nothing is lost: the writer itself says at the end what it has written.
+                # Nothing is lost: the writer itself reports at the end which files it has written.
                 self.ports.observer.note(f"nothing is committed while files are written: {error}")
                 break
             if len(receipts) == len(one.unfinished):
@@ -364,11 +366,11 @@ def _files(one: Claimed, written: Written) -> tuple[Receipt, ...] | TableFormatE
 
 
 def _receipts_of(one: Claimed, written: Written) -> tuple[Receipt, ...]:
-    """Return the receipts of a partition: one for each slice, and together all its rows.
+    """Return the receipts of a partition: one for each slice, with all its rows in total.
 
     Raises:
         TableFormatError: a slice has no file; the error of its task.
-        SourceError: the files do not hold what the partition shows.
+        SourceError: the files do not hold the visible rows of the partition.
     """
     todo = {s.number for s in one.unfinished}
     for failure in written.failures:
@@ -403,10 +405,11 @@ class FinalFailure:
     outcomes: OutcomeBuilder
 
     def end(self, row: Row, why: str) -> str:
-        """Give an export up whose key this run has the lease of, and remove its files.
+        """Give up an export for good, under the lease of its key, and remove its files.
 
         Returns:
-            What became of it, as the end of a sentence. What cannot be proved dead stays resumable.
+            The result, as the end of a sentence. The export stays resumable unless it is proved
+            that nothing of it can land.
         """
         key = row.key.hash
         try:
@@ -436,7 +439,7 @@ class Committing:
     def commit(
         self, finished: tuple[tuple[Claimed, tuple[Receipt, ...]], ...]
     ) -> Iterator[Outcome]:
-        """Make partitions visible in one snapshot; yield what became of each.
+        """Make partitions visible in one snapshot; yield the outcome of each.
 
         Args:
             finished: each with the receipts of all its files.
@@ -479,10 +482,10 @@ class Committing:
     def _noted(
         self, finished: tuple[tuple[Claimed, tuple[Receipt, ...]], ...]
     ) -> Iterator[tuple[Claimed, WrittenClaim | TableFormatError | None]]:
-        """Note the files before the commit, so that whoever settles it later knows what it was.
+        """Store the sizes of the files before the commit, for the process that settles it later.
 
         Yields:
-            Each with None when another run has claimed it, or with what the ledger failed with.
+            Each partition, with None if another run has claimed it, or with the ledger's error.
         """
         if not finished:
             return
@@ -541,7 +544,7 @@ class Committing:
                 raise DestinationError(message)
 
     def _list(self, written: tuple[WrittenClaim, ...]) -> Group:
-        """Store the list of what the snapshot will hold, where its summary finds it."""
+        """Store the list of the snapshot's exports, where the snapshot summary finds it."""
         name = self.ports.new_transaction(self.ports.ledger.next_epoch()).value
         storage = self.ports.storage(self.to.location)
         return self.ports.effects(
@@ -602,9 +605,9 @@ class Committing:
 
 
 def _of_earlier(made: Outcome, row: Row, snapshot_id: int) -> Outcome:
-    """Return an outcome with the figures of what landed in a snapshot, whatever was claimed since.
+    """Return an outcome with the figures of the export in a snapshot, regardless of later claims.
 
-    Bytes are known of the last export that landed.
+    The bytes are known only of the last export that landed.
     """
     found = next((x for x in row.landed if x.snapshot_id == snapshot_id), None)
     if found is None:
@@ -620,7 +623,7 @@ def _of_earlier(made: Outcome, row: Row, snapshot_id: int) -> Outcome:
 
 
 def _note_of_others(landed: Committed) -> str:
-    """Say what of others left main with it, '' for nothing."""
+    """Return the note on files of other writers that left main with the commit, '' for none."""
     leaves = landed.leaves
     if not leaves.foreign_files:
         return ""

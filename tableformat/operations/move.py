@@ -65,10 +65,11 @@ class _OnceThere:
     changes: dict[str, KeyChange] = field(default_factory=dict)
 
     def leaving(self, state: LakeTableState, key: str) -> Leaving:
-        """Return what leaves main for a key.
+        """Return the files of a key that leave main.
 
         Raises:
-            RefusedError: others have changed it here since, or main there was moved away from it.
+            RefusedError: another writer has changed them here since, or main of the other table was
+                moved away from them.
             TableFormatError: a table or the ledger cannot be read.
         """
         if state.metadata_location != self.seen:
@@ -127,10 +128,10 @@ class EndingMoves:
     leases: Leases
 
     def end(self, leave: Leave) -> Outcome | None:
-        """End a MOVE of the partition that was begun; None when there is none, or it is given up.
+        """Finish an interrupted MOVE of the partition; None if there is none, or if it is given up.
 
         Raises:
-            RefusedError: it goes to a third table, or whether it landed cannot be told yet.
+            RefusedError: it goes to a third table, or whether it landed cannot be determined yet.
             TableFormatError: a table or the ledger failed.
         """
         state = load_table(self.here.ports.commit)
@@ -156,7 +157,7 @@ class EndingMoves:
         return None
 
     def take(self, leave: Leave, rows: tuple[Row, ...], state: LakeTableState) -> Outcome | None:
-        """Take away here what is there; None when it is to be looked at anew.
+        """Remove the files here that the other table has; None if main must be read again.
 
         Raises:
             TableFormatError: this table or the ledger failed.
@@ -200,10 +201,10 @@ class EndingMoves:
         return self.here.report(leave, Status.REFUSED, why.message)
 
     def _has_landed(self, move: MoveIntent) -> bool:
-        """Whether the rows are there; if not, nothing that was sent can bring them there later.
+        """Whether the rows are there; if not, no request can bring them there later.
 
         Raises:
-            RefusedError: it cannot be told yet.
+            RefusedError: this cannot be determined yet.
             TableFormatError: the other table or the ledger failed.
         """
         ports = self.there.ports.commit
@@ -237,7 +238,7 @@ class EndingMoves:
 
 
 def give_up(here: Running, leases: Leases, leave: Leave, why: str) -> None:
-    """Give a MOVE up whose other table is gone; nothing is taken away here.
+    """Give up a MOVE whose other table no longer exists; no file leaves this table.
 
     Raises:
         TableFormatError: this table or the ledger failed.
@@ -273,7 +274,7 @@ def _begun(here: Running, leave: Leave, state: LakeTableState) -> _BegunMoves:
 
 
 def _claimed_again(here: Running, rows: _BegunMoves) -> tuple[Row, ...] | None:
-    """Claim what was begun, under its own transaction; None when somebody was faster."""
+    """Claim an interrupted MOVE again, under its transaction; None if another run was faster."""
     ports = here.ports.commit
     epoch = ports.ledger.next_epoch(len(rows))
     again = tuple(
@@ -295,7 +296,7 @@ def _stop(here: Running, rows: tuple[Row, ...], why: str) -> tuple[KillOutcome, 
 
 
 def knows(row: Row | None, move: MoveIntent) -> bool:
-    """Whether the ledger knows that what a MOVE brings has landed."""
+    """Whether the ledger knows that the rows of a MOVE have landed."""
     landed = row.landed if row is not None else ()
     return any(x.transaction_id == move.transaction_id for x in landed)
 
@@ -361,7 +362,7 @@ class Moving:
     check: Callable[[LakeTableState, LakeTableState], None]
 
     def run(self, which: OnePartition) -> Outcome:
-        """Move a partition; return what became of it.
+        """Move a partition; return its outcome.
 
         Raises:
             RefusedError: it cannot be moved between these tables; nothing was changed.
@@ -372,10 +373,10 @@ class Moving:
         return in_turns(self.here.ports, what, partial(self._turn, leave))
 
     def forecast(self, which: OnePartition) -> Outcome:
-        """Return what it would do now; nothing is changed (`--dry-run`).
+        """Return what the MOVE would do now; change nothing (`--dry-run`).
 
         Raises:
-            RefusedError: it cannot be moved, or was begun by a run that did not finish it.
+            RefusedError: it cannot be moved, or an interrupted run did not finish it.
             TableFormatError: a table or the ledger cannot be read.
         """
         here = load_table(self.here.ports.commit)
@@ -393,7 +394,7 @@ class Moving:
         return CopyFrom(which, other_table(here, self.here.partitions, which), replaces=False)
 
     def _turn(self, leave: Leave, leases: Leases) -> Outcome | None:
-        """Begin and do it; None when something was changed meanwhile: it is planned anew."""
+        """Claim and move; None if the tables changed meanwhile and a new plan is needed."""
         ended = EndingMoves(self.here, self.there, leases).end(leave)
         if ended is not None:
             return ended
@@ -412,7 +413,7 @@ class Moving:
         )
 
     def _begun(self, leave: Leave, leases: Leases) -> _Begun | Outcome | None:
-        """Plan both sides and claim their keys; or say why not."""
+        """Plan both sides and claim their keys; or return why that is impossible."""
         which = leave.which
         here, there = (load_table(side.ports.commit) for side in (self.here, self.there))
         left = self.here.landing.settle_left(which, here, leases)

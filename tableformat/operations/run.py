@@ -1,11 +1,11 @@
-"""Runs a statement on a lake table: planned, claimed, committed, told.
+"""Runs a statement on a lake table: plan, claim, commit, report.
 
-    load M -> plan -> leases of the keys that change -> what landed of them before is settled
-    -> claims -> the commit protocol, in which every turn plans anew -> settled
+    load M -> plan -> lease the keys that change -> settle what landed of them before
+    -> claim -> the commit protocol, in which every turn plans again -> settle
 
-Where main changed between plan and commit, the plan is made anew, and claimed anew: a statement is
-never applied to another table than it was planned for. As ClickHouse's, it has one place in the
-order of all that happens to the partition.
+If main changes between plan and commit, the statement is planned and claimed again, so that it is
+never applied to a table for which it was not planned. As in ClickHouse, a statement has one place
+in the order of all changes to the partition.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Running:
 
     @property
     def landing(self) -> Landing:
-        """What claims and commits."""
+        """Claims and commits."""
         return Landing(self.ports, self.name, self.partitions)
 
     def run(self, statement: Statement) -> Outcome:
-        """Run a statement; return what became of its partition.
+        """Run a statement; return the outcome of its partition.
 
         Raises:
-            RefusedError: it cannot be done to this table; nothing was changed.
+            RefusedError: the statement is not possible on this table; nothing was changed.
             TableFormatError: the table or the ledger failed before anything was claimed.
         """
         what = f"{statement} on {self.name}"
@@ -88,10 +88,10 @@ class Running:
             raise
 
     def forecast(self, statement: Statement) -> Outcome:
-        """Return what a statement would do now; nothing is changed (`--dry-run`).
+        """Return what the statement would do now; change nothing (`--dry-run`).
 
         Raises:
-            RefusedError: it cannot be done to this table.
+            RefusedError: the statement is not possible on this table.
             TableFormatError: the table or the ledger cannot be read.
         """
         state = load_table(self.ports.commit)
@@ -108,7 +108,7 @@ class Running:
         return ended
 
     def _turn(self, stopping: Stopping, leases: Leases) -> Outcome | None:
-        """Plan on M, claim and commit; None when somebody was faster: it is planned anew."""
+        """Plan on M, claim and commit; None if another process was faster: then plan again."""
         statement = stopping.statement
         landing, state = self.landing, load_table(self.ports.commit)
         if any(row.key.destination != state.layout.table_uuid for row in stopping.claimed):
@@ -160,7 +160,7 @@ class Running:
     def _made_before(
         self, stopping: Stopping, left: tuple[Mark, ...], state: LakeTableState
     ) -> Outcome | None:
-        """Say that a run that could not answer has made this very statement; None: none has."""
+        """Return the outcome if an earlier run performed this very statement; None otherwise."""
         asked, line = self.ports.asked, {one.snapshot_id for one in state.ancestors()}
         made = (one.snapshot_id for one in left if asked_again(one, asked))
         snapshot_id = next((one for one in made if one in line), None)
@@ -174,11 +174,11 @@ class Running:
         return self.report(stopping.statement, Status.UNCHANGED, text, snapshot_id)
 
     def _nothing(self, statement: Statement, plan: Plan, state: LakeTableState) -> Outcome:
-        """Say that there is nothing to do, unless what was meant is elsewhere.
+        """Return that there is nothing to do, unless the partition belongs to another table.
 
         Raises:
-            RefusedError: the partition is one of a table that is divided otherwise.
-            TableFormatError: that cannot be told.
+            RefusedError: the partition is one of a table with another partitioning.
+            TableFormatError: this cannot be determined.
         """
         which = statement.which
         if isinstance(which, OnePartition) and not (plan.here or plan.kept):
@@ -186,7 +186,7 @@ class Running:
         return nothing_done(statement, plan, self.name)
 
     def _taken_over(self, stopping: Stopping, plan: Plan) -> Outcome | None:
-        """Say what became of claims that may be another run's; None when nobody stopped them."""
+        """Return the outcome of claims that another run may have; None if none stopped them."""
         statement, found = stopping.statement, stopping.came_of_it()
         if isinstance(found, int):
             text = "it was done before another run took the partition over"
@@ -205,7 +205,7 @@ class Running:
         rows: tuple[Row, ...],
         ended: tuple[CommitOutcome, ...],
     ) -> Outcome | None:
-        """Return what became of a commit; None when it is to be planned anew."""
+        """Return the outcome of a commit; None if a new plan is needed."""
         landed = [one for one in ended if isinstance(one, Committed)]
         if len(landed) == len(ended):
             made = self.report(statement, statement.did, "", landed[0].snapshot_id)
@@ -253,7 +253,7 @@ class Running:
 
 
 def _sized(made: Outcome, written: tuple[Receipt, ...]) -> Outcome:
-    """Return an outcome with the size of the files that were written anew, all that came."""
+    """Return an outcome with the size of the rewritten files, which are all that came."""
     size = sum(receipt.file_bytes for receipt in written)
     sized = replace(made, bytes=size)
     return replace(sized, came_files=len(written), came_bytes=size) if made.left_files else sized
@@ -266,16 +266,16 @@ def in_turns(
     *,
     most: int = _MOST_PLANS,
 ) -> Outcome:
-    """Take turns under leases until one has an outcome: others may change what was planned for.
+    """Take turns under leases until one has an outcome: others may change the planned files.
 
     Args:
-        ports: what to act on.
-        what: is run, as the error has it.
-        turn: does it once; None when it is to be planned anew.
-        most: how many turns it has.
+        ports: the ports of the statement.
+        what: the statement, for the error.
+        turn: runs it once; None if a new plan is needed.
+        most: the number of turns.
 
     Raises:
-        RefusedError: others changed it again and again.
+        RefusedError: other processes changed it in every turn.
         TableFormatError: of a turn.
     """
     with Leases(
@@ -297,5 +297,5 @@ def in_turns(
 
 
 def works_on_it(held: Mapping[str, LeaseHeld]) -> str:
-    """Say who has the first of the leases that could not be had."""
+    """Return the owner of the first lease that was not granted, as a message."""
     return f"{next(iter(held.values())).owner} works on it"

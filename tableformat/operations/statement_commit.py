@@ -71,14 +71,15 @@ _LOOKS: Final = 20
 
 
 def gives_way(statement: Statement, change: KeyChange, ports: OperationPorts) -> GivesWay | None:
-    """Return what a claim says of a statement that may be stopped: it writes files anew."""
+    """Return the mark of a claim whose statement may be stopped, because it rewrites files."""
     return GivesWay(str(statement), str(ports.owner)) if change.rewrites else None
 
 
 def passed_over(row: Row | None, statement: Statement, ports: OperationPorts) -> Row | None:
-    """Return a row that is claimed over, which says so where its claim gives way.
+    """Return a row that another statement claims over, with a note if its claim gives way.
 
-    Its owner is dead or does not stop; or it is of this process, where all have one lease.
+    Its owner is no longer running or does not stop. Or it is a thread of this process, whose
+    threads share one lease.
     """
     of = row.claim.gives_way if row is not None and row.state is State.RUNNING else None
     if row is None or of is None or of.stopped_by or not _may_stop(statement):
@@ -99,10 +100,10 @@ def _name(statement: Statement, ports: OperationPorts) -> str:
 
 @dataclass(slots=True)
 class Stopping:
-    """Who stops whom, of one run of a statement: what it has stopped, and whether it was itself.
+    """Which statements one run of a statement has stopped, and whether it was stopped itself.
 
-    `claimed` are the rows of its own last claims, `begun` the transactions of all of them,
-    `passed_over` the keys of those that it stopped.
+    `claimed` are the rows of its own last claims, `begun` the transactions of all its claims,
+    `passed_over` the keys of the statements that it stopped.
     """
 
     ports: OperationPorts
@@ -112,7 +113,7 @@ class Stopping:
     passed_over: dict[str, None] = field(default_factory=dict)
 
     def stop(self, held: Mapping[str, LeaseHeld], leases: Leases) -> bool:
-        """Stop what holds the leases of keys; false when it is not to be stopped.
+        """Stop the statements that hold the leases of keys; false if one may not be stopped.
 
         Raises:
             LedgerError: the ledger failed.
@@ -140,7 +141,7 @@ class Stopping:
         return True
 
     def _ask(self, running: tuple[tuple[Row, GivesWay], ...]) -> None:
-        """Claim what runs, so that nothing of it lands; what has moved on stays as it is."""
+        """Claim the keys of a running statement, so that nothing of it lands; changed rows stay."""
         if not running:
             return
         commit, by = self.ports.commit, _name(self.statement, self.ports)
@@ -219,9 +220,9 @@ class Stopping:
             raise StoppedError(message)
 
     def came_of_it(self) -> int | str | None:
-        """Return the snapshot in which the last claims landed, or who stopped them before.
+        """Return the snapshot in which the last claims landed, or the statement that stopped them.
 
-        None when neither is known; only those who have no request under way ask.
+        None if neither is known. Callers have no request under way.
 
         Raises:
             DestinationError: the table cannot be read.
@@ -236,7 +237,7 @@ class Stopping:
         return landed or next((by for own, now in pairs if (by := _stopped_by(own, now))), None)
 
     def clean(self) -> None:
-        """Remove the files of what was stopped, once nothing of it can land; the rest is gc's."""
+        """Remove the files of stopped statements that cannot land any more; gc removes the rest."""
         commit = self.ports.commit
         try:
             if self.passed_over and commit.storage is not None:
@@ -280,7 +281,7 @@ class Landing:
     moves: Mapping[str, MoveIntent] = field(default_factory=dict)
 
     def settle_left(self, which: Which, state: LakeTableState, leases: Leases) -> tuple[Mark, ...]:
-        """Settle what landed and nobody noted: the owner is dead; return the marks of it."""
+        """Settle commits of interrupted runs that landed unrecorded; return their marks."""
         wanted = which.partition_id
         settled: list[Mark] = []
         for key in state.marks:
@@ -297,10 +298,10 @@ class Landing:
         return tuple(settled)
 
     def refuse_moving(self, which: Which, state: LakeTableState) -> None:
-        """Refuse what a MOVE that is not finished takes to another table.
+        """Refuse keys that an unfinished MOVE takes to another table.
 
         Raises:
-            RefusedError: it does, of one of the keys.
+            RefusedError: a MOVE takes one of the keys.
             LedgerError: the ledger cannot be read.
         """
         for row, move in self.partitions.moving(state, which.partition_id):
@@ -313,7 +314,7 @@ class Landing:
         return ports.effects(Step.READ_LEDGER, lambda: ports.ledger.read(key))
 
     def check(self, files: tuple[BranchFile, ...]) -> None:
-        """Refuse what comes back to main otherwise than it was written."""
+        """Refuse files that come back to main with other bytes than were written."""
         if files:
             self.ports.commit.effects(Step.CHECK_FILES, lambda: self.ports.intact(files))
 
@@ -339,7 +340,7 @@ class Landing:
     def noted(
         self, rows: tuple[Row, ...], plan: Plan, receipts: tuple[tuple[Receipt, ...], ...]
     ) -> tuple[Row, ...] | None:
-        """Note the size of an export's files that were written anew; None when one was taken over.
+        """Store the size of an export's rewritten files; None if another run took a claim over.
 
         Raises:
             LedgerError: the ledger failed.
@@ -392,7 +393,7 @@ class Landing:
         return claims if len(claims) == len(rows) else None
 
     def _settled(self, key: Key, state: LakeTableState) -> Row | None:
-        """Return the row of a key once what landed of it is settled."""
+        """Return the row of a key after its landed commits are settled."""
         ports = self.ports.commit
         row = self.row_of(key.hash)
         mark = unsettled_mark(row, state)
@@ -431,7 +432,7 @@ class Landing:
         receipts: tuple[tuple[Receipt, ...], ...],
         state: LakeTableState,
     ) -> Commit:
-        """Return what becomes visible at once: the plan, under the claims of its keys."""
+        """Return the commit of the plan, under the claims of its keys."""
         keys = tuple(
             KeyCommit(
                 row.key.hash,
@@ -484,7 +485,7 @@ class Landing:
             self.ports.note(f"the ledger could not be told why: {error}")
 
     def note_error(self, rows: tuple[Row, ...], text: str) -> None:
-        """Say on the claims why they stopped; a ledger that is away is said as well."""
+        """Store on the claims why they stopped; an error of the ledger is reported too."""
         ports = self.ports.commit
         noted = tuple(row.noted(text, ports.clock()) for row in rows)
         try:
@@ -509,7 +510,7 @@ def _size(receipts: tuple[Receipt, ...]) -> int:
 
 
 def _check_rows(receipts: tuple[Receipt, ...], change: KeyChange) -> None:
-    """Check that what was written is what was planned, before anybody sees it."""
+    """Check that the written rows are the planned ones, before they become visible."""
     made, planned = [r.rows for r in receipts], [n for r in change.rewrites for n in r.made]
     if made != planned:
         message = (
