@@ -70,7 +70,7 @@ def _rows(name: str, first: int, rows: int) -> str:
     """Return what inserts ids; 0 is of 2024-01-31, and 1 a day later."""
     return (
         f"INSERT INTO db.{name} SELECT toDateTime('2024-01-31', 'UTC') + number * 86400,"
-        f" number, toString(number) FROM numbers({first}, {rows})"
+        f" number, concat('row ', toString(number)) FROM numbers({first}, {rows})"
     )
 
 
