@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import pytest
 
 from catalog.storages.s3.storage import S3Storage
 from tableformat.export.outcome import Status
+from tableformat.ledger import Ledger
+from tests.places.far import FarPlace
 from tests.places.services import FarServices
 from tests.services.minio import MinIO
 from tests.services.zookeeper import ZooKeeper
@@ -17,6 +21,20 @@ from tests.support.scenarios import rows_in_main
 from tests.support.two_lake_tables import P1, copy, move, prepared, rows_of_p1
 
 
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close every ledger that the test opens: each statement has a session of its own."""
+    of_place = FarPlace.ledger
+    with contextlib.ExitStack() as opened:
+
+        def ledger(self: FarPlace, clock: Callable[[], int]) -> Ledger:
+            return opened.enter_context(contextlib.closing(of_place(self, clock)))
+
+        monkeypatch.setattr(FarPlace, "ledger", ledger)
+        yield
+
+
+@pytest.mark.usefixtures("sessions")
 def test_tables_on_s3_are_attached_and_replaced_with_the_servers_copies(
     zookeeper_server: ZooKeeper,
     minio_server: MinIO,
