@@ -137,7 +137,7 @@ set-up-check set-up-test set-up-test-all set-up-soak:
 # mypy takes a minute the first time, while a set-up waits for the network.
 check: ## Lint and the fast tests: before every commit
 	@$(MAKE) $(SIDE_BY_SIDE) set-up-check lint
-	$(PYTEST) --tier check --durations 10 --durations-min 0.5
+	$(PYTEST) $(AT_ONCE) --tier check --durations 10 --durations-min 0.5
 
 test: ## Lint, then the tests that show every part at work, three at once: what CI runs
 	@$(MAKE) $(SIDE_BY_SIDE) set-up-test lint

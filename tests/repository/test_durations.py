@@ -31,6 +31,13 @@ def test_a_test_that_became_cheap_is_listed_no_more() -> None:
     assert found == {"files": {}, "tests": {}}
 
 
+def test_many_cheap_cases_are_listed_by_what_they_cost_together() -> None:
+    """Harm prevented: `make check` runs hundreds of cases that are cheap one by one."""
+    costs = {f"a.py::test[{number}]": (0.1, 0.004) for number in range(50)}
+
+    assert json.loads(dump_durations(costs, {}))["tests"] == {"a.py::test": 0.004}
+
+
 def test_tests_of_files_that_are_gone_are_not_kept(tmp_path: Path) -> None:
     measured, written = tmp_path / "measured.json", tmp_path / "durations.json"
     measured.write_text(json.dumps({"tests": {}, "shared": {}}))

@@ -17,6 +17,7 @@ from tests.repository.source_files import ROOT
 from tests.support import tiers
 from tests.support.durations import Durations
 from tests.support.tiers import (
+    MOST_OF_CHECK,
     MOST_OF_TEST,
     TURNS,
     Tier,
@@ -164,6 +165,13 @@ def test_the_cases_that_a_commit_runs_cost_no_more_than_a_test_may(
     assert len(tried) * cost <= MOST_OF_TEST
     # One more would cost too much.
     assert len(tried) == count or (len(tried) + 1) * cost > MOST_OF_TEST
+
+
+def test_cases_that_cost_too_much_together_are_left_to_make_test() -> None:
+    cost = MOST_OF_CHECK / 10
+
+    assert set(tiers_at("any", cost, cases_of(10)).values()) == {Tier.CHECK}
+    assert set(tiers_at("any", cost, cases_of(11)).values()) == {Tier.TEST}
 
 
 @pytest.mark.parametrize("mark", ["representative", "pinned"])

@@ -2,10 +2,11 @@
 
     python -m tests.support.durations MEASURED
 
-writes the file from what `pytest --measure MEASURED` wrote. It lists the test functions that cost
-something, by the mean of their cases, and the files whose fixtures do. A test that the run left out
-keeps what the file said of it, as long as its file is there. What the file does not list is cheap,
-or new: `make test-all` measures every test, and fails where one costs more than its tier allows.
+writes the file from what `pytest --measure MEASURED` wrote. It lists the test functions whose cases
+cost something together, by the mean of a case, and the files whose fixtures do. A test that the run
+left out keeps what the file said of it, as long as its file is there. What the file does not list
+is cheap, or new: `make test-all` measures every test, and fails where one costs more than its tier
+allows.
 
     python -m tests.support.durations MEASURED --table
 
@@ -77,11 +78,12 @@ def dump_durations(
     for nodeid, (_, cpu) in tests.items():
         cases.setdefault(function_of(nodeid), []).append(cpu)
     means = {name: sum(costs) / len(costs) for name, costs in cases.items()}
+    listed = {n: round(means[n], 3) for n, costs in cases.items() if sum(costs) >= _LEAST}
     files = {name: cpu for name, (_, cpu) in shared.items() if name.endswith(".py")}
     ran = {name.partition("::")[0] for name in means}
     kept_tests = {name: cost for name, cost in known.tests.items() if name not in means}
     kept_files = {name: cost for name, cost in known.files.items() if name not in ran}
-    found = {"files": kept_files | _listed(files), "tests": kept_tests | _listed(means)}
+    found = {"files": kept_files | _listed(files), "tests": kept_tests | listed}
     return json.dumps(found, indent=0, sort_keys=True) + "\n"
 
 

@@ -12,7 +12,7 @@ A test belongs to the first tier of this list that fits:
 4. all: a case costs more than `MOST_OF_TEST`.
 5. all: the cases of its test cost more than that together, and at this commit others are in turn.
 6. test: it is marked `spark`, needs a server that `make check` does not fetch, or it or its file
-   costs more than `make check` has time for.
+   costs more than `make check` has time for: all cases of a test together.
 7. check.
 
 `tests/durations.json` says what a test costs.
@@ -40,8 +40,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-MOST_OF_CHECK: Final = 0.1
-"""CPU seconds that a test of `make check` may cost."""
+MOST_OF_CHECK: Final = 0.15
+"""CPU seconds that all cases of a test may cost in `make check`."""
 MOST_AROUND_CHECK: Final = 0.5
 """CPU seconds that the fixtures of its file may cost."""
 MOST_OF_TEST: Final = 1.5
@@ -96,6 +96,8 @@ def tiers_of(
     for of_one in cases.values():
         # All cases have the same mean; one of them may cost all that its test may.
         cost = _cost_of(of_one[0], durations)
+        if cost * len(of_one) > MOST_OF_CHECK:
+            found |= {item: Tier.TEST for item in of_one if found[item] is Tier.CHECK}
         if cost * len(of_one) > MOST_OF_TEST:
             of_one.sort(key=lambda item: _digest(share, item.nodeid))
             found |= dict.fromkeys(of_one[max(1, int(MOST_OF_TEST / cost)) :], Tier.ALL)
