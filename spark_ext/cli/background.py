@@ -44,6 +44,8 @@ __all__ = [
 
 NO_WAIT: Final = "--no-wait"
 _STATE: Final = "XDG_STATE_HOME"
+_BY_SIGNAL: Final = 128
+"""Added to the number of a signal: the exit code of a process that it ended, as shells have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ def begin(words: Sequence[str], output: Output, follow: str, *, as_json: bool) -
         as_json: whether it is for a program.
 
     Returns:
-        0 when it has begun, else the exit code of the process.
+        0 when it has begun, else the exit code of the process, as a shell has it.
 
     Raises:
         RefusedError: there is no place for its output.
@@ -161,7 +163,12 @@ def begin(words: Sequence[str], output: Output, follow: str, *, as_json: bool) -
         raise
     if not text:
         output.document(log.read_text(encoding="utf-8", errors="replace").rstrip("\n"))
-        return code
+        if code < 0:
+            output.note(
+                f"Process {process.pid} was ended by {signal.Signals(-code).name} before it wrote "
+                f"a file. Run the command again. Its output is in {log}"
+            )
+        return code if code >= 0 else _BY_SIGNAL - code
     _tell(_Begun.from_json(text), process.pid, log, output, as_json=as_json)
     output.next(follow)
     return 0

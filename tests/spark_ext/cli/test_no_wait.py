@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
@@ -117,6 +118,35 @@ def test_a_locked_source_is_refused_in_words(small: Path) -> None:
 
     assert (done.returncode, "begun" in done.stdout) == (4, False)
     assert "another process" in done.stdout
+
+
+def exporting(waiting: int) -> list[int]:
+    """Return the processes of the export that a command began."""
+    children = psutil.Process(waiting).children()
+    return [one.pid for one in children if "spark_ext.cli.child" in one.cmdline()]
+
+
+def test_a_process_that_is_killed_before_it_writes_is_told(small: Path) -> None:
+    """Harm prevented: an export that the kernel ended, of which nothing is printed."""
+    with EmbeddedConnection(small / "clickhouse"):
+        words = command(*WORDS, "--source-wait", "60")
+        with subprocess.Popen(
+            words,
+            cwd=small,
+            env=environment(small),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as waiting:
+            state = small / "state" / "mergeberg"
+            wait_until(lambda: any(state.glob("*.log")), "the export has begun")
+            wait_until(lambda: bool(exporting(waiting.pid)), "its process is there")
+            (child,) = exporting(waiting.pid)
+            os.kill(child, signal.SIGKILL)
+            _, err = waiting.communicate()
+
+    assert waiting.returncode == 128 + signal.SIGKILL
+    assert f"Process {child} was ended by SIGKILL before it wrote a file. Run the command" in err
 
 
 def test_without_a_place_for_its_output_nothing_is_begun(small: Path) -> None:
