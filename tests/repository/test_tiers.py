@@ -17,11 +17,13 @@ from tests.repository.source_files import ROOT
 from tests.support import tiers
 from tests.support.durations import Durations
 from tests.support.tiers import (
+    DEAR_FILE,
     MOST_OF_CHECK,
     MOST_OF_TEST,
     TURNS,
     Tier,
     check_nightly,
+    dear_files_first,
     in_turn,
     tiers_of,
 )
@@ -172,6 +174,17 @@ def test_cases_that_cost_too_much_together_are_left_to_make_test() -> None:
 
     assert set(tiers_at("any", cost, cases_of(10)).values()) == {Tier.CHECK}
     assert set(tiers_at("any", cost, cases_of(11)).values()) == {Tier.TEST}
+
+
+def test_the_dearest_files_are_begun_first_and_the_others_keep_their_order() -> None:
+    """Harm prevented: one process works alone for minutes at the end."""
+    cases = [Case(f"{file}.py::test[{n}]") for file in "cadb" for n in range(2)]
+    durations = Durations({"b.py::test": DEAR_FILE, "a.py::test": 1.0}, {"d.py": DEAR_FILE + 1})
+
+    found = dear_files_first(cast("Sequence[pytest.Item]", cases), durations)
+
+    assert [item.nodeid[0] for item in found] == list("bbddccaa")
+    assert [item.nodeid[-2] for item in found] == list("01010101")
 
 
 @pytest.mark.parametrize("mark", ["representative", "pinned"])

@@ -35,7 +35,8 @@ from tests.support.durations import Durations, function_of, load_durations
 from tests.support.measured import MOST
 
 __all__ = [
-    "Selection", "Tier", "check_nightly", "in_turn", "share_of", "share_of_commit", "tiers_of",
+    "Selection", "Tier", "check_nightly", "dear_files_first", "in_turn", "share_of",
+    "share_of_commit", "tiers_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -46,6 +47,8 @@ MOST_AROUND_CHECK: Final = 0.5
 """CPU seconds that the fixtures of its file may cost."""
 MOST_OF_TEST: Final = 1.5
 """CPU seconds that all cases of a test may cost in `make test`."""
+DEAR_FILE: Final = 5.0
+"""CPU seconds of a file that one of several processes begins before all cheaper ones."""
 TURNS: Final = 8
 """Of so many cases of an enumeration `make test` tries one."""
 _ROOM: Final = 10
@@ -65,6 +68,8 @@ _TIER_VARIABLE: Final = "MERGEBERG_TESTS_TIER"
 # Names the tier to all processes of a run.
 _SHARE_VARIABLE: Final = "MERGEBERG_TESTS_SHARE"
 # Names the share to all processes of a run.
+_OF_SEVERAL: Final = "PYTEST_XDIST_WORKER"
+# Set in each of several processes that run tests.
 _COMMANDS: Final = {"check": "make test", "test": "make test-all"}
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -173,6 +178,22 @@ def share_of(cases: Iterable[T]) -> list[T]:
     return [case for case in every if in_turn(share, f"{test} {case!r}")] or every[:1]
 
 
+def dear_files_first(items: Sequence[pytest.Item], durations: Durations) -> list[pytest.Item]:
+    """Return tests with those of the dearest files first; the other files keep their order.
+
+    A process that begins a dear file last works alone at the end, while the others have nothing.
+    """
+    costs: dict[str, float] = {}
+    for item in items:
+        file = _file_of(item)
+        costs[file] = costs.get(file, durations.around(file)) + _cost_of(item, durations)
+    return sorted(items, key=lambda item: min(-costs[_file_of(item)], -DEAR_FILE))
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
 def share_of_commit() -> str:
     """Return the commit that is checked out, so that the same commit runs the same cases.
 
@@ -213,14 +234,16 @@ class Selection:
     ) -> None:
         kept: list[pytest.Item] = []
         left: list[pytest.Item] = []
-        for item, tier in tiers_of(items, load_durations(), self.share).items():
+        durations = load_durations()
+        for item, tier in tiers_of(items, durations, self.share).items():
             item.stash[MOST] = _most_of(item, tier)
             (kept if self._runs(tier) else left).append(item)
             if tier is Tier.SOAK:
                 self.soaking.add(function_of(item.nodeid))
             elif not self._runs(tier):
                 self.left[function_of(item.nodeid)] += 1
-        items[:] = kept
+        # The plugin that shuffles has done so before.
+        items[:] = dear_files_first(kept, durations) if _OF_SEVERAL in os.environ else kept
         if left:
             config.hook.pytest_deselected(items=left)
 
