@@ -65,6 +65,21 @@ def test_a_ledger_keeps_its_identity_and_rows_when_it_is_opened_again(
         assert row == replace(a_row(), version=1)
 
 
+def test_of_two_sessions_that_write_one_version_the_later_one_is_stale(
+    zookeeper_server: ZooKeeper,
+) -> None:
+    """Harm prevented: a process that was held up overwrites what its successor has settled."""
+    address = address_of(zookeeper_server.address)
+    with opened(address) as first, opened(address) as second:
+        before = written(first.write(a_row()))
+        settled = written(second.write(replace(before, state=State.KILLED)))
+
+        answer = first.write(replace(before, claim=replace(before.claim, parts=many_parts(2))))
+
+        assert answer == Stale(settled.version)
+        assert second.read(KEY) == first.read(KEY) == settled
+
+
 def test_reading_never_makes_a_ledger_and_writing_makes_what_is_missing(
     zookeeper_server: ZooKeeper,
 ) -> None:
