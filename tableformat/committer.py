@@ -28,7 +28,11 @@ from tableformat.table_properties import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_P
 __all__ = [
     "DETACHED_BRANCH",
     "MAIN_BRANCH",
+    "Append",
+    "AppendAlongside",
+    "Attach",
     "BranchFile",
+    "ByStatement",
     "Commit",
     "CommitOutcome",
     "Committed",
@@ -40,10 +44,13 @@ __all__ = [
     "LakeTableState",
     "Layout",
     "Leaving",
+    "MainChange",
     "NotSent",
     "PartitionFile",
     "PropertyChange",
     "PrunedTag",
+    "ReplaceOwn",
+    "ReplacePartition",
     "SchemaChange",
     "Sent",
     "Sized",
@@ -123,15 +130,63 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyCommit:
-    """What one key adds: its files by receipt. `key` is the 26-character hash of the ledger key.
+class Append:
+    """Adds the files of a key to main; the key's own earlier files leave in the same snapshot.
 
-    `may_shrink`: main may have fewer rows of the key afterwards than before. `alongside`: its first
-    files may be added to a partition with files of other writers. `whole`: nothing else stays in
-    its lake partition.
-    `partition_id` is the source's name of it. `returns` are the paths of files that come back to
-    main from the branch `detached`. `attaches`: main has no file of the key before. `of_statement`:
-    what another transaction landed is not this one, also where it is the same export.
+    Refused if main would have fewer rows of the key, or if these are the key's only files in a
+    partition with files of other writers.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class AppendAlongside:
+    """As `Append`, also into a partition with files of other writers, which stay.
+
+    Refused if another writer removed the key's own files: its files may hold the same rows.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceOwn:
+    """Replaces the key's own files, also by fewer rows (`--force`).
+
+    `alongside`: the partition may have files of other writers, which stay.
+    """
+
+    alongside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacePartition:
+    """Replaces all files of the lake partition, of any writer (`--force --replace-partition`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """Adds the files of a key of which main has no file (ATTACH PARTITION … FROM)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByStatement:
+    """Changes the key's files as the plan of a statement on the lake table says.
+
+    `returns` are the paths of files that come back to main from the branch `detached`. Only the
+    statement's own transaction proves that it landed, never one with the same fingerprint.
+    """
+
+    returns: tuple[str, ...] = ()
+
+
+MainChange = Append | AppendAlongside | ReplaceOwn | ReplacePartition | Attach | ByStatement
+"""How main changes for one key of a commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCommit:
+    """The change of main for one key of a commit: its new files by receipt, and how they enter.
+
+    `key` is the 26-character hash of the ledger key, `partition_id` the partition's id in the
+    source.
     """
 
     key: str
@@ -139,13 +194,13 @@ class KeyCommit:
     transaction_id: str
     fingerprint: str
     receipts: tuple[Receipt, ...]
-    may_shrink: bool = False
-    alongside: bool = False
-    whole: bool = False
+    change: MainChange = field(default_factory=Append)
     partition_id: str = ""
-    returns: tuple[str, ...] = ()
-    attaches: bool = False
-    of_statement: bool = False
+
+    @property
+    def returns(self) -> tuple[str, ...]:
+        """The paths of files that come back to main from the branch `detached`."""
+        return self.change.returns if isinstance(self.change, ByStatement) else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from catalog.clickhouse.rows.digests import FileDigests
 from catalog.storages.schemes import Storages
-from tableformat.committer import BranchFile, LakeTableState
+from tableformat.committer import BranchFile, ByStatement, LakeTableState
 from tableformat.disks import Disks
 from tableformat.export.commit_lists import store_list
 from tableformat.export.destination import WrittenClaim
@@ -131,9 +131,7 @@ def list_files(
     """
     if receipts:
         claim = replace(row.claim, bytes=sum(r.file_bytes for r in receipts))
-        written = WrittenClaim(
-            replace(row, claim=claim), receipts, may_shrink=False, alongside=False
-        )
+        written = WrittenClaim(replace(row, claim=claim), receipts, ByStatement())
         name = row.claim.transaction_id
         store_list(storages(table_location), table_location, name, (written,))
 

@@ -353,7 +353,7 @@ class Replacement:
         landing, state = self.of.running.landing, ports.table.load()
         rows = [landing.row_of(key.key) for key in keys]
         written = tuple(
-            WrittenClaim(row, key.receipts, may_shrink=True, alongside=False)
+            WrittenClaim(row, key.receipts, key.change)
             for row, key in zip(rows, keys, strict=True)
             if row is not None
         )

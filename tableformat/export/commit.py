@@ -25,9 +25,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, assert_never
 
 from tableformat.committer import (
+    Append,
+    AppendAlongside,
+    Attach,
+    ByStatement,
     Commit,
     CommitOutcome,
     Committed,
@@ -38,6 +42,8 @@ from tableformat.committer import (
     Layout,
     Leaving,
     NotSent,
+    ReplaceOwn,
+    ReplacePartition,
     Sent,
     Staged,
     Superseded,
@@ -374,21 +380,39 @@ class LeavingMain:
             message = f"Cannot commit: {refuse_archived(row, row.archived, 0, 0)}."
             raise RefusedError(message)
         held = held_in_main(self.ports, row, state, key.key)
-        if key.whole:
-            return self._all(state, key, held)
-        if not held.is_certain and not (held.as_left and key.may_shrink):
-            message = f"Cannot commit: {held.text} Rows could be there twice. Nothing was changed."
-            raise RefusedError(message)
-        if key.attaches:
-            if held.files:
-                message = f"Cannot attach: {there_twice(held)} Nothing was changed."
-                raise RefusedError(message)
-            return Leaving()
+        match key.change:
+            case ReplacePartition():
+                return self._all(state, key, held)
+            case Attach():
+                _refuse_uncertain(held)
+                if held.files:
+                    message = f"Cannot attach: {there_twice(held)} Nothing was changed."
+                    raise RefusedError(message)
+                return Leaving()
+            case Append() | AppendAlongside() | ReplaceOwn() as change:
+                return self._of_key(state, key, change, held)
+            case ByStatement():
+                message = "A statement on the lake table commits without its plan."
+                raise InternalError(f"{message} This is a bug, please report it.")
+            case never:
+                assert_never(never)
+
+    def _of_key(
+        self,
+        state: LakeTableState,
+        key: KeyCommit,
+        change: Append | AppendAlongside | ReplaceOwn,
+        held: Holding,
+    ) -> Leaving:
+        """Return the key's own files in main, which an export replaces."""
+        may_shrink = isinstance(change, ReplaceOwn)
+        if not (held.as_left and may_shrink):
+            _refuse_uncertain(held)
         rows = sum(r.rows for r in key.receipts)
-        if rows < held.rows and not key.may_shrink:
+        if rows < held.rows and not may_shrink:
             message = f"Cannot commit: {shrinks(held.rows, rows)} Nothing was changed."
             raise RefusedError(message)
-        if key.receipts and not may_append(held, alongside=key.alongside, force=key.may_shrink):
+        if key.receipts and not may_append(held, change):
             first = key.receipts[0]
             # Of another spec the values mean something else; such a table is not committed to.
             if first.spec_id == state.layout.spec_id:
@@ -407,6 +431,13 @@ class LeavingMain:
             # Its values mean something else in such a table, which is not committed to.
             return leaving_of(held)
         return self.whole.leaving(state, key.key, first.partition, held)
+
+
+def _refuse_uncertain(held: Holding) -> None:
+    """Refuse a commit where it is not certain which rows of the key main has."""
+    if not held.is_certain:
+        message = f"Cannot commit: {held.text} Rows could be there twice. Nothing was changed."
+        raise RefusedError(message)
 
 
 _MOST_FENCES: Final = 5

@@ -17,7 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tableformat.committer import FileInMain
+from tableformat.committer import (
+    Append,
+    AppendAlongside,
+    Attach,
+    FileInMain,
+    MainChange,
+    ReplaceOwn,
+    ReplacePartition,
+)
 from tableformat.errors import UsageError
 from tableformat.export.archive_mark import refuse_archived
 from tableformat.export.content import Content, how_it_differs, is_merged
@@ -99,6 +107,17 @@ class ExportOptions:
     def is_of_statement(self) -> bool:
         """Whether a statement on the lake table exports."""
         return self.attaches or self.replaces
+
+    @property
+    def change(self) -> MainChange:
+        """How the files of a partition enter main."""
+        if self.attaches:
+            return Attach()
+        if self.replace_partition:
+            return ReplacePartition()
+        if self.force:
+            return ReplaceOwn(alongside=self.overwrite_file_if_exists)
+        return AppendAlongside() if self.overwrite_file_if_exists else Append()
 
 
 def check_options(options: ExportOptions) -> ExportOptions:

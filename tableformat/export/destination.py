@@ -26,7 +26,15 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.committer import Commit, KeyCommit, LakeTable, LakeTableState, Layout, SchemaChange
+from tableformat.committer import (
+    Commit,
+    KeyCommit,
+    LakeTable,
+    LakeTableState,
+    Layout,
+    MainChange,
+    SchemaChange,
+)
 from tableformat.effects import Step
 from tableformat.errors import InternalError, RefusedError, UnsupportedError
 from tableformat.export.commit import check_table_of_ledger
@@ -77,18 +85,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class WrittenClaim:
-    """A claimed partition whose files are finished; the rest is as in `KeyCommit`."""
+    """A claimed partition whose files are finished, and how they enter main."""
 
     row: Row
     receipts: tuple[Receipt, ...]
-    may_shrink: bool
-    alongside: bool
-    whole: bool = False
-    attaches: bool = False
+    change: MainChange
 
     @property
     def key_commit(self) -> KeyCommit:
-        """What it adds to main."""
+        """Its part of the commit."""
         claim = self.row.claim
         return KeyCommit(
             self.row.key.hash,
@@ -96,11 +101,8 @@ class WrittenClaim:
             claim.transaction_id,
             claim.fingerprint,
             self.receipts,
-            self.may_shrink,
-            self.alongside,
-            self.whole,
+            self.change,
             self.row.key.partition_id,
-            attaches=self.attaches,
         )
 
 

@@ -26,9 +26,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
-from tableformat.committer import LakeTable, LakeTableState, Leaving, PartitionFile
+from tableformat.committer import (
+    Append,
+    AppendAlongside,
+    LakeTable,
+    LakeTableState,
+    Leaving,
+    PartitionFile,
+    ReplaceOwn,
+)
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
 from tableformat.export.main_state import Holding, Kind, holding
@@ -90,14 +98,24 @@ def foreign_among(files: Iterable[PartitionFile], own: OwnKeys) -> tuple[Partiti
     return tuple(f for f in files if not (f.key and own(f.key)))
 
 
-def may_append(held: Holding, *, alongside: bool, force: bool) -> bool:
+def may_append(held: Holding, change: Append | AppendAlongside | ReplaceOwn) -> bool:
     """Whether an export may add files to a partition with files of other writers.
 
     An export that replaces its own files may. If another writer removed its files, the files of
-    that writer may hold the same rows. Then `alongside` alone is not enough: only `force` states
-    that they hold other rows.
+    that writer may hold the same rows. Then `AppendAlongside` is not enough: only `ReplaceOwn`
+    states that they hold other rows.
     """
-    return bool(held.files) or (alongside and (force or held.kind is not Kind.GONE))
+    if held.files:
+        return True
+    match change:
+        case Append():
+            return False
+        case AppendAlongside():
+            return held.kind is not Kind.GONE
+        case ReplaceOwn(alongside):
+            return alongside
+        case _:
+            assert_never(change)
 
 
 def refuse_foreign(

@@ -16,9 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, assert_never
 
-from tableformat.committer import LakeTableState
+from tableformat.committer import (
+    Append,
+    AppendAlongside,
+    Attach,
+    ByStatement,
+    LakeTableState,
+    ReplaceOwn,
+    ReplacePartition,
+)
 from tableformat.effects import Step
 from tableformat.errors import SourceError
 from tableformat.export.content import Content, is_merged
@@ -393,16 +401,19 @@ class Claiming:
 
     def _look_there(self, work: Work, partition: tuple[str | None, ...]) -> None:
         """Refuse now what the commit would refuse after hours of writing (step 6)."""
-        options = self._options
-        if options.is_of_statement:
+        if self._options.is_of_statement:
             # ATTACH adds files to any partition; the plan of REPLACE checks what it replaces.
             return
-        if options.replace_partition:
-            self._whole.leaving(work.state, work.key.hash, partition, work.held)
-        elif not may_append(
-            work.held, alongside=options.overwrite_file_if_exists, force=options.force
-        ):
-            refuse_foreign(self._to.lake, work.state, partition, self._own, work.held)
+        match self._options.change:
+            case ReplacePartition():
+                self._whole.leaving(work.state, work.key.hash, partition, work.held)
+            case Append() | AppendAlongside() | ReplaceOwn() as change:
+                if not may_append(work.held, change):
+                    refuse_foreign(self._to.lake, work.state, partition, self._own, work.held)
+            case Attach() | ByStatement():
+                return
+            case never:
+                assert_never(never)
 
     def _may_be_equal(self, work: Work, one: FrozenPartition) -> str:
         """Report that the rows may equal those of main, if they are not compared."""

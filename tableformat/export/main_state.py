@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from tableformat.committer import FileInMain, KeyCommit, LakeTableState, SnapshotSeen
+from tableformat.committer import ByStatement, FileInMain, KeyCommit, LakeTableState, SnapshotSeen
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Claim, Held, Landed, Row
 from tableformat.quantities import counted
@@ -322,7 +322,7 @@ def landed_mark(row: Row, state: LakeTableState, key: KeyCommit) -> Mark | None:
         return None
     if mark.epoch == key.epoch:
         return mark
-    if key.of_statement:
+    if isinstance(key.change, ByStatement):
         same = mark.transaction_id == key.transaction_id
     else:
         same = mark.fingerprint == key.fingerprint

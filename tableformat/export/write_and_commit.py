@@ -498,19 +498,11 @@ class Committing:
             for one, _ in finished:
                 yield one, error
             return
-        options = self.options
         for (one, receipts), row in zip(finished, noted, strict=True):
             if isinstance(row, Stale):
                 yield one, None
             else:
-                own = WrittenClaim(
-                    row,
-                    receipts,
-                    options.force,
-                    options.overwrite_file_if_exists,
-                    whole=options.replace_partition,
-                )
-                yield one, replace(own, attaches=options.attaches)
+                yield one, WrittenClaim(row, receipts, self.options.change)
 
     def _with_files(self, one: Claimed, receipts: tuple[Receipt, ...]) -> Row:
         """Return the row of a partition with its files on the claim."""

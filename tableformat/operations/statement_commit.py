@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from tableformat.committer import BranchFile, Commit, KeyCommit, LakeTableState
+from tableformat.committer import BranchFile, ByStatement, Commit, KeyCommit, LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import (
     InternalError,
@@ -440,9 +440,8 @@ class Landing:
                 row.claim.transaction_id,
                 row.claim.fingerprint,
                 made,
-                partition_id=row.key.partition_id,
-                returns=tuple(f.path for f in change.returns),
-                of_statement=True,
+                ByStatement(tuple(f.path for f in change.returns)),
+                row.key.partition_id,
             )
             for row, change, made in zip(rows, plan.changes, receipts, strict=True)
         )

@@ -13,7 +13,15 @@ from pyiceberg.types import LongType, NestedField
 
 from catalog.iceberg.catalogs import OpenedCatalog, open_catalog
 from catalog.iceberg.table import IcebergTable
-from tableformat.committer import Commit, CommitOutcome, KeyCommit, LakeTableState, Sent, Staged
+from tableformat.committer import (
+    AppendAlongside,
+    Commit,
+    CommitOutcome,
+    KeyCommit,
+    LakeTableState,
+    Sent,
+    Staged,
+)
 from tableformat.effects import Direct
 from tableformat.export.commit import Ports, commit, first_snapshot
 from tableformat.export.decision import claimed
@@ -110,7 +118,7 @@ def commit_of(row: Row, state: LakeTableState, ledger: Ledger) -> Commit:
             row.claim.transaction_id,
             row.claim.fingerprint,
             (receipt(row),),
-            alongside=True,
+            AppendAlongside(),
         ),
     )
     return Commit(keys, state.layout, ledger.identity)

@@ -15,7 +15,7 @@ from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from catalog.storages.local import LocalStorage
 from catalog.storages.schemes import open_storage
-from tableformat.committer import Committed, LakeTableState, Layout, SnapshotSeen
+from tableformat.committer import Committed, LakeTableState, Layout, ReplaceOwn, SnapshotSeen
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.cleanup import STAYS_KNOWN, Cleaned, Cleaning
@@ -56,7 +56,8 @@ class Lake:
         path = f"{self.cleaning.location}/data/{name}"
         (key,) = wanted.keys
         held = tuple(replace(r, file_path=path, partition=()) for r in key.receipts)
-        wanted = replace(wanted, keys=(replace(key, receipts=held, may_shrink=True),))
+        forced = replace(key, receipts=held, change=ReplaceOwn(alongside=True))
+        wanted = replace(wanted, keys=(forced,))
         assert isinstance(commit_one(ports(self.table, self.ledger), wanted), Committed)
 
     def kill(self) -> None:

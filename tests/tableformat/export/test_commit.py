@@ -18,6 +18,7 @@ from tableformat.committer import (
     Conflicted,
     LakeTableState,
     NotSent,
+    ReplaceOwn,
     Superseded,
     Unknown,
 )
@@ -268,7 +269,7 @@ def test_fewer_rows_replace_more_only_when_that_is_wanted(
 
     assert "would lose 6" in said
     assert rows_in_main(table) == 10
-    allowed = replace(wanted, keys=(replace(fewer, may_shrink=True),))
+    allowed = replace(wanted, keys=(replace(fewer, change=ReplaceOwn(alongside=True)),))
     assert isinstance(commit_one(ports(table, ledger), allowed), Committed)
     assert rows_in_main(table) == 4
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.storages.schemes import open_storage
+from tableformat.committer import Append
 from tableformat.errors import LedgerError
 from tableformat.export.commit_lists import LIST_FORMAT, list_location, listed_in, store_list
 from tableformat.export.destination import WrittenClaim
@@ -28,7 +29,7 @@ _ROW = Row(
 def stored(directory: Path, row: Row) -> bytes:
     """Store the list of a commit of one partition; return its text."""
     location = directory.as_uri()
-    written = WrittenClaim(row, (), may_shrink=False, alongside=False)
+    written = WrittenClaim(row, (), Append())
     store_list(open_storage(location), location, "1", (written,))
     return open_storage(location).read(f"{list_location(location)}/1.json")
 
