@@ -8,15 +8,15 @@ The steps have the numbers of docs/spec/commit-protocol.md:
     in the ledger
 
 * M is loaded before the ledger is read; the proof depends on this order (docs/spec/model).
-* Every response except a success is unknown: the protocol loads M again and checks.
+* Every response except a success leaves the result unknown: the protocol loads M again and checks.
 * Step 6 is computed from M in every turn. For an export it removes the files of all exports of
   the key, or the whole lake partition; for a statement on the lake table it removes the planned
   files.
-* The module deletes nothing but the manifests of its own dead attempts.
+* The module deletes only the manifests of its own expired attempts.
 * The job claims the keys (step 1) before it calls this module.
 
 `first_snapshot`, `fence` and `send_empty` commit without files and marks: the first snapshot, the
-fence, a change of the ledger. Each of them makes every older staged request dead.
+fence, a change of the ledger. After each of them no request that was staged earlier can be applied.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ def _none(_state: LakeTableState, _keys: tuple[KeyCommit, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What the protocol acts on, all of it through `effects`.
+    """The table, ledger and storage that the protocol acts on, all through `effects`.
 
-    `clock` is milliseconds since 1970. `storage` opens what a location belongs to; without it no
-    whole lake partition is replaced. `watermark` says what `Commit.watermark` is on M.
+    `clock` returns milliseconds since 1970. `storage` opens the storage of a location; without it
+    `ReplacePartition` is an internal error. `watermark` computes `Commit.watermark` from M.
     """
 
     effects: Effects
@@ -126,22 +126,33 @@ class Ports:
 
 
 def settle(ports: Ports, row: Row, landed: Landed, claim: Claim) -> Row | Stale:
-    """Write COMPLETED, by compare-and-set on the row that was read (step 8)."""
+    """Write COMPLETED to the ledger, by compare-and-set on the row that was read (step 8).
+
+    Raises:
+        LedgerError: the ledger cannot be written.
+    """
     after = settled(row, landed, claim, ports.clock())
     return ports.effects(Step.SETTLE, partial(ports.ledger.write, after))
 
 
 def settle_all(ports: Ports, landed: tuple[tuple[Row, Landed], ...]) -> tuple[Row | Stale, ...]:
-    """Write COMPLETED for what landed together, each with the claim of its row (step 8)."""
+    """Write COMPLETED for all keys of one snapshot, each with the claim of its row (step 8).
+
+    Raises:
+        LedgerError: the ledger cannot be written.
+    """
     now = ports.clock()
     after = tuple(settled(row, one, row.claim, now) for row, one in landed)
     return ports.effects(Step.SETTLE, partial(ports.ledger.write_all, after))
 
 
 def settle_again(ports: Ports, row: Row, landed: Landed) -> Row | Stale:
-    """Write COMPLETED once more where the row has moved and its claim has not.
+    """Write COMPLETED again if the row has changed but its claim has not.
 
-    Whoever clears away what dead exports of the key left changes the row and claims nothing.
+    A process that cleans up after abandoned exports of the key changes the row without a claim.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
     """
     now = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, row.key.hash))
     if now is None or now.state is not State.RUNNING or now.claim.epoch != row.claim.epoch:
@@ -150,10 +161,14 @@ def settle_again(ports: Ports, row: Row, landed: Landed) -> Row | Stale:
 
 
 def settle_mark(ports: Ports, row: Row, state: LakeTableState, mark: Mark) -> Row | Stale:
-    """Settle what a mark proves, with the figures of what landed (step 8).
+    """Settle the export that a mark proves, with its own figures (step 8).
 
-    The row's claim may be a later one, whose figures and parts are those of other files. That of a
-    MOVE which is not finished stays, and what landed is only noted: nobody passes over it.
+    The row's claim may be a later one, with the figures and parts of other files. If the row is
+    claimed by an unfinished MOVE, that claim stays and the landed export is only noted, so that no
+    export bypasses the MOVE.
+
+    Raises:
+        LedgerError: the ledger cannot be written.
     """
     claim = claim_of_mark(row, state, mark)
     landed = landed_from(mark, state, claim)
@@ -171,7 +186,10 @@ def note_overwritten_mark(
     The ledger would miss it otherwise (docs/spec/model/results.md, `h-mark-overwritten`).
 
     Returns:
-        The row to go on with; None when the row has moved and everything must be looked at anew.
+        The current row; None if another process changed the row, so that the turn starts again.
+
+    Raises:
+        LedgerError: the ledger cannot be written.
     """
     mark = state.mark(key.key)
     if mark is None or row.knows(mark.snapshot_id):
@@ -183,9 +201,9 @@ def note_overwritten_mark(
 
 
 def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
-    """Refuse a table of another ledger, or one that this ledger's past contradicts (step 3).
+    """Refuse a table of another ledger, or one that carries a later epoch than the ledger (step 3).
 
-    Without it a lost or restored ledger exports everything again (holes 15, 16).
+    Without this check a lost or restored ledger exports everything again.
 
     Raises:
         RefusedError: the ledger is another one, or was restored from an older copy.
@@ -210,14 +228,16 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
 
 
 def load_table(ports: Ports) -> LakeTableState:
-    """Steps 2 and 3: load M; it is our ledger's table, and no older than what the ledger knows.
+    """Load M, and check that it belongs to this ledger and is not older than it (steps 2 and 3).
 
-    The ledger is asked for all keys of the table: an export that lands on metadata that was put
-    back is lost when the newer file comes back.
+    The sequence number is compared with the highest one of all keys of the table: an export onto
+    metadata that was put back is lost when the newer metadata file is restored.
 
     Raises:
-        RefusedError: the table is another ledger's, or its sequence number has gone back, so that
-            it proves nothing any more.
+        RefusedError: the table belongs to another ledger, or its sequence number has gone back, so
+            that it proves nothing any more.
+        DestinationError: the table cannot be loaded.
+        LedgerError: the ledger cannot be read.
     """
     state = ports.effects(Step.LOAD_METADATA, ports.table.load)
     check_table_of_ledger(state, ports.ledger)
@@ -250,8 +270,8 @@ def send_empty(
         ports: what to act on.
         state: M.
         why: a word for the snapshot's summary, `mergeberg.<why>`.
-        step: the name under which it is sent.
-        remove_marks: keys whose mark goes with it.
+        step: the effect under which it is sent.
+        remove_marks: keys whose marks the commit removes.
     """
     empty = Commit(
         (),
@@ -266,23 +286,23 @@ def send_empty(
     )
 
 
-def first_snapshot(ports: Ports, layout_of: Callable[[LakeTableState], None]) -> LakeTableState:
+def first_snapshot(ports: Ports, check_layout: Callable[[LakeTableState], None]) -> LakeTableState:
     """Give a table that has none its first, empty snapshot, without a mark (step 0).
 
-    An export staged without a parent would not be protected by the fence.
+    The fence does not protect against an export that was staged without a parent.
 
     Args:
         ports: what to act on.
-        layout_of: checks a loaded state before anything is written to it; raises when it is not
-            ours to use.
+        check_layout: checks a loaded state before anything is written; raises if the table cannot
+            be used.
 
     Raises:
-        RefusedError: the table belongs to another ledger, or does not get a snapshot.
+        RefusedError: the table belongs to another ledger, or the catalog confirmed no attempt.
     """
     for attempt in range(1, ports.most_attempts + 1):
         state = ports.effects(Step.LOAD_METADATA, ports.table.load)
         check_table_of_ledger(state, ports.ledger)
-        layout_of(state)
+        check_layout(state)
         if state.main is not None:
             return state
         send_empty(ports, state, "first", step=Step.FIRST_SNAPSHOT)
@@ -296,9 +316,9 @@ def first_snapshot(ports: Ports, layout_of: Callable[[LakeTableState], None]) ->
 
 
 def fence(ports: Ports) -> LakeTableState:
-    """Make every request dead that was staged until now; return M afterwards.
+    """Commit an empty snapshot, after which no request staged until now can land; return the new M.
 
-    Of whoever was superseded before this began nothing can land any more.
+    No process that was superseded before this call can commit any more.
 
     Raises:
         RefusedError: the catalog confirmed none of the attempts.
@@ -319,21 +339,21 @@ def fence(ports: Ports) -> LakeTableState:
 
 
 def held_in_main(ports: Ports, row: Row | None, state: LakeTableState, key: str) -> Holding:
-    """Say what main holds of a key (step 6)."""
+    """Return the files and exports of a key that main holds (step 6)."""
     return holding(row, state, key, partial(ports.table.files_of, state, key))
 
 
 class Planned(Protocol):
-    """Step 6 of a statement on the lake table: what leaves main was planned before it was claimed.
+    """Step 6 of a statement on the lake table: it planned its files before it claimed the keys.
 
-    Its keys land together, or none of them does (decision 0013).
+    All its keys land, or none of them does (decision 0013).
     """
 
     def leaving(self, state: LakeTableState, key: str) -> Leaving:
-        """Return what leaves main for a key.
+        """Return the files that leave main for a key.
 
         Raises:
-            RefusedError: M is not what the plan was made for.
+            RefusedError: M differs from the state for which the plan was made.
             DestinationError: main cannot be read.
             LedgerError: the ledger cannot be read.
         """
@@ -342,7 +362,7 @@ class Planned(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeavingMain:
-    """Says for the keys of one commit what leaves main."""
+    """Computes which files leave main for each key of one commit (step 6)."""
 
     ports: Ports
     own: OwnKeys
@@ -351,7 +371,7 @@ class LeavingMain:
 
     @classmethod
     def of(cls, ports: Ports, table_uuid: str, planned: Planned | None) -> Self:
-        """Return it for a table; `planned` of a statement."""
+        """Return it for a table; `planned` is the plan of a statement, None for an export."""
         own = OwnKeys(ports.ledger, table_uuid)
         if ports.storage is None:
             return cls(ports, own, None, planned)
@@ -359,7 +379,7 @@ class LeavingMain:
         return cls(ports, own, whole, planned)
 
     def __call__(self, row: Row, state: LakeTableState, key: KeyCommit) -> Leaving:
-        """Return what must leave main for a key, and what main is before it.
+        """Return the files that must leave main for a key, and the current snapshot of main.
 
         Raises:
             RefusedError: as `_leaving`.
@@ -367,12 +387,12 @@ class LeavingMain:
         return replace(self._leaving(row, state, key), before=state.main)
 
     def _leaving(self, row: Row, state: LakeTableState, key: KeyCommit) -> Leaving:
-        """Return what must leave main for a key.
+        """Return the files that must leave main for a key.
 
         Raises:
-            RefusedError: the key is archived, where its rows are cannot be told, more would leave
-                than come, main has files of others where its first ones go, a whole partition
-                cannot be replaced, or M is not what was planned for.
+            RefusedError: the key is archived; the place of its rows is unknown; more rows would
+                leave than enter; the lake partition has files of other writers; a whole partition
+                cannot be replaced; or M differs from the state for which the plan was made.
         """
         if self.planned is not None:
             return self.planned.leaving(state, key.key)
@@ -414,13 +434,13 @@ class LeavingMain:
             raise RefusedError(message)
         if key.receipts and not may_append(held, change):
             first = key.receipts[0]
-            # Of another spec the values mean something else; such a table is not committed to.
+            # Partition values of another spec have another meaning; `_turn` refuses such a table.
             if first.spec_id == state.layout.spec_id:
                 refuse_foreign(self.ports.table, state, first.partition, self.own, held)
         return leaving_of(held)
 
     def _all(self, state: LakeTableState, key: KeyCommit, held: Holding) -> Leaving:
-        """Return everything in the key's lake partition; its rows may be fewer than leave."""
+        """Return all files of the key's lake partition; the new files may have fewer rows."""
         if self.whole is None:
             message = "A whole lake partition is to be replaced, and nothing can read its receipts."
             raise InternalError(f"{message} This is a bug, please report it.")
@@ -428,7 +448,7 @@ class LeavingMain:
             raise no_lake_partition()
         first = key.receipts[0]
         if first.spec_id != state.layout.spec_id:
-            # Its values mean something else in such a table, which is not committed to.
+            # Partition values of another spec have another meaning; `_turn` refuses such a table.
             return leaving_of(held)
         return self.whole.leaving(state, key.key, first.partition, held)
 
@@ -445,7 +465,7 @@ _MOST_FENCES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A key that is to be in the next attempt: its row, and what must leave main for it."""
+    """A key for the next attempt, with its row and the files that must leave main for it."""
 
     key: KeyCommit
     row: Row
@@ -454,10 +474,11 @@ class _Ready:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a commit is: the keys without an outcome, and every attempt before it is sent.
+    """The progress of a commit: the keys without an outcome, and every attempt before it is sent.
 
-    `leaves` tells what leaves main with an attempt, by its snapshot and by key. `refused` is why
-    keys cannot land on this M, `fences` the empty commits after which no attempt lands.
+    `leaves` has the files that leave main in an attempt, by snapshot and key. `refused` has the
+    reasons for which keys cannot land on this M. `fences` are the empty commits that were sent so
+    that no earlier attempt can land.
     """
 
     open: dict[str, KeyCommit]
@@ -483,12 +504,12 @@ def commit(
 ) -> dict[str, CommitOutcome]:
     """Make a commit visible exactly once: all its keys in one snapshot.
 
-    A key that was superseded, has landed already or is refused leaves the commit; the others go on,
-    unless it is `planned`.
+    A key that was superseded, has already landed or is refused leaves the commit. The other keys
+    continue, except in a statement with a plan (`planned`): it lands whole or not at all.
 
     Returns:
-        By key, Committed, Conflicted, Superseded, NotSent or Unknown; the ledger rows say the same,
-        or will after the next run.
+        By key, Committed, Conflicted, Superseded, NotSent or Unknown. The ledger rows have the same
+        outcome, or will have it after the next run. No TableFormatError is raised.
     """
     leaving = LeavingMain.of(ports, wanted.layout.table_uuid, planned)
     progress = _Progress({k.key: k for k in wanted.keys}, leaving)
@@ -496,7 +517,7 @@ def commit(
         while progress.open:
             _turn(ports, wanted, progress)
     except TableFormatError as error:
-        # What was never sent cannot land; anything else may have.
+        # Without a request nothing can land; after one it may have landed.
         progress.end_all(
             Unknown(f"a request was sent, and then: {error}")
             if progress.attempts
@@ -508,24 +529,24 @@ def commit(
 
 
 def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
-    """Load M once, look at every key, and send those that are left, once."""
+    """Load M, check every open key, and send one request for those that remain."""
     state = load_table(ports)
     ready = [r for k in tuple(progress.open.values()) if (r := _look(ports, state, k, progress))]
     is_planned = progress.leaving.planned is not None
     if is_planned and not any(one.receipts for one in wanted.keys):
-        # No file was written for what the table was: only which table it is counts.
+        # The statement wrote no file for this layout, so only the table's uuid must stay.
         wanted = replace(wanted, layout=replace(state.layout, table_uuid=wanted.layout.table_uuid))
     if is_planned and _fenced(ports, state, wanted, progress):
         return
     while progress.refused:
         key, refusal = progress.refused.popitem()
-        # M has no mark of ours: what its sequence number has passed did not land and cannot.
+        # M has no mark of ours: an attempt whose number M has passed did not land and cannot land.
         progress.end(key, _refused(refusal, state, progress.attempts))
     if is_planned and (stopped := _stopped(progress)):
         progress.end_all(_not_without(stopped, state, progress.attempts))
         return
     if len(ready) < len(progress.open) or not ready:
-        # A row has moved between two readings: everything is looked at anew, on a newer M.
+        # A row changed between two reads: the next turn checks everything on a newer M.
         return
     if state.layout != wanted.layout:
         progress.end_all(_layout_changed(state, wanted, progress.attempts))
@@ -538,7 +559,7 @@ def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
     if error is None:
         for key, outcome in _settle_own(ports, ready, staged, len(progress.attempts)):
             progress.end(key, outcome)
-        # It has landed, whatever becomes of the manifests of the others.
+        # The commit has landed, also if the manifests of the other attempts cannot be deleted.
         with contextlib.suppress(DestinationError):
             discard_abandoned_attempts(ports, (a for a in progress.attempts if a is not staged))
         return
@@ -549,7 +570,7 @@ def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
 def _look(
     ports: Ports, state: LakeTableState, key: KeyCommit, progress: _Progress
 ) -> _Ready | None:
-    """Steps 4 to 6 for one key; None when it has an outcome now, or must be looked at anew."""
+    """Run steps 4 to 6 for one key; None if it now has an outcome, or needs another turn."""
     row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key.key))
     gone = _superseded(row, state, key)
     if gone or row is None:
@@ -569,9 +590,9 @@ def _look(
 
 
 def _fenced(ports: Ports, state: LakeTableState, wanted: Commit, progress: _Progress) -> bool:
-    """Send an empty commit where a plan is at its end, and what was sent for it may land later.
+    """Send an empty commit if a plan cannot land on M and one of its requests may land later.
 
-    What is said then is certain; everything is looked at anew after it.
+    The next turn checks everything again; its outcome is then certain.
     """
     is_this = state.layout.table_uuid == wanted.layout.table_uuid
     is_at_end = progress.refused or state.layout != wanted.layout
@@ -589,7 +610,7 @@ def _fenced(ports: Ports, state: LakeTableState, wanted: Commit, progress: _Prog
 def _refused(
     error: RefusedError, state: LakeTableState, attempts: list[Staged]
 ) -> NotSent | Unknown:
-    """Return the outcome of what is not sent again: certain only when every old one is dead."""
+    """Return the outcome of a refused key: `NotSent` only if no earlier request can land."""
     if _may_land(state, attempts):
         return Unknown(f"a request was sent, and then: {error}")
     return NotSent(error)
@@ -601,7 +622,7 @@ def _may_land(state: LakeTableState, attempts: list[Staged]) -> bool:
 
 
 def _stopped(progress: _Progress) -> CommitOutcome | None:
-    """Return why a key of a statement does not land, when others could still."""
+    """Return the outcome that stops a statement: that of a key that does not land."""
     ended = (o for o in progress.outcomes.values() if not isinstance(o, Committed))
     return next(ended, None) if progress.open else None
 
@@ -609,14 +630,14 @@ def _stopped(progress: _Progress) -> CommitOutcome | None:
 def _not_without(
     why: CommitOutcome, state: LakeTableState, attempts: list[Staged]
 ) -> NotSent | Unknown:
-    """Return the outcome of the other keys of a statement, which land with it or not at all."""
+    """Return the outcome of the other keys of a statement, all of which land or none."""
     text = why.by if isinstance(why, Superseded | Conflicted) else "it cannot be committed"
     message = f"Cannot change a part of the lake partition alone: {text}. Run the command again."
     return _refused(RefusedError(message), state, attempts)
 
 
 def _superseded(row: Row | None, state: LakeTableState, key: KeyCommit) -> str:
-    """Say who took the key over since the claim, '' when nobody did (step 4)."""
+    """Return the text on the process that claimed the key since, '' if none did (step 4)."""
     mark = state.mark(key.key)
     if mark is not None and mark.epoch > key.epoch:
         return f"epoch {mark.epoch} of the same partition has landed in snapshot {mark.snapshot_id}"
@@ -635,7 +656,7 @@ def _superseded(row: Row | None, state: LakeTableState, key: KeyCommit) -> str:
 def _settle_own(
     ports: Ports, ready: list[_Ready], staged: Staged, attempts: int
 ) -> Iterator[tuple[str, CommitOutcome]]:
-    """Step 8 after an answer of success, for all keys of the request."""
+    """Settle all keys of a request that the catalog confirmed (step 8)."""
     landed = tuple((one.row, _landed(one, staged)) for one in ready)
     try:
         after = tuple(
@@ -677,7 +698,11 @@ def _committed(landed: Landed, attempts: int, leaves: Leaving, *, in_main: bool)
 def _settle_landed(
     ports: Ports, row: Row, state: LakeTableState, mark: Mark, progress: _Progress
 ) -> CommitOutcome:
-    """It landed: an own attempt is in main as an ancestor, any other one by all its files."""
+    """Return the outcome of a landed key, after settling it in the ledger.
+
+    An attempt of this run, or a statement, is in main if its snapshot is an ancestor; an export of
+    another run is in main if main has all its files.
+    """
     attempts = progress.attempts
     own = any(a.snapshot_id == mark.snapshot_id for a in attempts)
     after = settle_mark(ports, row, state, mark)
@@ -705,7 +730,10 @@ def _taken_over(snapshot_id: int) -> Superseded:
 def _layout_changed(
     state: LakeTableState, wanted: Commit, attempts: list[Staged]
 ) -> Conflicted | Unknown:
-    """The table changed after the plan: no new request; certain only when every old one is dead."""
+    """Return the outcome if the table's layout changed after the plan; no request is sent again.
+
+    It is `Conflicted` only if no earlier request can land.
+    """
     changes = (
         f"{f.name.replace('_', ' ')} {was} is now {now}"
         for f in fields(Layout)
@@ -724,15 +752,16 @@ def _stage_and_send(
     ready: tuple[_Ready, ...],
     progress: _Progress,
 ) -> tuple[Staged, str | None]:
-    """Step 7: own manifests, own snapshot id, one request.
+    """Write the manifests of an attempt with a new snapshot id, and send it once (step 7).
 
-    Returns the error text of anything but success.
+    Returns:
+        The attempt, and the error text of every response except a success.
     """
     summary = (*wanted.summary, *_summary_of([r.leaves for r in ready]))
     wanted = replace(wanted, keys=tuple(r.key for r in ready), summary=summary)
     wanted = replace(wanted, watermark=ports.watermark(state, wanted.keys))
     done = _marks_to_remove(ports.ledger, state, wanted)
-    # After those rows were read: a copy of the ledger that knows the number knows them completed.
+    # Drawn after those rows were read: a restored copy that knows this number knows them completed.
     wanted = replace(wanted, number=ports.ledger.next_epoch())
     leaves = tuple(path for r in ready for path in r.leaves.paths)
     staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, wanted, leaves))
@@ -743,7 +772,7 @@ def _stage_and_send(
 
 
 def _summary_of(leaves: list[Leaving]) -> tuple[tuple[str, str], ...]:
-    """Return what a snapshot's summary says of the files of others that it takes away."""
+    """Return the summary entries for the files of other writers that a snapshot removes."""
     files = sum(x.foreign_files for x in leaves)
     if not files:
         return ()
@@ -755,7 +784,7 @@ def _summary_of(leaves: list[Leaving]) -> tuple[tuple[str, str], ...]:
 
 
 def _marks_to_remove(ledger: Ledger, state: LakeTableState, wanted: Commit) -> tuple[str, ...]:
-    """Return the keys whose mark has done its duty: COMPLETED in the ledger, read after M."""
+    """Return the keys whose mark is no longer needed: COMPLETED in the ledger, read after M."""
     ours = {k.key for k in wanted.keys}
     done = []
     for key, mark in state.marks.items():
@@ -766,7 +795,13 @@ def _marks_to_remove(ledger: Ledger, state: LakeTableState, wanted: Commit) -> t
 
 
 def discard_abandoned_attempts(ports: Ports, attempts: Iterable[Staged]) -> None:
-    """Step 10 for own attempts: on a fresh M, when dead and when no snapshot refers to them."""
+    """Delete the manifests of own attempts that cannot land and no snapshot uses (step 10).
+
+    This is judged on a newly loaded M.
+
+    Raises:
+        DestinationError: the table cannot be loaded, or a manifest cannot be deleted.
+    """
     left = tuple(attempts)
     if not left:
         return

@@ -1,7 +1,7 @@
-"""The list that is stored beside the table before every commit: which exports it makes visible.
+"""Stores, before each commit, the list of the exports that it makes visible; reads such lists.
 
-A snapshot's summary names its list. A ledger that was lost is rebuilt from the lists and from what
-main holds (docs/spec/files.md).
+The list is a JSON file in the table's location; the snapshot's summary names it. `exports rebuild`
+makes a lost ledger again from the lists and from the files in main (docs/spec/files.md).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ LIST_FORMAT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ListedExport:
-    """One export that a commit was to make visible. That it is listed does not say it landed.
+    """One export on the list of a commit. The list does not prove that the commit landed.
 
-    `keeper_node` is that of the source table, None when it is not known.
+    `keeper_node` is the Keeper node of the source table, None if it is unknown.
     """
 
     source: str
@@ -56,17 +56,17 @@ class ListedExport:
 
 
 def list_location(table_location: str) -> str:
-    """Return where the lists of a table are stored."""
+    """Return the location below which the lists of a table are stored."""
     return f"{table_location.rstrip('/')}/{RECEIPTS}/groups"
 
 
 def store_list(
     storage: Storage, table_location: str, name: str, written: tuple[WrittenClaim, ...]
 ) -> Group:
-    """Store the list of a commit; return what the snapshot's summary says of it.
+    """Store the list of a commit; return its name, location and digest for the summary.
 
     Raises:
-        DestinationError: it cannot be stored.
+        DestinationError: the storage failed.
     """
     listed = [
         ListedExport(
@@ -96,11 +96,11 @@ def store_list(
 
 
 def read_lists(storage: Storage, table_location: str) -> tuple[ListedExport, ...]:
-    """Return everything that the lists of a table name.
+    """Return the exports on all lists of a table.
 
     Raises:
-        DestinationError: they cannot be listed or read.
-        LedgerError: one is damaged, or of a newer format.
+        DestinationError: the lists cannot be listed or read.
+        LedgerError: a list is damaged, or of a newer format.
     """
     found: list[ListedExport] = []
     for stored in storage.list(list_location(table_location)):
@@ -109,14 +109,14 @@ def read_lists(storage: Storage, table_location: str) -> tuple[ListedExport, ...
 
 
 def listed_in(location: str, text: bytes) -> tuple[ListedExport, ...]:
-    """Return what the text of the list at a location names.
+    """Return the exports in the text of the list at a location.
 
     Raises:
-        LedgerError: it is damaged, or of a newer format.
+        LedgerError: the list is damaged, or of a newer format.
     """
     try:
         raw: dict[str, Any] = json.loads(text)
-        # The one before has no nodes of Keeper.
+        # The format before has no Keeper nodes.
         if raw["format_version"] not in (LIST_FORMAT - 1, LIST_FORMAT):
             message = (
                 f"Cannot read {location}: it has format {raw['format_version']}, this release "
