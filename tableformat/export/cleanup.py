@@ -51,14 +51,14 @@ __all__ = [
 ]
 
 STAYS_KNOWN: Final = 7 * 86_400_000
-"""Milliseconds for which the claim of a dead export stays on `old` after its files are gone."""
+"""Milliseconds for which the claim of an abandoned export stays on `old` without its files."""
 MOST_FILES: Final = 1000
-"""Files that an export removes at its end; what is more is left to `gc`."""
+"""The most files that an export removes at its end; `gc` removes the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What one export of a key left behind: data files, begun or finished, and receipts."""
+    """The data files and receipts that one export of a key left behind, also unfinished ones."""
 
     transaction_id: str
     files: tuple[StoredObject, ...]
@@ -67,13 +67,13 @@ class Left:
 
     @property
     def bytes(self) -> int:
-        """Of all of it."""
+        """The size of all these files."""
         return sum(o.size for o in (*self.files, *self.receipts))
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What was removed."""
+    """How many data files were removed, and how many bytes with their receipts."""
 
     files: int = 0
     bytes: int = 0
@@ -81,22 +81,22 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """Cleans one table at `location`; `storage` opens what a location belongs to."""
+    """Cleans one table at `location`; `storage` opens the storage of a location."""
 
     ports: Ports
     storage: Callable[[str], Storage]
     location: str
 
     def clean(self, key: str, *, most: int = MOST_FILES) -> Cleaned:
-        """Remove what dead exports of a key left behind; the caller has the key's lease.
+        """Remove the files and receipts of abandoned exports of a key, whose lease the caller has.
 
         Args:
             key: the hash of the ledger key.
-            most: how many data files may go.
+            most: the most data files to remove.
 
         Raises:
-            RefusedError: the table is of another ledger.
-            DestinationError: the table or its files cannot be read, or a file does not go.
+            RefusedError: the table belongs to another ledger.
+            DestinationError: the table or its files cannot be read, or a file cannot be deleted.
             LedgerError: the ledger cannot be read or written.
         """
         state = load_table(self.ports)
@@ -107,11 +107,12 @@ class Cleaning:
         return self.remove(row, self.left(row, state, files, receipts), most=most)
 
     def files_of(self, row: Row, state: LakeTableState) -> tuple[StoredObject, ...]:
-        """Return the data files, begun and finished, where exports of a key put them.
+        """Return the data files of a key's exports, finished and unfinished.
 
-        That is the directories of those that landed, and of what receipts of others name, and where
-        there are others their like on every disk, for copies that were begun; where none landed,
-        the whole data directory.
+        The search covers the directories of the files that landed and of the files that receipts of
+        other exports name. If there are other exports, it also covers the same directories on every
+        other disk, where copies may have been started. If nothing landed, it covers the whole data
+        directory.
         """
         landed = [x.transaction_id for x in row.landed]
         paths = self.ports.table.refers_to(state, row.key.hash, landed)
@@ -130,16 +131,16 @@ class Cleaning:
         return tuple(sorted(o for o in found if _key(o) == row.key.hash))
 
     def receipts_of(self, key: str) -> tuple[StoredObject, ...]:
-        """Return the receipts of all exports of a key, begun and finished, and kept digests."""
+        """Return the receipts and stored digests of all exports of a key, unfinished ones too."""
         return self.begun_and_finished(f"{self.receipts}/{key}")
 
     @property
     def receipts(self) -> str:
-        """Where receipts are."""
+        """The location below which the receipts of all keys are stored."""
         return f"{self.location.rstrip('/')}/{RECEIPTS}"
 
     def begun_and_finished(self, below: str) -> tuple[StoredObject, ...]:
-        """Return all objects below a location."""
+        """Return all objects below a location, unfinished uploads included."""
         storage = self.storage(below)
         return self.ports.effects(
             Step.FIND_DEAD_FILES, lambda: storage.list(below) + storage.list_unfinished(below)
@@ -152,13 +153,13 @@ class Cleaning:
         files: Iterable[StoredObject],
         receipts: Iterable[StoredObject],
     ) -> tuple[Left, ...]:
-        """Return what each export of a key left behind, with the verdict on it.
+        """Return the files that each export of a key left behind, with the verdict on them.
 
         Args:
             row: the key's row, read after `state` was loaded.
-            state: the table's metadata, loaded anew.
-            files: all data files with the key's name.
-            receipts: all of the key.
+            state: the newly loaded metadata of the table.
+            files: all data files with the key in their names.
+            receipts: all receipts of the key.
         """
         key = row.key.hash
         files, receipts = tuple(files), tuple(receipts)
@@ -180,7 +181,7 @@ class Cleaning:
         referred: frozenset[str],
         judged: Verdict,
     ) -> Left:
-        """Return what is left of one export; nothing that snapshots refer to, and its receipts."""
+        """Return the files of one export that no snapshot refers to, and unneeded receipts."""
         names = {_name(path) for path in referred}
         of_it = tuple(o for o in receipts if _directory(o) == transaction_id)
         return Left(
@@ -191,7 +192,7 @@ class Cleaning:
         )
 
     def remove(self, row: Row, left: tuple[Left, ...], *, most: int) -> Cleaned:
-        """Remove what may go: data files, receipts, and then their claims on `old`."""
+        """Delete the files whose verdict allows it: data files, receipts, then claims on `old`."""
         files = size = 0
         gone: set[str] = set()
         for one in left:
@@ -208,12 +209,12 @@ class Cleaning:
         kept, claim = self._kept(row, gone), _noted(row, gone)
         if (kept, claim) != (row.old, row.claim):
             after = replace(row, old=kept, claim=claim, updated=self.ports.clock())
-            # Whoever has moved the row meanwhile finds nothing there, and takes the claim off.
+            # If another process changed the row meanwhile, its own cleanup removes the claim.
             self.ports.effects(Step.CLEAN_CLAIM, partial(self.ports.ledger.write, after))
         return Cleaned(files, size)
 
     def _kept(self, row: Row, gone: set[str]) -> tuple[Claim, ...]:
-        """Return the list `old` without the parts of what is gone, nor what is long gone."""
+        """Return the list `old`: removed exports lose their parts at once, their claim later."""
         since = self.ports.clock() - STAYS_KNOWN
         slim = (
             replace(c, parts=(), staging=()) if c.transaction_id in gone else c for c in row.old
@@ -226,7 +227,7 @@ class Cleaning:
 
 
 def _noted(row: Row, gone: set[str]) -> Claim:
-    """Return the claim of a row without its recipe when it was given up and its files are gone."""
+    """Return the claim of a row, without its recipe if it was given up and its files are gone."""
     given_up = row.state in (State.KILLED, State.FAILED)
     if not given_up or row.claim.transaction_id not in gone:
         return row.claim
@@ -240,10 +241,11 @@ def _wanted(
     names: set[str],
     judged: Verdict,
 ) -> tuple[StoredObject, ...]:
-    """Return which receipts of an export are of use, with its digest: only of one that landed.
+    """Return the receipts of a landed export that are still needed, and its digest.
 
-    Those of files in snapshots, which `verify` reads; where there are none, one, which tells where
-    its rows were (`foreign_rows.py`). The digest as long as there is something to compare.
+    `verify` needs the receipts of files in snapshots. If there are none, one receipt stays: it
+    records the lake partition of the rows (`foreign_rows.py`). The digest stays for the last landed
+    export, and while any snapshot has files of the export.
     """
     if not any(x.transaction_id == transaction_id for x in row.landed):
         return ()
@@ -263,7 +265,7 @@ def _is_of_any(receipt: StoredObject, names: set[str]) -> bool:
 
 
 def _slice_and_attempt(receipt: StoredObject) -> str:
-    """Return `<slice>-<attempt>` of a receipt, '' of the digest, which stands among them."""
+    """Return `<slice>-<attempt>` of a receipt, '' of the digest in the same directory."""
     stem = _name(receipt.location).partition(".")[0]
     return stem if stem.partition("-")[0].isdecimal() else ""
 
@@ -287,21 +289,21 @@ def _of(one: StoredObject) -> str:
 
 
 MOST_EXPORTS: Final = 16
-"""Keys that a run cleans up at its end."""
+"""The most keys that a run cleans up at its end."""
 ABANDONED_TTL: Final = 7 * 86_400
-"""Seconds after which an interrupted export is given up, where the user says nothing."""
+"""Seconds after which an interrupted export is given up, by default."""
 _MOST_FILES: Final = 256
 _MOST_MILLISECONDS: Final = 3_000
 _MOST_ATTEMPTS: Final = 3
-_NOBODY: Final = "interrupted, and nobody went on with it"
+_INTERRUPTED: Final = "interrupted, and nobody went on with it"
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Cleans up in one destination, at `location`.
+    """Gives up expired exports into one destination at `location`, and removes their files.
 
-    `abandoned_ttl` is seconds since the ledger last heard of an interrupted export, after which it
-    is given up; 0 is never.
+    An interrupted export expires `abandoned_ttl` seconds after the last change of its ledger row;
+    with 0 it never does.
     """
 
     ports: JobPorts
@@ -311,7 +313,7 @@ class Expired:
     abandoned_ttl: int = ABANDONED_TTL
 
     def clean(self) -> None:
-        """Clean up a share; what goes wrong is only told."""
+        """Clean up a bounded share; errors are only reported to the observer."""
         try:
             self._clean()
         except TableFormatError as error:
@@ -327,7 +329,7 @@ class Expired:
             return
         state = load_table(self.commit_ports)
         done, turn = 0, begun % len(candidates)
-        # Not always the same ones first: of some not everything may go yet.
+        # Each run starts at another candidate: some files cannot be removed yet.
         for row in (*candidates[turn:], *candidates[:turn]):
             late = self.ports.clock() - begun > _MOST_MILLISECONDS
             if done == MOST_EXPORTS or late or self.ports.should_stop():
@@ -340,7 +342,7 @@ class Expired:
                 done += 1
 
     def _one(self, row: Row, *, give_up: bool) -> None:
-        """Clean up after one key, under its lease; a key that somebody works on is left alone."""
+        """Clean up after one key under its lease; a key with another owner is skipped."""
         key = row.key.hash
         if self.leases.take(key) is not None:
             return
@@ -350,21 +352,24 @@ class Expired:
                 if now is None or now.version != row.version:
                     return
                 few = replace(self.commit_ports, most_attempts=_MOST_ATTEMPTS)
-                kill(few, key, state=State.FAILED, why="" if row.last_error else _NOBODY)
+                kill(few, key, state=State.FAILED, why="" if row.last_error else _INTERRUPTED)
             cleaning = Cleaning(self.commit_ports, self.ports.storage, self.location)
             cleaning.clean(key, most=_MOST_FILES)
         finally:
             self.leases.release(key)
 
     def _is_expired(self, row: Row, now: int) -> bool:
-        """Whether an export was interrupted long ago."""
+        """Whether an export is unfinished, and its row unchanged, for longer than the TTL."""
         begun = row.state is State.RUNNING and row.move is None
         ttl = self.abandoned_ttl
         return begun and ttl != 0 and row.updated + ttl * 1000 < now
 
 
 def _left(row: Row) -> Iterator[Claim]:
-    """Yield the claims that nothing was removed of yet; a removed one has no recipe or parts."""
+    """Yield the claims of abandoned exports whose files were not removed yet.
+
+    Removal clears the parts of a claim on `old`, and the recipe of the current claim.
+    """
     yield from (c for c in row.old if c.parts)
     if row.state in (State.KILLED, State.FAILED) and row.claim.recipe:
         yield row.claim

@@ -1,8 +1,8 @@
-"""What an export would do, without doing anything: no lease, no row, no table, no file, no writer.
+"""Forecasts an export (`--dry-run`): it reads, and takes no lease and writes no row, table or file.
 
-The same decisions as the job's (`plan_table`, `fit`, `decision.decide`, `slices`), on what the
-source shows now instead of on a snapshot: the proofs on the data, and lightweight deletes, are the
-real run's. Bytes of files are estimated as bytes on the source's disks.
+It makes the same decisions as the job (`plan_table`, `fit`, `decision.decide`, `slices`), for the
+current parts of the source instead of a snapshot. Only a real run checks the data and counts
+lightweight deletes. The size of the files is estimated as the size of the parts on disk.
 """
 
 from __future__ import annotations
@@ -50,16 +50,17 @@ __all__ = ["EXPORT", "REPLACE", "Forecast", "Rehearsal", "forecast_parts", "rehe
 
 EXPORT: Final = "export"
 REPLACE: Final = "replace"
-"""The action of a partition that would be exported; any other action is a status."""
+"""`EXPORT` and `REPLACE` are the actions of exported partitions; other actions are a `Status`."""
 _NO_TARGET: Final = SliceTarget("", 0, "", "", ())
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What would become of one partition.
+    """The forecast for one partition.
 
-    `files` are its slices, `rows` the parts' (those deleted lightly are counted too), `disks` the
-    bytes by the root directory of the source's disk. `left_rows` and `left_bytes` would leave main.
+    `files` counts its slices. `rows` counts the rows of its parts, including rows that a
+    lightweight delete hides. `disks` has the bytes by the root directory of the source's disk.
+    `left_rows` and `left_bytes` would leave main.
     """
 
     partition_id: str
@@ -75,17 +76,17 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """What the whole request would do; `location` is the destination's, None before it is made."""
+    """The forecast of a request; `location` is the destination's, None if it does not exist."""
 
     forecasts: tuple[Forecast, ...]
     location: str | None
 
     @property
     def source_bytes(self) -> dict[str, int]:
-        """What may be needed on each disk of the source, by its root directory.
+        """The bytes that each disk of the source may need, by its root directory.
 
-        A snapshot of hard links costs nothing, but it keeps the parts while merges write them once
-        more. Parts that no task can open are copied.
+        A snapshot of hard links needs no space itself, but it keeps the parts while merges write
+        their rows again. Parts that no task can open are copied.
         """
         needed: dict[str, int] = {}
         for forecast in self.forecasts:
@@ -95,11 +96,11 @@ class Rehearsal:
 
     @property
     def destination_bytes(self) -> int:
-        """What the files are expected to need."""
+        """The expected size of all new files in bytes."""
         return sum(f.bytes for f in self.forecasts if f.action in (EXPORT, REPLACE))
 
 
-def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that hear of it
+def rehearse(  # noqa: PLR0913  one parameter for each input, and two callbacks for notes
     request: ExportRequest,
     source: Source,
     lake: Lake,
@@ -111,21 +112,21 @@ def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that h
     storage: Callable[[str], Storage],
     none: Callable[[str], None] | None = None,
 ) -> Rehearsal:
-    """Say what `job.export` would do with a request. Only reads.
+    """Forecast the outcome of `job.export` for a request; nothing is written.
 
     Args:
-        request: what the user asked for.
-        source: where the table is.
-        lake: where the destination is, or would be made.
-        ledger: what was exported.
+        request: the request of the user.
+        source: the source that has the table.
+        lake: the catalog of the destination.
+        ledger: the ledger of the exports.
         now: milliseconds since 1970.
         slots: how many tasks could run at a time.
-        note: hears what the job would tell its observer.
-        storage: opens what a location belongs to.
-        none: hears that no partition is selected; `note` when None.
+        note: called with each note that the job would report to its observer.
+        storage: opens the storage of a location.
+        none: called if no partition is selected; `note` if None.
 
     Raises:
-        RefusedError: nothing of the request can be done.
+        RefusedError: the whole request would be refused.
         TableFormatError: source, destination or ledger cannot be read.
     """
     looked_at = look_at_table(request, source, lake, ledger, effects=Direct(), note=note)
@@ -160,9 +161,10 @@ def rehearse(  # noqa: PLR0913  one for each thing that it reads, and two that h
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """An export that may go on: what main holds, and `unless_equal` as in `decision.Proceed`.
+    """An export that would run; `held` is the state of its key in main.
 
-    `may_be_equal`: only its parts are known to differ from those exported.
+    `unless_equal` is as in `decision.Proceed`. `may_be_equal`: the parts differ from the exported
+    parts, the rows may be the same.
     """
 
     held: Holding
@@ -194,7 +196,10 @@ class _Existing:
         options: ExportOptions,
         now: int,
     ) -> Skip | _Allowed | None:
-        """Return the outcome if the job would not export, or what an export would replace."""
+        """Return the outcome if the job would not export, else the export that it would make.
+
+        None stands for a partition without parts, of which no export has completed.
+        """
         key = self.key(plan, one)
         if held := self.ledger.holder(key.hash):
             text = f"an export of this partition is in progress: {held.owner}"
@@ -237,10 +242,10 @@ class _Existing:
         one: PartitionId,
         held: Holding,
     ) -> Leaving:
-        """Return everything that main holds in the lake partition of a source partition.
+        """Return all files of the lake partition that a source partition would replace.
 
         Raises:
-            RefusedError: it has no lake partition, or not everything there may go.
+            RefusedError: the source partition has no rows, or some files must not be removed.
         """
         if probed is None:
             raise no_lake_partition()
@@ -317,7 +322,7 @@ def _perhaps_equal(made: Forecast, options: ExportOptions) -> Forecast:
 def _whole(
     found: _Existing, plan: TablePlan, source: Source, made: Forecast, held: Holding
 ) -> Forecast:
-    """Say what would leave main when the whole lake partition is replaced."""
+    """Return the forecast with the files that leave main if the lake partition is replaced."""
     one = PartitionId(made.partition_id)
     try:
         leaving = found.leaving(plan, source.probe(plan.table.name, one, plan.probes), one, held)
@@ -335,7 +340,7 @@ def _whole(
 
 
 def _replacing(made: Forecast, leaving: Leaving) -> Forecast:
-    """Return what would be made, with what would leave main for it."""
+    """Return the forecast with the rows and bytes that would leave main."""
     text = f"would take {counted(leaving.rows, 'row')} out of main, and bring {made.rows:,}"
     return replace(
         made, action=REPLACE, message=text, left_rows=leaving.rows, left_bytes=leaving.bytes
@@ -345,7 +350,7 @@ def _replacing(made: Forecast, leaving: Leaving) -> Forecast:
 def forecast_parts(
     request: ExportRequest, plan: TablePlan, one: PartitionId, parts: tuple[Part, ...], slots: int
 ) -> Forecast:
-    """Return what exporting these parts would make."""
+    """Return the forecast of an export of these parts: its files, rows and bytes."""
     frozen = FrozenPartition(one, tuple(FrozenPart(p, p.name, p.rows, p.disk) for p in parts), ())
     cut = slices(
         frozen,

@@ -86,7 +86,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """It did not land and cannot any more; the row says so. `fences` empty commits were made."""
+    """The export did not land and cannot land; the row says so. `fences` counts empty commits."""
 
     row: Row
     fences: int
@@ -94,7 +94,7 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class TooLate:
-    """It has landed, and is settled; `in_main` is false when main was moved away from it since."""
+    """The export landed first, and is settled; `in_main` is false after a rollback of main."""
 
     row: Row
     snapshot_id: int
@@ -103,7 +103,7 @@ class TooLate:
 
 @dataclass(frozen=True, slots=True)
 class NotUnderWay:
-    """There is nothing to give up: never claimed (`row` is None), completed, or given up before."""
+    """No export of the key is running: never claimed (`row` is None), completed or given up."""
 
     row: Row | None
 
@@ -113,7 +113,10 @@ KillOutcome = GivenUp | TooLate | NotUnderWay | Superseded | Unknown
 
 @dataclass(slots=True)
 class _GivingUp:
-    """How far it is: the row of our claim, seq(M0), and every fence before it is sent."""
+    """The progress of giving up: the row of our claim, seq(M0), and each fence before it is sent.
+
+    `first` is seq(M0), the sequence number of the first M that was loaded after the claim.
+    """
 
     row: Row
     state: State
@@ -141,21 +144,24 @@ def kill(
     on_claim: Callable[[Row], None] = _nothing,
     ends_move: bool = False,
 ) -> KillOutcome:
-    """Give the export of a key up for good, unless it has landed.
+    """Give up the export of a key for good, unless it has landed.
 
-    Nothing is deleted here; `Unknown` and `Superseded` leave the row as it is.
+    Nothing is deleted here; `Unknown` and `Superseded` leave the row unchanged.
 
     Args:
         ports: what to act on; the caller has the key's lease.
         key: the hash of the ledger key.
-        state: what the row says afterwards.
-        why: the error or the stop that is the reason, '' for the one that the row has.
-        on_claim: called once when the export is taken over, with the row that says so.
-        ends_move: a MOVE that has the key ends with it; the caller knows what the other table has.
+        state: the state that the row gets.
+        why: the error or the stop that is the reason, '' to keep the row's error.
+        on_claim: called once with the claimed row, when the export is taken over.
+        ends_move: also end a MOVE that has claimed the key; the caller knows which rows the other
+            table has.
 
     Raises:
-        RefusedError: the table is of another ledger, its metadata was put back, or a MOVE that is
-            not finished has the key.
+        RefusedError: the table belongs to another ledger, its metadata was put back, or an
+            unfinished MOVE has claimed the key.
+        DestinationError: the table cannot be loaded before the claim.
+        LedgerError: the ledger cannot be read or written for the claim.
     """
     table = ports.effects(Step.LOAD_METADATA, ports.table.load)
     check_table_of_ledger(table, ports.ledger)
@@ -174,7 +180,10 @@ def kill(
 def _claim(
     ports: Ports, key: str, why: str | Stop, *, ends_move: bool
 ) -> Row | NotUnderWay | Superseded:
-    """Step 1: a new epoch; the transaction stays recorded, so that a landing of it is told."""
+    """Claim the key with a new epoch (step 1).
+
+    The claim keeps the transaction, so that its mark is still recognised if it lands.
+    """
     for attempt in range(1, ports.most_attempts + 1):
         row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key))
         if row is None or row.state is not State.RUNNING:
@@ -209,7 +218,7 @@ def _give_up(ports: Ports, work: _GivingUp) -> KillOutcome:
 
 
 def _turn(ports: Ports, work: _GivingUp, *, may_send: bool) -> KillOutcome | None:
-    """Load M once and look (steps 2 to 5); end, or commit a fence, and None."""
+    """Load M and check it (steps 2 to 5); return the outcome, or send a fence and return None."""
     state = load_table(ports)
     if work.first is None:
         work.first = state.last_sequence_number
@@ -221,8 +230,8 @@ def _turn(ports: Ports, work: _GivingUp, *, may_send: bool) -> KillOutcome | Non
         after = settle_mark(ports, row, state, mark)
         return _too_late(ports, after, state) if isinstance(after, Row) else None
     if work.is_all_abandoned(state):
-        tells = row.last_error and row.stop is not Stop.CANCELLED
-        kept = f"{row.last_error}; " if tells else ""
+        has_error = row.last_error and row.stop is not Stop.CANCELLED
+        kept = f"{row.last_error}; " if has_error else ""
         note = kept + _since(state)
         after = replace(row, state=work.state, updated=ports.clock(), last_error=note)
         written = ports.effects(Step.GIVE_UP, partial(ports.ledger.write, after))
@@ -236,7 +245,7 @@ def _turn(ports: Ports, work: _GivingUp, *, may_send: bool) -> KillOutcome | Non
 
 
 def _since(state: LakeTableState) -> str:
-    """Say from when on nothing of it can land: what an operator compares a late request with."""
+    """Return the note with the sequence number that fences off requests, for an operator."""
     return (
         f"given up: nothing sent before snapshot {state.main} (sequence number "
         f"{state.last_sequence_number}) can land any more"
@@ -261,7 +270,7 @@ def _too_late(ports: Ports, row: Row, state: LakeTableState) -> KillOutcome | No
 
 
 def _fence(ports: Ports, state: LakeTableState, work: _GivingUp) -> None:
-    """Commit nothing, without a mark: every request staged on M or earlier is dead then."""
+    """Send an empty commit without a mark; no request staged on M or earlier can land after it."""
     if state.main is None:
         first_snapshot(ports, lambda _: None)
         return
@@ -271,14 +280,14 @@ def _fence(ports: Ports, state: LakeTableState, work: _GivingUp) -> None:
 
 
 def _discard(ports: Ports, work: _GivingUp) -> None:
-    """Remove the manifests of fences that were not applied; what the answer says does not wait."""
+    """Remove the manifests of fences that were not applied; ignore errors."""
     with contextlib.suppress(DestinationError):
         discard_abandoned_attempts(ports, work.fences)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether what an export left behind may go, files that snapshots refer to apart, and why."""
+    """Whether the files of an export that no snapshot refers to may be deleted, and why."""
 
     may_go: bool
     why: str
@@ -286,10 +295,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One export on the list of a commit, by the epoch of its claim then.
+    """One export on the list of a commit.
 
-    `row` is the key's, None when the ledger does not know it; `referred` counts the files of the
-    transaction in snapshots.
+    `row` is the key's ledger row, None if the ledger has none. `epoch` is that of the claim when
+    the list was stored. `referred` counts the files of the transaction in snapshots.
     """
 
     row: Row | None
@@ -308,9 +317,9 @@ def verdicts(
 
     Args:
         row: the key's row, read after `state` was loaded.
-        state: the table's metadata, loaded anew.
-        referred: by transaction the files that any snapshot of `state` refers to.
-        transaction_ids: those that left something behind.
+        state: the newly loaded metadata of the table.
+        referred: the files that any snapshot of `state` refers to, by transaction.
+        transaction_ids: the transactions that left files or receipts behind.
     """
     return {t: verdict(row, state, len(referred.get(t, ())), t) for t in transaction_ids}
 
@@ -369,13 +378,11 @@ def _of_landed(row: Row, state: LakeTableState, referred: int, landed: Landed) -
 
 
 def list_verdict(listed: Iterable[Listing], state: LakeTableState) -> Verdict | None:
-    """Return the verdict on the list of a commit: it may go when none of its exports needs it.
-
-    None when a ledger that is lost could be rebuilt from it.
+    """Return the verdict on the list of a commit, None if rebuilding a lost ledger needs it.
 
     Args:
         listed: the exports on it.
-        state: the table's metadata, loaded anew.
+        state: the newly loaded metadata of the table.
     """
     exports = tuple(listed)
     if any(_is_of_use(one, state) for one in exports):
@@ -383,7 +390,7 @@ def list_verdict(listed: Iterable[Listing], state: LakeTableState) -> Verdict | 
     ours = any(one.row is not None for one in exports)
     for one in exports:
         if one.row is None and ours:
-            # This ledger listed it together with the others: its partition was forgotten since.
+            # This ledger stored the list, so the partition was forgotten since (FORGET PARTITION).
             continue
         if one.row is None:
             text = "not ours to judge: the ledger does not know an export on it"
@@ -395,7 +402,7 @@ def list_verdict(listed: Iterable[Listing], state: LakeTableState) -> Verdict | 
 
 
 def _is_of_use(one: Listing, state: LakeTableState) -> bool:
-    """Whether a rebuilt ledger would say of a key what it should because of one listed export."""
+    """Whether rebuilding the ledger row of a key needs this listed export."""
     landed = one.row.landed if one.row is not None else ()
     same = [x for x in landed if x.transaction_id == one.transaction_id]
     this = next((x for x in same if x.epoch == one.epoch), None)
@@ -422,7 +429,7 @@ def manifest_verdict(sequence_number: int, state: LakeTableState) -> Verdict:
     """Return the verdict on a manifest or manifest list that no snapshot of `state` refers to.
 
     Args:
-        sequence_number: that the snapshot of its attempt would have.
+        sequence_number: the number that the snapshot of its attempt would have.
         state: the table's metadata.
     """
     if sequence_number > state.last_sequence_number:
@@ -435,7 +442,7 @@ def manifest_verdict(sequence_number: int, state: LakeTableState) -> Verdict:
 
 
 class Standing(StrEnum):
-    """Where the export of a partition stands."""
+    """The state of a partition's export in `exports list` and `exports show`."""
 
     IN_PROGRESS = "IN_PROGRESS"
     INTERRUPTED = "INTERRUPTED"
@@ -446,7 +453,7 @@ class Standing(StrEnum):
 
 
 def standing(row: Row, *, worked_on: bool) -> Standing:
-    """Return where an export stands; `worked_on`: an owner that may be alive has its lease."""
+    """Return the state of an export; `worked_on`: an owner that may be running has its lease."""
     of = last_export(row)
     if of.state is State.COMPLETED and row.archived is not None:
         return Standing.ARCHIVED
@@ -458,27 +465,27 @@ def standing(row: Row, *, worked_on: bool) -> Standing:
 
 
 def is_resumable(row: Row, *, worked_on: bool) -> bool:
-    """Whether the next run may go on with what is finished."""
+    """Whether the next run may resume the export from its finished files."""
     return last_export(row).state is State.RUNNING and not worked_on
 
 
 def forget(
     ledger: Ledger, row: Row, *, owner: Owner, is_alive: Callable[[Owner], bool], now: int
 ) -> str:
-    """End the refusal of a row's completed export; say what was done, in a sentence.
+    """Stop a row's completed export from refusing another one; return a sentence on the result.
 
-    One that refuses nothing any more is left as it is.
+    An export whose refusal has ended already is left unchanged.
 
     Args:
-        ledger: where the row is.
+        ledger: the ledger with the row.
         row: as it was read.
         owner: this process, which holds the key's lease meanwhile.
-        is_alive: whether the owner of a lease may still work.
+        is_alive: whether the owner of a lease may be running.
         now: milliseconds since 1970.
 
     Raises:
-        RefusedError: an export of it runs, none has completed, it is archived, or the row moved
-            meanwhile.
+        RefusedError: an export of the partition is running, none has completed, the partition is
+            archived, or another process changed the row meanwhile.
         LedgerError: the ledger cannot be read or written.
     """
     key = row.key.hash
@@ -515,7 +522,7 @@ def _forgotten(ledger: Ledger, row: Row, now: int) -> str:
 
 
 def works_on_it(row: Row, lease: LeaseHeld, now: int) -> RefusedError:
-    """Return the refusal to forget what somebody works on at `now`."""
+    """Return the refusal to forget a partition whose lease another process holds at `now`."""
     seconds = max(0, now - lease.since) // 1000
     return _not_forgotten(
         row, f"{lease.owner} has worked on it for {seconds} s. Wait until it has ended"
@@ -523,17 +530,17 @@ def works_on_it(row: Row, lease: LeaseHeld, now: int) -> RefusedError:
 
 
 def moved_meanwhile(row: Row) -> RefusedError:
-    """Return the refusal to forget what others changed meanwhile."""
+    """Return the refusal to forget a partition whose row another process changed meanwhile."""
     return _not_forgotten(
         row, "its ledger row was changed at the same moment. Run the command again"
     )
 
 
 def refuse_archived(row: Row) -> None:
-    """Refuse to forget a partition whose source is gone.
+    """Refuse to forget an archived partition, whose source no longer exists.
 
     Raises:
-        RefusedError: it is archived.
+        RefusedError: the partition is archived.
     """
     if row.archived is not None:
         why = (

@@ -48,15 +48,16 @@ __all__ = [
 ]
 
 _AT_ONCE: Final = 400
-"""Partitions of one question: with the longest ids it is still shorter than ClickHouse takes."""
+"""Partitions of one query: with the longest ids the query is within ClickHouse's limit."""
 _IN_MAIN: Final = (Status.UNCHANGED, Status.ALREADY_EXPORTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a source table held at a time, in milliseconds since 1970.
+    """The partitions of a source table at `time`, in milliseconds since 1970.
 
-    `contents` has every partition by its id, None for one without rows: there is nothing to export.
+    `contents` has every partition by its id; it is None for a partition without rows, which has
+    nothing to export.
     """
 
     table: MergeTreeTable
@@ -65,16 +66,16 @@ class Listing:
 
     @property
     def source(self) -> str:
-        """The identity in the keys of its exports."""
+        """The table's identity in the keys of its exports."""
         return self.table.key_source
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The greatest partition up to which all are exported and unchanged, None before the first.
+    """The greatest partition up to which all are exported and unchanged, None if there is none.
 
-    `reached` of `partitions` source partitions are; `stopped_by` is the first that is not, and
-    `why` says so; None and '' when none is left.
+    `reached` of the `partitions` source partitions are below or at it. `stopped_by` is the first
+    partition that is not exported and unchanged, with the reason `why`; None and '' if all are.
     """
 
     partition_id: PartitionId | None
@@ -104,17 +105,17 @@ def list_source(table: MergeTreeTable, source: Source, *, now: int) -> Listing:
 def find_watermark(
     table: MergeTreeTable, source: Source, lake: LakeTable, ledger: Ledger, *, now: int
 ) -> Watermark:
-    """Compare the partitions of a source table with what main holds, in the order of their ids.
+    """Compute the watermark: compare the source partitions with main, in the order of their ids.
 
     Args:
         table: the source table.
-        source: where it is.
+        source: the source that has it.
         lake: the lake table.
-        ledger: what was exported.
+        ledger: the ledger of the exports.
         now: milliseconds since 1970.
 
     Raises:
-        RefusedError: the lake table is another ledger's.
+        RefusedError: the lake table belongs to another ledger.
         TableFormatError: source, lake table or ledger cannot be read.
     """
     state = lake.load()
@@ -139,11 +140,11 @@ def why_not(
     lake: LakeTable,
     state: LakeTableState,
 ) -> str:
-    """Say why a partition is not exported and unchanged, '' when it is.
+    """Return the reason why a partition is not exported and unchanged, '' if it is.
 
     Args:
         table: the source table.
-        content: what the source partition holds.
+        content: the content of the source partition.
         row: its ledger row, read after `state` was loaded.
         key: its key.
         lake: the lake table.
@@ -160,7 +161,7 @@ def why_not(
         error = row.last_error.splitlines()[0] if row is not None and row.last_error else ""
         return f"its export did not end well: {error}" if error else "it was never exported"
     held = holding(row, state, key.hash, partial(lake.files_of, state, key.hash))
-    # Whether exporting it again would be refused for a while is no question here.
+    # `now=0`: the manifest TTL, which only delays another export, does not matter here.
     decision = decide_export(row, content, ExportOptions(), held, now=0)
     if isinstance(decision, Skip) and decision.status in _IN_MAIN:
         return ""
@@ -179,9 +180,9 @@ _TEXT: Final = re.compile(r"(\d+):(\d+):([A-Za-z0-9-]+)")
 
 @dataclass(frozen=True, slots=True)
 class StoredWatermark:
-    """What the property says: in a snapshot all was there up to a partition, as listed at a time.
+    """The value of the watermark property: the partition, and the snapshot for which it holds.
 
-    `time` is milliseconds since 1970.
+    `time` is when the source was listed, in milliseconds since 1970.
     """
 
     snapshot_id: int
@@ -195,10 +196,10 @@ class StoredWatermark:
 
     @classmethod
     def parse(cls, text: str) -> StoredWatermark:
-        """Read the property's value.
+        """Parse the property's value (docs/spec/table-properties.md).
 
         Raises:
-            DestinationError: it is no such value.
+            DestinationError: the text is not SNAPSHOT:TIME:PARTITION.
         """
         found = _TEXT.fullmatch(text)
         if found is None:
@@ -216,20 +217,20 @@ def property_of(source: str) -> str:
 
 
 class SettingWatermark:
-    """The watermark of one source table, for one commit after the other of a run."""
+    """Computes the watermark of one source table for each commit of a run."""
 
     def __init__(self, listing: Listing, lake: LakeTable, ledger: Ledger) -> None:
-        """Remember what the source held when the run began."""
+        """Store the source's partitions as they were listed when the run began."""
         self._listing, self._lake, self._ledger = listing, lake, ledger
         self._whole: dict[str, frozenset[FileInMain]] = {}
         self._is_shared: bool | None = None
 
     def __call__(self, state: LakeTableState, keys: tuple[KeyCommit, ...]) -> tuple[str, str]:
-        """Return the property, and its value but for the snapshot's id; '' when nothing is reached.
+        """Return the property's name, and its value without the snapshot id, '' to remove it.
 
         Args:
             state: M.
-            keys: what becomes visible with it.
+            keys: the keys that the commit makes visible.
 
         Raises:
             DestinationError: main cannot be read.
@@ -246,7 +247,7 @@ class SettingWatermark:
         return property_of(self._listing.source), value
 
     def _of_two_tables(self, state: LakeTableState) -> bool:
-        """Whether another table that has the source's identity has exports; asked once."""
+        """Whether another table with the source's identity has exports; computed once."""
         if self._is_shared is None:
             table, destination = self._listing.table, state.layout.table_uuid
             self._is_shared = known_node(table) is not None and any(
@@ -264,7 +265,7 @@ class SettingWatermark:
         if key.hash in landing:
             return landing[key.hash] == content.fingerprint
         files = frozenset(self._lake.files_of(state, key.hash))
-        # The ledger need not be asked again of what main holds unchanged.
+        # While main holds the same files, the earlier result from the ledger is still valid.
         if files and self._whole.get(key.hash) == files:
             return True
         row = self._ledger.read(key.hash)
