@@ -37,15 +37,15 @@ __all__ = [
     "undo_statement",
 ]
 
-# A process that lives renews nothing meanwhile; others ask whether it does.
+# The lease is not renewed; another process checks whether the owner is running.
 _LEASE_SECONDS: Final = 600.0
 
 
 @dataclass(slots=True)
 class Archiving:
-    """A row that is archived, under the lease of its key.
+    """A row that is being archived, under the lease of its key.
 
-    `row` is what the ledger has of it, `has_left` whether its parts are out of the source's table.
+    `row` is the ledger's current row; `has_left`: the parts were detached or dropped in the source.
     """
 
     ledger: Ledger
@@ -54,10 +54,10 @@ class Archiving:
     has_left: bool = False
 
     def note_detached(self, parts: tuple[DetachedPart, ...]) -> None:
-        """Note which parts lie in the source's `detached` directory; none where they were dropped.
+        """Note the parts in the source's `detached` directory; none if they were dropped.
 
         Raises:
-            LedgerError: the row moved meanwhile, or the ledger cannot be read or written.
+            LedgerError: another process changed the row meanwhile, or the ledger cannot be written.
         """
         self.has_left = True
         since = self.row.archived.since if self.row.archived is not None else self.now
@@ -82,22 +82,22 @@ def archiving(
     is_alive: Callable[[Owner], bool],
     now: int,
 ) -> Generator[Archiving]:
-    """Note that a completed export is archived, and hold its key's lease in the `with`.
+    """Mark a completed export as archived, and hold the lease of its key in the `with` block.
 
-    When the `with` ends with a refusal before anything was noted as detached, the source is as it
-    was, and that is taken back. After any other error nobody knows what became of the source, and
-    it stays.
+    If the block ends with a refusal before parts were noted as detached, the source is unchanged
+    and the mark is removed. After any other error the state of the source is unknown, and the mark
+    stays.
 
     Args:
-        ledger: where the row is.
-        row: of the partition.
+        ledger: the ledger with the row.
+        row: the row of the partition.
         owner: this process.
-        is_alive: whether the owner of a lease may still work.
+        is_alive: whether the owner of a lease may be running.
         now: milliseconds since 1970.
 
     Raises:
-        RefusedError: an export of it runs, or was begun and did not end, or the row moved
-            meanwhile.
+        RefusedError: an export of the partition is running or unfinished, or another process
+            changed the row meanwhile.
         LedgerError: the ledger cannot be read or written.
     """
     with _leased(ledger, row, owner, is_alive, "archive"):
@@ -121,17 +121,18 @@ def archiving(
 def unarchive(
     ledger: Ledger, row: Row, *, owner: Owner, is_alive: Callable[[Owner], bool], now: int
 ) -> Row:
-    """Let exports of an archived partition replace its rows again; return the row.
+    """Remove the mark, so that exports of the partition can replace its rows; return the row.
 
     Args:
-        ledger: where the row is.
-        row: as it was read when the caller was told what that allows.
+        ledger: the ledger with the row.
+        row: as it was read before the user confirmed.
         owner: this process, which holds the key's lease meanwhile.
-        is_alive: whether the owner of a lease may still work.
+        is_alive: whether the owner of a lease may be running.
         now: milliseconds since 1970.
 
     Raises:
-        RefusedError: it is not archived, somebody works on it, or the row moved meanwhile.
+        RefusedError: the partition is not archived, another process works on it, or changed the row
+            meanwhile.
         LedgerError: the ledger cannot be read or written.
     """
     with _leased(ledger, row, owner, is_alive, "unarchive"):
@@ -141,13 +142,13 @@ def unarchive(
 
 
 def refuse_archived(row: Row, archived: Archived, rows: int, parts: int) -> str:
-    """Return why the source's rows of an archived partition are not exported.
+    """Return the reason why the source's rows of an archived partition are not exported.
 
     Args:
-        row: of the key.
-        archived: its state.
-        rows: that the source has of it now, 0 for none.
-        parts: their parts.
+        row: the row of the key.
+        archived: its mark.
+        rows: the number of rows in the source now.
+        parts: the number of parts in the source now.
     """
     since = datetime.fromtimestamp(archived.since / 1000, UTC)
     there = f"{counted(rows, 'row')} in {counted(parts, 'part')}" if parts else "nothing"
@@ -165,7 +166,7 @@ def refuse_archived(row: Row, archived: Archived, rows: int, parts: int) -> str:
 
 
 def unarchive_command(row: Row) -> str:
-    """Return the command that ends it."""
+    """Return the command that removes the mark."""
     table = TableName.parse(row.source_table)
     return (
         f"mergeberg exports unarchive {row.key.partition_id} --table {table} "
@@ -201,7 +202,7 @@ def _refused(row: Row, what: str, why: str) -> RefusedError:
     )
 
 
-# Others bring rows, or write the same rows to other files.
+# Other statements add rows, or write the same rows to other files.
 _TAKES_ROWS: Final = (Status.DROPPED, Status.REPLACED, Status.CHANGED)
 
 
@@ -214,19 +215,19 @@ def undo_statement(
     *,
     of_part: bool = False,
 ) -> str:
-    """Return the statement; '' where there is no single one.
+    """Return the statement that undoes a statement or export; '' if no single statement does.
 
-    What DETACH took out comes back from the branch `detached`. Everything else is copied from the
-    snapshot that main was: beside what is there by now after a DROP of a partition, and in the
-    place of it otherwise.
+    ATTACH brings detached rows back from the branch `detached`. Other rows are copied from the
+    snapshot `before`: after a DROP of a partition with ATTACH … FROM, which keeps the rows there,
+    otherwise with REPLACE … FROM, which replaces them.
 
     Args:
         table: the lake table.
-        did: what was done.
-        which: it was done to, as a statement has it.
-        partition_id: the partition that this is, or lies in; None for all.
-        before: the snapshot that main was.
-        of_part: it was done to a part, and not to whole partitions.
+        did: the outcome to undo.
+        which: the object of the statement, as in SQL.
+        partition_id: the partition that this is or belongs to; None for all partitions.
+        before: the snapshot that main was before; None if it is not known.
+        of_part: the statement changed a part, not whole partitions.
     """
     if isinstance(table, HiveName):
         return ""

@@ -1,8 +1,8 @@
-"""Partitions in the lake without values that ClickHouse shows: of columns that the table got later.
+"""Finds exported partitions that lack values of columns which the source table got later.
 
-A file that was written before a column was added has no values of it, and readers answer NULL. So
-`--evolve-schema` names the partitions that need another export for that, and `--backfill` makes it.
-Those whose source partition is gone can only be changed in the lake.
+A data file that was written before a column was added has no values of it, and readers return NULL.
+`--evolve-schema` names the partitions that need another export for this reason, and `--backfill`
+exports them. A partition that no longer exists in the source can only be changed in the lake.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """Partitions that were exported without values that ClickHouse shows, or with others.
+    """Exported partitions that lack values which ClickHouse shows, or have other values.
 
-    `here` are in the source, `gone` are not. `added` are the columns that the lake table lacks, or
-    lacked when the command was begun, and that are not NULL where a part lacks them.
+    `here` are in the source, `gone` are not. `added` are the columns that the lake table lacked
+    when the command started, and that ClickHouse does not read as NULL from parts without them.
     """
 
     here: tuple[PartitionId, ...]
     gone: tuple[PartitionId, ...]
     added: tuple[Column, ...]
 
-    def tell(
+    def report(
         self, to: LakeName, exported: Collection[PartitionId], note: Callable[[str], None]
     ) -> None:
-        """Name the partitions that a command leaves as they are.
+        """Report the partitions that a command does not export.
 
         Args:
             to: the lake table.
-            exported: partitions that the command exports, if they need it.
-            note: hears it.
+            exported: the partitions that the command exports.
+            note: called with each text.
         """
         if rest := tuple(one for one in self.here if one not in exported):
             note(
@@ -61,7 +61,7 @@ class Outdated:
         return f" for {shown}" if shown else ""
 
     def _way(self, to: LakeName) -> str:
-        """Say how a constant is set in the lake, where nobody computes anything else."""
+        """Return the advice how to set the values in the lake: UPDATE can set a constant."""
         constant = [c for c in self.added if is_constant(c.default_expression)]
         if not constant:
             return " No constant gives their values: set them there with UPDATE"
@@ -77,9 +77,9 @@ def outdated(rows: Iterable[Row], listing: Listing, had: Collection[str]) -> Out
     """Return the partitions of a source table whose rows in the lake lack values.
 
     Args:
-        rows: the ledger's of exports of that table to the destination.
+        rows: the ledger rows of exports of that table to the destination.
         listing: the source table.
-        had: the columns that the lake table had when the command was begun.
+        had: the columns that the lake table had when the command started.
     """
     table = listing.table
     added = tuple(c for c in table.stored_columns if c.name not in had and not is_null(c))

@@ -1,7 +1,7 @@
-"""What a source partition holds, by which an export is known to be of the same rows.
+"""Computes the content identity of a source partition, by which an export is recognised.
 
-The parts' hashes tell it, and where parts lack columns, what ClickHouse computes these from. Other
-hashes may be those of the same rows after a merge.
+The identity consists of the parts' hashes and, if parts lack columns, of the expressions from which
+ClickHouse computes these. After a merge the same rows can have other hashes (`is_merged`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _COMPUTED: Final = "+"
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a source partition holds now.
+    """The content of a source partition.
 
-    `merge_explains` says whether a merge alone can change the hashes; `columns` is as in
-    `ledger.Claim`. `computed` says, for people, from what ClickHouse computes the columns that
-    parts lack; '' when none is lacked that is not NULL.
+    `merge_explains`: a merge changes the hashes only, never a row. `columns` is as in
+    `ledger.Claim`. `computed` describes for the user the expressions from which ClickHouse computes
+    columns that parts lack; '' if no part lacks a column, or the missing values are NULL.
     """
 
     fingerprint: str
@@ -49,15 +49,15 @@ class Content:
 
     @property
     def rows(self) -> int:
-        """Rows of the parts, lightweight-deleted ones included."""
+        """The number of rows in the parts, including rows that lightweight deletes hide."""
         return sum(p.rows for p in self.parts)
 
 
 def content_of(table: MergeTreeTable, parts: tuple[Part, ...]) -> Content:
     """Return the content identity of a partition.
 
-    A merge writes the values of columns that its parts lacked as they are computed at that moment,
-    so it explains nothing where any are lacked.
+    A merge stores the values of missing columns as they are computed at that time. So if a part
+    lacks columns, a merge does not explain other hashes.
     """
     exported = tuple(
         ExportedPart(
@@ -84,15 +84,16 @@ def content_of(table: MergeTreeTable, parts: tuple[Part, ...]) -> Content:
 
 
 def columns_of(table: MergeTreeTable) -> str:
-    """Return what tells the stored columns of a table from those of another time."""
+    """Return a digest of the names and types of a table's stored columns."""
     text = repr([(c.name, c.type_text) for c in table.stored_columns])
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_COLUMNS_DIGITS]
 
 
 def lacks_values(done: Record, now: Content) -> bool:
-    """Whether an export lacks values of columns that the source shows now, or has others.
+    """Whether an export lacks column values that the source has now, or has other values.
 
-    Of one that an earlier release made only what parts lack tells it.
+    For an export of an earlier release, which recorded no columns, only missing columns of the
+    source's parts show this.
     """
     if now.fingerprint == done.landed.fingerprint or is_merged(done, now):
         return False
@@ -101,7 +102,7 @@ def lacks_values(done: Record, now: Content) -> bool:
 
 
 def how_it_differs(done: Record, now: Content) -> str:
-    """Say how a source partition differs from what was exported of it."""
+    """Return the text on how a source partition differs from its export."""
     if now.computed and same_parts(done, now):
         return (
             "its parts are the same, and ClickHouse computes columns that they lack from what was "
@@ -114,16 +115,16 @@ def how_it_differs(done: Record, now: Content) -> str:
 
 
 def same_parts(done: Record, now: Content) -> bool:
-    """Whether a source partition has the very parts that were exported, by their hashes."""
+    """Whether a source partition has exactly the exported parts, by their hashes."""
     before = Counter((p.hash_of_all_files, p.rows) for p in done.parts)
     return before == Counter((p.hash_of_all_files, p.rows) for p in now.parts)
 
 
 def is_merged(before: Record | Claim, now: Content) -> bool:
-    """Whether a merge explains other hashes: rows, blocks and mutation number agree.
+    """Whether a merge explains other hashes: rows, block numbers and mutation numbers agree.
 
-    It brings the values of no column that parts lacked, or that the table did not have; rows of
-    ledgers that do not tell are taken as if there had been none.
+    The columns must agree, too: a merge does not add values of columns that the exported parts
+    lacked. A record of an earlier release, without columns, counts as having the same ones.
     """
     if not (now.merge_explains and before.parts and now.parts):
         return False

@@ -1,13 +1,13 @@
-"""What is asked of a column's data: whether any value in it, however deep, breaks a limit.
+"""Builds the SQL checks that find column values, at any depth, which the lake table cannot hold.
 
-Which values those are is said, type by type, in `mergetree/wire_values.py` and its limits
-(docs/reference/types.md, class C); this file looks for them inside columns. Some of it no Arrow
-validation sees, and is asked before a slice is written (`always`): a map with a key twice, an
-instant with digits finer than microseconds.
+`mergetree/wire_values.py` defines the limits of each type (docs/reference/types.md, class C); this
+module applies them to nested columns.
 
-The rest fails when a file is written (strings that are not UTF-8,
-decimals with more digits than their type, numbers beyond long, instants that microseconds cannot
-count to); then the check finds the column's rows and shows one.
+* Arrow does not detect some values: a map with a key twice, an instant with digits finer than
+  microseconds. Their checks run before a slice is written (`always`).
+* Other values fail when a file is written: strings that are not UTF-8, decimals with more digits
+  than their type, numbers beyond long, instants outside the range of microseconds. Then the check
+  counts the rows and shows one value.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _Broken = dict[Limit, str]
 
 
 def data_checks(columns: MappedColumns) -> tuple[DataCheck, ...]:
-    """Return the checks that the columns need; those with `always` are to be run beforehand."""
+    """Return the checks of all columns; those with `always` run before a slice is written."""
     return tuple(check for column in columns.columns for check in _of_column(column))
 
 
 def checks_sql(checks: Sequence[DataCheck]) -> str:
-    """Return the SELECT list that asks them: for each the rows that break it, and one of them."""
+    """Return the SELECT list of checks: for each the number of bad rows, and one bad value."""
     return ", ".join(
         f"countIf({check.bad_sql}), anyIf(toString({check.sample_sql}), {check.bad_sql})"
         for check in checks
@@ -69,7 +69,7 @@ def checks_sql(checks: Sequence[DataCheck]) -> str:
 
 
 def broken(checks: Sequence[DataCheck], found: Sequence[object]) -> str:
-    """Return what is said of the row that `checks_sql` gives, '' where none is broken."""
+    """Return the message for a result row of `checks_sql`, '' if there is no bad value."""
     return " ".join(
         f"column {check.column}: {check.what} in {counted(int(str(rows)), 'row')}, "
         f"for example {sample}. "
@@ -94,7 +94,7 @@ def _of_column(column: MappedColumn) -> Iterator[DataCheck]:
 
 
 def _broken(sql: str, of: DataType, conversion: Conversion, *, depth: int) -> _Broken:
-    """Return SQL that is true when `sql` breaks a limit anywhere inside, by limit."""
+    """Return, by limit, SQL that is true if a value inside `sql` is outside the limit."""
     found = find_value(of, conversion)
     if isinstance(found, WireValue):
         return {found.limit: found.bad.replace("{}", sql)} if found.limit else {}
@@ -157,18 +157,18 @@ def _either(parts: Iterable[_Broken]) -> _Broken:
 def _twice(sql: str, key: DataType, conversion: Conversion) -> str:
     keys = f"mapKeys({sql})"
     if conversion.word == "truncate":
-        # Keys that ClickHouse tells apart may be one key in the lake.
+        # Keys that differ in ClickHouse may be equal in the lake.
         keys = wire_expression(keys, Array(key), conversion=str(conversion))
     return f"length({keys}) != length(arrayDistinct({keys}))"
 
 
 def _maybe(of: DataType) -> DataType:
-    """Return the type of an alternative of a Variant: NULL, or empty, where another is meant."""
+    """Return the type of an alternative of a Variant: NULL or empty for rows of other types."""
     return of if isinstance(of, Array | Map | Nested | Nullable) else Nullable(of)
 
 
 def _sample(sql: str, of: DataType, conversion: Conversion) -> str:
-    """Return SQL that shows a value; what may not be text is shown in hex."""
+    """Return SQL that shows a value; values that may not be text are shown in hex."""
     while isinstance(of, Nullable | LowCardinality | SimpleAggregateFunction):
         of = of.of
     if isinstance(of, AggregateFunction) and of.value and conversion.word == "finalize":

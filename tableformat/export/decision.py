@@ -217,13 +217,14 @@ def decide_export(
 
 
 def may_be_equal(row: Row | None, held: Holding, rows: int, most: int | None = None) -> bool:
-    """Whether a partition whose parts changed may have the rows that were exported of it.
+    """Whether the rows of a partition may equal its exported rows although its parts changed.
 
     Args:
-        row: of the partition, None when it was never exported.
-        held: what main holds of it.
-        rows: that it has now.
-        most: that its parts had as exported, where `rows` counts deleted ones; None where not.
+        row: the row of the partition, None if it was never exported.
+        held: the state of its key in main.
+        rows: the number of its rows now.
+        most: if `rows` includes rows that lightweight deletes hide, the rows of the exported parts;
+            otherwise None.
     """
     if row is None or row.done is None or not held.holds(row.done.landed):
         return False
@@ -232,7 +233,7 @@ def may_be_equal(row: Row | None, held: Holding, rows: int, most: int | None = N
 
 
 def parts_may_be_equal(row: Row | None, held: Holding, content: Content) -> bool:
-    """Whether changed parts may have the rows that were exported; a merge drops deleted rows."""
+    """Whether changed parts may have the exported rows; a merge removes deleted rows."""
     most = row.done.source_rows if row is not None and row.done is not None else None
     return may_be_equal(row, held, content.rows, most)
 
@@ -259,7 +260,7 @@ def _unclear(held: Holding) -> Skip:
 
 
 def source_gone(done: Record, held: Holding) -> Skip:
-    """Return that it was exported: dropping the source partition removes no rows from the lake."""
+    """Return the outcome of an exported partition without source parts; its lake rows stay."""
     status = Status.ALREADY_EXPORTED if held.holds(done.landed) else Status.REFUSED
     return Skip(status, f"the source partition no longer exists; {held.about(done.landed)}")
 
@@ -399,11 +400,11 @@ def claimed(
     keeper_node: KeeperNode | None = None,
     division: str | None = None,
 ) -> Row:
-    """Return the row of a new claim.
+    """Return the row with a new claim.
 
-    One that goes on with the last transaction takes its place; any other leaves that one's files
-    behind, on the list `old`, as given up when the row was. A source table of which no node, or
-    no division, is known keeps the one that the row knows.
+    A claim that resumes the last transaction replaces its claim. Any other moves the last claim to
+    the list `old`, marked as given up if the row was. If the source table's Keeper node or division
+    is not known, the row keeps its own.
     """
     if row is None:
         source, destination = names
@@ -429,10 +430,10 @@ def claimed(
 
 
 def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
-    """Return the row after an export of it was seen to have landed (protocol step 8).
+    """Return the row after an export or statement of it has landed (protocol step 8).
 
-    The claim of the row may be a later one, which then is left behind; its epoch stays the row's,
-    so that epochs never go back. After a statement the record is still that of the last export.
+    If the row has a later claim, that claim moves to `old`, and the row keeps its epoch, so that
+    epochs never decrease. A statement does not change the record of the last export.
     """
     others = (c for c in (*row.old, row.claim) if c.transaction_id != landed.transaction_id)
     made = None if landed.kind is not None else _record(row, landed, claim, now)
@@ -450,7 +451,10 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
 
 
 def _record(row: Row, landed: Landed, claim: Claim, now: int) -> Record:
-    """Return the record of an export that landed; files that a statement rewrote belong to it."""
+    """Return the record of a landed export.
+
+    Files that a statement rewrote count as the export's: the record keeps its begin and its query.
+    """
     made = Record(landed, claim.parts, claim.bytes, now, row.ttl, columns=claim.columns)
     if claim.by_statement and row.done is not None:
         before = last_export(row)
@@ -468,7 +472,7 @@ def decide(
         row: the key's row, None when it was never exported.
         content: what the source partition holds; None when it has no active part any more.
         options: of the export.
-        held: what main holds of the key.
+        held: the state of the key in main.
         now: milliseconds since 1970.
     """
     if row is not None and row.move is not None:
@@ -524,7 +528,7 @@ def _has_it(row: Row, content: Content, held: Holding) -> bool:
 
 
 def _begun(row: Row | None, content: Content) -> Claim | None:
-    """Return the claim of an export that was begun, if what it froze is what the source has."""
+    """Return the claim of an unfinished export if its snapshot has the source's current content."""
     if row is None or row.state is not State.RUNNING or row.claim.kind is not None:
         return None
     same = row.claim.fingerprint == content.fingerprint or is_merged(row.claim, content)

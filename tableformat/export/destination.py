@@ -117,10 +117,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A lake table that a plan fits: its real ids, and everything that the group job asks for.
+    """An existing lake table that fits a plan, with its ids and the values for the group job.
 
-    `schema` is what files hold of the table's own; `location` and `tree` are as in the table's
-    state; `levels` are those of a tree, none in a table of a catalog.
+    `schema` has the columns of the table that the files contain. `location` and `tree` are as in
+    the table's state. `levels` are those of a tree, empty for a table of a catalog.
     """
 
     name: LakeName
@@ -147,7 +147,7 @@ class Destination:
     def write_plan(
         self, snapshot: SourceSnapshot, job: str, versions: tuple[tuple[str, str], ...]
     ) -> WritePlan:
-        """Return what all slices of a job share."""
+        """Return the values that all slices of a job share."""
         by_name = {c.name: c.source for c in self.plan.columns.columns}
         columns = [by_name[f.name] for f in self.schema.fields]
         location = self.location.rstrip("/")
@@ -159,7 +159,7 @@ class Destination:
             schema_json=self.schema.model_dump_json(),
             spec_id=self.layout.spec_id,
             sort_order_id=self.sort_order_id,
-            # True of the rows whatever order the table declares.
+            # The order of the rows in the files, also if the table declares another one.
             sort_fields=file_order(self.plan.order, self.schema),
             checks=data_checks(self.plan.columns),
             data_location=data_below(self.location, self.tree),
@@ -175,9 +175,9 @@ class Destination:
         return receipts_below(self.location, row)
 
     def commit(self, written: tuple[WrittenClaim, ...], ledger: Ledger, group: Group) -> Commit:
-        """Return what claimed and written partitions make visible at once.
+        """Return the commit of claimed and written partitions.
 
-        The summary tells where the list of them is stored, and names a single one.
+        Its summary has the location of their list, and the ids of a single partition.
         """
         keys = tuple(w.key_commit for w in written)
         summary = {"mergeberg.source-table": str(self.table.name)}
@@ -201,10 +201,10 @@ class Destination:
 def fit(
     plan: TablePlan, name: LakeName, lake: LakeTable, state: LakeTableState, fmt: FileFormat
 ) -> Destination:
-    """Meet a plan with the table that is really there, by name.
+    """Match a plan with the existing table, column by column by name.
 
     Raises:
-        RefusedError: the table differs in what matters; every difference is listed.
+        RefusedError: the table does not fit the plan; the message lists every difference.
     """
     loaded = table_of(state)
     refusal = _refusal(plan, name, state, loaded.schema())
@@ -235,14 +235,14 @@ def fit(
 
 
 def schema_change(plan: TablePlan, name: LakeName, state: LakeTableState) -> SchemaChange | None:
-    """Return what the table must get so that the plan fits (`--evolve-schema`), None for nothing.
+    """Return the schema change after which the plan fits (`--evolve-schema`), None if it fits now.
 
-    That is the columns that it lacks, the types that are too narrow, and what it remembers of its
-    source as that is now.
+    The change adds missing columns, widens types that are too narrow, and updates the table's
+    properties about its source.
 
     Raises:
-        RefusedError: it would not fit even then; every other difference is listed. Or the columns
-            of such a destination never change (code 48).
+        RefusedError: the table would not fit even then; the message lists every other difference.
+        UnsupportedError: the destination is a Hive tree, whose columns never change (code 48).
     """
     loaded = table_of(state)
     grown = evolve(loaded.schema(), loaded.spec(), plan.columns, loaded.metadata.last_column_id)
@@ -292,7 +292,7 @@ def _refusal(
 
 
 def in_spec(spec: PartitionSpec, values: tuple[str | None, ...]) -> tuple[str | None, ...]:
-    """Return the values by the fields of a table's spec, of which some may divide nothing."""
+    """Return partition values by the fields of a table's spec, None for void fields."""
     given = dict(zip((f.field_id for f in divided_by(spec)), values, strict=True))
     return tuple(given.get(f.field_id) for f in spec.fields)
 
@@ -300,10 +300,10 @@ def in_spec(spec: PartitionSpec, values: tuple[str | None, ...]) -> tuple[str | 
 def plan_slices(
     to: Destination, frozen: FrozenPartition, key: str, claim: Claim, *, ranges: bool
 ) -> tuple[Slice, ...]:
-    """Cut a frozen partition into slices, one for each file, numbered from 0; none without rows.
+    """Cut a partition snapshot into slices, one for each file, numbered from 0; none without rows.
 
     Args:
-        to: where the files go.
+        to: the destination of the files.
         frozen: the partition.
         key: the hash of its ledger key.
         claim: for which the files are written.
@@ -356,19 +356,19 @@ _SOURCE: Final = "mergeberg.source."
 def evolve_schema(
     ports: JobPorts, plan: TablePlan, name: LakeName, lake: LakeTable, state: LakeTableState
 ) -> LakeTableState:
-    """Add what the table lacks; return the state in which it lacks nothing that can be added.
+    """Change the table's schema until the plan fits; return the state with the new schema.
 
     Args:
-        ports: what the job acts on.
-        plan: of the export.
-        name: the destination.
+        ports: the ports of the job.
+        plan: the plan of the export.
+        name: the name of the destination.
         lake: the destination.
-        state: as it was loaded last.
+        state: its last loaded state.
 
     Raises:
-        RefusedError: something else forbids the export, so that nothing was changed; or the catalog
-            confirmed none of the requests.
-        DestinationError: the catalog did not answer.
+        RefusedError: the table would not fit in another way, and nothing was changed; or the
+            catalog confirmed none of the requests.
+        DestinationError: the table cannot be loaded.
     """
     evidence = ""
     for attempt in range(1, _MOST_TURNS + 1):
@@ -391,7 +391,7 @@ def evolve_schema(
 
 
 def change_text(change: SchemaChange, name: LakeName, *, would: bool = False) -> str:
-    """Say what a change of the schema does, or `would` do, to a table."""
+    """Return the text on a schema change; `would` for a dry run."""
     notes = (
         f"{'would be ' if would else ''}{did} {name}: {', '.join(fields)}"
         for did, fields in (("added to", change.added), ("widened in", change.widened))

@@ -25,7 +25,7 @@ __all__ = ["DroppedSnapshots", "ExpiringLake"]
 
 
 class ExpiringLake(LakeTable, Protocol):
-    """An Iceberg table of which snapshots can be expired."""
+    """An Iceberg table whose snapshots can be expired."""
 
     def references(self, state: LakeTableState) -> Mapping[str, int]:
         """Return the snapshots of all branches and tags, by name."""
@@ -42,7 +42,7 @@ class ExpiringLake(LakeTable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DroppedSnapshots:
-    """Looks for them in one table, of DROPs that are `age` milliseconds old at `now`."""
+    """Finds and expires snapshots of one table before DROPs that are `age` milliseconds old."""
 
     ports: Ports
     lake: ExpiringLake
@@ -114,7 +114,7 @@ class DroppedSnapshots:
         return list(found.items())
 
     def _dropped(self, row: Row, state: LakeTableState) -> Landed | None:
-        """Return the DROP after which main has nothing of a key, where it is old enough."""
+        """Return the DROP that removed all rows of a key from main, if it is old enough."""
         last = row.settled
         if last is None or last.kind is not StatementKind.DROP or last.holds != ():
             return None
@@ -136,7 +136,7 @@ def _kept(
 
 
 def _ancestors(state: LakeTableState, snapshot_id: int) -> frozenset[int]:
-    """Return the snapshots before one, as far as they are known."""
+    """Return the ancestors of a snapshot, as far as they are known."""
     found: set[int] = set()
     at = state.snapshots[snapshot_id].parent_id
     while at is not None and at in state.snapshots:

@@ -35,7 +35,7 @@ from tableformat.export.plan import TablePlan, check_one_to_one
 from tableformat.export.ports import Lake
 from tableformat.export.request import select
 from tableformat.export.slices import SliceTarget, slices
-from tableformat.export.table_identity import Namesakes, namesakes, other_table
+from tableformat.export.table_identity import SameNameExports, other_table, same_name_exports
 from tableformat.export.watermark import list_source
 from tableformat.iceberg.partition_proof import partition_values, value_texts
 from tableformat.iceberg.snapshot import table_of
@@ -178,7 +178,7 @@ class _Existing:
     state: LakeTableState
     ledger: Ledger
     storage: Callable[[str], Storage]
-    others: Namesakes
+    others: SameNameExports
     source: Source
 
     def key(self, plan: TablePlan, one: PartitionId) -> Key:
@@ -263,7 +263,7 @@ def _existing(
     if looked_at.existing is None or looked_at.state is None:
         return None
     uuid = looked_at.state.layout.table_uuid
-    others = namesakes(looked_at.plan.table, uuid, ledger.rows)
+    others = same_name_exports(looked_at.plan.table, uuid, ledger.rows)
     return _Existing(looked_at.existing, looked_at.state, ledger, storage, others, source)
 
 

@@ -1,4 +1,4 @@
-"""Finds files of other writers in the target partition, and decides whether an export may go on.
+"""Finds files of other writers in the target partition, and decides whether an export continues.
 
 A file is ours if its name carries a key that the ledger knows for this very table, of any source.
 A copied table carries the keys of another table. Files of other writers that a statement copied
@@ -61,20 +61,20 @@ _SHOWN: Final = 3
 
 
 class RowsOfOthersError(RefusedError):
-    """The lake partition has rows already that no export of this ledger wrote: a duplicate."""
+    """The lake partition already has rows that no export of this ledger wrote."""
 
 
 class OwnKeys:
-    """Says whether the ledger knows a key hash as one of a table; a key once known stays known."""
+    """Tests whether the ledger has an export row of a key hash for one table; caches found keys."""
 
     def __init__(self, ledger: Ledger, destination: str) -> None:
-        """Start without having asked the ledger."""
+        """Start with an empty cache; `destination` is the table's uuid."""
         self._ledger = ledger
         self._destination = destination
         self._known: set[str] = set()
 
     def __call__(self, key: str) -> bool:
-        """Return whether it is; asks the ledger once for each that is.
+        """Return whether the ledger has an export row of a key hash for the table.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -125,17 +125,17 @@ def refuse_foreign(
     own: OwnKeys,
     held: Holding,
 ) -> None:
-    """Refuse an export that would be the only one of its key beside files of others.
+    """Refuse an export whose key has no file in main, if other writers have files there.
 
     Args:
         table: the destination.
-        state: what main is taken from.
-        partition: the Iceberg values, as in `Receipt`, of the spec of `state`.
-        own: says whose key a file's name carries.
-        held: what main holds of the key: none of its files.
+        state: M.
+        partition: the Iceberg values, as in `Receipt`, by the spec of `state`.
+        own: tests whether the key in a file's name is of this ledger.
+        held: the state of the key in main, without files.
 
     Raises:
-        RefusedError: there are such files; it names the snapshots that added them.
+        RowsOfOthersError: there are such files; it names the snapshots that added them.
         DestinationError: main cannot be read.
         LedgerError: the ledger cannot be read.
     """
@@ -168,13 +168,13 @@ _WHAT = "Cannot replace the whole lake partition"
 
 
 def leaving_of(held: Holding) -> Leaving:
-    """Return what leaves main when only files of the key do."""
+    """Return the files of the key in main, all of which leave it."""
     size = sum(f.bytes for f in held.files)
     return Leaving(tuple(f.path for f in held.files), held.rows, bytes=size)
 
 
 def no_lake_partition() -> RefusedError:
-    """Return the refusal of a source partition without rows, which have no partition values."""
+    """Return the refusal of a source partition without rows, which has no partition values."""
     return RefusedError(
         f"{_WHAT}: the source partition has no rows, which would tell which one it is. Use "
         "--force --allow-empty without --replace-partition, or delete the rows in the lake."
@@ -183,7 +183,7 @@ def no_lake_partition() -> RefusedError:
 
 @dataclass(frozen=True, slots=True)
 class WholePartitions:
-    """Says of the lake partitions of one table what leaves them."""
+    """Computes the files that leave main if whole lake partitions of one table are replaced."""
 
     effects: Effects
     table: LakeTable
@@ -201,16 +201,16 @@ class WholePartitions:
         partition: tuple[str | None, ...],
         held: Holding,
     ) -> Leaving:
-        """Return everything that leaves main when the whole partition is replaced.
+        """Return all files that leave main if the whole partition is replaced.
 
         Args:
             state: M.
             key: the hash of the key that replaces it.
-            partition: its Iceberg values, as in `Receipt`, of the spec of `state`.
-            held: what main holds of the key, wherever.
+            partition: its Iceberg values, as in `Receipt`, by the spec of `state`.
+            held: the state of the key in main, in any partition.
 
         Raises:
-            RefusedError: rows that are not of this source partition would go with it.
+            RefusedError: rows of another source partition would leave main, too.
             DestinationError: main, or receipts, cannot be read.
             LedgerError: the ledger cannot be read.
         """
@@ -256,7 +256,10 @@ class WholePartitions:
     def _hidden(
         self, state: LakeTableState, key: str, partition: tuple[str | None, ...]
     ) -> Row | None:
-        """Return another key of which files of others in a partition may hold rows, if any."""
+        """Return the row of another key whose rows may be in files of other writers there, if any.
+
+        Its own files are not all in main, and its receipts do not exclude this partition.
+        """
         counts = Counter(exported_by(path) for path in self.table.paths_in_main(state))
         for row in self.effects(Step.READ_LEDGER, lambda: tuple(self.ledger.rows())):
             of = row.key.hash
@@ -274,8 +277,8 @@ class WholePartitions:
             }
             if unsettled and mark is not None:
                 exports.add(mark.transaction_id)
-            lay_here = any(self._may_belong_to(state, of, t, partition) for t in sorted(exports))
-            if lay_here and not self._is_away(state, row):
+            may_be_here = any(self._may_belong_to(state, of, t, partition) for t in sorted(exports))
+            if may_be_here and not self._has_left(state, row):
                 return row
         return None
 
@@ -286,7 +289,7 @@ class WholePartitions:
         transaction_id: str,
         partition: tuple[str | None, ...],
     ) -> bool:
-        """Whether the receipts of an export do not show that it lies in other partitions."""
+        """Whether an export may have rows in a partition: no receipt, or none that excludes it."""
         seen = self._seen.get((key, transaction_id))
         if seen is None:
             below = f"{state.location.rstrip('/')}/{RECEIPTS}/{key}/{transaction_id}"
@@ -298,8 +301,8 @@ class WholePartitions:
         here = (state.layout.spec_id, partition)
         return not seen or any(one == here or one[0] != here[0] for one in seen)
 
-    def _is_away(self, state: LakeTableState, row: Row) -> bool:
-        """Whether main was moved to where no export of a key is, or a statement took it out."""
+    def _has_left(self, state: LakeTableState, row: Row) -> bool:
+        """Whether main has no rows of a key after a rollback, a MOVE or another statement."""
         files_at = partial(self.table.files_of, state, row.key.hash)
         kind = holding(row, state, row.key.hash, files_at).kind
         taken = kind is Kind.GONE and row.changed is not None

@@ -227,7 +227,7 @@ class Freezing:
     def _lost(
         self, work: Iterable[Work], found: SourceSnapshot | None
     ) -> tuple[tuple[PartitionId, SourceError], ...]:
-        """Return the partitions that neither the source nor a snapshot has any more."""
+        """Return the partitions that neither the source nor a snapshot has now, with errors."""
         held = {p.partition_id for p in found.partitions} if found else set()
         gone = (PartitionId(w.key.partition_id) for w in work if not w.content.parts and w.resume)
         return tuple((i, self._is_lost(i)) for i in gone if i not in held)
@@ -235,7 +235,7 @@ class Freezing:
     def _gone(
         self, work: Iterable[Work], columns: tuple[DigestColumn, ...]
     ) -> tuple[FrozenPartition, ...]:
-        """Return the partitions that are not in the source any more, and are to go in the lake."""
+        """Return the partitions without source parts, whose rows the user wants to remove."""
         digest = empty_digest(columns) if columns else None
         return tuple(
             FrozenPartition(PartitionId(w.key.partition_id), (), (), digest)
@@ -323,10 +323,10 @@ class Claiming:
         self.ratio = SizeRatio()
 
     def begin(self, partitions: int) -> None:
-        """Begin with a group, of which all rows have been read.
+        """Start a group, after all its rows were read.
 
-        Its epochs are drawn together, and after that: an epoch is greater than that of every claim
-        in a row that is still the one that was read.
+        The epochs of the group are drawn together, and only after the reads: so an epoch is greater
+        than that of the claim in every row which has not changed since.
         """
         self._partitions = partitions
         self._epochs = iter(())
@@ -340,11 +340,11 @@ class Claiming:
             work: the partition as the job read it.
             one: the partition in the snapshot.
             frozen: the snapshot.
-            first_number: of its first slice; numbers are unique in a group.
+            first_number: the number of its first slice; numbers are unique in a group.
 
         Raises:
-            RefusedError: the partition does not belong to one Iceberg partition (code 36), main has
-                files of other writers there, or everything there cannot be replaced.
+            RefusedError: the rows belong to several Iceberg partitions (code 36), the lake
+                partition has files of other writers, or it cannot be replaced as a whole.
             DestinationError: receipts of an earlier attempt, or main, cannot be read.
             LedgerError: the ledger returns no epoch.
         """
@@ -440,7 +440,7 @@ class Claiming:
         return None
 
     def _resumed(self, work: Work, one: FrozenPartition, frozen: Frozen) -> _Cut | None:
-        """Return the last claim with a new epoch, when its files would be the same."""
+        """Return the last claim with a new epoch, if its files would be the same."""
         if work.resume is None:
             return None
         last = work.resume.claim

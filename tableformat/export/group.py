@@ -51,7 +51,12 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.export.plan import frozen_content
 from tableformat.export.ports import JobPorts, SliceWriter
 from tableformat.export.slices import stored_receipts
-from tableformat.export.table_identity import Namesakes, SameTable, is_kept_back, namesakes
+from tableformat.export.table_identity import (
+    SameNameExports,
+    SameTable,
+    may_be_refused,
+    same_name_exports,
+)
 from tableformat.export.verification import Changed, EqualRows, Verification
 from tableformat.export.watermark import Listing, SettingWatermark
 from tableformat.export.write_and_commit import (
@@ -111,25 +116,25 @@ _FIRST_VERSION: Final = 1
 
 
 class ConcurrentExports:
-    """Looks for other tables of the source table's name that are exported to one destination."""
+    """Prevents concurrent first exports of several tables with one name to one destination."""
 
     def __init__(
         self, ports: Ports, source: Source, destination: Destination, options: ExportOptions
     ) -> None:
-        """Have looked at nothing yet."""
+        """Store the arguments; nothing is read."""
         self._ports = ports
         self._source = source
         self._to = destination
         self._options = options
         self._there: dict[TableName, bool] = {}
-        self._known: Namesakes | None = None
+        self._known: SameNameExports | None = None
 
     def before(
         self, row: Row | None, partition_id: str, content: Content, state: LakeTableState
     ) -> str:
-        """Return why the partition must wait for other tables of this name, '' if it need not.
+        """Return why a partition is refused because of other tables of this name, '' if it is not.
 
-        This reads the ledger for the first partition only; `met` reads it again.
+        This reads the ledger for the first partition only; `give_up_later` reads it again.
 
         Args:
             row: the ledger's row of the partition, None when it was never exported.
@@ -146,19 +151,19 @@ class ConcurrentExports:
             self._known, row, partition_id, state, content=content, is_gone=self._is_gone
         )
 
-    def met(self, claimed: Iterable[Claimed]) -> Mapping[str, str]:
+    def give_up_later(self, claimed: Iterable[Claimed]) -> Mapping[str, str]:
         """Give up claims if another table's export continues; return the reasons by partition id.
 
         Raises:
             TableFormatError: the ledger or main cannot be read or written; then no claim continues.
         """
         given_up: dict[str, str] = {}
-        waiting = [one.row for one in claimed if is_kept_back(one.row, self._options)]
+        waiting = [one.row for one in claimed if may_be_refused(one.row, self._options)]
         for attempt in range(1, _MOST_LOOKS + 1):
             found = self._look() if waiting else None
             if found is None or not any(found.has_any(row.key.partition_id) for row in waiting):
                 break
-            # After the ledger: what has landed by its word is in this M.
+            # Loaded after the ledger was read: this M has all exports that landed by then.
             state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
             still = []
             for row in waiting:
@@ -178,15 +183,15 @@ class ConcurrentExports:
                 self._ports.pause(attempt)
         return given_up
 
-    def _look(self) -> Namesakes:
+    def _look(self) -> SameNameExports:
+        uuid, rows = self._to.layout.table_uuid, self._ports.ledger.rows
         return self._ports.effects(
-            Step.READ_LEDGER,
-            lambda: namesakes(self._to.table, self._to.layout.table_uuid, self._ports.ledger.rows),
+            Step.READ_LEDGER, lambda: same_name_exports(self._to.table, uuid, rows)
         )
 
     def _refusal(
         self,
-        found: Namesakes,
+        found: SameNameExports,
         row: Row | None,
         partition_id: str,
         state: LakeTableState,
@@ -210,7 +215,10 @@ class ConcurrentExports:
         return not self._there[name]
 
     def _give_up(self, row: Row, why: str) -> None:
-        """End a claim for which nothing was sent; only an earlier one of its key needs a proof."""
+        """Give up a claim for which nothing was sent.
+
+        Only a key with an earlier claim needs the proof by `kill`.
+        """
         if row.version > _FIRST_VERSION:
             kill(self._ports, row.key.hash, state=State.FAILED, why=why)
             return
@@ -228,7 +236,7 @@ _LANDED = (Status.COMMITTED, Status.REPLACED)
 
 @dataclass(frozen=True, slots=True)
 class Tidying:
-    """Tidies up after exports into one destination."""
+    """Removes the files of earlier attempts after exports into one destination."""
 
     ports: JobPorts
     commit_ports: Ports
@@ -303,7 +311,7 @@ class GroupJob:
         self._tidying = Tidying(ports, self._commit_ports, destination)
         self._abandoning = Abandoning(ports)
         self._same_table = SameTable(ports, destination.table, options)
-        self._namesakes = ConcurrentExports(self._commit_ports, ports.source, destination, options)
+        self._concurrent = ConcurrentExports(self._commit_ports, ports.source, destination, options)
 
     def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
         """Export a group; yield the outcome of each partition as soon as it is known."""
@@ -349,7 +357,7 @@ class GroupJob:
             settled = settle_mark(self._commit_ports, row, state, mark)
             row = settled if isinstance(settled, Row) else self._ports.ledger.read(key.hash)
         if row is not None and _is_newer(row, state):
-            # It landed since M was loaded: main as it was then says nothing about it.
+            # The export landed after M was loaded, so that M does not show it.
             state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
         if row is not None:
             same = self._same_table.confirmed(row)
@@ -361,7 +369,7 @@ class GroupJob:
                 partition_id.value, Status.EMPTY, "its parts hold no rows", row, begun
             )
         content = content_of(self._to.table, parts)
-        if other := self._namesakes.before(row, partition_id.value, content, state):
+        if other := self._concurrent.before(row, partition_id.value, content, state):
             return self._report(partition_id.value, Status.REFUSED, other, row, begun)
         held = held_in_main(self._commit_ports, row, state, key.hash)
         decision = decide(row, content if parts else None, self._options, held, begun)
@@ -402,11 +410,11 @@ class GroupJob:
                 yield self._outcomes.failed(partition_id.value, error, None, begun)
             if not frozen.snapshot.partitions:
                 return
-            # Before the claims, so that a writer that cannot be had leaves the ledger as it was.
+            # Before the claims: if the writer cannot be started, the ledger stays unchanged.
             writer = self._ports.writer()
             yield from self._claim_and_finish(by_id, frozen, writer)
         finally:
-            # The source stays open: the next group, or the end of the job, follows at once.
+            # The release reopens the source, which the next group or the end of the job closes.
             self._freezing.release(frozen, self._still_of_use(frozen))
 
     def _still_of_use(self, frozen: Frozen) -> frozenset[str]:
@@ -476,7 +484,7 @@ class GroupJob:
         return made
 
     def _equal(self, work: Work, one: FrozenPartition) -> Skip | None:
-        """Return that nothing is to be exported, where the rows were compared and are equal."""
+        """Return the outcome of a partition whose rows were compared and are equal, else None."""
         options = self._options
         if options.force or options.is_of_statement or work.row is None or not work.may_be_equal:
             return None
@@ -487,7 +495,7 @@ class GroupJob:
     def _claim(self, planned: tuple[Planned, ...]) -> Iterator[tuple[Work, Claimed | Outcome]]:
         try:
             claimed = self._claiming.claim(planned) if planned else ()
-            given_up = self._namesakes.met(c for c in claimed if isinstance(c, Claimed))
+            given_up = self._concurrent.give_up_later(c for c in claimed if isinstance(c, Claimed))
         except TableFormatError as error:
             for one in planned:
                 yield one.work, self._failed(one.work, error)

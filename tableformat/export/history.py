@@ -1,12 +1,11 @@
-"""The one place where history is made: every outcome that leaves the job is noted in the ledger.
+"""Notes every outcome of an export job in the ledger's history (RQ…Logging, RQ…Metrics).
 
-What was exported, or failed, has a row for each source part. An answer that exported nothing has
-one for the partition: a schedule that asks for the same partitions every hour must not push out of
-a bounded history what was exported.
+An outcome that exported rows, or failed, gets one event for each source part and one for the
+partition. Every other outcome gets one event for the partition only: the history is bounded, and a
+schedule that runs every hour must not displace the events of exports.
 
-What a partition's parts are, and what was written of them, the ledger row of its key tells. Noting
-proves nothing and decides nothing: a ledger that cannot keep it never fails an export that is in
-main (tableformat/history.py; RQ…Logging, RQ…Metrics).
+The parts and their files come from the ledger row of the key. The history decides nothing: if the
+ledger cannot store an event, the outcome of the export stays the same (tableformat/history.py).
 """
 
 from __future__ import annotations
@@ -41,20 +40,23 @@ _COUNTED: Final = {
     Status.KILLED: Counter.FAILURES,
     Status.UNKNOWN: Counter.FAILURES,
 }
-"""What an outcome counts; those that are not here are noted, and count nothing."""
+"""The counter that an outcome increases; other outcomes are noted and increase none."""
 _NO_ERRORS: Final = (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status.EMPTY)
-"""Outcomes whose message is no error."""
+"""Outcomes whose message is not an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggingOutcomes:
-    """Notes the outcomes of one job, and lets them pass."""
+    """Notes the outcomes of one job while they are yielded."""
 
     ports: JobPorts
     to: Destination
 
     def passing(self, outcomes: Generator[Outcome, None, None]) -> Iterator[Outcome]:
-        """Yield the outcomes, each after it was noted; closing this closes what they come from."""
+        """Yield the outcomes, each after it was noted.
+
+        Closing this generator also closes `outcomes`.
+        """
         with contextlib.closing(outcomes):
             for outcome in outcomes:
                 self._note(outcome)
@@ -76,14 +78,14 @@ class LoggingOutcomes:
 def events_of(
     outcome: Outcome, row: Row | None, table: str, now: int, *, query_id: str = ""
 ) -> tuple[Event, ...]:
-    """Return what is noted of an outcome: the partition, and each part of it when it was exported.
+    """Return the events of an outcome: one for each part if it exported or failed, then one more.
 
     Args:
-        outcome: what became of the partition.
-        row: its ledger row afterwards, None when it has none.
+        outcome: the outcome of the partition.
+        row: its ledger row afterwards, None if it has none.
         table: the source table's name.
         now: milliseconds since 1970.
-        query_id: of the statement that tried.
+        query_id: the name of the statement.
     """
     counter = _counter(outcome)
     parts, written = _exported(outcome, row)
@@ -100,7 +102,7 @@ def events_of(
         duration=round(outcome.seconds * 1000),
         error="" if outcome.status in _NO_ERRORS else outcome.message,
         counter=counter,
-        # What failed before its parts were known is counted all the same.
+        # An export that failed before its parts were known counts as one part.
         parts=0 if counter is None else len(parts) or outcome.parts or 1,
         query_id=query_id,
     )
@@ -125,7 +127,7 @@ def events_of(
 
 
 def _counter(outcome: Outcome) -> Counter | None:
-    # Of refusals that are errors only rows of others are called duplicates.
+    # A refusal with an error is a failure, except for rows of other writers: a duplicate.
     if outcome.status is Status.REFUSED and outcome.cause is Cause.ERROR:
         return Counter.FAILURES
     return _COUNTED.get(outcome.status)
@@ -146,7 +148,7 @@ def _exported(outcome: Outcome, row: Row | None) -> tuple[tuple[ExportedPart, ..
 
 
 def _shares(total: int, rows: tuple[int, ...]) -> Iterator[int]:
-    """Divide the bytes of files that may hold several parts by the parts' rows, none left over."""
+    """Divide the bytes of files among parts by their rows; the shares add up to the total."""
     before, counted, of_all = 0, 0, sum(rows)
     for own in rows:
         counted += own

@@ -80,19 +80,21 @@ __all__ = [
 
 
 class KilledQuery:
-    """Sees by the outcomes of one run whether its statement was killed."""
+    """Detects from the outcomes of one run that KILL QUERY stopped its statement."""
 
     def __init__(self, ports: JobPorts, to: Destination) -> None:
-        """Begin with a statement that was not."""
+        """Start with a statement that was not killed."""
         self._ports = ports
         self._to = to
         self._seen = False
 
     def passing(self, outcomes: Generator[Outcome, None, None]) -> Generator[Outcome, None, None]:
-        """Yield the outcomes; closing this closes what they come from.
+        """Yield the outcomes unchanged, and note whether the statement was killed.
+
+        Closing this generator also closes `outcomes`.
 
         Raises:
-            LedgerError: it cannot say who gave a partition up.
+            LedgerError: the row of a killed partition cannot be read.
         """
         with contextlib.closing(outcomes):
             for outcome in outcomes:
@@ -106,10 +108,10 @@ class KilledQuery:
         self._seen = row is not None and is_killed(row, self._ports.query_id)
 
     def check(self) -> None:
-        """Go on, unless the statement was killed.
+        """Stop the run if the statement was killed.
 
         Raises:
-            StoppedError: it was.
+            StoppedError: the statement was killed.
         """
         if self._seen:
             message = (
@@ -121,24 +123,24 @@ class KilledQuery:
 
 
 def is_killed(row: Row, query_id: str) -> bool:
-    """Whether a row was given up because this statement was killed."""
+    """Whether the export of a row was given up because KILL QUERY stopped this statement."""
     return row.claim.query_id == query_id and row.stop is Stop.QUERY_KILLED
 
 
 def mark_killed(effects: Effects, ledger: Ledger, rows: Sequence[Row], now: int) -> tuple[Row, ...]:
-    """Claim rows of a statement that is killed, all at once, so that its run stops; return them.
+    """Claim all rows of a killed statement at once, so that its run stops; return the claimed rows.
 
-    To give each of them up takes longer (`give_up.kill`), and meanwhile the run would go on with
-    the others. What has moved on since it was read stays as it is.
+    Giving up each export takes longer (`give_up.kill`); without this the run would meanwhile
+    continue with the others. A row that changed since it was read stays unchanged.
 
     Args:
         effects: the port to the outside.
-        ledger: that has the rows.
-        rows: as they were read, under way.
+        ledger: the ledger with the rows.
+        rows: rows of running exports, as they were read.
         now: milliseconds since 1970.
 
     Raises:
-        LedgerError: the ledger failed.
+        LedgerError: the ledger cannot be written.
     """
     if not rows:
         return ()
@@ -152,23 +154,25 @@ def mark_killed(effects: Effects, ledger: Ledger, rows: Sequence[Row], now: int)
 
 
 MOST_PARTITIONS: Final = 100
-"""Partitions of a group: one ALTER in the source, one Spark job."""
+"""The most partitions of a group: one ALTER in the source, one Spark job."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What a user asked for, in values. `partition_spec` is None when it is to be derived.
+    """A user's request for an export.
 
-    `directories` are names of directories of a tree, each with the member of the partition key
-    that it is of. They and `conversions` may leave out what the destination remembers;
-    `evolve_schema` allows to add columns to it, and `backfill` exports the partitions, too, that
-    lack values of later ones. At most `commit_every` partitions become visible in one snapshot,
-    and what is complete does after `commit_after` milliseconds, whatever is still being written. A
-    file whose failure may pass is written again up to `max_retries` times. `limits` bound what is
-    written at a time. Exports into the destination that were interrupted and not resumed for
-    `abandoned_ttl` seconds are given up at the end; 0 is never. What is in `leave_out` was
-    answered by a run before this one, of the same command. `query_id` is the name of the
-    statement, by which it can be killed.
+    * `partition_spec`: the spec of a new table; None derives it from the partition key.
+    * `directories`: the directories of a Hive tree by name, each with a member of the partition
+      key. These and `conversions` may omit what the destination remembers.
+    * `evolve_schema` adds columns to the destination. `backfill` also exports the partitions that
+      lack values of columns which were added later.
+    * `commit_every`: the most partitions that one snapshot makes visible. `commit_after`: complete
+      partitions are committed every so many milliseconds, while others are being written.
+    * `max_retries`: how often a file is written again after a temporary failure.
+    * `abandoned_ttl`: exports into the destination that were interrupted, and not resumed for so
+      many seconds, are given up at the end; 0 is never.
+    * `leave_out`: partitions that an earlier run of the same command has handled.
+    * `query_id`: the name of the statement for KILL QUERY.
     """
 
     table: TableName
@@ -191,10 +195,10 @@ class ExportRequest:
     query_id: str = field(default_factory=new_query_id, compare=False)
 
     def of_table(self, table: TableName, tables: int) -> ExportRequest:
-        """Return the request for one of the tables, the shards of a cluster, that were named.
+        """Return the request for one of several `tables`, the shards of a cluster.
 
         Raises:
-            UsageError: there are several, and they are said to be one that was exported before.
+            UsageError: `same_as` is given for several shards, each of which has its own identity.
         """
         if tables > 1 and self.options.same_as:
             message = (
@@ -207,7 +211,7 @@ class ExportRequest:
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """What a table would be in the lake, and what is there; `existing` is None for nothing."""
+    """The plan of a table, and the existing destination; None if there is no table of that name."""
 
     plan: TablePlan
     existing: LakeTable | None
@@ -217,17 +221,16 @@ class LookedAt:
 def export(
     request: ExportRequest, ports: JobPorts, *, slots: int
 ) -> Generator[Outcome, None, None]:
-    """Export what was asked for; yield what became of each partition, as soon as it is known.
+    """Run an export; yield the outcome of each partition as soon as it is known.
 
     Args:
-        request: what the user asked for.
-        ports: what the job acts on.
-        slots: how many tasks can run at a time; a partition is cut into as many files when it is
-            large.
+        request: the request of the user.
+        ports: the source, lake, ledger and writer of the job.
+        slots: how many tasks can run at a time; a large partition is cut into as many files.
 
     Raises:
-        RefusedError: nothing of the request can be done; nothing was changed.
-        StoppedError: it was told to stop, or killed; what was begun has its outcome.
+        RefusedError: the whole request is refused; nothing was changed.
+        StoppedError: the run was stopped or killed; every partition that was begun has its outcome.
         TableFormatError: the source, destination or ledger failed before a partition was begun.
     """
     try:
@@ -310,12 +313,12 @@ def with_outdated(
     """Return the selected partitions `ids`, and with `backfill` those that lack values of columns.
 
     Args:
-        request: what the user asked for.
-        rows: reads the ledger's.
-        state: of the destination before, None where there was none.
+        request: the request of the user.
+        rows: reads all rows of the ledger.
+        state: of the destination before this run, None if it did not exist.
         listing: the source table.
-        ids: those selected.
-        note: hears which are left as they are.
+        ids: the selected partitions.
+        note: called with a text on the partitions that lack values and are not exported.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -327,17 +330,17 @@ def with_outdated(
     found = outdated(ours, listing, {f.name for f in table_of(state).schema().fields})
     more = set(found.here) - {*ids, *request.leave_out} if request.backfill else ()
     wanted = (*ids, *sorted(more))
-    found.tell(request.to, wanted, note)
+    found.report(request.to, wanted, note)
     return wanted
 
 
 def _groups(
     ids: tuple[PartitionId, ...], should_stop: Callable[[], bool]
 ) -> Iterator[tuple[PartitionId, ...]]:
-    """Yield the partitions in groups.
+    """Yield the partitions in groups of at most `MOST_PARTITIONS`.
 
     Raises:
-        StoppedError: the next group is not to be begun any more.
+        StoppedError: the run was stopped before the next group.
     """
     for begun in range(0, len(ids), MOST_PARTITIONS):
         if should_stop():
@@ -353,7 +356,7 @@ def _groups(
 def _was_exported(
     ports: JobPorts, state: LakeTableState | None, plan: TablePlan, partition_id: PartitionId
 ) -> bool:
-    """Whether an export of a partition landed in the table that exists, or froze the partition."""
+    """Whether an export of a partition landed, or an unfinished one has a snapshot of it."""
     if state is None:
         return False
     row = ports.ledger.read(
@@ -374,19 +377,19 @@ def look_at_table(
     effects: Effects,
     note: Callable[[str], None],
 ) -> LookedAt:
-    """Describe the source's table, look at the destination, and plan; nothing is changed.
+    """Describe the source's table, load the destination, and plan; nothing is changed.
 
     Args:
-        request: what the user asked for.
-        source: where the table is.
-        lake: where the destination is, or would be made.
-        ledger: what was exported.
+        request: the request of the user.
+        source: the source that has the table.
+        lake: the catalog of the destination.
+        ledger: the ledger of the exports.
         effects: the port to the outside.
-        note: hears what the plan has to say.
+        note: called with each note of the plan.
 
     Raises:
-        RefusedError: a column or the partition key cannot be mapped, or the table is said to be one
-            that was never exported, or a table of the destination's name cannot be made.
+        RefusedError: a column or the partition key cannot be mapped, no export with the identity
+            `same_as` is known, or a table with the destination's name cannot be created.
         TableFormatError: the source, the destination or the ledger cannot be read.
     """
     table = effects(Step.DESCRIBE_SOURCE, lambda: source.describe(request.table))
@@ -419,11 +422,11 @@ def _names(
     state: LakeTableState | None,
     effects: Effects,
 ) -> KeyNames:
-    """Return the names of a tree's directories; the source is asked for types only where any are.
+    """Return the names of a tree's directories, and the types of the key's members in the source.
 
     Raises:
-        UsageError: they cannot be read, or the destination has no directories to name.
-        RefusedError: they cannot be used.
+        UsageError: the names cannot be read, or the destination has no directories to name.
+        RefusedError: a name cannot be used.
         TableFormatError: the source or the destination cannot be read.
     """
     what = f"export {table.name} to {request.to}"
@@ -431,26 +434,26 @@ def _names(
     named = names_in_force(what, request.to, request.directories, properties)
     if not named:
         return NO_NAMES
-    # What is no member of the key has no type to ask for.
+    # Before the query: an expression that is not a member of the key has no type.
     check_names(what, table, named)
     types = effects(Step.DESCRIBE_SOURCE, lambda: source.key_types(table))
     return KeyNames(named, types)
 
 
 def open_destination(request: ExportRequest, ports: JobPorts, looked_at: LookedAt) -> Destination:
-    """Open the destination, or create it; afterwards it has a snapshot and is our ledger's.
+    """Open or create the destination; then it has a snapshot and belongs to this ledger.
 
     Args:
-        request: what the user asked for.
-        ports: what the job acts on.
-        looked_at: what `look_at_table` found.
+        request: the request of the user.
+        ports: the source, lake and ledger of the job.
+        looked_at: the result of `look_at_table`.
 
     Raises:
-        RefusedError: the table does not fit the plan, or is another ledger's.
-        TableFormatError: the table or the ledger cannot be made or read.
+        RefusedError: the table does not fit the plan, or belongs to another ledger.
+        TableFormatError: the table or the ledger cannot be created or read.
     """
     plan, existing = looked_at.plan, looked_at.existing
-    # A ledger that cannot be made is found out before a table is.
+    # `identity` creates a missing ledger: if that fails, no table is created.
     lake = (existing if existing or ports.ledger.identity else None) or ports.effects(
         Step.CREATE_TABLE,
         lambda: ports.lake.create(
@@ -483,24 +486,24 @@ def _unchanged(destination: Destination, layout: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What the table is made by, and whether it was not there before."""
+    """The plan of a table, and whether the table did not exist before."""
 
     plan: TablePlan
     is_new: bool
 
 
 def create_table(request: ExportRequest, ports: JobPorts, *, dry_run: bool) -> Created:
-    """Make a lake table; one that is there and fits stays as it is.
+    """Create the lake table of a source table; an existing table that fits stays unchanged.
 
     Args:
-        request: what the user asked for; its selection and options are not read.
-        ports: what a job acts on; nothing is written by them.
-        dry_run: whether nothing is to be made, only refused what would be.
+        request: the request of the user; its selection is not used.
+        ports: the source, lake and ledger; no partition is exported.
+        dry_run: create nothing, only raise the refusals.
 
     Raises:
-        RefusedError: a column or the partition key cannot be mapped, or the table that is there
-            does not fit, or is another ledger's.
-        TableFormatError: a side or the ledger cannot be read or written.
+        RefusedError: a column or the partition key cannot be mapped, or the existing table does not
+            fit, or belongs to another ledger.
+        TableFormatError: the source, the lake or the ledger cannot be read or written.
     """
     looked_at = look_at_table(
         request, ports.source, ports.lake, ports.ledger,

@@ -1,10 +1,10 @@
-"""Keeps the leases of the keys that a job works on: taken, renewed by one thread, given back.
+"""Takes, renews and releases the leases of the keys that a job exports.
 
-A lease saves work and proves nothing: when one is lost, the commit protocol sorts out
-what that means. The same thread looks once a second whether somebody has claimed a key that the job
-works on, so that a cancelled export stops soon; that, too, only saves work. So nothing is tried
-again while the ledger is away, and leaving waits for one request at most; who is interrupted waits
-for seconds (`Ledger.leave`).
+A lease saves work and proves nothing: if it is lost, the commit protocol still prevents double
+exports. One thread renews all leases. Once a second it also checks whether another process has
+claimed a key of the job, so that a cancelled export stops soon. This, too, only saves work, so the
+thread retries nothing while the ledger cannot be reached. Leaving waits for one request at most;
+after an interruption it waits only for seconds (`Ledger.leave`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,17 @@ def one_lease(
     is_alive: Callable[[Owner], bool],
     seconds: float = LEASE_SECONDS,
 ) -> Lease | LeaseHeld:
-    """Take the lease of one key that nobody renews, also from an owner that is known to be dead.
+    """Take a lease of one key without renewing it, also from an owner that has ended.
 
     Args:
-        ledger: who gives it.
-        key: the key.
+        ledger: the ledger of the lease.
+        key: the hash of the ledger key.
         owner: this process.
-        is_alive: whether the owner of a lease may still work.
-        seconds: how long it is asked for.
+        is_alive: whether the owner of a lease may be running.
+        seconds: the duration of the lease.
+
+    Returns:
+        The lease, or the lease of the running owner that has it.
 
     Raises:
         LedgerError: the ledger cannot be read or written.
@@ -54,7 +57,7 @@ def one_lease(
 
 
 class Leases:
-    """The leases of one job, a context manager: leaving it gives all of them back."""
+    """The leases of one job; a context manager that releases all of them at its end."""
 
     def __init__(
         self,
@@ -68,12 +71,12 @@ class Leases:
         """Start without a lease.
 
         Args:
-            ledger: who gives them.
+            ledger: the ledger of the leases.
             owner: this process.
-            effects: the port through which leases are taken and given back.
-            is_alive: whether an owner may still work; one that is known to be dead need not be
-                waited for.
-            note: told what an interruption leaves in the ledger; without it that is an error.
+            effects: the port through which leases are taken and released.
+            is_alive: whether an owner may be running; the leases of other owners are taken over.
+            note: called after an interruption if leases could not be released; without it that is
+                an error.
         """
         self._ledger = ledger
         self._note = note
@@ -89,7 +92,7 @@ class Leases:
         self._thread = threading.Thread(target=self._renew_until_ended, name="leases", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to renew."""
+        """Start the thread that renews the leases."""
         self._thread.start()
         return self
 
@@ -99,10 +102,11 @@ class Leases:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give every lease back.
+        """Release every lease.
 
         Raises:
-            LedgerError: the ledger does not answer, and nobody is told in another way.
+            LedgerError: the ledger cannot be reached, and the job was not interrupted, or there is
+                no `note`.
         """
         if isinstance(error, KeyboardInterrupt | GeneratorExit):
             self.leave()
@@ -111,22 +115,22 @@ class Leases:
         self.release(*self._held)
 
     def leave(self) -> None:
-        """Hear that the job was interrupted: from now on the ledger is waited for in seconds."""
+        """Shorten all waits for the ledger to seconds, after the job was interrupted."""
         self._is_leaving = True
         self._ledger.leave()
 
     def take_over(self, key: str) -> None:
-        """Take the lease of a key from whoever has it: its export is about to be given up."""
+        """Take the lease of a key from any owner, before its export is given up."""
         held = self.take(key)
         while held is not None:
             held = self.take_from(key, held.owner)
 
     def take(self, key: str) -> LeaseHeld | None:
-        """Take the lease of a key; return who has it when it cannot be had."""
+        """Take the lease of a key; return the lease of a running owner that has it."""
         return self.take_all((key,)).get(key)
 
     def take_all(self, keys: tuple[str, ...]) -> dict[str, LeaseHeld]:
-        """Take the leases of keys; return, by key, who has those that cannot be had."""
+        """Take the leases of keys; return, by key, the leases that running owners have."""
         taken = self._effects(
             Step.TAKE_LEASE,
             lambda: self._ledger.take_leases(keys, self._owner, LEASE_SECONDS),
@@ -141,7 +145,7 @@ class Leases:
         return left
 
     def take_from(self, key: str, owner: Owner) -> LeaseHeld | None:
-        """Take the lease of a key also from this owner; return who else has it."""
+        """Take the lease of a key, also from this owner; return the lease of another owner."""
         taken = self._effects(
             Step.TAKE_LEASE,
             lambda: self._ledger.take_lease(key, self._owner, LEASE_SECONDS, instead_of=owner),
@@ -156,10 +160,10 @@ class Leases:
         return None
 
     def release(self, *keys: str) -> None:
-        """Give leases back; a key that is not held is left alone.
+        """Release leases; keys without a lease of ours are skipped.
 
         Raises:
-            LedgerError: the ledger does not answer; those end by themselves.
+            LedgerError: the ledger cannot be reached; the leases expire by themselves.
         """
         with self._lock:
             leases = tuple(self._held.pop(key) for key in keys if key in self._held)
@@ -179,13 +183,13 @@ class Leases:
             )
 
     def watch(self, key: str, epoch: int) -> None:
-        """Begin to look whether somebody claims a key after the claim of this epoch."""
+        """Start to check whether another process claims a key after the claim of this epoch."""
         with self._lock:
             self._watched[key] = epoch
             self._taken_over.discard(key)
 
     def taken_over(self, key: str) -> bool:
-        """Whether somebody has claimed a key that is watched, as far as was seen."""
+        """Whether the last checks found a later claim of a watched key."""
         with self._lock:
             return key in self._taken_over
 
@@ -204,7 +208,7 @@ class Leases:
         try:
             rows = self._ledger.read_all(tuple(watched))
         except LedgerError:
-            # The next look, or the commit protocol, finds out.
+            # The next check, or the commit protocol, detects a later claim.
             return
         with self._lock:
             for (key, epoch), row in zip(watched.items(), rows, strict=True):
@@ -218,7 +222,7 @@ class Leases:
             try:
                 renewed = self._ledger.renew(lease, LEASE_SECONDS)
             except LedgerError:
-                # It is away for every key; the next time, or the commit protocol, finds out.
+                # The ledger cannot be reached for any key; the next turn renews them.
                 return
             with self._lock:
                 if isinstance(renewed, Lease) and lease.key in self._held:

@@ -39,30 +39,31 @@ FilesAt = Callable[[int], tuple[FileInMain, ...]]
 
 
 class Kind(Enum):
-    """What main holds of a key."""
+    """The state of a key's exports in main."""
 
     NOTHING = auto()
-    """No export of it ever landed."""
+    """No export of the key ever landed."""
     WHOLE = auto()
-    """All files of one export, or of several, each complete and without deletes."""
+    """Main has all files of one or several exports, each complete and without deletes."""
     GONE = auto()
-    """Somebody removed its files without putting rows in their place: its rows are gone."""
+    """Other writers removed the files without adding rows instead: the rows are gone."""
     ELSEWHERE = auto()
-    """A MOVE took its rows to another lake table."""
+    """MOVE PARTITION moved the rows to another lake table."""
     MOVED = auto()
-    """Main was moved to where no export of it is."""
+    """Main was moved (rolled back) to a snapshot without an export of the key."""
     CHANGED = auto()
-    """Others rewrote or deleted rows of it: which rows of it main holds cannot be told."""
+    """Other writers rewrote or deleted rows, so it is not known which rows main has."""
     STRANGE = auto()
-    """Files of it that this ledger does not know to have landed."""
+    """Main has files of the key that, according to this ledger, never landed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What main holds of a key. `text` says it in a sentence; `files` are the key's, by name.
+    """The files of a key in main, and the exports that they belong to.
 
-    `as_left`: they are what a statement on the lake table left there, and no export; `edited`:
-    only statements that change rows, UPDATE and its like, came since the last export.
+    `text` describes the state in a sentence. `files` have the key in their names. `as_left`: the
+    files are exactly those that a statement on the lake table left, and no complete export.
+    `edited`: only statements that change rows, such as UPDATE, landed since the last export.
     """
 
     kind: Kind
@@ -74,27 +75,27 @@ class Holding:
 
     @property
     def is_known(self) -> bool:
-        """Whether main has rows of the key in `files` and nowhere else, whoever left them so."""
+        """Whether all rows of the key in main are in `files`, which an export or statement left."""
         return self.is_certain or self.as_left
 
     @property
     def is_certain(self) -> bool:
-        """Whether it is known where the rows of all exports are: in `files`, or nowhere."""
+        """Whether all rows of the key's exports in main are in `files`, or there are none."""
         return self.kind not in (Kind.CHANGED, Kind.STRANGE)
 
     @property
     def rows(self) -> int:
-        """Rows in the key's files."""
+        """The number of rows in the key's files."""
         return sum(f.rows for f in self.files)
 
     def holds(self, landed: Landed) -> bool:
-        """Whether main holds exactly this export of the key, whole."""
+        """Whether main holds exactly this export of the key, completely."""
         return self.kind is Kind.WHOLE and [x.transaction_id for x in self.landed] == [
             landed.transaction_id
         ]
 
     def about(self, landed: Landed) -> str:
-        """Say where the rows of an export are, also when main holds others of the key."""
+        """Return the text on an export's rows, also if main holds another export of the key."""
         if self.kind is not Kind.WHOLE or self.holds(landed):
             return self.text
         others = ", ".join(str(x.snapshot_id) for x in self.landed)
@@ -105,10 +106,10 @@ class Holding:
 
 
 def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt) -> Holding:
-    """Say what main holds of a key.
+    """Return the state of a key's exports in main.
 
     Args:
-        row: the key's ledger row, read after `state` was loaded; None when it has none.
+        row: the key's ledger row, read after `state` was loaded; None if it has none.
         state: the table's metadata.
         key: the key's hash.
         files_at: the key's files in a snapshot of `state`.
@@ -146,10 +147,10 @@ def _after_statements(
     files: tuple[FileInMain, ...],
     files_at: FilesAt,
 ) -> Holding:
-    """Say what main has of a key that statements changed: what the last in its line left there.
+    """Return the state of a key that statements changed: the last one in main's history decides.
 
-    Files alone do not tell: those of an export that was dropped in part, and rewritten by others,
-    are all there again when main is moved (decision 0013).
+    The files alone are not enough: after a partial DROP and a rewrite by another writer, moving
+    main can bring back all files of an export (decision 0013).
     """
     ancestors = list(state.ancestors())
     landed = {x.snapshot_id: x for x in row.landed}
@@ -185,7 +186,7 @@ def _counts(files: tuple[FileInMain, ...], row: Row, key: str) -> frozenset[Held
 def _as_left(
     row: Row, last: Landed, left: tuple[Held, ...], files: tuple[FileInMain, ...]
 ) -> Holding:
-    """Say that main has what the last in its line left there."""
+    """Return the state of files that are exactly as the last export or statement left them."""
     if not left and last.kind is not None:
         text = f"No row of it is in main since snapshot {last.snapshot_id}: {last.statement}."
         return Holding(Kind.ELSEWHERE if last.moved_to else Kind.GONE, text)
@@ -201,9 +202,10 @@ def _as_left(
 def _is_edited(
     row: Row, last: Landed, ancestors: list[SnapshotSeen], state: LakeTableState
 ) -> bool:
-    """Whether the last that landed, and all since the last export in its line, change rows only.
+    """Whether only statements that change rows landed since the last export in main's history.
 
-    Of what was expired it is taken that main descends from it, where nothing shows otherwise.
+    A landed snapshot that was expired counts as an ancestor of main if its sequence number allows
+    it.
     """
     seen = {s.snapshot_id for s in ancestors}
     known = ancestors[-1].sequence_number if ancestors and not state.history_is_complete else 0
@@ -218,13 +220,13 @@ def _is_edited(
 
 
 def _done_by(last: Landed) -> str:
-    """Say what landed, an export or a statement."""
+    """Return the text on the export or statement that landed last."""
     what = "It landed" if last.kind is None else f"{last.statement} changed it"
     return f"{what} in snapshot {last.snapshot_id}"
 
 
 def _took_all_out(row: Row, last: Landed) -> bool:
-    """Whether an export is known to have left no row: the unknown have no record."""
+    """Whether the ledger's record proves that an export left no row in main."""
     recorded = row.done is not None and row.done.landed == last
     return recorded and (last.rows, last.data_files) == (0, 0)
 
@@ -236,7 +238,7 @@ def _of_files(
     files: tuple[FileInMain, ...],
     files_at: FilesAt,
 ) -> Holding:
-    """Say what the files that main has of a key are."""
+    """Return the state of a key with files in main, of which only exports landed."""
     found, left = [], list(files)
     for one in landed:
         own: list[FileInMain] = []
@@ -277,9 +279,9 @@ def _since(
     files_at: FilesAt,
     files: tuple[FileInMain, ...] = (),
 ) -> Holding:
-    """Say what became of an export that main descends from.
+    """Return the state of an export in main's history, from the snapshots after it.
 
-    Its rows are gone only when every snapshot that took files of it away put none in their place.
+    Its rows are gone only if every snapshot that removed files of it added no file.
     """
     numbers = [s.snapshot_id for s in ancestors]
     later = ancestors[: numbers.index(landed.snapshot_id)]
@@ -301,7 +303,7 @@ def _since(
 
 
 def _only_removes(one: SnapshotSeen) -> bool:
-    """Whether a snapshot added no data file; the summary of a delete need not say so."""
+    """Whether a snapshot added no data file; the summary of a delete may lack the count."""
     return one.added_files == 0 or (one.added_files is None and one.operation == "delete")
 
 
@@ -312,10 +314,10 @@ def _paths(files: tuple[FileInMain, ...], key: str, landed: Landed) -> frozenset
 
 
 def landed_mark(row: Row, state: LakeTableState, key: KeyCommit) -> Mark | None:
-    """Return the mark that proves that this content landed, by us or an earlier owner (step 5).
+    """Return the mark that proves that this content landed, by this run or an earlier one (step 5).
 
-    Of a statement on the lake table only its own transaction does: files that it writes anew may be
-    the same export as those of another one, and are elsewhere, or otherwise written.
+    For a statement on the lake table only the mark of its own transaction is a proof: files that
+    two statements rewrite can have the fingerprint of one export, but different rows or places.
     """
     mark = state.mark(key.key)
     if mark is None:
@@ -340,8 +342,8 @@ def unsettled_mark(row: Row | None, state: LakeTableState) -> Mark | None:
 def claim_of_mark(row: Row, state: LakeTableState, mark: Mark) -> Claim:
     """Return the claim that a mark proves to have landed.
 
-    A ledger that was made anew does not know it: then the snapshot's summary tells its figures,
-    where the snapshot is still there and is of this key alone; no files say that nothing does.
+    A rebuilt ledger does not know the claim. Then its figures are those of the snapshot's summary,
+    or 0 files if the snapshot was expired or its summary has no counts.
     """
     known = row.claim_of(mark.transaction_id)
     if known is not None:
@@ -367,10 +369,10 @@ def claim_of_mark(row: Row, state: LakeTableState, mark: Mark) -> Claim:
 
 
 def landed_from(mark: Mark, state: LakeTableState, claim: Claim) -> Landed:
-    """Return what a mark proves.
+    """Return the landed export that a mark proves.
 
-    Of a snapshot that was expired the table's own sequence number stands for the snapshot's: it is
-    no smaller, and no later metadata is below it.
+    If the snapshot was expired, the table's current sequence number is used instead of the
+    snapshot's: it is not smaller, and no later metadata has a smaller one.
     """
     seen = state.snapshots.get(mark.snapshot_id)
     return Landed(

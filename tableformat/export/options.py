@@ -1,7 +1,7 @@
-"""The options of an export: one list, which every interface reads.
+"""Lists the options of an export for all interfaces: CALL, Python, SQL settings and command line.
 
-CALL and Python have each option by its name, a statement by ClickHouse's setting, and the command
-line by its flag. A name, a default, a bound or a comment is changed here.
+CALL and Python use an option's name, statements use ClickHouse's setting, and the command line uses
+a flag. Names, defaults, bounds and comments are changed here only.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ class OptionType(Enum):
 class ExportOption:
     """One option of an export.
 
-    `default` is None where another place has the default: the session, the file format, the lake
-    table. `setting` is ClickHouse's name, '' where it has none; `in_setting` is the setting's own
-    default where it is another value. `least` and `most` bound a number. `flag_name` is the name on
-    the command line where it is another one, '' where the command line has no such option.
+    * `default`: None if the session, the file format or the lake table has the default.
+    * `setting`: ClickHouse's name, '' for none. `in_setting`: the default of the setting if it
+      differs.
+    * `least`, `most`: the bounds of a number.
+    * `flag_name`: the name on the command line if it differs, '' if the command line has no such
+      option.
     """
 
     name: str

@@ -31,21 +31,21 @@ __all__ = [
 ]
 
 DIFFERS: Final = 1
-"""The lake has something else than it was said to have."""
+"""The rows in the lake differ from the exported rows."""
 USAGE: Final = 2
-"""The command cannot be read."""
+"""The command cannot be parsed."""
 REFUSED: Final = 3
-"""It would be wrong or unsafe; nothing was changed."""
+"""The command would be wrong or unsafe; nothing was changed."""
 FAILED: Final = 4
-"""Safe to run again."""
+"""The command failed, and can be run again."""
 UNKNOWN: Final = 5
-"""Whether it landed is not known yet; the next run settles it."""
+"""The commit may have landed; the next run settles it."""
 IN_PROGRESS: Final = 6
-"""Another process does it."""
+"""Another process works on the partition."""
 INTERRUPTED: Final = 130
 
 WORSE_THAN_FAILED: Final = (DIFFERS, UNKNOWN)
-"""What was found wrong in the lake says more than that something could not be done."""
+"""Exit codes for a possible fault in the lake, which come before a failure."""
 _WORST_FIRST: Final = (*WORSE_THAN_FAILED, FAILED, IN_PROGRESS, REFUSED)
 
 
@@ -56,7 +56,7 @@ def worst(codes: Iterable[int]) -> int:
 
 
 class Status(StrEnum):
-    """What became of a partition."""
+    """The outcome of a partition as one word."""
 
     COMMITTED = "committed"
     REPLACED = "replaced"
@@ -89,7 +89,7 @@ class Status(StrEnum):
 
     @property
     def planned(self) -> str:
-        """The word for a dry run: `detach` where the statement itself would say `detached`."""
+        """The word in a dry run: `detach` instead of `detached`."""
         return _PLANNED.get(self.value, self.value)
 
 
@@ -120,27 +120,29 @@ _EXIT_CODES: Final = {
 
 
 class Cause(StrEnum):
-    """Which error is the reason that a partition was not exported."""
+    """The kind of error for which a partition was not exported."""
 
     ERROR = "error"
     ROWS_OF_OTHERS = "rows_of_others"
-    """Rows that no export of this ledger wrote are there already."""
+    """The lake partition already has rows that no export of this ledger wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one partition.
+    """The outcome of one partition.
 
-    `message` is one sentence for people, and `cause` says why the partition was not exported where
-    an error is the reason and no answer; `rows`, `data_files`, `bytes` are those of the export that
-    is in main, `seconds` the wall time that this run spent on the partition, `code` ClickHouse's
-    number for why it was not exported, where ClickHouse has one. `verified` says that main was
-    compared with what was frozen, and is equal; `parts` how many source parts a refusal is about,
-    where that is known and no export is. `source_gone` says that it failed because the host that
-    was read is gone, so that another replica of the table may go on with it. `left_*` and `came_*`
-    are what the commit took out of main and what it brought, `undo` is the statement that undoes
-    it. In a dry run `came_bytes` is None where files are to be written. `verb` is the word for
-    people where `status` alone does not say what was done.
+    * `message`: one sentence for the user.
+    * `rows`, `data_files`, `bytes`: of the export that main holds. `seconds`: the wall time that
+      this run spent on the partition.
+    * `cause`: the kind of error, None if the partition was exported or decided without an error.
+      `code`: ClickHouse's code of the error, None if ClickHouse has none.
+    * `verified`: main was compared with the source snapshot and is equal.
+    * `parts`: the number of source parts of a failed partition, if no claim has them.
+    * `source_gone`: the host that was read cannot be reached, so another replica may continue.
+    * `left_*`, `came_*`: the files, rows and bytes that the commit removed from main and added. In
+      a dry run `came_bytes` is None if files are to be written.
+    * `undo`: the statement that undoes the commit, '' if there is none.
+    * `verb`: the word for the user if `status` is not specific enough.
     """
 
     partition_id: str
@@ -169,7 +171,7 @@ class Outcome:
 
     @property
     def change(self) -> str:
-        """What leaves main and what comes, '' where nothing leaves."""
+        """The text on the rows that leave main and enter it, '' if none leave."""
         if not self.left_files:
             return ""
         size = "" if self.came_bytes is None else f", {self.came_bytes:,} bytes,"
@@ -177,7 +179,7 @@ class Outcome:
         return f"{left}; {counted(self.came_rows, 'row')}{size} come"
 
     def of_main(self, left: Figures, came: Figures, undo: str = "") -> Outcome:
-        """Return it with what its commit takes out of main and brings; the latter only with it."""
+        """Return it with the figures of the files that leave main and enter it, if any leave."""
         if not left.files:
             return self
         return replace(
@@ -192,5 +194,5 @@ class Outcome:
         )
 
     def of_files(self, files: tuple[FileInMain, ...]) -> Outcome:
-        """Return it with the figures of files of main, whose size nobody has noted."""
+        """Return it with the figures of files in main; their size is not known."""
         return replace(self, rows=sum(f.rows for f in files), data_files=len(files), bytes=0)

@@ -83,9 +83,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
-    """The names of directories, and the types of the members of the key in their order.
+    """The named directories of a tree, and the types of the partition key's members in order.
 
-    Types are there where there are names.
+    Without names there are no types.
     """
 
     named: tuple[NamedDirectory, ...] = ()
@@ -93,15 +93,15 @@ class KeyNames:
 
 
 NO_NAMES = KeyNames()
-"""Every directory is that of a plain column."""
+"""For a tree whose directories are all plain columns, and for a table of a catalog."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeKey:
-    """How the partition key of a table divides a tree.
+    """The partitioning of a Hive tree by the source's partition key.
 
-    `columns` are those of the files and, behind them, those of the named directories; `values` are
-    the SQL of the latter in the source, by name; `properties` are what a tree remembers of them.
+    `columns` are those of the files, followed by those of the named directories. `values` has the
+    SQL of the named directories in the source, by name. `properties` are stored in the tree.
     """
 
     columns: MappedColumns
@@ -111,17 +111,17 @@ class TreeKey:
 
 
 def tree_key(table: MergeTreeTable, columns: MappedColumns, names: KeyNames) -> TreeKey:
-    """Decide the directories of a tree.
+    """Return the partitioning of a tree.
 
     Args:
-        table: the source.
-        columns: of the files.
-        names: what the user, or the tree that is there, calls its directories.
+        table: the source table.
+        columns: the columns of the files.
+        names: the names of directories, from the user or from the existing tree.
 
     Raises:
         RefusedError: a name cannot be used (code 36).
-        UnsupportedError: a member of the key has no directories that every reader takes apart
-            alike (code 48).
+        UnsupportedError: readers would parse the directories of a member of the key differently
+            (code 48).
     """
     named = names.named
     check_names(f"export {table.name} to Hive directories", table, named)
@@ -133,7 +133,7 @@ def tree_key(table: MergeTreeTable, columns: MappedColumns, names: KeyNames) -> 
     types = {c.name: c.type for c in every.columns}
     spelled = {c.name: how for c in every.columns if (how := _spelling(c))}
     check_directories(table, types, called, spelled)
-    # Every member is a column by now: of the files, or of the directories alone.
+    # Now every member of the key is a column, of the files or of the directories only.
     key = ", ".join(quote_identifier(_name(m, called)) for m in members)
     engine = replace(table.engine, partition_by=f"tuple({key})") if named else table.engine
     spec = derive_spec(replace(table, engine=engine), every)
@@ -159,16 +159,16 @@ def check_values(
     levels: Sequence[Level],
     values: Sequence[str | None],
 ) -> None:
-    """Refuse values that readers of directories would take for others.
+    """Refuse partition values that readers of directories would take for other values.
 
     Args:
-        table: the source.
-        partition_id: of the partition.
-        levels: of the tree, from the root.
-        values: of its directories.
+        table: the source table.
+        partition_id: the id of the partition.
+        levels: the levels of the tree, from the root.
+        values: the value at each level.
 
     Raises:
-        UnsupportedError: a value has no directory of its own; all of them are named (code 48).
+        UnsupportedError: values have no directory of their own; the message lists all (code 48).
     """
     reasons = [
         f"its {level.name} {why}"
@@ -184,7 +184,7 @@ def check_values(
 
 
 def _spelling(column: MappedColumn) -> str:
-    """Return how a time or a fixed text is spelled, '' for what needs no rule, or has none."""
+    """Return the rule for spelling a time or a FixedString, '' for types without a rule."""
     match plain_type(column.source.type), column.type:
         case DateTime(), TimestamptzType():
             return spelled_in_utc(0)
@@ -203,7 +203,7 @@ def _name(member: Expression, called: Mapping[Expression, str]) -> str:
 
 
 def _column(one: NamedDirectory, of: DataType, zone: str) -> MappedColumn:
-    """Return the column of a directory; what cannot be mapped is refused with its type."""
+    """Return the column of a named directory."""
     mapping = TypeMapping("", zone)
     mapped, _ = mapping.map(of)
     expression = render_expression(one.expression)
@@ -228,11 +228,11 @@ def _with(columns: MappedColumns, made: Sequence[MappedColumn]) -> MappedColumns
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What the lake table must be: it follows from the source and the user's words alone.
+    """The plan of the lake table, from the source and the user's options alone.
 
-    `columns` are those of the files. `tree` says how a tree of Hive directories is divided, which
-    may have columns that no file has. `strict`: a table that is there has to have the same columns
-    in the same order.
+    `columns` are those of the files. `tree` is the partitioning of a Hive tree, which may have
+    columns that no file has; None for a table of a catalog. `strict`: an existing table must have
+    the same columns in the same order.
     """
 
     table: MergeTreeTable
@@ -244,17 +244,17 @@ class TablePlan:
 
     @property
     def all_columns(self) -> MappedColumns:
-        """The columns of the destination: those of the files, and of directories alone."""
+        """The columns of the destination: those of the files and of named directories."""
         return self.columns if self.tree is None else self.tree.columns
 
     @property
     def named(self) -> Mapping[str, str]:
-        """The columns that are in directories alone, each with its SQL in the source."""
+        """The columns that only directories have, each with its SQL in the source."""
         return {} if self.tree is None else self.tree.values
 
     @property
     def schema(self) -> Schema:
-        """The schema to create a table with; the catalog gives it its own ids."""
+        """The schema to create a table with; the catalog assigns its own field ids."""
         return self.all_columns.schema
 
     @property
@@ -275,7 +275,7 @@ class TablePlan:
 
     @property
     def probes(self) -> tuple[Probe, ...]:
-        """What every partition is asked, one probe for each partition field."""
+        """The probes to evaluate on every partition, one for each partition field."""
         named = self.named
         return tuple(
             probe(f, self.all_columns, value=named.get(f.column)) for f in self.spec.fields
@@ -283,24 +283,24 @@ class TablePlan:
 
     @property
     def digest_columns(self) -> tuple[DigestColumn, ...]:
-        """What is digested of every partition, where a digest is asked for."""
+        """The columns of a partition's digest."""
         return source_columns([c.source for c in self.columns.columns], self.columns.conversions)
 
 
 @dataclass(slots=True)
 class SizeRatio:
-    """File bytes per byte on the source's disks, as measured so far; 1 before the first file."""
+    """The measured ratio of file bytes to bytes on the source's disks; 1 before the first file."""
 
     source_bytes: int = field(default=0)
     file_bytes: int = field(default=0)
 
     @property
     def value(self) -> float:
-        """The ratio to plan with."""
+        """The ratio for planning, at least 0.01."""
         return max(0.01, self.file_bytes / self.source_bytes) if self.source_bytes else 1.0
 
     def measured(self, planned: Iterable[Slice], results: Iterable[Receipt | SliceFailure]) -> None:
-        """Learn from finished files; what was planned at ratio r is bytes / r at the source."""
+        """Update the ratio from finished files and the slices that were planned for them."""
         ratio = self.value
         estimates = {s.number: s.estimated_bytes / ratio for s in planned}
         for result in results:
@@ -316,17 +316,17 @@ def remembered_conversions(
     given: Mapping[str, str],
     state: LakeTableState | None,
 ) -> Mapping[str, str]:
-    """Return the conversions to plan with: the user's, and what an existing table remembers.
+    """Return the conversions of the plan: the user's, and those stored in an existing table.
 
     Args:
         name: the destination.
-        table: the source.
-        given: what the user said.
-        state: of the destination, None when it is not there yet.
+        table: the source table.
+        given: the conversions of the user.
+        state: the destination's state, None if it does not exist.
 
     Raises:
-        RefusedError: the user said something else than the table was made with (code 36).
-        DestinationError: what the table remembers cannot be read.
+        RefusedError: a conversion differs from the one with which the table was created (code 36).
+        DestinationError: the stored conversions cannot be read.
     """
     remembered = remembered_source(state.properties) if state is not None else None
     return conversions_in_force(f"export {table.name} to {name}", table, given, remembered)
@@ -341,20 +341,20 @@ def plan_table(
     to: LakeName | None = None,
     names: KeyNames = NO_NAMES,
 ) -> TablePlan:
-    """Decide what the lake table must be.
+    """Plan the lake table of a source table.
 
     Args:
-        table: the source.
-        conversions: column to conversion, as the user said.
-        strict: refuse what changes kind, and tables that have other columns, or another order.
-        partition_spec: the spec that the user named instead of the derived one.
-        to: the destination, where it is known; a tree of Hive directories has its own rules.
-        names: of the directories of a tree.
+        table: the source table.
+        conversions: the conversion of each column, as the user gave it.
+        strict: refuse types that change their kind, and tables with other columns or another order.
+        partition_spec: the spec that the user chose instead of the derived one.
+        to: the destination, if it is known; a tree of Hive directories has its own rules.
+        names: the names of the directories of a tree.
 
     Raises:
         RefusedError: the table cannot be read, or a column or the partition key cannot be mapped;
-            all reasons of the kind at once.
-        UsageError: the spec's text cannot be read.
+            the message lists all reasons of a kind.
+        UsageError: the text of the spec cannot be parsed.
     """
     check_readable(table)
     columns = map_columns(table, conversions, strict=strict)
@@ -378,10 +378,10 @@ def plan_table(
 
 
 def check_one_to_one(plan: TablePlan, to: LakeName) -> None:
-    """Refuse to replace whole lake partitions of a table in which they are not the source's.
+    """Refuse to replace whole lake partitions that may hold several source partitions.
 
     Raises:
-        RefusedError: several source partitions may lie in one lake partition.
+        RefusedError: the partition spec is not one to one with the source's partition key.
     """
     why = why_not_one_to_one(plan.table, plan.columns, plan.spec)
     if why:
@@ -394,7 +394,7 @@ def check_one_to_one(plan: TablePlan, to: LakeName) -> None:
 
 
 def frozen_content(table: MergeTreeTable, frozen: FrozenPartition) -> Content:
-    """Return the content identity of what was frozen, under the parts' names in the source."""
+    """Return the content identity of a partition snapshot, with the parts' names in the source."""
     content = content_of(table, tuple(p.part for p in frozen.parts))
     parts = []
     for frozen_part in frozen.parts:

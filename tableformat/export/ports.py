@@ -1,7 +1,7 @@
-"""What the job is given: its ports to the outside, and who wants to hear how it goes.
+"""Defines the ports of an export job: the lake, the writer of slices, and the observer.
 
-`spark_ext` writes files, `catalog` opens sources, tables and ledgers; the job only knows these
-contracts.
+`spark_ext` implements the writer; `catalog` opens sources, tables and ledgers. The job knows only
+these contracts.
 """
 
 from __future__ import annotations
@@ -44,10 +44,14 @@ __all__ = [
 
 
 class Lake(Protocol):
-    """A catalog in which destinations are found and made."""
+    """A catalog that opens and creates destinations."""
 
     def table(self, name: LakeName) -> LakeTable | None:
-        """Return an existing table, None when there is none."""
+        """Return an existing table, None if there is none.
+
+        Raises:
+            DestinationError: the catalog cannot be read.
+        """
         ...
 
     def create(
@@ -59,13 +63,17 @@ class Lake(Protocol):
         order: SortOrder,
         properties: Mapping[str, str],
     ) -> LakeTable:
-        """Create a table; return the one that somebody else created meanwhile, if so."""
+        """Create a table, or return the table that another process created meanwhile.
+
+        Raises:
+            DestinationError: the catalog failed.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SliceFailure:
-    """A slice without a file, and the error that its task met."""
+    """A slice that has no file, and the error of its task."""
 
     slice_number: int
     error: TableFormatError
@@ -73,16 +81,16 @@ class SliceFailure:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a job left behind: every slice is in exactly one of the two, by number."""
+    """The result of writing: each slice, by number, has either a receipt or a failure."""
 
     receipts: tuple[Receipt, ...]
     failures: tuple[SliceFailure, ...]
 
 
 Writing = Generator[None, None, Written]
-"""Files that are being written: it yields now and then, and returns what became of every slice.
+"""A running write. It yields from time to time, and returns the result of every slice.
 
-Closed early it stops the work, and what is finished stays.
+Closing it early stops the work; finished files stay.
 """
 
 
@@ -108,13 +116,14 @@ class SliceWriter(Protocol):
     ) -> Writing:
         """Write every slice; return one receipt or one failure for each.
 
-        Whenever it yields, the caller may take from the stored receipts what is finished by then.
+        Whenever it yields, the stored receipts show which files are finished.
 
         Args:
-            plan: what all slices share.
+            plan: the values that all slices share.
             tasks: the slices by task.
-            on_rows: called with the rows written so far.
-            should_stop: once it is true no slice is begun any more; those have a StoppedError.
+            on_rows: called with the number of rows written so far.
+            should_stop: once it returns true, no slice is started; the others fail with a
+                StoppedError.
 
         Raises:
             SourceError: the tasks could not be run at all.
@@ -124,7 +133,7 @@ class SliceWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WriterAround:
-    """What a `SliceWriter` that lets another one write takes over from it: all but `write`."""
+    """The base of a `SliceWriter` that wraps another one: everything except `write`."""
 
     writer: SliceWriter
 
@@ -139,32 +148,32 @@ class WriterAround:
 
 
 class Observer(Protocol):
-    """Hears how a job goes. Nothing that it does changes the job."""
+    """Receives the progress of a job, which it cannot change."""
 
     def note(self, text: str) -> None:
-        """Hear one sentence about what is going on."""
+        """Receive a note for the user, one sentence."""
         ...
 
     def none_selected(self, text: str) -> None:
-        """Hear that the selection holds no partition, and what there is."""
+        """Receive the message that no partition is selected."""
         ...
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
-        """Hear that files begin to be written, of so many rows and bytes on the source's disks."""
+        """Receive the start of writing: partitions, rows to write, bytes on the source's disks."""
         ...
 
     def rows(self, written: int) -> None:
-        """Hear how many rows of what was begun are written by now."""
+        """Receive the number of rows written since `begin`."""
         ...
 
     def finished(self, outcome: Outcome) -> None:
-        """Hear what became of one partition."""
+        """Receive the outcome of one partition."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ObserverAround:
-    """An `Observer` that passes everything on; one that is made of it adds what it does itself."""
+    """The base of an `Observer` that wraps another one: it passes on every call."""
 
     observer: Observer
 
@@ -185,31 +194,31 @@ class ObserverAround:
         self.observer.rows(written)
 
     def finished(self, outcome: Outcome) -> None:
-        """Pass on what became of one partition."""
+        """Pass on the outcome of one partition."""
         self.observer.finished(outcome)
 
 
 class Silent:
-    """An observer that says nothing."""
+    """An observer that ignores every call."""
 
     def note(self, text: str) -> None:
-        """Hear one sentence."""
+        """Ignore it."""
 
     def none_selected(self, text: str) -> None:
-        """Hear that no partition is selected."""
+        """Ignore it."""
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
-        """Hear that files begin to be written."""
+        """Ignore it."""
 
     def rows(self, written: int) -> None:
-        """Hear how many rows are written."""
+        """Ignore it."""
 
     def finished(self, outcome: Outcome) -> None:
-        """Hear what became of one partition."""
+        """Ignore it."""
 
 
 Lands = Callable[[Ports, Commit], dict[str, CommitOutcome]]
-"""Makes a commit of a job visible, and answers as `commit.commit` does."""
+"""Makes a commit of a job visible; returns the outcomes as `commit.commit` does."""
 
 
 def _nothing() -> None:
@@ -217,24 +226,26 @@ def _nothing() -> None:
 
 
 def _never() -> bool:
-    """Return that nobody has asked for it."""
+    """Return false."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class JobPorts:
-    """Everything a job acts on.
+    """The ports of an export job: everything outside that it reads or changes.
 
-    `clock` is milliseconds since 1970; `job` names what it makes in the source. `new_transaction`
-    gives an id for an epoch, another one for every epoch of the ledger; `storage` opens what a
-    location belongs to. `check_writer` raises when there can be no writer; it is called before
-    anything is changed. `begin_writer` begins to make it, once there is something to write;
-    `writer` waits for it. With `digests` every export is verified after its commit; with `compares`
-    the rows of a partition whose parts changed are compared with those exported before anything is
-    written. Once `should_stop`, no slice and no group of partitions is begun any more. `query_id`
-    names the statement that the job is for, '' where it has no name. `allotment` is what the
-    exports of this application share. `landing` commits in place of `commit.commit`: a statement
-    that lets more change in the same snapshot.
+    * `clock` returns milliseconds since 1970.
+    * `job` is the prefix of all names that the job creates in the source.
+    * `new_transaction` returns the id for an epoch; each epoch of the ledger has another id.
+    * `storage` opens the storage of a location.
+    * `check_writer` raises if no writer can be started. It is called before anything is changed.
+      `begin_writer` starts the writer once there are files to write; `writer` waits for it.
+    * `digests`: every export is verified after its commit. `compares`: before anything is written,
+      the rows of a partition whose parts changed are compared with the exported rows.
+    * `should_stop`: once it returns true, no slice and no group of partitions is started.
+    * `query_id` is the name of the job's statement, '' for none.
+    * `allotment` divides the limits of the application among its exports.
+    * `landing` replaces `commit.commit` for a statement that changes more in the same snapshot.
     """
 
     effects: Effects

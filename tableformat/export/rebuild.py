@@ -1,14 +1,17 @@
-"""A new ledger for a table whose ledger was lost: from the lists of its commits, and from main.
+"""Rebuilds a lost ledger from the lists of a table's commits and from main (`exports rebuild`).
 
-    read M and every list -> for each key: what of it does main hold? -> rows in the new ledger
-    -> an empty commit that gives the table to it
+    read M and every list -> for each key: compare its lists with main -> rows in the new ledger
+    -> an empty commit with the identity of the new ledger
 
-Main decides. An export whose listed files are in main, all of them and without deletes, is
-completed. A key of which main holds nothing, and of which no ancestor of main ever did, was never
-exported. Everything else may be in files that others wrote: its row says that it landed and does
-not say where, so that no export of the key can double rows before somebody has looked. The empty
-commit also kills every request that owners with the lost ledger have under way
-(docs/spec/commit-protocol.md, the fence).
+Main decides the row of a key:
+
+* COMPLETED if main has exactly the listed files of one export, without deletes;
+* FAILED without a landed export if neither main nor any ancestor of main has a file of the key;
+* otherwise the rows may be in files of other writers. The row gets a landed export without files,
+  so that no export of the key can add rows twice before a user has checked the table.
+
+The empty commit is also the fence: no request of a process with the lost ledger can land after it
+(docs/spec/commit-protocol.md).
 """
 
 from __future__ import annotations
@@ -32,23 +35,23 @@ __all__ = ["Rebuilt", "rebuild"]
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What the new ledger says of one key; `proved` is false when nobody can say where it is."""
+    """The new ledger row of one key; `proved` is false if the place of its rows is unknown."""
 
     row: Row
     proved: bool
 
 
 def rebuild(ports: Ports, storage: Storage, destination: str) -> tuple[Rebuilt, ...]:
-    """Fill a ledger from a table, and give the table to it.
+    """Fill a ledger from a table, and set the ledger's identity in the table.
 
     Args:
-        ports: the table, and the ledger that is to be its own.
-        storage: that the table's location belongs to.
-        destination: the table's name, for people.
+        ports: the table, and its new ledger.
+        storage: the storage of the table's location.
+        destination: the table's name in messages.
 
     Raises:
-        RefusedError: the table is this ledger's already, main holds files of exports that no list
-            names, or the table did not take the new ledger.
+        RefusedError: the table belongs to this ledger already, main has files of exports that no
+            list names, or the catalog confirmed no commit.
         LedgerError: a list is damaged, or the ledger cannot be written.
         DestinationError: the table or its lists cannot be read.
     """
@@ -79,7 +82,7 @@ def rebuild(ports: Ports, storage: Storage, destination: str) -> tuple[Rebuilt, 
 def _found(
     ports: Ports, state: LakeTableState, storage: Storage, destination: str
 ) -> Iterator[Rebuilt]:
-    """Say for every key that a list names what the table tells of it."""
+    """Yield the new row of every key that a list names."""
     by_key: dict[str, list[ListedExport]] = {}
     for listed in read_lists(storage, state.location):
         if listed.destination == state.layout.table_uuid:
@@ -92,10 +95,10 @@ def _found(
 def _refuse_unlisted(
     ports: Ports, state: LakeTableState, listed: frozenset[str], destination: str
 ) -> None:
-    """Refuse when main holds files of a key that no list names: they would be exported again.
+    """Refuse a table with files of a key that no list names: they would be exported again.
 
     Raises:
-        RefusedError: there are such files.
+        RefusedError: main has such files.
     """
     names = {key_in(path) for path in ports.table.paths_in_main(state)} - {""}
     unknown = names - listed
@@ -115,7 +118,7 @@ def _row(
     exports: list[ListedExport],
     destination: str,
 ) -> Rebuilt:
-    """Return the row of a key."""
+    """Return the new row of a key, decided as the module's docstring says."""
     now = ports.clock()
     last = max(exports, key=lambda e: e.epoch)
     files = ports.table.files_of(state, key)
@@ -147,9 +150,9 @@ def _row(
 
 
 def _is_whole(listed: ListedExport, key: str, files: tuple[FileInMain, ...]) -> bool:
-    """Whether exactly the listed files of an export are in main, and none carries a delete.
+    """Whether exactly the listed files of an export are in main, and none has deletes.
 
-    What a statement has left is no export, however whole it is.
+    Files of a statement never count as a complete export.
     """
     own = [f for f in files if is_of_transaction(f.path, key, listed.transaction_id)]
     return (
@@ -161,7 +164,7 @@ def _is_whole(listed: ListedExport, key: str, files: tuple[FileInMain, ...]) -> 
 
 
 def _never_held(ports: Ports, state: LakeTableState, key: str) -> bool:
-    """Whether no ancestor of main, all of which are known, ever held a file of a key."""
+    """Whether all ancestors of main are known, and none of them has a file of a key."""
     if not state.history_is_complete:
         return False
     seen = state.main
@@ -185,7 +188,7 @@ def _claim(listed: ListedExport, now: int) -> Claim:
 
 
 def _landed(listed: ListedExport, state: LakeTableState) -> Landed:
-    """Return an export as landed by what main is now: that it is there is all that is known."""
+    """Return an export as landed in the current main; the snapshot of its commit is not known."""
     return Landed(
         listed.epoch,
         listed.transaction_id,
@@ -198,7 +201,7 @@ def _landed(listed: ListedExport, state: LakeTableState) -> Landed:
 
 
 def _count_up(ports: Ports, least: int) -> None:
-    """Draw the numbers up to the greatest that the table has seen."""
+    """Advance the ledger's counter to the greatest epoch in the table or its lists."""
     if (missing := least - ports.ledger.highest_epoch()) > 0:
         ports.ledger.next_epoch(missing)
 

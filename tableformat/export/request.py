@@ -74,19 +74,19 @@ def select(
     was_exported: Callable[[PartitionId], bool],
     none: Callable[[str], None],
 ) -> tuple[PartitionId, ...]:
-    """Return the ids that a selection is about, in the order of the source.
+    """Return the ids of the selected partitions, in the order of the source.
 
     Args:
-        selection: what the user said.
+        selection: the selection of the user.
         table: the source table.
-        source: where its partitions are listed.
-        was_exported: whether the ledger has a landed export of an id; such an id is known even when
-            its source partition was dropped since (RQ…Restrictions.SourcePartition).
-        none: hears why it is about no partition at all, with what there is.
+        source: lists its partitions.
+        was_exported: whether the ledger has an export of an id. Such an id may be selected after
+            its source partition was dropped (RQ…Restrictions.SourcePartition).
+        none: called with the reason if no partition is selected.
 
     Raises:
         UsageError: the filter needs times that are not known.
-        NotFoundError: the id has neither active parts nor a landed export.
+        NotFoundError: the id has neither active parts nor an export.
     """
     match selection:
         case ByExpression(text):
@@ -109,7 +109,7 @@ def select(
 def no_partition(
     table: MergeTreeTable, found: tuple[PartitionSummary, ...], where: SummaryFilter | None
 ) -> str:
-    """Say that a selection holds no partition, and what there is."""
+    """Return the message that no partition is selected, with the partitions that exist."""
     if not found or where is None:
         return f"no partition is selected: {table.name} has no partition with active parts"
     ids = [str(one.partition_id) for one in found]
@@ -150,11 +150,11 @@ MAX_SLICES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of an application, as one export was told them.
+    """The limits of an application, as one export has them.
 
-    `bandwidth` is bytes per second, 0 for no limit; `slices` are written at a time by all exports
-    together, at least 1. With `in_turn` this export writes one after the other, and reads each
-    whole before it writes it (RQ…ParallelFormatting).
+    `bandwidth` is bytes per second, 0 for no limit. `slices` is the most slices, at least 1, that
+    all exports together write at the same time. With `in_turn` this export writes one slice after
+    the other, and reads each completely before it writes it (RQ…ParallelFormatting).
     """
 
     bandwidth: int = 0
@@ -162,10 +162,10 @@ class Limits:
     in_turn: bool = False
 
     def __post_init__(self) -> None:
-        """Check them.
+        """Check the limits.
 
         Raises:
-            UsageError: nothing could ever be written.
+            UsageError: `slices` is below 1, or `bandwidth` is negative.
         """
         if self.slices < 1:
             message = (
@@ -181,31 +181,32 @@ class Limits:
             raise UsageError(message)
 
     def at_once(self, slots: int) -> int:
-        """Return how many slices this export may write at a time where Spark could so many."""
+        """Return how many slices this export may write at a time with `slots` of Spark."""
         return 1 if self.in_turn else min(slots, self.slices)
 
 
 class Allotment:
-    """What the exports of an application that run now have taken; for any number of threads."""
+    """Divides the limits of an application among its running exports; thread-safe."""
 
     def __init__(self) -> None:
-        """Begin with nothing taken."""
+        """Start with no share taken."""
         self._changed = threading.Condition()
         self._slices = 0
         self._rate = 0
 
     @property
     def slices(self) -> int:
-        """How many slices may be being written now."""
+        """The number of slices in all shares that are taken."""
         return self._slices
 
     def take(self, limits: Limits, wanted: int) -> Share | None:
-        """Take what is free, None when nothing is.
+        """Take a share of what is free; return None if nothing is free.
 
-        Exports with a bandwidth follow one another: the first has all of it.
+        An export with a bandwidth takes all of it that is free, so that such exports run one after
+        the other.
 
         Args:
-            limits: those of the export, of which others have taken their share.
+            limits: the limits of this export.
             wanted: how many slices it would write at a time.
         """
         with self._changed:
@@ -221,13 +222,13 @@ class Allotment:
             return share
 
     def give_back(self, share: Share) -> None:
-        """Give back what was taken."""
+        """Return a share."""
         with self._changed:
             self._slices -= share.slices
             self._rate -= share.bandwidth
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Return when something was given back, at the latest after so many seconds."""
+        """Wait until a share is returned, at most for so many seconds."""
         with self._changed:
             self._changed.wait(seconds)

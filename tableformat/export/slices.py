@@ -59,12 +59,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The rows of one file.
+    """The rows of one data file.
 
-    `rows` is what must come out (None: lightweight deletes inside a range). `place` is where the
-    parts are, as in `FrozenPart`. `directory` is the file's directory below the table's data
-    location, `partition` the Iceberg values as in `Receipt`; `estimated_bytes` is the expected file
-    size.
+    `rows` is the number of rows that the file must have, None if a range has lightweight deletes.
+    `place` is where the parts are, as in `FrozenPart`. `directory` is the file's directory below
+    the table's data location, `partition` has the Iceberg values as in `Receipt`, and
+    `estimated_bytes` is the expected file size.
     """
 
     number: int
@@ -89,10 +89,10 @@ class SliceTask:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a job may take of its application: `slices` at a time, and a rate for all of them.
+    """The share of the application's limits that a job may use: `slices` at a time, and a rate.
 
-    `bandwidth` is bytes per second of all slices together, 0 where nothing bounds it. With
-    `in_turn` a slice is read whole before it is written.
+    `bandwidth` is bytes per second of all slices together, 0 for no limit. With `in_turn` a slice
+    is read completely before it is written.
     """
 
     slices: int
@@ -101,17 +101,17 @@ class Share:
 
     @property
     def bytes_per_second(self) -> int | None:
-        """What each slice may read and write; None where nothing bounds it. Together never more."""
+        """The rate of each slice for reading and for writing, None for no limit."""
         return self.bandwidth // self.slices if self.bandwidth else None
 
 
 @dataclass(frozen=True, slots=True)
 class DataCheck:
-    """A condition on the data that Iceberg needs (docs/reference/types.md, class C).
+    """A condition that the values of a column must fulfil in Iceberg (types.md, class C).
 
     `bad_sql` is true for an offending row, over columns qualified by `SOURCE_ALIAS`; `sample_sql`
-    shows one. `always` asks for the check before a slice is written; the others only explain a
-    failed validation.
+    shows its value. A check with `always` runs before a slice is written; the others only explain a
+    validation that failed.
     """
 
     column: str
@@ -124,14 +124,17 @@ class DataCheck:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Everything that is the same for all slices of a job; plain values, so that it pickles.
+    """The values that all slices of a job share; plain values, so that Spark can pickle them.
 
-    `select` is the SELECT list (`expression AS column, ...`), `order_by` the source's key with
-    columns qualified by `SOURCE_ALIAS` ('' for none), `schema_json` the Iceberg schema of the
-    destination, `sort_fields` its declared order as (field id, descending, nulls first), empty when
-    none is declared. `receipts` is the location under which receipts are stored; `versions` must be
-    those of the executor. With a `share` no more than that is written at a time. Files of a `tree`
-    have names that begin with the transaction, and columns named as in the table.
+    * `select`: the SELECT list (`expression AS column, ...`). `order_by`: the source's sorting key
+      with columns qualified by `SOURCE_ALIAS`, '' for none.
+    * `schema_json`: the Iceberg schema of the files. `sort_fields`: the order of their rows as
+      (field id, descending, nulls first), empty for none.
+    * `receipts_location`: the location below which receipts are stored.
+    * `versions`: the versions that every executor must have.
+    * `share`: the limits for reading and writing, None for no limit.
+    * `tree`: the files are in a Hive tree. Their names begin with the transaction, and their
+      columns have the names of the table.
     """
 
     table: str
@@ -159,20 +162,20 @@ T = TypeVar("T")
 _PART_MEMORY: Final = 2_300_000
 _PART_MEMORY_COLUMNS: Final = 20
 _MERGE_MEMORY: Final = 64 * _PART_MEMORY
-# A file smaller than this is not worth a second core.
+# For a smaller file a second core saves no time.
 _LEAST_SPLIT_BYTES: Final = 64 * 1024 * 1024
-# What opening and finishing one more file costs, as bytes of output (9 ms; section 6 of the notes).
+# The cost of opening and finishing one more file, as bytes of output (measured: 9 ms).
 _SLICE_COST_BYTES: Final = 1024 * 1024
 _TASKS_PER_SLOT: Final = 3
 _TASK_BYTES: Final = 1024 * 1024 * 1024
-# Opening costs as much as reading so many bytes; the parts of larger slices stay in few hands.
+# Opening a slice costs as much as reading so many bytes, so larger slices are opened alone.
 _SMALL_BYTES: Final = 16 * 1024 * 1024
 _PARTS_OPENED: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class SliceTarget:
-    """What the files of one partition are written for: what its slices share."""
+    """The values that all slices of one partition share: key, epoch, transaction and directory."""
 
     key: str
     epoch: int
@@ -183,7 +186,7 @@ class SliceTarget:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A range or a whole part, with the bytes it is expected to become."""
+    """A range of a part or a whole part, with its expected size in the file."""
 
     range: PartRange
     rows: int | None
@@ -192,7 +195,7 @@ class _Cut:
 
 
 def most_parts(columns: int) -> int:
-    """Return how many parts may be merged into one file, by the memory that this takes."""
+    """Return how many parts may be merged into one file, within the memory bound of a merge."""
     return max(1, _MERGE_MEMORY * _PART_MEMORY_COLUMNS // (_PART_MEMORY * max(1, columns)))
 
 
@@ -207,21 +210,21 @@ def slices(
     slots: int = 1,
     ranges: bool = True,
 ) -> tuple[Slice, ...]:
-    """Return slices that together hold every visible row of the partition exactly once.
+    """Cut a partition into slices that together hold every visible row exactly once.
 
-    Parts without a visible row are left out; a partition of only such parts has no slice.
+    Parts without a visible row are skipped; a partition with only such parts has no slice.
 
     Args:
         partition: complete and checked.
-        target: what the files are for.
-        fmt: its `target_file_bytes` bounds the expected bytes of a slice; `parts_apart` says up to
-            how many parts each has slices of its own.
+        target: the values of all slices.
+        fmt: `target_file_bytes` bounds the expected size of a slice. A partition with at most
+            `parts_apart` parts gets separate slices for each part.
         bytes_ratio: expected file bytes per byte on the source's disk; above 0.
-        columns: of the table; bounds how many parts are merged.
-        first_number: of the first slice; the others follow.
-        slots: cut a partition that is smaller than a file for each slot into as many files, though
-            never into files below 64 MB; 1 leaves the number of files to the bytes alone.
-        ranges: whether a part may be read in ranges; else a large part is one file, however large.
+        columns: the number of the table's columns; it bounds how many parts are merged.
+        first_number: the number of the first slice; the others follow.
+        slots: a partition with fewer files than slots is cut into one file for each slot, but never
+            into files below 64 MiB; with 1 only `target_file_bytes` decides.
+        ranges: whether a part can be read in ranges; otherwise a large part is one file.
     """
     expected = sum(_expected_bytes(part, bytes_ratio) for part in partition.parts)
     share = max(_LEAST_SPLIT_BYTES, -(-expected // max(1, slots)))
@@ -252,9 +255,9 @@ def slices(
 
 
 def tasks(all_slices: Iterable[Slice], slots: int) -> tuple[SliceTask, ...]:
-    """Deal slices to tasks of about equal work: three for each slot, more when too large.
+    """Divide slices among tasks of about equal cost: three for each slot, more if they are large.
 
-    The largest come first, so that the end of a job is not one long task.
+    Large slices are dealt first, so that a job does not end with one long task.
     """
     work = sorted(all_slices, key=lambda s: (-s.estimated_bytes, s.number))
     if not work:
@@ -265,12 +268,12 @@ def tasks(all_slices: Iterable[Slice], slots: int) -> tuple[SliceTask, ...]:
 
 
 def deal(work: Sequence[T], number: int, cost: Callable[[T], int]) -> tuple[tuple[T, ...], ...]:
-    """Deal what is to be done to hands of about equal cost, in its order: each time the cheapest.
+    """Divide items into groups of about equal cost: each item goes to the cheapest group so far.
 
     Args:
-        work: the dearest first.
-        number: of the hands, of which none is empty.
-        cost: of each.
+        work: the items, the most expensive first.
+        number: the most groups; no group is empty.
+        cost: returns the cost of an item.
     """
     dealt: list[list[T]] = [[] for _ in range(min(len(work), number))]
     loads = [(0, index) for index in range(len(dealt))]
@@ -282,10 +285,10 @@ def deal(work: Sequence[T], number: int, cost: Callable[[T], int]) -> tuple[tupl
 
 
 def opened_together(task: SliceTask) -> tuple[tuple[Slice, ...], ...]:
-    """Return the slices of a task as they are opened: small ones of a place together, others alone.
+    """Return the slices of a task in groups: small slices of one place together, others alone.
 
-    The order stays as it is but for places; a part that two partitions call the same is not opened
-    with the other.
+    Slices keep their order within a place. Two parts of different partitions with the same name are
+    not in one group.
     """
     opened: list[list[Slice]] = []
     filling: dict[str, tuple[list[Slice], dict[str, str]]] = {}
@@ -319,7 +322,7 @@ def _ranges(part: FrozenPart, size: int, most: int) -> list[_Cut]:
     rows = part.part.rows
     step = max(1, rows * most // size)
     number = -(-rows // step)
-    # Lightweight deletes keep their offsets, and nothing says in which range they are.
+    # Rows that lightweight deletes hide keep their offsets, and their range is unknown.
     whole = part.visible_rows == rows
     cuts = []
     for index in range(number):
@@ -364,10 +367,10 @@ _SETTLED_LATER = ("layout", "job", "versions", "storage", "tree", "share")
 
 
 def recipe_of(plan: WritePlan, slices: Iterable[Slice]) -> str:
-    """Return a digest of all that decides what the files of a partition hold.
+    """Return a digest of all values that determine the content of a partition's files.
 
-    Not in it: where the frozen parts lie and who reads them, which change from run to run, and how
-    the files are named.
+    It leaves out the values that differ between runs, such as the location of the snapshot and the
+    job, and the names of the files.
     """
     how = {k: v for k, v in asdict(plan).items() if k not in _SETTLED_LATER}
     what = [([_rows_of(r) for r in s.ranges], s.rows, s.directory, s.partition) for s in slices]
@@ -375,23 +378,23 @@ def recipe_of(plan: WritePlan, slices: Iterable[Slice]) -> str:
 
 
 def _rows_of(one: PartRange) -> tuple[str, str, int, int | None, int | None]:
-    """Return which rows of the source a range is, wherever it was frozen."""
+    """Return the identity of a range's rows in the source, without the location of the snapshot."""
     return one.source_name, one.hash_of_all_files, one.rows, one.start, one.stop
 
 
 def stored_receipts(
     storage: Storage, below: str, known: dict[str, Receipt] | None = None
 ) -> tuple[Receipt, ...]:
-    """Return the receipts below a location that can be read; a damaged one names no file.
+    """Return the receipts below a location; damaged ones are skipped.
 
     Args:
-        storage: that has them.
+        storage: the storage of the location.
         below: the location.
-        known: those that were read before, by location; gets what is read now. A receipt is
-            written once, and never changes.
+        known: a cache of receipts by location, which this call extends. A receipt is written once
+            and never changes.
 
     Raises:
-        DestinationError: they cannot be listed or read.
+        DestinationError: the receipts cannot be listed or read.
     """
     read = {} if known is None else known
     found = []
@@ -410,12 +413,12 @@ def stored_receipts(
 def finished_files(
     slices: tuple[Slice, ...], receipts: Iterable[Receipt], storage: Storage
 ) -> dict[int, Receipt]:
-    """Return the receipts of slices that need not be written again, by today's slice number.
+    """Return the receipts of slices that need not be written again, by the new slice number.
 
     Args:
         slices: the plan of one partition.
-        receipts: those of its transaction.
-        storage: that has its files.
+        receipts: the receipts of its transaction.
+        storage: the storage of its files.
     """
     by_rows: dict[object, list[Receipt]] = {}
     for receipt in receipts:
@@ -430,11 +433,11 @@ def finished_files(
 
 
 def just_written(slices: Iterable[Slice], receipts: Iterable[Receipt]) -> tuple[Receipt, ...]:
-    """Return a receipt of this very run for each slice that has one.
+    """Return the receipts of the slices that this run has finished.
 
     Args:
-        slices: of one partition, that this run writes.
-        receipts: those of its transaction, of earlier runs too.
+        slices: the slices of one partition that this run writes.
+        receipts: the receipts of its transaction, also of earlier runs.
     """
     of_slice = {(r.epoch, r.slice_number, r.ranges): r for r in receipts}
     found = (of_slice.get((s.epoch, s.number, s.ranges)) for s in slices)
@@ -442,7 +445,7 @@ def just_written(slices: Iterable[Slice], receipts: Iterable[Receipt]) -> tuple[
 
 
 def _is_there(receipt: Receipt, one: Slice, storage: Storage) -> bool:
-    """Whether the file of a receipt is what the receipt says, to the last byte."""
+    """Whether the file of a receipt exists with the same bytes, and holds the rows of a slice."""
     if receipt.partition != one.partition or one.rows not in (None, receipt.rows):
         return False
     try:
@@ -455,17 +458,17 @@ def _is_there(receipt: Receipt, one: Slice, storage: Storage) -> bool:
 
 
 def receipts_below(location: str, row: Row) -> str:
-    """Return where the receipts of a row's claim are, in the table at a location."""
+    """Return the location of the receipts of a row's claim, in the table at a location."""
     return f"{location.rstrip('/')}/{RECEIPTS}/{row.key.hash}/{row.claim.transaction_id}"
 
 
 def processed_parts(parts: Iterable[ExportedPart], finished: Iterable[PartRange]) -> frozenset[str]:
-    """Return the names of the parts that are wholly in finished files.
+    """Return the names of the parts all of whose rows are in finished files.
 
     Args:
-        parts: of the claim.
-        finished: the rows that finished files hold, in any order; files of two attempts may hold
-            the same ones.
+        parts: the parts of the claim.
+        finished: the ranges in finished files, in any order; files of two attempts may have the
+            same range.
     """
     held = defaultdict[str, list[tuple[int, int]]](list)
     for one in finished:
@@ -479,13 +482,14 @@ def processed_parts(parts: Iterable[ExportedPart], finished: Iterable[PartRange]
 def with_files(
     parts: tuple[ExportedPart, ...], receipts: Iterable[Receipt]
 ) -> tuple[ExportedPart, ...]:
-    """Return parts with the files that hold their rows, in the order of the slices.
+    """Return parts with the paths of the files that hold their rows, in the order of the slices.
 
-    A part that is not yet wholly in finished files has none: its path says that it is exported.
+    A part gets its paths only when all its rows are in finished files.
 
     Args:
-        parts: of a claim.
-        receipts: of its finished files, in any order; of a slice that two attempts wrote, one.
+        parts: the parts of a claim.
+        receipts: the receipts of its finished files, in any order. If two attempts wrote a slice,
+            one of them is used.
     """
     of_slice: dict[int, Receipt] = {}
     for receipt in sorted(receipts, key=lambda r: (r.slice_number, r.attempt)):
@@ -507,12 +511,12 @@ def files_of_parts(receipts: Iterable[Receipt]) -> dict[str, tuple[str, ...]]:
 
 
 def without_files(parts: Iterable[ExportedPart]) -> tuple[ExportedPart, ...]:
-    """Return parts of which no file is of use any more."""
+    """Return parts without the paths of their files, which are no longer valid."""
     return tuple(replace(part, remote_paths=()) for part in parts)
 
 
 def _reach(ranges: list[tuple[int, int]]) -> int:
-    """Return up to which row ranges cover a part from its first one, without a gap."""
+    """Return the number of rows that ranges cover from the first row of a part without a gap."""
     reached = 0
     for start, stop in sorted(ranges):
         if start > reached:

@@ -3,9 +3,9 @@
 A table that was restored, copied to another server or created again has a new identity, so its
 partitions have new keys. No other check would prevent duplicate rows.
 
-* `Namesakes.refusal`: the first export of a partition is refused while main may hold rows of the
-  same partition of a table with the same name. The user decides: the same table (`--same-as`, see
-  `known_as`), or one with other rows. Shards of one cluster may share a name.
+* `SameNameExports.refusal`: the first export of a partition is refused while main may hold rows of
+  the same partition of a table with the same name. The user decides: the same table (`--same-as`,
+  see `known_as`), or one with other rows. Shards of one cluster may share a name.
 * It also refuses a table with another name that has a part which was exported from the first
   table: the table was renamed, attached or copied, or the part was. A table that only its name
   identifies (the engine Ordinary, an old server) gets a new identity when it is renamed, and
@@ -39,21 +39,24 @@ from tableformat.mergetree.table import KeeperNode, KeeperUnavailable, MergeTree
 from tableformat.names import TableName
 
 __all__ = [
-    "Namesakes",
+    "SameNameExports",
     "SameTable",
-    "is_kept_back",
     "known_as",
     "known_node",
-    "namesakes",
+    "may_be_refused",
     "other_table",
+    "same_name_exports",
 ]
 
 _SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Namesakes:
-    """Other tables of the same name in one lake table, from the ledger, by partition id."""
+class SameNameExports:
+    """The ledger rows of other source tables that are exported to one lake table, by partition id.
+
+    `rows` are of tables with the same name as `table`, `others` of tables with other names.
+    """
 
     table: MergeTreeTable
     rows: Mapping[str, tuple[Row, ...]]
@@ -80,15 +83,15 @@ class Namesakes:
             row: the ledger's row of the partition, None when it was never exported.
             partition_id: its id.
             options: of the export.
-            held: returns what main holds of the key of another row.
+            held: returns the state in main of another row's key.
             content: the content of the partition, None if it has none.
             is_gone: whether the source no longer has a table of a name.
-            after: a claim; exports that are under way and began later do not count.
+            after: a claim; running exports that began later do not count.
 
         Raises:
             DestinationError: main cannot be read.
         """
-        if not is_kept_back(row, options):
+        if not may_be_refused(row, options):
             return ""
         of_it = _begun_before(self.rows.get(partition_id, ()), after)
         found = {one.key.source: text for one in of_it if (text := _may_hold(one, held(one)))}
@@ -140,10 +143,10 @@ class Namesakes:
         return ""
 
 
-def namesakes(
+def same_name_exports(
     table: MergeTreeTable, destination: str, rows: Callable[[], Iterable[Row]]
-) -> Namesakes:
-    """Return the other tables of this name that were exported to one lake table.
+) -> SameNameExports:
+    """Return the ledger rows of other source tables that are exported to one lake table.
 
     Args:
         table: the source table.
@@ -162,18 +165,18 @@ def namesakes(
             of_name.setdefault(row.key.partition_id, []).append(row)
         elif row.key.is_of_export:
             others.setdefault(row.key.partition_id, []).append(row)
-    return Namesakes(
+    return SameNameExports(
         table,
         {one: tuple(found) for one, found in of_name.items()},
         {one: tuple(found) for one, found in others.items()},
     )
 
 
-def is_kept_back(row: Row | None, options: ExportOptions) -> bool:
-    """Whether rows of namesakes keep a partition back, if there are any: on its first export."""
+def may_be_refused(row: Row | None, options: ExportOptions) -> bool:
+    """Whether rows of another table refuse an export: only the first one, without an override."""
     is_first = row is None or row.done is None
     if options.is_of_statement:
-        # Of REPLACE they leave with everything else.
+        # REPLACE removes all rows of the partition, of whichever table.
         return is_first and options.attaches and not options.overwrite_file_if_exists
     return is_first and not (
         options.overwrite_file_if_exists or (options.force and options.replace_partition)
@@ -217,7 +220,7 @@ def known_as(
 
 
 def _begun_before(rows: Iterable[Row], after: Claim | None) -> list[Row]:
-    """Return the rows without exports that are under way and began after a claim."""
+    """Return the rows, without running exports that began after a claim."""
     return [
         one
         for one in rows
@@ -250,7 +253,7 @@ def _why_same(
 
 
 def _is_older(one: Claim, other: Claim) -> bool:
-    """Whether one claim was begun before another; of equals none is ever made."""
+    """Whether one claim was begun before another; no two have the same transaction id."""
     return int(one.transaction_id) < int(other.transaction_id)
 
 
@@ -302,7 +305,7 @@ def _relies(row: Row) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SameTable:
-    """Looks, under the lease of a key, whether its source table is the one that was exported."""
+    """Checks, under the lease of a key, that its source table is the exported one."""
 
     ports: JobPorts
     table: MergeTreeTable

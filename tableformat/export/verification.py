@@ -1,12 +1,12 @@
-"""Whether what is in main is what was frozen: the contract, and what both front doors share.
+"""Compares the rows in main with a digest of the source snapshot (docs/spec/digest.md).
 
-`export --verify` asks right after its commit, `mergeberg verify` at any time later. A kept digest
-stands beside the receipts of its transaction (docs/spec/digest.md), so that the proof outlives the
-source's partition.
+`export --verify` compares right after its commit, `mergeberg verify` at any later time. The digest
+is stored with the receipts of its transaction, so that it is still there after the source partition
+was dropped.
 
-`EqualRows` asks before an export: after a merge that keeps no block numbers, a mutation that
-changes nothing or a column that is modified there and back, parts differ and their rows do not.
-Then the ledger notes the new parts, and nothing is written again.
+`EqualRows` compares before an export. Parts can differ while their rows are the same: after a merge
+that keeps no block numbers, a mutation that changes nothing, or a column that is modified and
+modified back. Then the ledger notes the new parts, and no file is written.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ __all__ = [
 ]
 
 _NAME: Final = "digest.json"
-_TOLD: Final = 3
+_SHOWN: Final = 3
 
 
 class LakeDigests(Protocol):
-    """Digests the data files of a lake table, and keeps digests of what was frozen."""
+    """Computes digests of a lake table's data files, and stores digests of source snapshots."""
 
     def digest(
         self, locations: Sequence[str], schema: Schema, columns: Sequence[DigestColumn]
@@ -62,8 +62,8 @@ class LakeDigests(Protocol):
         """Return the digest of all rows of data files.
 
         Raises:
-            UnsupportedError: a file is where it cannot be read from.
-            DestinationError: a file cannot be read, or two readers do not agree on it.
+            UnsupportedError: no reader can open the location of a file.
+            DestinationError: a file cannot be read, or two readers disagree on its rows.
         """
         ...
 
@@ -76,7 +76,7 @@ class LakeDigests(Protocol):
         ...
 
     def kept(self, location: str) -> KeptDigest | None:
-        """Return the digest that was stored there, None when there is none.
+        """Return the digest that is stored at a location, None if there is none.
 
         Raises:
             DestinationError: it cannot be read.
@@ -84,20 +84,20 @@ class LakeDigests(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what reads files."""
+        """Release the readers of files."""
         ...
 
 
 def digest_location(table_location: str, key: str, transaction_id: str) -> str:
-    """Return where the digest of an export is kept: beside its receipts."""
+    """Return the location of the digest of an export: the directory of its receipts."""
     return f"{table_location.rstrip('/')}/{RECEIPTS}/{key}/{transaction_id}/{_NAME}"
 
 
 def columns_of(digest: Digest) -> tuple[DigestColumn, ...]:
-    """Return the columns of a kept digest, to digest files as it was made.
+    """Return the columns of a stored digest, with which files can be digested in the same way.
 
     Raises:
-        UsageError: a type cannot be read.
+        UsageError: a type in the digest cannot be parsed.
     """
     return tuple(DigestColumn(c.name, "", parse_type(c.type), c.type) for c in digest.columns)
 
@@ -106,14 +106,15 @@ def differences(
     files: LakeDigests, locations: Sequence[str], schema: Schema, expected: Digest,
     columns: Sequence[DigestColumn],
 ) -> tuple[Difference, ...]:  # fmt: skip
-    """Return in what the data files differ from what was expected, nothing when they are equal.
+    """Return the differences between data files and an expected digest, none if they are equal.
 
     Args:
-        files: reads them.
+        files: reads the files.
         locations: of all data files of the partition in main.
-        schema: of the lake table; what it lacks of a column is a difference, unless that is NULL.
-        expected: of the source.
-        columns: those of `expected`.
+        schema: of the lake table. A column that it lacks is a difference, unless all values of the
+            column were NULL.
+        expected: the digest of the source.
+        columns: the columns of `expected`.
 
     Raises:
         TableFormatError: a file cannot be read.
@@ -127,7 +128,7 @@ def differences(
     if not there:
         return missing
     found = files.digest(locations, schema, there)
-    # Without one of its columns a row has another hash, which says nothing.
+    # The hash of a row covers all columns: without one it cannot be compared.
     reference = expected.without(gone, checksum=found.checksum) if gone else expected
     return (*missing, *reference.differences(found))
 
@@ -135,15 +136,15 @@ def differences(
 def schema_of_digest(
     state: LakeTableState, landed: Landed, columns: Sequence[DigestColumn]
 ) -> Schema:
-    """Return the schema of a lake table with the names that a kept digest has.
+    """Return the schema of a lake table with the column names of a stored digest.
 
     Fields may have been renamed since. A column that was dropped since, or dropped and added again,
-    is not there: no value of it that was exported can be read any more.
+    is not included: its exported values can no longer be read.
 
     Args:
-        state: of the table.
-        landed: the export that kept it.
-        columns: of the digest.
+        state: the state of the table.
+        landed: the export that stored the digest.
+        columns: the columns of the digest.
     """
     metadata = table_of(state).metadata
     schemas = {s.schema_id: s for s in metadata.schemas}
@@ -151,7 +152,7 @@ def schema_of_digest(
     now = table_of(state).schema()
     number = of_export.schema_id if of_export is not None else None
     then = schemas.get(number) if number is not None else None
-    # Its snapshot was expired, or a statement carried the digest on after a column was renamed.
+    # The export's snapshot may be expired, or a statement copied the digest after a rename.
     candidates = (then, now, *(schemas[i] for i in sorted(schemas, reverse=True)))
     for schema in candidates:
         if schema is not None and not lacked_fields(columns, schema):
@@ -161,9 +162,9 @@ def schema_of_digest(
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What `export --verify` does about each partition; without `digests`, nothing.
+    """Stores and compares the digest of each partition (`export --verify`); off without `digests`.
 
-    `location` is the lake table's, `columns` are the digested ones.
+    `location` is the lake table's; `columns` are the digested columns.
     """
 
     ports: Ports
@@ -172,10 +173,10 @@ class Verification:
     columns: tuple[DigestColumn, ...]
 
     def keep(self, row: Row, frozen: FrozenPartition) -> None:
-        """Keep the digest before the commit: a process that dies after it leaves the proof.
+        """Store the digest before the commit, so that it exists even if the process then dies.
 
         Raises:
-            DestinationError: it cannot be stored.
+            DestinationError: the digest cannot be stored.
         """
         digests, digest = self.digests, frozen.digest
         if digests is None or digest is None:
@@ -193,9 +194,9 @@ class Verification:
     def verified(
         self, made: Outcome, row: Row, frozen: FrozenPartition, landed: Committed
     ) -> Outcome:
-        """Return the outcome of a commit after main was compared with what was frozen.
+        """Compare main with the source snapshot after a commit, and return the outcome.
 
-        Whatever stands in the way, the export is in main: no error leaves.
+        The export is in main in any case, so a TableFormatError becomes the outcome `unverified`.
         """
         digests, digest = self.digests, frozen.digest
         if digests is None or not landed.in_main:
@@ -214,11 +215,11 @@ class Verification:
         return replace(made, status=status, message=text)
 
     def _check(self, digests: LakeDigests, expected: Digest, row: Row) -> tuple[Status, str]:
-        """Return what the comparison makes of a committed export, and how that is said."""
+        """Return the status of a committed export after the comparison, with its message."""
         lake = self.ports.table
         try:
             state = lake.load()
-            # All of the key: files of another export of it would be its rows twice.
+            # All files of the key: those of another export would hold its rows twice.
             files = [f.path for f in lake.files_of(state, row.key.hash)]
             schema = table_of(state).schema()
             found = differences(digests, files, schema, expected, self.columns)
@@ -234,16 +235,16 @@ class Verification:
 
 def differences_text(found: Sequence[Difference]) -> str:
     """Return the first differences in one sentence."""
-    some = "; ".join(str(d) for d in found[:_TOLD])
-    return some + (f"; and {len(found) - _TOLD} more" if len(found) > _TOLD else "")
+    some = "; ".join(str(d) for d in found[:_SHOWN])
+    return some + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A snapshotted partition whose parts are not those exported.
+    """A partition in the source snapshot whose parts differ from the exported parts.
 
-    `held` was told from `state`; `content` and `digest` are those of the snapshot, the digest None
-    where there is none.
+    `held` was computed from `state`. `content` and `digest` are those of the snapshot; `digest` is
+    None if none was computed.
     """
 
     row: Row
@@ -255,10 +256,10 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class EqualRows:
-    """Compares changed partitions with what was exported of them; without `digests`, nothing.
+    """Compares the rows of changed partitions with their exported rows; off without `digests`.
 
-    `location` is the lake table's, `columns` are the digested ones; `note` hears what could not be
-    compared.
+    `location` is the lake table's; `columns` are the digested columns. `note` is called with the
+    partitions that could not be compared.
     """
 
     ports: Ports
@@ -268,11 +269,11 @@ class EqualRows:
     note: Callable[[str], None]
 
     def outcome(self, one: Changed, *, reads_files: bool) -> Skip | None:
-        """Return that nothing changed, with the new parts noted; None where that is not known.
+        """Return the outcome of equal rows, after noting the new parts; None if they may differ.
 
         Args:
             one: the partition.
-            reads_files: whether the data files in main are read where no digest was kept.
+            reads_files: whether to read the data files in main if no digest was stored.
 
         Raises:
             LedgerError: the ledger cannot be written.
@@ -297,7 +298,7 @@ class EqualRows:
             ),
             updated=self.ports.clock(),
         )
-        # Where another process has moved the row on, the next run compares the parts again.
+        # If another process changed the row meanwhile, the next run compares again.
         self.ports.effects(Step.SETTLE, partial(self.ports.ledger.write, after))
         there = (
             f"{counted(done.landed.rows, 'row')} in the lake, snapshot {done.landed.snapshot_id}"
@@ -315,7 +316,7 @@ class EqualRows:
         *,
         reads_files: bool,
     ) -> bool:
-        """Whether what was exported is what was snapshotted; what cannot be compared is not."""
+        """Whether the exported rows equal those of the snapshot; false if it is not known."""
         key = one.row.key
         where = digest_location(self.location, key.hash, done.landed.transaction_id)
         try:
@@ -324,7 +325,7 @@ class EqualRows:
             schema = table.schema()
             if kept is not None and kept.digest.differences(digest):
                 return False
-            # Else its names may be those of other columns by now, which the files do not have.
+            # After renames its column names may belong to columns that the files do not have.
             if kept is not None and not has_moved_names(schema, table.metadata.schemas):
                 return True
             if not reads_files:
@@ -347,6 +348,6 @@ class EqualRows:
 
 
 def _with_parts(done: Record, content: Content) -> Record:
-    """Return the record of an export whose rows lie in other parts now."""
+    """Return the record of an export with the parts that have its rows now."""
     landed = replace(done.landed, fingerprint=content.fingerprint)
     return replace(done, landed=landed, parts=content.parts, columns=content.columns)

@@ -176,44 +176,44 @@ class NoneLeftError(TableFormatError):
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Sees to partitions of one run that others take over."""
+    """Handles the partitions of one run that other processes take over."""
 
     ports: JobPorts
     leases: Leases
     outcomes: OutcomeBuilder
 
     def watch(self, claimed: tuple[Claimed, ...]) -> None:
-        """Begin to look whether they are taken over."""
+        """Start to check whether other processes take the partitions over."""
         for one in claimed:
             self.leases.watch(one.row.key.hash, one.row.claim.epoch)
 
     def while_any_is_ours(
         self, claimed: Collection[Claimed], on_rows: Callable[[int], None]
     ) -> Callable[[int], None]:
-        """Return `on_rows`, which raises once this run owns none of the partitions any more.
+        """Return a callback that raises once this run owns none of the partitions any more.
 
         Args:
-            claimed: the partitions that are being written when the returned function is called.
-            on_rows: is called while this run owns one of them.
+            claimed: the partitions that are being written when the callback is called.
+            on_rows: called as long as this run owns one of them.
 
         Raises:
-            NoneLeftError: when the returned function is called after that.
+            NoneLeftError: from the callback.
         """
 
-        def outcome(written: int) -> None:
+        def check_and_report(written: int) -> None:
             if all(self.leases.taken_over(c.row.key.hash) for c in claimed):
                 message = "Cannot go on: all partitions of this run were taken over. Look who did."
                 raise NoneLeftError(message)
             on_rows(written)
 
-        return outcome
+        return check_and_report
 
     def outcome(self, one: Claimed) -> Outcome:
         """Return the outcome of a partition that this run no longer owns."""
         return self._look(one)[0]
 
     def _look(self, one: Claimed) -> tuple[Outcome, bool]:
-        """Return the outcome, and whether the ledger has a claim of another run."""
+        """Return the outcome, and whether the ledger row has a claim of another run."""
         status, text, is_anothers = Status.IN_PROGRESS, _BY_ANOTHER, False
         try:
             key = one.row.key.hash
@@ -244,7 +244,7 @@ class Cancelled:
 
 
 def _not_begun(one: Claimed) -> str:
-    """Return how many files were finished when the run was told to stop."""
+    """Return the message on the files that were finished before the run was stopped."""
     done, planned = len(one.finished), len(one.slices)
     if not done:
         return "stopped before it began"
@@ -252,19 +252,19 @@ def _not_begun(one: Claimed) -> str:
 
 
 def _is_given_up(row: Row, transaction_id: str) -> bool:
-    """Whether this very export was, or is being, given up."""
+    """Whether this export was given up, or is being given up."""
     ours = row.claim.transaction_id == transaction_id
     stops = row.state is State.RUNNING and row.stop in (Stop.CANCELLED, Stop.QUERY_KILLED)
     return ours and (row.state is State.KILLED or stops)
 
 
 Files = tuple[Claimed, tuple[Receipt, ...] | TableFormatError]
-"""A partition with the receipts of all its files, or with the error for which it has not all."""
+"""A partition with the receipts of all its files, or with the error of a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileWriting:
-    """Writes for one run; complete partitions are handed over every `commit_after` milliseconds."""
+    """Writes the files of a run; yields complete partitions every `commit_after` milliseconds."""
 
     ports: JobPorts
     to: Destination
@@ -275,7 +275,7 @@ class FileWriting:
     def run(
         self, claimed: tuple[Claimed, ...], frozen: Frozen, writer: SliceWriter
     ) -> Generator[tuple[Files, ...], None, None]:
-        """Yield every partition once, in the batches of the commits.
+        """Write the files; yield every partition once, in batches to commit.
 
         Args:
             claimed: the partitions to write; finished files are kept.
@@ -299,7 +299,7 @@ class FileWriting:
         yield tuple((_with_finished(one, written), _files(one, written)) for one in left.values())
 
     def _writing(self, left: Mapping[str, Claimed], frozen: Frozen, writer: SliceWriter) -> Writing:
-        """Begin to write the files that are not finished yet."""
+        """Start to write the files that are not finished yet."""
         plan = self.to.write_plan(frozen.snapshot, self.ports.job, writer.versions())
         claimed = tuple(left.values())
         kept = sum(r.rows for c in claimed for r in c.finished.values())
@@ -319,7 +319,7 @@ class FileWriting:
         )
 
     def _write_on(self, writing: Writing) -> Written | None:
-        """Let files be written until all are, or, which is None, until it is time to commit."""
+        """Write files until all are written; return None when it is time for a commit before."""
         until = self.ports.clock() + self.commit_after
 
         def write_on() -> Written | None:
@@ -335,7 +335,7 @@ class FileWriting:
         return self.ports.effects(Step.WRITE_FILES, write_on)
 
     def _complete(self, left: Collection[Claimed]) -> tuple[Files, ...]:
-        """Return the partitions that are complete while others are being written."""
+        """Return the partitions all of whose files are finished, while others are being written."""
         found: list[Files] = []
         for one in left:
             below = self.to.receipts_of(one.row)
@@ -343,7 +343,7 @@ class FileWriting:
             try:
                 receipts = just_written(one.unfinished, self.ports.effects(Step.FIND_FILES, look))
             except DestinationError as error:
-                # Nothing is lost: the writer itself reports at the end which files it has written.
+                # At the end the writer reports its files itself, so these partitions are not lost.
                 self.ports.observer.note(f"nothing is committed while files are written: {error}")
                 break
             if len(receipts) == len(one.unfinished):
@@ -352,7 +352,7 @@ class FileWriting:
 
 
 def _with_finished(one: Claimed, written: Written) -> Claimed:
-    """Return a partition that also knows the files which were finished now."""
+    """Return a partition with the files that were finished by this run."""
     todo = {s.number for s in one.unfinished}
     made = {r.slice_number: r for r in written.receipts if r.slice_number in todo}
     return replace(one, finished={**one.finished, **made})
@@ -397,7 +397,7 @@ def _receipts_of(one: Claimed, written: Written) -> tuple[Receipt, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FinalFailure:
-    """Ends exports into one destination."""
+    """Writes FAILED for exports into one destination that can never land."""
 
     ports: JobPorts
     commit_ports: Ports
@@ -426,7 +426,7 @@ class FinalFailure:
 
 @dataclass(frozen=True, slots=True)
 class Committing:
-    """Commits partitions into one destination."""
+    """Commits the written partitions of one destination, and verifies them."""
 
     ports: JobPorts
     commit_ports: Ports

@@ -51,20 +51,20 @@ from tableformat.source import ServedLayout
 __all__ = ["MAX_RETRIES", "Limited", "Retrying", "with_limits", "with_retries"]
 
 _LOOK_SECONDS: Final = 0.1
-# While a row group is written nobody reads the server's answer, which gives it up after 30 seconds
-# (http_send_timeout).
+# While a task writes a row group it does not read the server's response. The server closes the
+# connection after 30 seconds (http_send_timeout).
 _GROUP_SECONDS: Final = 10
 _LEAST_GROUP_BYTES: Final = 64 * 1024
 
 
 def with_limits(ports: JobPorts, limits: Limits) -> JobPorts:
-    """Return ports whose writer keeps to limits."""
+    """Return ports whose writer keeps within limits."""
     return replace(ports, writer=lambda: Limited(ports.writer(), ports, limits))
 
 
 @dataclass(frozen=True, slots=True)
 class Limited(WriterAround):
-    """Lets another writer write when its share is there; the plan says the share."""
+    """Wraps a writer: waits for a share of the limits, and passes it on in the plan."""
 
     ports: JobPorts
     limits: Limits
@@ -86,7 +86,7 @@ class Limited(WriterAround):
 
         Raises:
             SourceError: the tasks could not be run at all.
-            StoppedError: their job was cancelled.
+            StoppedError: the Spark job was cancelled.
         """
         if not tasks:
             return (
@@ -100,11 +100,11 @@ class Limited(WriterAround):
             if not is_reported:
                 self.ports.observer.note("waiting for other exports of this application to end")
                 is_reported = True
-            # Whoever is told also says that nobody wants the files any more.
+            # This call raises once other processes have taken over all partitions of the job.
             on_rows(0)
             allotment.wait(_LOOK_SECONDS)
             yield
-        self._tell_of_idle_slots(share, len(tasks))
+        self._note_idle_slots(share, len(tasks))
         try:
             return (
                 yield from self.writer.write(
@@ -114,8 +114,8 @@ class Limited(WriterAround):
         finally:
             allotment.give_back(share)
 
-    def _tell_of_idle_slots(self, share: Share, tasks: int) -> None:
-        """Say what would use a cluster that the limit leaves idle."""
+    def _note_idle_slots(self, share: Share, tasks: int) -> None:
+        """Note the option for more files at a time, if the limit leaves slots of Spark idle."""
         if share.slices == self.limits.slices < min(tasks, self.writer.slots):
             self.ports.observer.note(
                 f"writing {share.slices} files at a time, and Spark has {self.writer.slots} slots: "
@@ -125,8 +125,8 @@ class Limited(WriterAround):
     def _wanted(self, tasks: int) -> int:
         """Return how many slices to write at a time.
 
-        More than Spark has slots for keep them busy to the end; but a rate that is divided by more
-        than run is not used up.
+        More slices than slots keep the slots busy to the end. But with a bandwidth, which is
+        divided by this number, a part of it would not be used.
         """
         if self.limits.in_turn or self.limits.bandwidth:
             return min(tasks, self.slots)
@@ -134,7 +134,7 @@ class Limited(WriterAround):
 
 
 def _shared(plan: WritePlan, share: Share) -> WritePlan:
-    """Return a plan with the share, its row groups written within what a server waits for."""
+    """Return a plan with the share, and with row groups that are written before a timeout."""
     rate = share.bytes_per_second
     if rate is None or not isinstance(plan.layout, ServedLayout):
         return replace(plan, share=share)
@@ -144,7 +144,7 @@ def _shared(plan: WritePlan, share: Share) -> WritePlan:
 
 
 def _not_begun(tasks: tuple[SliceTask, ...]) -> tuple[SliceFailure, ...]:
-    """Return that the slices of some tasks are not to be begun any more."""
+    """Return the failures of slices that are not started because the run was stopped."""
     message = (
         "Cannot begin another file: the export was told to stop. Run the same command again: it "
         "goes on with what is left."
@@ -154,17 +154,17 @@ def _not_begun(tasks: tuple[SliceTask, ...]) -> tuple[SliceFailure, ...]:
 
 
 MAX_RETRIES: Final = 3
-"""ClickHouse's default."""
+"""ClickHouse's default of `export_merge_tree_partition_max_retries`."""
 
 
 def with_retries(ports: JobPorts, to: LakeName, most: int) -> JobPorts:
-    """Return ports whose writer, for one destination, writes a slice again up to `most` times."""
+    """Return ports whose writer retries each slice up to `most` times."""
     return replace(ports, writer=lambda: Retrying(ports.writer(), ports, to, most))
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying(WriterAround):
-    """A `SliceWriter` that lets another one write, and write again."""
+    """Wraps a writer: writes slices again that failed for a temporary reason."""
 
     ports: JobPorts
     to: LakeName
@@ -178,10 +178,10 @@ class Retrying(WriterAround):
         on_rows: Callable[[int], None],
         should_stop: Callable[[], bool],
     ) -> Writing:
-        """Write every slice; the failure of one is that of its last try.
+        """Write every slice; a slice that failed has the error of its last attempt.
 
         Raises:
-            SourceError: the tasks could not be run at all, in as many tries.
+            SourceError: the tasks could not be run at all, in any attempt.
         """
         left = {s.number: s for task in tasks for s in task.slices}
         done: dict[int, Receipt] = {}
@@ -216,7 +216,7 @@ class Retrying(WriterAround):
         return Written(tuple(done.values()), tuple(failed))
 
     def _again(self, written: Written, tries: Mapping[int, int]) -> tuple[SliceFailure, ...]:
-        """Return the failures of slices that are to be written again."""
+        """Return the failures of slices that are written again."""
         return tuple(
             f
             for f in written.failures
@@ -226,7 +226,7 @@ class Retrying(WriterAround):
         )
 
     def _pause(self, tries: int, files: int, why: TableFormatError) -> None:
-        """Say what comes, and wait for what may pass; for new credentials nobody has to wait."""
+        """Note the next attempt, and wait before it; new credentials need no pause."""
         what, reason = "1 file" if files == 1 else f"{files:,} files", reason_of(why.message)
         if not tries:
             self.ports.observer.note(f"{what} to write with new credentials: {reason}")
@@ -237,15 +237,15 @@ class Retrying(WriterAround):
         self.ports.pause(tries)
 
     def _load_again(self) -> None:
-        """Load the table: a catalog that lends credentials, which end, lends new ones with it."""
+        """Load the table again, which renews expired vended credentials of the catalog."""
         try:
             self.ports.effects(Step.LOAD_METADATA, lambda: self.ports.lake.table(self.to))
         except DestinationError as error:
-            # Most need none; a catalog that is away now may be back for the commit.
+            # Most tables need no new credentials, and the commit contacts the catalog again.
             self.ports.observer.note(f"what is written again may lack new credentials: {error}")
 
     def _finished(self, plan: WritePlan, slices: Collection[Slice]) -> tuple[Receipt, ...]:
-        """Return the receipts of slices that were finished though nobody answered."""
+        """Return the stored receipts of slices that finished although the writer failed."""
         found: list[Receipt] = []
         for key, transaction_id in sorted({(s.key, s.transaction_id) for s in slices}):
             below = f"{plan.receipts_location.rstrip('/')}/{key}/{transaction_id}"
@@ -255,10 +255,10 @@ class Retrying(WriterAround):
 
 
 def _counted(written: Written) -> Iterator[int]:
-    """Return the slices of which one more try was in vain.
+    """Yield the slices for which the failure counts as an attempt.
 
-    Credentials that end are no failure of a slice, as long as any file is finished in their time:
-    an export may outlive any number of them, and one of which nothing comes ends all the same.
+    Expired credentials do not count if any file was finished with them: an export may need new
+    credentials any number of times. If no file was finished they count, so that retries end.
     """
     for failure in written.failures:
         if not (written.receipts and isinstance(failure.error, EndedCredentialsError)):

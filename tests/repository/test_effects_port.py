@@ -124,7 +124,7 @@ ALLOWED = {
         ("gc.py", "_listing", "table.refers_to"),
         ("gc.py", "find", "table.metadata_files"),
         ("foreign_rows.py", "_hidden", "table.paths_in_main"),
-        ("foreign_rows.py", "_is_away", "table.files_of"),
+        ("foreign_rows.py", "_has_left", "table.files_of"),
         ("foreign_rows.py", "leaving", "table.files_in"),
     },
     "which source snapshots and files are of use: what is kept too long is swept by the next run": {

@@ -13,7 +13,7 @@ from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import Holding, Kind
 from tableformat.export.request import AllPartitions
-from tableformat.export.table_identity import namesakes
+from tableformat.export.table_identity import same_name_exports
 from tableformat.ledger import Claim, Key, Row, State
 from tableformat.names import LakeName, TableName
 from tests.support.fakes import TABLE
@@ -45,7 +45,7 @@ ROWS = st.builds(
     shards=st.integers(1, 3),
     beside=st.booleans(),
 )
-def test_a_first_export_waits_where_namesakes_outnumber_the_shards_beside_it(
+def test_a_first_export_waits_where_tables_of_its_name_outnumber_its_shards(
     rows: list[Row], kinds: dict[str, Kind], shards: int, *, beside: bool
 ) -> None:
     """Only by tables of its name, of its partition and lake table, whose rows may be there."""
@@ -61,7 +61,7 @@ def test_a_first_export_waits_where_namesakes_outnumber_the_shards_beside_it(
         and row.source_table == str(MINE.name)
         and (kinds.get(row.key.source) in IN_MAIN or row.state is State.RUNNING)
     }
-    found = namesakes(MINE, LAKE, lambda: rows)
+    found = same_name_exports(MINE, LAKE, lambda: rows)
 
     said = found.refusal(
         None, "1", ExportOptions(overwrite_file_if_exists=beside, shards=shards), held
@@ -71,11 +71,11 @@ def test_a_first_export_waits_where_namesakes_outnumber_the_shards_beside_it(
     assert not said or all(source in said for source in may_be_there)
 
 
-def test_what_is_known_under_an_identity_is_no_namesake_of_itself() -> None:
+def test_exports_under_the_own_identity_are_not_those_of_another_table() -> None:
     row = row_of("uuid:a", "1", State.RUNNING, name=str(MINE.name), destination=LAKE)
 
-    assert namesakes(MINE, LAKE, lambda: [row]).rows == {"1": (row,)}
-    assert namesakes(replace(MINE, known_as="uuid:a"), LAKE, lambda: [row]).rows == {}
+    assert same_name_exports(MINE, LAKE, lambda: [row]).rows == {"1": (row,)}
+    assert same_name_exports(replace(MINE, known_as="uuid:a"), LAKE, lambda: [row]).rows == {}
 
 
 def test_shards_are_not_all_one_table_that_was_exported() -> None:
