@@ -1,4 +1,4 @@
-"""What a table is on both sides, and what may happen to it. Opens nothing."""
+"""Models the tables of both sides and the operations on them; opens no file or connection."""
 
 from tableformat.own_modules import check_own_modules
 

@@ -1,8 +1,7 @@
-"""ClickHouse's error codes, under the names that `errorCodeToName` gives them.
+"""Lists the error codes of ClickHouse that are used here, by their names in `errorCodeToName`.
 
-Errors carry them (`tableformat.errors`), so that a user finds what ClickHouse's own documentation
-says of the same situation; and by them an answer of a ClickHouse is told from another. Here are
-only those that something asks for or gives.
+Errors carry a code (`tableformat.errors`), with which a user finds the same situation in
+ClickHouse's documentation. Codes also distinguish the error responses of a ClickHouse server.
 """
 
 from __future__ import annotations

@@ -65,29 +65,29 @@ __all__ = [
 
 
 class Sized(Protocol):
-    """A file with its rows and its size in bytes."""
+    """A file with its number of rows and its size."""
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """The number of its rows."""
         ...
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """Its size in bytes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Files, their rows and their bytes; `bytes` is None where files are not written yet."""
+    """The number of files, rows and bytes; `bytes` is None if files are not written yet."""
 
     files: int = 0
     rows: int = 0
     bytes: int | None = 0
 
     def __add__(self, other: Figures) -> Figures:
-        """Return both together."""
+        """Return the sum of both."""
         unknown = self.bytes is None or other.bytes is None
         size = None if unknown else (self.bytes or 0) + (other.bytes or 0)
         return Figures(self.files + other.files, self.rows + other.rows, size)
@@ -95,9 +95,10 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """What leaves main for a key: its files, rows and bytes, and how many of them others wrote.
+    """The files that leave main for a key, with their rows and bytes.
 
-    `before` is the snapshot that main was, None where it had none.
+    `foreign_files` and `foreign_rows` count those of other writers. `before` is the snapshot of
+    main before the commit, None if there is none.
     """
 
     paths: tuple[str, ...] = ()
@@ -121,7 +122,10 @@ def counted_files(files: Iterable[Sized]) -> Figures:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What files were written for; asserted in the commit, so that they can land nowhere else."""
+    """The table, schema, spec and sort order for which files were written; each commit requires it.
+
+    So the files can land only in the table for which they were written.
+    """
 
     table_uuid: str
     schema_id: int
@@ -205,15 +209,16 @@ class KeyCommit:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What is to become visible at once.
+    """The changes that become visible in one snapshot.
 
-    `ledger` is the ledger's identity, `summary` goes into the snapshot's. `number`, drawn from its
-    counter for each attempt, tells an older copy of it (`h-ledger-restored` in
-    docs/spec/model/results.md). `watermark` is a property and its
-    value after the snapshot's id, '' to remove it. Without keys: the first snapshot, or the fence.
-    `detaches`: the files that leave main are on the branch `detached` from the same moment on.
-    `fetches`: the files of its keys come to that branch, and main is not touched.
-    `discards` are paths that leave that branch, of a commit that does not touch main.
+    * `keys`: empty for the first snapshot and for the fence.
+    * `ledger`: the identity of the ledger. `summary`: entries of the snapshot's summary.
+    * `number`: drawn from the ledger's counter for each attempt. A restored older copy of the
+      ledger is detected by it (`h-ledger-restored` in docs/spec/model/results.md).
+    * `watermark`: a table property, and its value after the snapshot's id; '' to remove it.
+    * `detaches`: the files that leave main are added to the branch `detached` at the same time.
+    * `fetches`: the files of the keys are added to that branch; main does not change.
+    * `discards`: paths that leave that branch; main does not change.
     """
 
     keys: tuple[KeyCommit, ...]
@@ -229,9 +234,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSeen:
-    """One snapshot of the table's metadata; what it added is None when its summary does not say.
+    """One snapshot of the table's metadata; the added figures are None if its summary lacks them.
 
-    `made` is milliseconds since 1970, by the clock of whoever committed it.
+    `made` is milliseconds since 1970, by the clock of the writer.
     """
 
     snapshot_id: int
@@ -245,12 +250,12 @@ class SnapshotSeen:
 
 @dataclass(frozen=True, slots=True)
 class LakeTableState:
-    """M: one loaded metadata object, everything decided in a turn comes from it.
+    """M: one loaded metadata object, from which all decisions of a turn are made.
 
-    `snapshots` is by id; `main` is None on a table that never had a snapshot. `handle` is the
+    `snapshots` is by id. `main` is None if the table never had a snapshot. `handle` is the
     implementation's own object for the same metadata. `tree` is the root of a tree of Hive
-    directories (`tableformat/hive`), '' for a table of a catalog; `replaced` are the transaction
-    ids of exports that later ones in a tree replaced.
+    directories (`tableformat/hive`), '' for a table of a catalog. `replaced` are the transaction
+    ids of exports in a tree that later exports replaced.
     """
 
     layout: Layout
@@ -267,23 +272,31 @@ class LakeTableState:
 
     @property
     def data_location(self) -> str:
-        """Below it are the directories of partitions, with the data files."""
+        """The location of the partition directories, with the data files."""
         return data_below(self.location, self.tree)
 
     def mark(self, key: str) -> Mark | None:
-        """Return the mark of a key hash, if the table carries one."""
+        """Return the mark of a key hash, None if the table has none.
+
+        Raises:
+            DestinationError: the property is not a mark.
+        """
         text = self.properties.get(MARK_PREFIX + key)
         return Mark.parse(text) if text is not None else None
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """All marks of the table, by key hash."""
+        """All marks of the table, by key hash.
+
+        Raises:
+            DestinationError: a property is not a mark.
+        """
         found = (k.removeprefix(MARK_PREFIX) for k in self.properties if k.startswith(MARK_PREFIX))
         return {k: Mark.parse(self.properties[MARK_PREFIX + k]) for k in found}
 
     @property
     def highest_epoch(self) -> int:
-        """The highest number of the ledger's counter that a commit carried, 0 before the first.
+        """The highest epoch or attempt number in any commit of the ledger, 0 before the first.
 
         Raises:
             DestinationError: the property is not a number.
@@ -315,10 +328,10 @@ class LakeTableState:
 
     @property
     def history_is_complete(self) -> bool:
-        """Whether the ancestry of `main` is known down to the table's very first snapshot.
+        """Whether all ancestors of `main` are known, down to the first snapshot of the table.
 
-        A snapshot without parent need not be the first: expiry by PyIceberg takes the expired
-        parent out of its children. The first one has sequence number 1.
+        A snapshot without a parent may not be the first: when PyIceberg expires a snapshot, it
+        removes the parent id from the children. The first snapshot has sequence number 1.
         """
         seen = self.main
         while seen is not None and seen in self.snapshots:
@@ -331,10 +344,10 @@ class LakeTableState:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """An attempt: one staged snapshot with its own manifests, not yet sent.
+    """An attempt: one staged snapshot with its own manifests.
 
-    Dead, that is never to be applied any more, once the table's last sequence number has reached
-    `sequence_number` (the fence). `files` are the manifests and the manifest list it wrote.
+    Once the table's last sequence number has reached `sequence_number`, the attempt can no longer
+    be applied (the fence). `files` are its manifests and its manifest list.
     """
 
     snapshot_id: int
@@ -346,7 +359,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class FileInMain:
-    """A data file of main: `deletes` tells that delete files may apply to it."""
+    """A data file of main; `deletes`: delete files may apply to it."""
 
     path: str
     rows: int
@@ -356,9 +369,9 @@ class FileInMain:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFile:
-    """A data file of main in a partition, and the snapshot that added it.
+    """A data file of main that may have rows of a partition, and the snapshot that added it.
 
-    `key` is the key hash in its name, '' for none; unless `whole` it may lie in part elsewhere.
+    `key` is the key hash in its name, '' for none. `whole`: all its rows belong to the partition.
     """
 
     path: str
@@ -371,10 +384,10 @@ class PartitionFile:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """A commit of a table's schema alone: `schema_json` is the whole new one, without an id.
+    """A change of a table's schema, without a snapshot.
 
-    `added` and `widened` say in words what is new in it; where that is nothing, the table keeps its
-    own. `properties` are set in the same commit.
+    `schema_json` is the whole new schema, without an id. `added` and `widened` describe the changes
+    in messages; if both are empty, the schema stays. `properties` are set in the same commit.
     """
 
     schema_json: str
@@ -384,13 +397,13 @@ class SchemaChange:
 
     @property
     def is_of_schema(self) -> bool:
-        """Whether the schema becomes another one, and not the properties alone."""
+        """Whether the schema changes, not only properties."""
         return bool(self.added or self.widened)
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The answer to one request: applied for certain, or not known (`error` says why)."""
+    """The result of one request: applied for certain, or unknown, with the `error`."""
 
     applied: bool
     error: str = ""
@@ -398,10 +411,10 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """It landed, by a request of ours or of an earlier owner (`epoch`).
+    """The key has landed, by a request of this run or of an earlier owner (`epoch`).
 
-    `in_main` is false when main has been moved away from it since (a rollback), `leaves` is what
-    left main for it in the same snapshot.
+    `in_main` is false if main was moved away from it since (a rollback). `leaves` are the files
+    that left main in the same snapshot.
     """
 
     snapshot_id: int
@@ -413,14 +426,14 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Conflicted:
-    """It did not land and cannot land any more; `by` says what stood in the way."""
+    """The key did not land and can no longer land; `by` is the reason."""
 
     by: str
 
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Another owner has claimed the key since; the data files are no longer ours to touch.
+    """Another owner has claimed the key since; this run must not touch its data files any more.
 
     `may_land`: a request that was sent before may still be applied.
     """
@@ -431,14 +444,14 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """No request was made, or every one is dead, so that it cannot land; `error` says why."""
+    """No request was sent, or none can still be applied, so the key cannot land; with the error."""
 
     error: TableFormatError
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It may have landed. Nothing was deleted; the next run settles it."""
+    """The key may have landed. Nothing was deleted; the next run settles it."""
 
     evidence: str
 
@@ -453,74 +466,73 @@ class LakeTable(Protocol):
     """
 
     def load(self) -> LakeTableState:
-        """Load the metadata anew, with all snapshots; never from a cache."""
+        """Load the current metadata with all snapshots, never from a cache."""
         ...
 
     def files_of(
         self, state: LakeTableState, key: str, at: int | None = None
     ) -> tuple[FileInMain, ...]:
-        """Return the data files that exports of a key added, by their names.
-
-        Those of the snapshot `at` of `state`, or of main.
-        """
+        """Return the data files of a key's exports, by their names, in snapshot `at` or in main."""
         ...
 
     def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
-        """Return the paths of all data files of main, whoever wrote them."""
+        """Return the paths of all data files of main, of any writer."""
         ...
 
     def files_in(
         self, state: LakeTableState, partition: tuple[str | None, ...]
     ) -> tuple[PartitionFile, ...]:
-        """Return the data files of main that may hold rows of a partition, whoever wrote them.
+        """Return the data files of main that may have rows of a partition, of any writer.
 
-        `partition` as in `Receipt`, of the spec of `state`. A file of another spec counts unless
-        its partition shows that it lies elsewhere.
+        `partition` is as in `Receipt`, by the spec of `state`. A file of another spec is included
+        unless its partition values exclude the partition.
         """
         ...
 
     def refers_to(
         self, state: LakeTableState, key: str, transaction_ids: Collection[str]
     ) -> frozenset[str]:
-        """Return the paths of data files of these exports of a key that any snapshot refers to.
+        """Return the paths of data files of these exports to which any snapshot of `state` refers.
 
-        Of all snapshots of `state`, whatever branch or tag they belong to (step 10).
+        This covers the snapshots of all branches and tags (step 10).
         """
         ...
 
     def metadata_files(self, state: LakeTableState) -> frozenset[str]:
-        """Return all metadata files that `state` knows, and what its snapshots refer to, but data.
+        """Return all metadata files that `state` and its snapshots refer to.
 
-        Its versions, manifest lists, manifests and statistics.
+        These are metadata versions, manifest lists, manifests and statistics, not data files.
         """
         ...
 
     def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
-        """Write the manifests of one attempt on top of `state.main`; nothing becomes visible.
+        """Write the manifests of one attempt with the parent `state.main`; nothing becomes visible.
 
-        The data files at the paths `leaves` are in main and will not be in the snapshot. A commit
-        without keys stages an empty append (first snapshot, or the fence). What detaches or returns
-        stages a snapshot of the branch `detached` as well, which is sent with the other; what
-        discards, that one alone.
+        The snapshot has the files of main except those at the paths `leaves`. A commit without keys
+        stages an empty append (first snapshot, or the fence). A commit that detaches or returns
+        files also stages a snapshot of the branch `detached`, which is sent in the same request; a
+        commit that discards files stages only that snapshot.
         """
         ...
 
     def send(
         self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
     ) -> Sent:
-        """Ask the catalog, once, to apply an attempt.
+        """Send one request to the catalog to apply an attempt.
 
-        Requires uuid, schema, spec, sort order and main as in `state`; adds the snapshot, moves
-        main, sets the marks of `commit`, the ledger's identity and highest epoch, removes
-        `remove_marks`. Any answer but a success is `applied=False`: it may still have been applied.
+        The request requires uuid, schema, spec, sort order and main as in `state`. It adds the
+        snapshot, moves main, sets the marks of `commit` and the ledger's identity and highest
+        epoch, and removes `remove_marks`. Every response except a success is `applied=False`: the
+        request may still have been applied.
         """
         ...
 
     def evolve(self, state: LakeTableState, change: SchemaChange) -> Sent:
-        """Ask the catalog, once, for another schema; no snapshot is made.
+        """Send one request to the catalog for a schema change, without a snapshot.
 
-        Requires uuid, current schema and last column id as in `state`, so that it applies once at
-        most. Any answer but a success is `applied=False`: it may still have been applied.
+        The request requires uuid, current schema and last column id as in `state`, so it applies at
+        most once. Every response except a success is `applied=False`: the request may still have
+        been applied.
         """
         ...
 
@@ -529,13 +541,13 @@ class LakeTable(Protocol):
         ...
 
     def discard(self, staged: Staged) -> None:
-        """Delete the manifests of an attempt. Only for one that is dead and not in use."""
+        """Delete the manifests of an attempt that can no longer land and is not in use."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyChange:
-    """Properties that are set, and names of those that go."""
+    """Table properties to set, and the names of properties to remove."""
 
     set: Mapping[str, str]
     removed: tuple[str, ...]
@@ -544,13 +556,13 @@ class PropertyChange:
 def property_change(
     state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
 ) -> PropertyChange:
-    """Return what an attempt changes.
+    """Return the changes of table properties by an attempt.
 
     Args:
         state: M, on which it was staged.
         staged: the attempt.
-        commit: what is to become visible.
-        remove_marks: keys whose mark has done its duty.
+        commit: its commit.
+        remove_marks: the keys whose mark is no longer needed.
     """
     epochs = [state.highest_epoch, commit.number, *(k.epoch for k in commit.keys)]
     properties = {LEDGER_PROPERTY: commit.ledger, EPOCH_PROPERTY: str(max(epochs))}
@@ -569,16 +581,16 @@ def property_change(
 
 MAIN_BRANCH: Final = "main"
 DETACHED_BRANCH: Final = "detached"
-"""What DETACH takes out of main stays there, until ATTACH or DROP DETACHED."""
+"""The branch with the files that DETACH removed from main, until ATTACH or DROP DETACHED."""
 
 
 @dataclass(frozen=True, slots=True)
 class BranchFile:
-    """A data file of a branch: `deletes` tells that delete files may apply to it.
+    """A data file of a branch; `deletes`: delete files may apply to it.
 
-    `bytes` is its size, `spec_id` the partition spec that it was written with, `partition` its
-    values by that spec. `sequence_number` is that of the snapshot that brought it to the branch, 0
-    when nobody can tell.
+    `bytes` is its size, `spec_id` the partition spec with which it was written, and `partition` has
+    its values by that spec. `sequence_number` is that of the snapshot that added the file to the
+    branch, 0 if it is unknown.
     """
 
     path: str
@@ -592,9 +604,9 @@ class BranchFile:
 
 @dataclass(frozen=True, slots=True)
 class PrunedTag:
-    """A tag of a snapshot that was staged for it: one that has fewer files than another one.
+    """A tag on a snapshot that was staged for it, with fewer files than the snapshot before.
 
-    `before` is the snapshot that the tag is of now, None where it is made.
+    `before` is the current snapshot of the tag, None if the tag is new.
     """
 
     name: str
@@ -604,10 +616,10 @@ class PrunedTag:
 
 @dataclass(frozen=True, slots=True)
 class TagChange:
-    """A commit of tags and properties alone: tags of main that are made, and tags that go.
+    """A change of tags and properties, without a change of main.
 
-    `added` are their names; `removed` names with the snapshots that they are of. `pruned` are tags
-    of snapshots of their own.
+    `added` are the names of new tags on main, `removed` the names of removed tags with their
+    snapshots. `pruned` are tags on snapshots that were staged for them.
     """
 
     added: tuple[str, ...] = ()

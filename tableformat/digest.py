@@ -1,12 +1,12 @@
-"""A digest: what rows hold, in few figures that do not depend on their order or their files.
+"""Defines the digest of rows, which is independent of their order and of their files.
 
-Rows, and for each column its NULLs, least and greatest value and a checksum; and one checksum over
-whole rows, which sees two values of a column exchanged. What the figures mean, byte by byte, is
-docs/spec/digest.md; the SQL that computes them is `mergetree/digest_sql.py`.
+A digest has the number of rows, and for each column the NULLs, the least and greatest value and a
+checksum. A checksum over whole rows detects values that are exchanged between rows.
+docs/spec/digest.md defines all figures byte by byte; `mergetree/digest_sql.py` computes them.
 
-This file owns the values, how figures of several files are put together, what differs between two
-digests, and the text forms: a kept digest is one JSON object, `format_version` first; readers
-refuse a newer one by name.
+This module adds the digests of several files, lists the differences of two digests, and renders
+and parses the stored form: one JSON object; readers refuse a `format_version` that they do not
+know.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Bound = int | float | bytes
 class ColumnDigest:
     """The figures of one column.
 
-    `type` is its canonical type as ClickHouse writes it. `nulls` counts the NULLs of the column and
-    of everything inside it. `least` and `greatest` are None when there is no value to compare, and
-    for arrays, tuples and maps; of text they are the first 64 bytes. `checksum` is below 2 ** 64.
+    `type` is the canonical type as ClickHouse writes it. `nulls` counts the NULLs in the column, at
+    any depth. `least` and `greatest` are None if there is no value, and for arrays, tuples and
+    maps; of texts they are the first 64 bytes. `checksum` is below 2 ** 64.
     """
 
     name: str
@@ -56,7 +56,7 @@ class ColumnDigest:
     checksum: int
 
     def __add__(self, other: ColumnDigest) -> ColumnDigest:
-        """Return the figures of the values of both."""
+        """Return the figures of all values of both."""
         return replace(
             self,
             nulls=self.nulls + other.nulls,
@@ -68,7 +68,7 @@ class ColumnDigest:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One figure that differs: of a column, or of the rows ('' as column)."""
+    """A figure that differs, of a column or of the rows (`column` is '')."""
 
     column: str
     figure: str
@@ -76,14 +76,14 @@ class Difference:
     found: str
 
     def __str__(self) -> str:
-        """Return the difference as people read it."""
+        """Return the difference as a message shows it."""
         where = f"column {self.column}: {self.figure}" if self.column else self.figure
         return f"{where} {self.expected} in the source, {self.found} in the lake"
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The figures of rows; `columns` in the order of their names, in which rows are hashed."""
+    """The figures of rows; `columns` are in the order of their names, as in the hash of a row."""
 
     rows: int
     checksum: int
@@ -93,7 +93,7 @@ class Digest:
         """Return the digest of the rows of both.
 
         Raises:
-            InternalError: the two are of other columns.
+            InternalError: the two have different columns.
         """
         if [(c.name, c.type) for c in self.columns] != [(c.name, c.type) for c in other.columns]:
             message = (
@@ -107,7 +107,7 @@ class Digest:
         )
 
     def differences(self, found: Digest) -> tuple[Difference, ...]:
-        """Return every figure in which `found` differs from this one, none when they are equal."""
+        """Return every figure in which `found` differs from this digest, none if they are equal."""
         rows = [("rows", f"{self.rows:,}", f"{found.rows:,}")]
         theirs = {c.name: c for c in found.columns}
         ours = {c.name: c for c in self.columns}
@@ -121,22 +121,22 @@ class Digest:
             Difference(c.name, "it", "is not", "is") for c in found.columns if c.name not in ours
         )
         if not different and self.checksum != found.checksum:
-            # Each column has the same values, so that they are in other rows.
+            # Each column has the same values, so some of them are in other rows.
             both = (_hex(self.checksum), _hex(found.checksum))
             different.append(Difference("", "values are exchanged between rows: checksum", *both))
         return tuple(different)
 
     def without(self, names: frozenset[str], *, checksum: int) -> Digest:
-        """Return the digest without these columns; the checksum of shorter rows must be given."""
+        """Return the digest without these columns; `checksum` is that of the shorter rows."""
         columns = tuple(c for c in self.columns if c.name not in names)
         return Digest(self.rows, checksum, columns)
 
 
 def joined(rows: int, checksum: int, batches: Sequence[Digest]) -> Digest:
-    """Return one digest made of the figures of several batches of columns of the same rows.
+    """Return one digest from batches of columns of the same rows.
 
     Raises:
-        InternalError: they are of other rows.
+        InternalError: a batch has another number of rows.
     """
     if any(one.rows != rows for one in batches):
         message = (
@@ -149,7 +149,7 @@ def joined(rows: int, checksum: int, batches: Sequence[Digest]) -> Digest:
 
 @dataclass(frozen=True, slots=True)
 class KeptDigest:
-    """The digest of what an export froze, as it is stored beside the export's receipts.
+    """The digest of a partition snapshot, as it is stored with the export's receipts.
 
     `taken` is milliseconds since 1970.
     """
@@ -162,7 +162,7 @@ class KeptDigest:
 
     @property
     def time(self) -> str:
-        """When it was taken, as people read it."""
+        """When the digest was computed, as a message shows it."""
         return f"{_EPOCH + timedelta(milliseconds=self.taken):%Y-%m-%d %H:%M:%S} UTC"
 
     def to_json(self) -> str:
@@ -183,10 +183,10 @@ class KeptDigest:
 
     @classmethod
     def from_json(cls, text: str) -> KeptDigest:
-        """Read the stored form.
+        """Parse the stored form.
 
         Raises:
-            DestinationError: it is not a digest, or of a newer format.
+            DestinationError: the text is not a digest, or of a newer format.
         """
         try:
             raw: dict[str, Any] = json.loads(text)
@@ -209,7 +209,7 @@ class KeptDigest:
 
 
 def shown(bound: Bound | None, of: str) -> str:
-    """Return a least or greatest value of a column of the canonical type `of` for people."""
+    """Return a least or greatest value as a message shows it; `of` is the canonical type."""
     if bound is None:
         return "none"
     if isinstance(bound, bytes):
@@ -218,7 +218,7 @@ def shown(bound: Bound | None, of: str) -> str:
         return repr(bound)
     if of.startswith("Decimal("):
         scale = int(of.rstrip(")").rpartition(" ")[2])
-        # By its digits: arithmetic would round to the precision of the context.
+        # From its digits: decimal arithmetic would round to the precision of the context.
         return f"{Decimal((int(bound < 0), _digits(bound), -scale)):f}"
     if of == "Bool":
         return "true" if bound else "false"
@@ -230,7 +230,7 @@ def _digits(number: int) -> tuple[int, ...]:
 
 
 def _calendar(bound: int, of: str) -> str:
-    """Return a day or an instant; as a number where Python's calendar ends."""
+    """Return a day or an instant, as a number if it is outside Python's calendar."""
     try:
         if of == "Date32":
             return date.fromordinal(_EPOCH.toordinal() + bound).isoformat()

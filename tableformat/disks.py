@@ -1,13 +1,14 @@
-"""The disks and volumes of a lake table: named places where its data files may lie.
+"""Reads the disks and volumes of a lake table: named locations for its data files.
 
-Properties of the table name them (docs/spec/table-properties.md):
+Properties of the table define them (docs/spec/table-properties.md):
 
     mergeberg.disk.cold        s3://archive/lake
     mergeberg.volume.slow      cold, tape
 
-A disk is a place that tables may share: below it each has a directory of its own, by its uuid. The
-disk `default` is the table's own data directory, and has no property. A volume is a list of disks;
-what goes to it goes to the first. So the front doors, and other engines, all see the same.
+Several tables may share a disk: below it each table has a directory with its uuid. The disk
+`default` is the table's own data directory, and has no property. A volume is a list of disks; new
+files go to the first one. Because they are table properties, all interfaces and other engines have
+the same disks.
 """
 
 from __future__ import annotations
@@ -28,28 +29,28 @@ VOLUME_PREFIX: Final = "mergeberg.volume."
 OWN_DISK: Final = "default"
 """The disk, and unless a property says otherwise the volume, of the table's own data directory."""
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/", re.DOTALL)
-# PyIceberg and Iceberg's S3FileIO cut a name off at the first two, Hadoop takes the others out.
+# PyIceberg and Iceberg's S3FileIO cut a location off at ? and #; Hadoop removes the others.
 _READ_AS_ANOTHER: Final = re.compile(r"[?#]|(?<![:/])//|/\.\.?/")
 
 
 @dataclass(frozen=True, slots=True)
 class DiskOrVolume:
-    """Where files are to be: below any of `places`; those that come go below the first.
+    """A disk or volume of a statement: files may be below any of `places`, new ones the first.
 
-    As text it is what a statement has: DISK 'cold'.
+    `text` is its form in a statement, such as DISK 'cold'.
     """
 
     text: str
     places: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return it as a statement has it."""
+        """Return its form in a statement."""
         return self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Disks:
-    """The disks of a table by name, each with the location below which its files lie there."""
+    """The disks of a table by name, each with the location of the table's files on it."""
 
     places: Mapping[str, str]
     volumes: Mapping[str, tuple[str, ...]]
@@ -57,7 +58,7 @@ class Disks:
 
     @classmethod
     def of(cls, state: LakeTableState) -> Self:
-        """Return those that a table's properties name, and its own."""
+        """Return the disks and volumes of a table's properties, and the table's own disk."""
         uuid, properties = state.layout.table_uuid, state.properties
         places = {
             name.removeprefix(DISK_PREFIX): f"{place.rstrip('/')}/{uuid}" if place else uuid
@@ -76,12 +77,12 @@ class Disks:
         """Return a disk as a place to move to.
 
         Args:
-            name: the disk's.
-            what: begins errors: what cannot be run.
+            name: the name of the disk.
+            what: the beginning of errors, such as "Cannot run …".
 
         Raises:
-            NotFoundError: there is none of that name (code 479).
-            RefusedError: its property names no place (code 36).
+            NotFoundError: there is no disk of that name (code 479).
+            RefusedError: its property is not a valid location (code 36).
         """
         return DiskOrVolume(f"DISK {_quoted(name)}", (self._place(name, what),))
 
@@ -89,12 +90,13 @@ class Disks:
         """Return a volume as a place to move to.
 
         Args:
-            name: the volume's.
-            what: begins errors: what cannot be run.
+            name: the name of the volume.
+            what: the beginning of errors, such as "Cannot run …".
 
         Raises:
-            NotFoundError: there is none of that name (code 548), or no disk that it names (479).
-            RefusedError: the property of a disk names no place (code 36).
+            NotFoundError: there is no volume of that name (code 548), or not one of its disks
+                (479).
+            RefusedError: the property of a disk is not a valid location (code 36).
         """
         disks = self.volumes.get(name)
         if disks is None:
@@ -125,18 +127,18 @@ class Disks:
                 "/./ and /../"
             )
         if why:
-            said = place.removesuffix(self.uuid).rstrip("/")
-            message = f"{what}: the table's property {DISK_PREFIX}{name} is {said!r}, {why}."
+            value = place.removesuffix(self.uuid).rstrip("/")
+            message = f"{what}: the table's property {DISK_PREFIX}{name} is {value!r}, {why}."
             raise RefusedError(message, code=BAD_ARGUMENTS)
         return place
 
     def place_of(self, path: str) -> str | None:
-        """Return the location of the disk that a file is on, None where it is on none."""
+        """Return the location of the disk that a file is on, None if it is on none."""
         above = (place for place in self.places.values() if path.startswith(f"{place}/"))
         return max(above, key=len, default=None)
 
     def disk_of(self, path: str) -> str | None:
-        """Return the name of the disk that a file is on, None where it is on none."""
+        """Return the name of the disk that a file is on, None if it is on none."""
         place = self.place_of(path)
         return min((n for n, p in self.places.items() if p == place), default=None)
 
@@ -148,12 +150,15 @@ class Disks:
         return self.place_of(path) or self.places[OWN_DISK]
 
     def directory_of(self, path: str) -> str:
-        """Return the directory of a file below its disk's, '' for none or where it is on none."""
+        """Return the directory of a file below its disk, '' for none, or if it is on no disk."""
         place = self.place_of(path)
         return path.removeprefix(f"{place}/").rpartition("/")[0] if place is not None else ""
 
     def alike(self, paths: Iterable[str]) -> set[str]:
-        """Return where copies of files may be: in their directories of each disk, or anywhere."""
+        """Return the directories of all disks in which copies of files may be.
+
+        These are the files' own directories on each disk; without files, the whole disks.
+        """
         on = {self.directory_of(one) for one in paths if self.place_of(one) is not None} or {""}
         return {
             "/".join(part for part in (place, directory) if part)

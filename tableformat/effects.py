@@ -1,6 +1,6 @@
-"""The one port through which the job acts on the outside: every effect has a name and passes here.
+"""Defines the port for all outside effects of a job, each of which has a name.
 
-A crash can fall before or after each effect; `tests/faults` enumerates them by replacing `Direct`.
+A process can crash before or after each effect. `tests/faults` replaces `Direct` to try every case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Step(StrEnum):
-    """What the job does to the outside, in the order in which a first export does it."""
+    """The outside effects of a job, in about the order of a first export."""
 
     DESCRIBE_SOURCE = "describe source"
     SWEEP_SOURCE = "sweep source"
@@ -55,16 +55,16 @@ class Step(StrEnum):
 
 
 class Effects(Protocol):
-    """Performs an effect, exactly once, and returns what it returned."""
+    """Runs an effect exactly once, and returns its result."""
 
     def __call__(self, step: Step, act: Callable[[], T], /) -> T:
-        """Perform `act`, which is the effect named `step`."""
+        """Run `act`, which is the effect named `step`."""
         ...
 
 
 class Direct:
-    """The effects of ordinary life: nothing is injected."""
+    """Runs effects directly, without fault injection."""
 
-    def __call__(self, step: Step, act: Callable[[], T], /) -> T:  # noqa: ARG002  the name is for those who inject
-        """Perform `act`."""
+    def __call__(self, step: Step, act: Callable[[], T], /) -> T:  # noqa: ARG002  the name is for fault injection
+        """Run `act`."""
         return act()

@@ -1,20 +1,20 @@
-"""The error tree. Every message reads "Cannot <do>: <why, with the value>. <What to do.>".
+"""Defines the error tree. A message reads "Cannot <do>: <why, with the value>. <What to do.>".
 
     TableFormatError
-      UsageError(ValueError)     the caller asked for something that cannot be said like this
-        RefusedError             it can be said, but would be wrong or unsafe here; nothing changed
-          UnsupportedError       a type, key, operation or destination that is not mapped
-          NotFoundError          table, partition, part, column, catalog
-      SourceError                ClickHouse could not be read, or what it gave cannot be trusted
-        SourceGoneError          its host is gone: another replica may go on
-      DestinationError           the lake table, its catalog or its storage could not be used
-        MissingError             its storage answered that there is no such file or object
-        LastingError             and nothing that this run does will mend it
-        EndedCredentialsError    its credentials have ended: loading the table may bring new ones
-      LedgerError                the record could not be read or moved
-      StoppedError               told to stop from outside; what is left was not begun, or is kept
-        NotBegunError            before it began what this is about
-      InternalError              an invariant broke: a bug, please report
+      UsageError(ValueError)     the request is malformed
+        RefusedError             the request would be wrong or unsafe; nothing was changed
+          UnsupportedError       a type, key, operation or destination that has no mapping
+          NotFoundError          a table, partition, part, column or catalog does not exist
+      SourceError                ClickHouse cannot be read, or its response cannot be trusted
+        SourceGoneError          its host cannot be reached: another replica may continue
+      DestinationError           the lake table, its catalog or its storage cannot be used
+        MissingError             the storage reported that a file or object does not exist
+        LastingError             a retry in the same run cannot succeed
+        EndedCredentialsError    the credentials have expired: loading the table may renew them
+      LedgerError                the ledger cannot be read or written
+      StoppedError               the process was stopped from outside; finished work is kept
+        NotBegunError            before it started the file that this is about
+      InternalError              an invariant does not hold: a bug, please report
 
 Outcomes that are expected (a commit that conflicted, a partition already exported) are values, not
 errors.
@@ -55,19 +55,19 @@ _MESSAGE: Final = re.compile(
 
 
 class Advice(StrEnum):
-    """What a message advises, for programs: nothing is decided on the message itself."""
+    """The advice of a message as a value; no program decides by the text of a message."""
 
     EVOLVE_SCHEMA = "EVOLVE_SCHEMA"
-    """Export with the option that adds what the lake table lacks."""
+    """Export with the option that adds missing columns to the lake table."""
     LIST_PARTITIONS = "LIST_PARTITIONS"
-    """Look at the partitions that the source has."""
+    """List the partitions of the source."""
 
 
 class TableFormatError(Exception):
-    """The base of every error that mergeberg raises on purpose.
+    """The base of all errors that mergeberg raises itself.
 
-    `code` is ClickHouse's number for the same situation (`clickhouse_codes.py`), where it has one;
-    `advice` is what the message advises.
+    `code` is ClickHouse's code for the same situation (`clickhouse_codes.py`), None for none.
+    `advice` is the advice of the message.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class TableFormatError(Exception):
         advice: frozenset[Advice] = frozenset(),
         reasons: tuple[str, ...] = (),
     ) -> None:
-        """Keep the message, its advice, its reasons and ClickHouse's error code, where it has one.
+        """Store the message and its values.
 
         Args:
             message: what cannot be done, why, and what to do.
             code: ClickHouse's error code.
-            advice: what the message advises.
-            reasons: a message for each reason, where there are several.
+            advice: the advice of the message.
+            reasons: a message for each reason, if there are several.
         """
         super().__init__(message)
         self.message = message
@@ -94,11 +94,11 @@ class TableFormatError(Exception):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """A message for each reason: the message itself, where it does not list several."""
+        """A message for each reason; the message itself if it has one reason."""
         return self._reasons or (self.message,)
 
     def reword(self, words: Callable[[str], str]) -> Self:
-        """Put the message and its reasons into other words, as an interface has them; return it."""
+        """Replace the message and its reasons by the wording of an interface; return the error."""
         self.message = words(self.message)
         self.args = (self.message,)
         self._reasons = tuple(words(one) for one in self._reasons)
@@ -106,21 +106,21 @@ class TableFormatError(Exception):
 
 
 class UsageError(TableFormatError, ValueError):
-    """The request is malformed: a name, an expression or an option cannot be read."""
+    """The request is malformed: a name, an expression or an option cannot be parsed."""
 
 
 class RefusedError(UsageError):
-    """The request is understood and would be wrong or unsafe here. Nothing was changed."""
+    """The request is well formed, but would be wrong or unsafe. Nothing was changed."""
 
 
 class UnsupportedError(RefusedError):
-    """A type, key, operation or destination has no mapping; the message says the way round."""
+    """A type, key, operation or destination has no mapping; the message names an alternative."""
 
 
 class NotFoundError(RefusedError):
-    """What was named does not exist: a table, partition, part, column or catalog.
+    """A named table, partition, part, column or catalog does not exist.
 
-    `named` was probably meant to be `similar`; both are '' where nothing else is like it.
+    `similar` is an existing name that is similar to `named`; both are '' if there is none.
     """
 
     def __init__(
@@ -132,17 +132,17 @@ class NotFoundError(RefusedError):
         named: str = "",
         similar: str = "",
     ) -> None:
-        """Keep the message, its advice and code, and the one name that was probably meant."""
+        """Store the message and its values, and the similar name."""
         super().__init__(message, code=code, advice=advice)
         self.named = named
         self.similar = similar
 
 
 class SourceError(TableFormatError):
-    """ClickHouse could not be read, or what it answered cannot be trusted.
+    """ClickHouse cannot be read, or its response cannot be trusted.
 
-    `why` is the reason as another message can have it: neither what could not be done stands in it,
-    nor that it is to be tried again.
+    `why` is the reason alone, for use in another message: without the failed action and without the
+    advice to retry.
     """
 
     def __init__(
@@ -154,52 +154,52 @@ class SourceError(TableFormatError):
         reasons: tuple[str, ...] = (),
         why: str = "",
     ) -> None:
-        """Keep the message, its advice, its reasons and its code; `why` is '' for the message."""
+        """Store the message and its values; without `why` the message is the reason."""
         super().__init__(message, code=code, advice=advice, reasons=reasons)
         self.why = why or message.rstrip(".")
 
 
 class SourceGoneError(SourceError):
-    """The host that was asked takes no connection, gives no answer in time, or shuts down.
+    """The host accepts no connection, does not respond in time, or shuts down.
 
-    It says nothing of the table or of its rows: another replica has the same.
+    The table and its rows are not affected: another replica has the same rows.
     """
 
 
 class DestinationError(TableFormatError):
-    """The lake table, its catalog or its storage could not be used."""
+    """The lake table, its catalog or its storage cannot be used."""
 
 
 class MissingError(DestinationError):
-    """There is no such file or object; the storage said so. No outage and no refusal is one."""
+    """The storage reported that a file or object does not exist; never an outage or a refusal."""
 
 
 class LastingError(DestinationError):
-    """Trying it again in the same run is in vain.
+    """A retry in the same run cannot succeed.
 
-    It was refused for good, for a right, a key or a bucket that is not there; or it was waited for
+    The request was refused for a missing permission, key or bucket, or the run has already waited
     as long as the user allows.
     """
 
 
 class EndedCredentialsError(DestinationError):
-    """The credentials have ended. A catalog that lends them lends new ones with its table."""
+    """The credentials have expired. A catalog that vends credentials vends new ones on a load."""
 
 
 class LedgerError(TableFormatError):
-    """The ledger could not be read or moved, or is not the ledger of this table."""
+    """The ledger cannot be read or written, or is not the ledger of this table."""
 
 
 class StoppedError(TableFormatError):
-    """The process was told to stop, and did; running the same command again goes on."""
+    """The process was stopped from outside; the same command resumes the work."""
 
 
 class NotBegunError(StoppedError):
-    """The process was told to stop before it began a file."""
+    """The process was stopped from outside before it started a file."""
 
 
 class InternalError(TableFormatError):
-    """An invariant broke. This is a bug: please report it with the message."""
+    """An invariant does not hold. This is a bug: please report it with the message."""
 
 
 def refuse_all(
@@ -209,13 +209,16 @@ def refuse_all(
     code: int | None = None,
     advice: frozenset[Advice] = frozenset(),
 ) -> RefusedError:
-    """Return one refusal that lists every reason, so that nobody fixes them one run at a time.
+    """Return one refusal with all reasons, so that a user can fix all of them before the next run.
 
     Args:
-        what: what cannot be done, without the leading "Cannot", e.g. "export db.t".
+        what: the refused action without the leading "Cannot", e.g. "export db.t".
         reasons: one sentence each; at least one.
-        code: ClickHouse's error code, when the reasons share one.
-        advice: what the reasons advise.
+        code: ClickHouse's error code, if the reasons share one.
+        advice: the advice of the reasons.
+
+    Raises:
+        InternalError: there is no reason.
     """
     if not reasons:
         message = (
@@ -235,12 +238,12 @@ def _sentence(text: str) -> str:
 
 
 def reason_of(message: str) -> str:
-    """Return why something could not be done, and what that was; without what to do."""
+    """Return the reason and the action of a message, without its advice."""
     found = _MESSAGE.fullmatch(message)
     return message if found is None else f"{found['why']}: cannot {found['what']}"
 
 
 def reason_first(message: str) -> str:
-    """Return a message that begins with why something could not be done; nothing is left out."""
+    """Return a message with its reason first; nothing is left out."""
     found = _MESSAGE.fullmatch(message)
     return message if found is None else f"{reason_of(message)}{found['more']}"

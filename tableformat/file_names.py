@@ -15,7 +15,8 @@ from the attempt, so that a file left by a crash can be judged. Version 8 (RFC 9
 
 The digest covers the table's UUID, too: names of other writers, or of a copy of the table's
 metadata, do not match. The attempt number, drawn from the ledger's counter, makes the name
-unique. `sequence_number_in` reads the sequence number, which tells when the attempt is dead.
+unique. `sequence_number_in` reads the sequence number: once the table has reached it, the attempt
+can no longer land.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 RECEIPTS: Final = "metadata/mergeberg"
-"""Where receipts and kept digests are stored, below the table's location."""
+"""The directory of receipts and digests, below the table's location."""
 _EXPORTED: Final = re.compile(
     r"\.?(?:(?P<key>[a-z2-7]{26})-(?P<transaction>\d+)|(?P<first>\d+)-(?P<second>[a-z2-7]{26}))"
     r"-\d+-[^./]+\.parquet(\.[a-z0-9.]*inprogress)?"
@@ -53,33 +54,39 @@ _VIEW: Final = re.compile(r"views/(?P<milliseconds>\d+)-[^/]+/[^/]+")
 
 
 def data_below(location: str, tree: str) -> str:
-    """Return where the data files of a table at a location are, or those of a tree, '' for none."""
+    """Return the location of data files: the root of a `tree`, or `data` in the table's location.
+
+    `tree` is '' for a table of a catalog.
+    """
     return tree or f"{location.rstrip('/')}/data"
 
 
 def stop_mark(receipts: str, job: str) -> str:
-    """Return where the mark of a job is once it is told to stop, below the receipts' location."""
+    """Return the location of a job's stop mark, below the location of receipts."""
     return f"{receipts.rstrip('/')}/stop-{job}/now"
 
 
 def is_stop_mark(location: str, receipts: str) -> bool:
-    """Whether something below the receipts' location is the mark of a job, begun or finished."""
+    """Whether an object below the location of receipts is a stop mark, also an unfinished one."""
     return _STOP_MARK.fullmatch(location.removeprefix(f"{receipts.rstrip('/')}/")) is not None
 
 
 def views_directory(location: str, milliseconds: int, unique: str) -> str:
-    """Return where rows of a view, or of files, are while a statement works on them.
+    """Return the temporary directory for the rows of a view or of files during a statement.
 
     Args:
         location: of the lake table.
-        milliseconds: when it began.
-        unique: tells it from others of that moment.
+        milliseconds: when the statement began, since 1970.
+        unique: distinguishes statements that began at the same time.
     """
     return f"{location.rstrip('/')}/{RECEIPTS}/views/{milliseconds}-{unique}"
 
 
 def view_begun(location: str, receipts: str) -> int | None:
-    """Return when the statement began whose view's rows are in a file, None for other files."""
+    """Return when the statement of a temporary file began, None for other files.
+
+    The time is milliseconds since 1970.
+    """
     found = _VIEW.fullmatch(location.removeprefix(f"{receipts.rstrip('/')}/"))
     return None if found is None else int(found["milliseconds"])
 
@@ -110,7 +117,7 @@ def is_of_transaction(path: str, key: str, transaction_id: str) -> bool:
 
 
 def exported_by(path: str) -> tuple[str, str] | None:
-    """Return key hash and transaction of a data file, begun or finished; None for other names."""
+    """Return key hash and transaction of a data file, finished or not; None for other names."""
     found = _EXPORTED.fullmatch(path.rsplit("/", 1)[-1])
     if found is None:
         return None
@@ -118,7 +125,7 @@ def exported_by(path: str) -> tuple[str, str] | None:
 
 
 def key_in(path: str) -> str:
-    """Return the key hash in the name of a data file of an export, '' when others named it."""
+    """Return the key hash in the name of an exported data file, '' for other names."""
     found = exported_by(path)
     return found[0] if found is not None else ""
 
@@ -135,14 +142,14 @@ _NAME: Final = re.compile(
 def attempt_uuid(table_uuid: str, ledger: str, number: int, sequence_number: int) -> uuid.UUID:
     """Return the uuid of an attempt.
 
-    One without a number (0), or whose numbers are out of all bounds, has a random one, which proves
-    nothing.
+    An attempt without a number (0), or with numbers of more than 36 bits, gets a random uuid, which
+    proves nothing.
 
     Args:
-        table_uuid: of the table that it is staged for.
+        table_uuid: the uuid of the table for which it is staged.
         ledger: the identity of the ledger.
-        number: of the attempt, from the ledger's counter.
-        sequence_number: that its snapshot would have.
+        number: the number of the attempt, from the ledger's counter.
+        sequence_number: the sequence number that its snapshot would have.
     """
     if not number or max(number, sequence_number) >= 1 << _COUNTER_BITS:
         return uuid.uuid4()
@@ -154,7 +161,7 @@ def attempt_uuid(table_uuid: str, ledger: str, number: int, sequence_number: int
 def sequence_number_in(path: str, table_uuid: str) -> int | None:
     """Return the sequence number of the attempt that wrote a manifest or manifest list.
 
-    None when no attempt of ours on this table did.
+    It is None if the name is not of an attempt of mergeberg on this table.
     """
     found = _NAME.fullmatch(path.rsplit("/", 1)[-1])
     if found is None:

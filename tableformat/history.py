@@ -1,9 +1,8 @@
-"""Contract: what a ledger keeps of the past, bounded: events of exports, and counters for ever.
+"""Defines the contract of a ledger's history: a bounded list of events, and permanent counters.
 
-An event is a line of `exports log`, in the words of ClickHouse's system.part_log: one for each
-partition that an export was tried of, and one for each of its source parts. Nothing is decided on
-events; losing one loses a line of a log. Counters count source parts, not slices or files
-(RQ…Logging, RQ…Metrics).
+An event is a line of `exports log`, with the columns of ClickHouse's system.part_log. There is one
+for each partition that a job tried to export, and one for each of its source parts. No decision
+depends on events. Counters count source parts, not slices or files (RQ…Logging, RQ…Metrics).
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ __all__ = [
 ]
 
 MOST_EVENTS: Final = 10_000
-"""The latest events that a ledger keeps."""
+"""How many events a ledger keeps, the latest ones."""
 RUNNING_EXPORTS: Final = "Export"
-"""The name of the metric that counts partitions that are being exported now.
+"""The name of the metric of the partitions that are being exported now.
 
-A key counts while an export has claimed it and an owner that may be alive has its lease. Statements
-on the lake table take the same leases, and do not count.
+A key counts while an export has claimed it and an owner that may be running has its lease. The
+leases of statements on the lake table do not count.
 """
 
 
 class Counter(StrEnum):
-    """What is counted for ever, in source parts, by ClickHouse's names."""
+    """The permanent counters of source parts, by ClickHouse's names."""
 
     EXPORTS = "PartsExports"
     FAILURES = "PartsExportFailures"
@@ -51,23 +50,25 @@ MEANINGS: Final[Mapping[str, str]] = {
     Counter.DUPLICATED.value: "source parts that are exported already, or by another run",
     RUNNING_EXPORTS: "partitions that are being exported now",
 }
-"""What `History.counters` counts, in words for people."""
+"""The description of each value of `History.counters`."""
 
 
 class EventKind(StrEnum):
-    """What was tried: the `event_type` of part_log."""
+    """The `event_type` of part_log."""
 
     EXPORT_PARTITION = "EXPORT_PARTITION"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What was tried with a partition, or with one source part of it, and what became of it.
+    """The outcome of an export for a partition, or for one of its source parts.
 
-    `time` and `duration` are milliseconds, `time` since 1970. `part_name` is '' for the whole
-    partition. `rows` are the source's, lightweight-deleted ones included; `bytes_read` are on the
-    source's disks, `bytes_written` in files of the lake. `counter` says what the event counts, and
-    `parts` how many. `query_id` names the statement that tried.
+    * `time` is milliseconds since 1970, `duration` milliseconds.
+    * `part_name` is '' in the event of the partition.
+    * `rows` counts rows of the source, including rows that a lightweight delete hides. `bytes_read`
+      are bytes on the source's disks, `bytes_written` bytes of data files.
+    * `counter` is the counter that the event increases by `parts`, None for none.
+    * `query_id` is the name of the statement.
     """
 
     time: int
@@ -93,10 +94,10 @@ class Event:
 
     @classmethod
     def from_json(cls, text: str) -> Event:
-        """Read the stored form.
+        """Parse the stored form.
 
         Raises:
-            LedgerError: it is damaged.
+            LedgerError: the text is damaged.
         """
         try:
             raw: dict[str, Any] = json.loads(text)
@@ -112,29 +113,29 @@ class Event:
 
 
 class History(Protocol):
-    """The part of a ledger that keeps the past. Every method may raise LedgerError."""
+    """The part of a ledger that stores the history. Every method may raise LedgerError."""
 
     def note(self, events: tuple[Event, ...]) -> None:
-        """Keep events, the oldest of too many given up, and add what they count."""
+        """Store events, drop the oldest beyond `MOST_EVENTS`, and increase the counters."""
         ...
 
     def events(self, since: int | None, most: int) -> tuple[Event, ...]:
-        """Return at most `most` events, the last noted first.
+        """Return at most `most` events, the latest first.
 
         Args:
-            since: only those of this time or later, milliseconds since 1970; None for all.
-            most: how many.
+            since: only events at this time or later, in milliseconds since 1970; None for all.
+            most: the most events.
         """
         ...
 
     def counters(self) -> Mapping[str, int]:
-        """Return what was counted since the ledger was made, and how many exports run now.
+        """Return the counters since the ledger was created, and the number of running exports.
 
-        Every name of `Counter` is there, and `RUNNING_EXPORTS`.
+        The result has every name of `Counter`, and `RUNNING_EXPORTS`.
         """
         ...
 
 
 def counted(totals: Mapping[str, int], running: int) -> dict[str, int]:
-    """Return every counter by its name, those that never counted as 0, and what runs now."""
+    """Return every counter by its name, 0 if it has no total, and the number of running exports."""
     return {**{c.value: totals.get(c.value, 0) for c in Counter}, RUNNING_EXPORTS: running}

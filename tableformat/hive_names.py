@@ -1,10 +1,10 @@
-"""Directory names `name=value/name=value` that every reader takes apart in the same way.
+"""Renders and parses directory names `name=value/name=value` that all readers parse alike.
 
 Hive, Spark, DuckDB, Polars and PyArrow decode percent signs differently for spaces and for
-characters beyond ASCII. One form is read alike by all of them (docs/spec/hive.md): every ASCII
-character outside `[A-Za-z0-9_.-]` as %XX, everything else as it is, and a NULL as Hive's own word.
-An empty text has no directory of its own in Hive and shares that of NULL. Readers of an Iceberg
-table take values from its metadata; a tree refuses such texts (`tableformat/hive/levels.py`).
+characters beyond ASCII. All of them read one form in the same way (docs/spec/hive.md): every ASCII
+character outside `[A-Za-z0-9_.-]` as %XX, other characters unchanged, and NULL as Hive's own word.
+In Hive an empty text shares the directory of NULL. Readers of an Iceberg table take values from its
+metadata; a Hive tree refuses empty texts (`tableformat/hive/levels.py`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _ASCII: Final = 128
 
 
 def escape(text: str) -> str:
-    """Return `text` as one path component: percent signs for ASCII, other characters literal."""
+    """Return `text` as one path component; only ASCII characters are escaped with percent signs."""
     return "".join(c if c in _PLAIN or ord(c) >= _ASCII else f"%{ord(c):02X}" for c in text)
 
 
 def spelled_name(name: str) -> str:
-    """Return the name of a column as directories of a tree have it: a space is literal, too.
+    """Return the name of a column in the directories of a tree, in which a space is not escaped.
 
-    Spark and PyArrow decode names, DuckDB and ClickHouse do not: they read a name right that has
-    nothing to decode.
+    Spark and PyArrow decode names, DuckDB and ClickHouse do not. All of them read a name without
+    percent signs correctly.
     """
     return escape(name).replace("%20", " ")
 
@@ -38,11 +38,11 @@ def partition_directory(names: Sequence[str], values: Sequence[str | None]) -> s
     """Return the directory of a partition below the data location, '' for no partition fields.
 
     Args:
-        names: of the partition fields, in the order of the spec.
-        values: the values as people read them (`2024-01` for a month); None is NULL.
+        names: the partition fields, in the order of the spec.
+        values: the values in Iceberg's readable form (`2024-01` for a month); None is NULL.
 
     Raises:
-        ValueError: there are more names than values, or the other way round.
+        ValueError: the numbers of names and values differ.
     """
     return "/".join(
         f"{escape(name)}={escape(value) if value else HIVE_NULL}"
@@ -51,7 +51,7 @@ def partition_directory(names: Sequence[str], values: Sequence[str | None]) -> s
 
 
 def directory_values(path: str) -> dict[str, str | None]:
-    """Return what the directories above a file say, by name; None is NULL, or the empty text."""
+    """Return the values in the directories of a file, by name; None is NULL or the empty text."""
     found = {}
     for component in path.split("/")[:-1]:
         name, _, value = component.partition("=")

@@ -1,7 +1,7 @@
-"""The key of rows: of which partition of which source they are, and in which lake table they lie.
+"""Defines the key of rows: their source table and partition, and their lake table.
 
-What others wrote has keys of its own, and so have rows of a partition that another lake table
-divides otherwise: they lie there in another partition, and still say where they come from.
+Rows that no export wrote have keys of the lake table. Rows of a partition that were copied to a
+lake table with another partition spec have keys that also name their original partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WITHIN: Final = "lake:of:"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """What is exported at most once: a partition of a source table, into a destination table.
+    """The unit of exactly-once export: a partition of a source table, in a destination table.
 
     `source` and `destination` are identities (MergeTreeTable.identity, the Iceberg table's uuid),
     not names.
@@ -31,12 +31,12 @@ class Key:
 
     @property
     def hash(self) -> str:
-        """26 characters that stand for the key in paths and table properties."""
+        """The 26 characters for the key in file names and table properties."""
         return hash_of(self.source, self.partition_id, self.destination)
 
     @classmethod
     def of_lake(cls, table_uuid: str, partition_id: str, destination: str) -> Key:
-        """Return the key of what no export wrote in a partition of a lake table (decision 0013)."""
+        """Return the key of rows in a lake partition that no export wrote (decision 0013)."""
         return cls(f"{_OF_LAKE}{table_uuid}", partition_id, destination)
 
     def at(self, destination: str) -> Key:
@@ -44,10 +44,10 @@ class Key:
         return replace(self, destination=destination)
 
     def within(self, partition_id: str) -> Key:
-        """Return the key of these rows where they are a piece of another partition.
+        """Return the key of these rows in another partition of a table with another spec.
 
-        It says of which partition of which source they are, once and for all: also where such a
-        piece is put into a third table.
+        The key keeps their original source and partition, also when they are copied to a third
+        table.
         """
         origin = self.origin
         source = f"{_WITHIN}{origin.source}/{origin.partition_id}"
@@ -55,9 +55,9 @@ class Key:
 
     @property
     def origin(self) -> Key:
-        """The key that the rows would have, had they been exported: it is the key itself of most.
+        """The key without the effect of `within`; for most keys it is the key itself.
 
-        Its partition is one of the source, and need not be one of the lake table.
+        Its partition is one of the source, and may not exist in the lake table.
         """
         if not self.source.startswith(_WITHIN):
             return self
@@ -67,13 +67,13 @@ class Key:
 
     @property
     def is_of_export(self) -> bool:
-        """Whether it is one of exports, and not of what others wrote here or in another table."""
+        """Whether it is the key of an export, not of rows that no export wrote."""
         return not self.source.startswith(_OF_LAKE)
 
     @property
     def stays(self) -> bool:
-        """Whether copies in other tables are of the same source: of what others wrote they are not.
+        """Whether copies of the rows in other tables keep the source of this key.
 
-        Those are of the lake table that they were copied from.
+        Copies of rows that no export wrote get the lake table they come from as their source.
         """
         return self.is_of_export or self.source.startswith(_WITHIN)

@@ -151,7 +151,7 @@ class StatementKind(StrEnum):
     DROP = "DROP"
     FETCH = "FETCH"
     FETCH_FROM_OUTSIDE = "FETCH FROM OUTSIDE"
-    """From a place that is no table of the lake."""
+    """FETCH from a location that is not a table of the lake."""
     MOVE_TO_DISK = "MOVE TO DISK"
     MOVE_TO_TABLE = "MOVE TO TABLE"
     OPTIMIZE = "OPTIMIZE"
@@ -161,7 +161,7 @@ class StatementKind(StrEnum):
 
     @property
     def rewrites_rows(self) -> bool:
-        """Whether it writes rows to other files, and takes no partition or part away."""
+        """Whether it writes rows to other files, and removes no partition or part."""
         return self in _REWRITES_ROWS
 
 
@@ -182,9 +182,9 @@ class Stop(StrEnum):
 
     INTERRUPTED = "INTERRUPTED"
     CANCELLED = "CANCELLED"
-    """Tells the owner before why it was superseded."""
+    """The export was cancelled. Its former owner reads here why it was superseded."""
     QUERY_KILLED = "QUERY_KILLED"
-    """The same, of a whole statement: its run begins nothing else, either."""
+    """The whole statement was killed: its run also claims no further partition."""
 
     @property
     def text(self) -> str:
@@ -419,7 +419,7 @@ class Row:
 
     @property
     def last(self) -> Claim | Landed:
-        """The source of the row's figures: the completed export, or the claim that is under way."""
+        """The source of the row's figures: the completed export, or else the current claim."""
         if self.state is State.COMPLETED and self.done is not None:
             return self.done.landed
         return self.claim
@@ -433,7 +433,7 @@ class Row:
 
     @property
     def is_exporting(self) -> bool:
-        """Whether an export is under way; the claim of a statement has no recipe."""
+        """Whether an export is running or interrupted; the claim of a statement has no recipe."""
         is_export = self.key.is_of_export and self.claim.recipe and not self.claim.by_statement
         return bool(is_export) and self.state is State.RUNNING
 
@@ -443,7 +443,7 @@ class Row:
         return self.claim.move if self.state is State.RUNNING else None
 
     def noted(self, why: str | Stop, updated: int) -> Row:
-        """Return the row with why the last run of its claim ended: a stop or an error."""
+        """Return the row with the reason why the last run ended: a stop or an error."""
         if isinstance(why, Stop):
             return replace(self, last_error=why.text, stop=why, updated=updated)
         return replace(self, last_error=why, stop=None, updated=updated)

@@ -1,11 +1,14 @@
-"""The text form of a ledger's row: JSON under a checksum, in which a ledger stores it.
+"""Renders and parses the stored form of a ledger row: JSON with a checksum (docs/spec/ledger.md).
 
-The fields are in docs/spec/ledger.md; what they mean is said at `ledger.Row`. Rows of the five
-formats before are read, too, and this is the only place that reads the kind of a statement, or what
-stopped a claim, from a text: format 11 and before have nothing else. Formats 10 and before do not
-say which columns there were. Formats 9 and before have no `archived`, which their times to live
-tell, and their records do not say when the export was begun, and by which query; formats 8 and 7 do
-not say how the source is divided, nor format 7 which claim gives way.
+`ledger.Row` describes the fields. The parser also reads the five earlier formats:
+
+* 11 and earlier have no kind of a statement and no reason of a stop. Only this module derives them
+  from texts.
+* 10 and earlier have no `columns`.
+* 9 and earlier have no `archived`, which is derived from their times to live. Their records have no
+  `begun` and no `query_id`.
+* 8 and earlier have no `division`.
+* 7 has no `gives_way`.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ _KNOWS_KINDS: Final = 12
 
 
 def render_row(row: Row) -> str:
-    """Return the stored form: `format_version` and `checksum` first."""
+    """Return the stored form, with `format_version` and `checksum` first."""
     body = asdict(row)
     del body["version"]
     head = {"format_version": ROW_FORMAT, "checksum": checksum(body)}
@@ -53,15 +56,15 @@ def render_row(row: Row) -> str:
 
 
 def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
-    """Read the stored form.
+    """Parse the stored form.
 
     Args:
         text: the stored form.
-        version: of compare-and-set, which is stored beside it.
-        what: names the row in errors.
+        version: the version for compare-and-set, which the ledger stores separately.
+        what: the name of the row in errors.
 
     Raises:
-        LedgerError: it is damaged, or of another format.
+        LedgerError: the text is damaged, or of a format that this release does not read.
     """
     try:
         raw: dict[str, Any] = json.loads(text)
@@ -91,7 +94,7 @@ def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
 
 
 def checksum(body: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a JSON object, however it is spaced and ordered."""
+    """Return the SHA-256 of a JSON object, independent of spaces and the order of members."""
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
@@ -145,10 +148,10 @@ def _archived(raw: dict[str, Any] | None) -> Archived | None:
 
 
 def _archived_before(done: Record | None, ttl: int, updated: int) -> Archived | None:
-    """Return whether a row of format 9 or older is archived.
+    """Return the mark of a row of format 9 or earlier, None if it is not archived.
 
-    Archiving set the record's time to live to 0 and left the row's as it was; an export with a
-    time to live of 0 sets both. One that was forgotten afterwards was given up on purpose.
+    Archiving set the record's time to live to 0, and not the row's; an export with a time to live
+    of 0 sets both. If the user has forgotten the export since, the row is not archived.
     """
     if done is None or done.forgotten or done.ttl != 0 or ttl == 0:
         return None
@@ -159,7 +162,7 @@ def _record(raw: dict[str, Any]) -> Record:
     return Record(**{**raw, "landed": _landed(raw["landed"]), "parts": _parts(raw["parts"])})
 
 
-# How the statements begin that releases up to format 11 wrote; the first that fits is the one.
+# The beginnings of statements in rows of format 11 and earlier; the first match decides.
 _NAMED: Final = r"(?:PARTITION ALL|PART(?:ITION ID)? '[^']*')"
 _TEXTS_BEFORE: Final = tuple(
     (re.compile(begin), kind)
@@ -183,13 +186,13 @@ _TEXTS_BEFORE: Final = tuple(
 _STOPPED_BEFORE: Final = (
     (re.compile(r"interrupted"), Stop.INTERRUPTED),
     (re.compile(r"it is being cancelled"), Stop.CANCELLED),
-    # What gave it up stands behind it.
+    # The text continues with the reason for giving up.
     (re.compile(r"its query was killed.*", re.DOTALL), Stop.QUERY_KILLED),
 )
 
 
 def _add_values(raw: dict[str, Any]) -> None:
-    """Add to a row of format 11 or before the values that only its texts tell."""
+    """Add the values to a row of format 11 or earlier that only its texts have."""
     done, changed = raw["done"], raw.get("changed")
     landed = [*raw["landed"], *([done["landed"]] if done else []), *([changed] if changed else [])]
     for one in (raw["claim"], *raw["old"], *landed):

@@ -1,8 +1,8 @@
-"""The manifest of an export: what a ledger row says of it, as a JSON document for people and tools.
+"""Renders the manifest of an export: its ledger row as a JSON document for users and tools.
 
-Pretty-printed, the fields that people and tools rely on first, then ours, protected by a checksum
-(docs/spec/manifest.md; N-09 … N-15). A ledger stores it with the row, in one change; it
-is made from the row and decides nothing.
+The JSON is pretty-printed, has the required fields first, and a checksum (docs/spec/manifest.md;
+N-09 … N-15). A ledger stores the manifest with the row, in one change. The manifest is derived from
+the row; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = [
 
 MANIFEST_FORMAT: Final = 3
 _FEWEST_BYTES: Final = 200
-"""Bytes that a part takes at least."""
+"""The least bytes of a part in the text."""
 _MOST_ERROR: Final = 4000
 _MOST_SNAPSHOTS: Final = 1000
-"""Characters of an error, and landed snapshots, that a bounded text has."""
+"""The most characters of an error, and the most landed snapshots, of a bounded text."""
 _READ: Final = (1, 2, MANIFEST_FORMAT)
 """Format 1 has no Keeper node. Formats 1 and 2 have 64-bit numbers as numbers, and all parts."""
 
@@ -52,13 +52,14 @@ class ManifestPart:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a ledger row says of the last export of a partition. Times are milliseconds since 1970.
+    """The last export of a partition, from its ledger row. Times are milliseconds since 1970.
 
-    `completed` is true only when it landed and was settled; only then there are a `snapshot_id` and
-    a `completed_time`, and the manifest refuses another export for `ttl` seconds (0: for ever),
-    unless it was `forgotten`. `landed_snapshots` are those of all exports of the partition.
-    `keeper_node` is that of a replicated source table, None when it is not known. `parts_left_out`
-    says how many are not among the `parts` of a stored one, which has a bound.
+    * `completed`: the export landed and was settled. Only then it has a `snapshot_id` and a
+      `completed_time`, and refuses another export for `ttl` seconds (0 is for ever), unless it was
+      `forgotten`.
+    * `landed_snapshots`: the snapshots of all exports of the partition.
+    * `keeper_node`: that of a replicated source table, None if it is unknown.
+    * `parts_left_out`: how many parts are missing in `parts`, because a stored manifest is bounded.
     """
 
     transaction_id: str
@@ -93,16 +94,15 @@ def manifest(row: Row, parts: tuple[ExportedPart, ...] | None = None) -> str:
 
     Args:
         row: the row.
-        parts: those of the export with the files that are finished by now, None for what the row
-            says.
+        parts: the parts of the export with their finished files, None for those of the row.
     """
     return _rendered(manifest_of(row, parts))
 
 
 def stored_manifest(row: Row, most: int) -> str:
-    """Return the manifest as a ledger stores it with the row where a text has at most `most` bytes.
+    """Return the manifest for a ledger whose texts have at most `most` bytes.
 
-    Parts are left out until it fits, and long before that the end of an error and old snapshots.
+    The error and the list of snapshots are always bounded; parts are left out until the text fits.
     """
     whole = manifest_of(row)
     error, landed = whole.last_error, whole.landed_snapshots[-_MOST_SNAPSHOTS:]
@@ -124,7 +124,7 @@ def _rendered(made: Manifest) -> str:
 
 
 def manifest_of(row: Row, parts: tuple[ExportedPart, ...] | None = None) -> Manifest:
-    """Return the manifest of the export that is under way, or else of the one that ended last."""
+    """Return the manifest of the current export of a row, or else of the one that ended last."""
     of = last_export(row)
     done = of.record
     return Manifest(
@@ -156,10 +156,10 @@ def manifest_of(row: Row, parts: tuple[ExportedPart, ...] | None = None) -> Mani
 
 
 def parse_manifest(text: str) -> Manifest:
-    """Read a manifest, however it is spaced.
+    """Parse a manifest, with any spacing.
 
     Raises:
-        LedgerError: it is damaged, or of a newer format.
+        LedgerError: the text is damaged, or of a newer format.
     """
     try:
         raw: dict[str, Any] = json.loads(text)
@@ -187,7 +187,7 @@ def parse_manifest(text: str) -> Manifest:
 
 
 def _with_texts(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the members with texts for numbers of 64 bits, which few programs read from JSON."""
+    """Return the members with 64-bit numbers as texts: many JSON parsers lose their digits."""
     node, snapshot = body["keeper_node"], body["snapshot_id"]
     return {
         **body,
@@ -202,7 +202,7 @@ def _node(found: dict[str, Any] | None) -> KeeperNode | None:
 
 
 def _sealed(body: dict[str, Any], form: int) -> dict[str, Any]:
-    """Return what the checksum is made of: everything but itself."""
+    """Return the members that the checksum covers: all except itself."""
     return {**body, "format_version": form}
 
 

@@ -1,6 +1,6 @@
-"""Names, checked once and frozen: tables on both sides, partitions, parts, transactions.
+"""Defines checked, immutable names: tables on both sides, partitions, parts, transactions.
 
-A name that exists as one of these values is well formed; nothing further down checks again.
+Every such value is well formed, so that no other code checks a name again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 SOURCE_ALIAS: Final = "__src"
-"""What every query calls the source table; a column of the same name would hide it."""
+"""The alias of the source table in every query; a column of the same name would hide it."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _PARTITION_ID: Final = re.compile(r"[A-Za-z0-9-]{1,512}\Z")
@@ -50,10 +50,10 @@ _NAME_PART: Final = re.compile(
     re.DOTALL,
 )
 _LEAST_LAKE_PARTS: Final = 3
-# In a location ? and # begin what is not its path; others divide paths, or stand in no text.
+# ? and # end the path of a location; the others separate paths or cannot be part of a text.
 _NOT_IN_LOCATIONS: Final = re.compile(r"[/\\?#\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 HIVE: Final = "hive"
-"""What stands where the catalog of a tree of Hive directories would."""
+"""The name of a Hive tree has this in the place of a catalog."""
 _HIVE: Final = f"{HIVE}:"
 _TRANSACTION: Final = re.compile(r"\d{1,20}\Z")
 _LOW_BITS: Final = 22
@@ -72,7 +72,7 @@ _UNESCAPES: Final = {v[1]: k for k, v in _ESCAPES.items()}
 
 
 def quote_identifier(name: str) -> str:
-    """Return `name` as a ClickHouse identifier, in backticks whatever it holds."""
+    """Return `name` as a ClickHouse identifier, always in backticks."""
     return "`" + "".join(_ESCAPES.get(c, c) if c != "'" else c for c in name) + "`"
 
 
@@ -82,10 +82,10 @@ def quote_string(text: str) -> str:
 
 
 def split_identifiers(text: str) -> tuple[str, ...]:
-    """Split a dotted name, its parts in backticks or double quotes or bare, as ClickHouse does.
+    """Split a dotted name as ClickHouse does; each part is bare, in backticks or in double quotes.
 
     Raises:
-        UsageError: an empty part, an open quote, or a character that needs quotes.
+        UsageError: a part is empty, a quote is not closed, or a character needs quotes.
     """
     parts: list[str] = []
     position = 0
@@ -106,9 +106,10 @@ def split_identifiers(text: str) -> tuple[str, ...]:
 
 
 def split_named(text: str) -> tuple[str, str] | None:
-    """Split `NAME=VALUE`, the name in backticks or double quotes or bare; None for no such text.
+    """Split `NAME=VALUE`, with a bare or quoted name; return None if the text has another form.
 
-    A bare name ends at the first =; one that holds it, or begins with a quote, needs quotes.
+    A bare name ends at the first =. A name with = in it, or with a quote at its beginning, needs
+    backticks or double quotes.
     """
     found = _NAME_PART.match(text)
     quoted = found["quoted"] if found is not None else None
@@ -121,15 +122,15 @@ def split_named(text: str) -> tuple[str, str] | None:
 
 
 def option_name(name: str) -> str:
-    """Return a name as `split_named` reads it, bare where it can be."""
+    """Return a name in the form that `split_named` reads, bare if possible."""
     return name if split_named(f"{name}=x") == (name, "x") else quote_identifier(name)
 
 
 def written_name(text: str) -> str:
-    """Return the name of a table of either side as ledgers write it, however it is quoted.
+    """Return the name of a source or lake table in the form of the ledger, from any quoting.
 
     Raises:
-        UsageError: it is no name.
+        UsageError: the text is not a table name.
     """
     parts = split_identifiers(text)
     is_lake = len(parts) >= _LEAST_LAKE_PARTS
@@ -166,7 +167,7 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read `db.t`; either part may be in backticks or double quotes. `t` means `default.t`.
+        """Parse `db.t`; either part may be in backticks or double quotes. `t` means `default.t`.
 
         Raises:
             UsageError: the text is not one or two name parts.
@@ -204,7 +205,7 @@ class LakeName:
 
     @classmethod
     def parse(cls, text: str) -> LakeName:
-        """Read `catalog.namespace.table`, with any number of namespace levels from one.
+        """Parse `catalog.namespace.table`, with one or more namespace levels.
 
         `hive:URI` is a tree of Hive directories, a `HiveName`.
 
@@ -224,7 +225,7 @@ class LakeName:
 
     @property
     def identifier(self) -> tuple[str, ...]:
-        """Namespace and name, as a catalog takes them."""
+        """Namespace and name, as PyIceberg's catalogs expect them."""
         return (*self.namespace, self.name)
 
     def __str__(self) -> str:
@@ -233,12 +234,12 @@ class LakeName:
 
 
 def check_new_table(name: LakeName) -> None:
-    """Refuse the name of a table to be made whose files would not lie in a directory of that name.
+    """Refuse a name for a new table whose files would be outside of the table's directory.
 
-    Catalogs put the parts of a name into the table's location as they are.
+    Catalogs copy the parts of a name into the table's location without escaping.
 
     Raises:
-        RefusedError: a part would lead to another place.
+        RefusedError: a part of the name would change the path.
     """
     if isinstance(name, HiveName):
         return
@@ -279,7 +280,7 @@ class HiveName(LakeName):
 
     @property
     def uri(self) -> str:
-        """Where the tree is, without a slash at the end."""
+        """The location of the tree, without a slash at the end."""
         return self.name
 
     def __str__(self) -> str:
@@ -294,7 +295,7 @@ class PartitionId:
     value: str
 
     def __post_init__(self) -> None:
-        """Check the characters; an id is never re-typed from a value."""
+        """Check the characters; an id always comes from ClickHouse, never from a value."""
         if not _PARTITION_ID.match(self.value):
             message = (
                 f"Cannot use {self.value!r} as a partition id: ids hold only letters, digits and "
@@ -319,10 +320,10 @@ class PartName:
 
     @classmethod
     def parse(cls, text: str) -> PartName:
-        """Read a part name.
+        """Parse a part name.
 
         Raises:
-            UsageError: it does not have the form of one.
+            UsageError: the text does not have the form of a part name.
         """
         found = _PART.match(text)
         if not found:
@@ -364,18 +365,18 @@ class TransactionId:
 
     @property
     def milliseconds(self) -> int:
-        """When it was made, since 1970 UTC."""
+        """When the id was created, in milliseconds since 1970 UTC."""
         return int(self.value) >> _LOW_BITS
 
 
 def hash_of(*texts: str) -> str:
-    """Return 26 characters that stand for texts in paths and names of table properties."""
+    """Return a hash of texts in 26 characters, for file names and names of table properties."""
     digest = hashlib.sha256(json.dumps(texts).encode()).digest()
     return base64.b32encode(digest[:16]).decode().rstrip("=").lower()
 
 
 def new_query_id() -> str:
-    """Return a name for a statement, in the form that ClickHouse gives them."""
+    """Return a new name for a statement, in the form of ClickHouse's query ids."""
     return str(uuid.uuid4())
 
 

@@ -1,9 +1,8 @@
-"""Finds a foreign module that hides one of ours, before it is imported.
+"""Detects another module that hides one of mergeberg's packages, before it is imported.
 
-Our import names are plain words (`catalog` above all), so a file `catalog.py` in the working
-directory, or another distribution, can stand before ours on `sys.path`. Half of one and half of
-the other then fails far from the cause. This file owns the check and its one error; it uses the
-standard library only and imports nothing of ours, because it runs before that is safe.
+The package names are common words, such as `catalog`. A file `catalog.py` in the working directory,
+or another distribution, can come first on `sys.path`; an import then fails with a misleading error.
+This module uses only the standard library: it runs before other imports are safe.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ _NAMES: Final = ("catalog", "spark_ext", "tableformat")
 
 
 class ForeignModuleError(ImportError):
-    """A module that is not ours is found first under one of our import names."""
+    """Python would import another module under the name of one of mergeberg's packages."""
 
 
 def check_own_modules() -> None:
-    """Check that every one of our import names leads to the folder beside this package.
+    """Check that Python finds every package of mergeberg in the parent folder of this package.
 
-    A name that leads nowhere is no error here: importing it says so by itself.
+    A package that is not found is no error here; its import raises one.
 
     Raises:
-        ForeignModuleError: Another module hides ours; both places are named.
+        ForeignModuleError: another module hides a package; the message has both paths.
     """
-    # No question to the disk about these paths: the packages may be shipped inside a zip file.
+    # The paths are compared without access to files: the packages may be inside a zip file.
     here = Path(__file__).resolve().parent.parent
     for name in _NAMES:
         own = here / name
@@ -52,7 +51,7 @@ def _location(name: str) -> Path | None:
     if spec is None:
         return None
     if spec.origin is None:
-        # A folder without __init__.py. Ours have one, so this can only be somebody else's.
+        # A folder without __init__.py is not of mergeberg, whose packages have one.
         return next((Path(place) for place in spec.submodule_search_locations or ()), None)
     origin = Path(spec.origin)
     return origin.parent if origin.stem == "__init__" else origin

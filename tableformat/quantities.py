@@ -1,4 +1,4 @@
-"""Numbers as people write and read them: counts with their noun, sizes, durations, rates."""
+"""Formats and parses numbers in messages and options: counts, sizes, durations, rates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 _STEP: Final = 1024
 _THOUSAND: Final = 1000
 _SHORT: Final = 10
-"""Below it a number has one digit behind the point."""
+"""Smaller numbers are shown with one decimal place."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _SIZE: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)\s*([kmgtp]?)(i?)(b?)", re.IGNORECASE)
 _DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
@@ -36,7 +36,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def human_bytes(size: int) -> str:
-    """Return a size as people read it, in powers of 1,024."""
+    """Return a size with its unit, in powers of 1,024, such as `1.5 MiB`."""
     value, units = float(size), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     while value >= _STEP and len(units) > 1:
         value /= _STEP
@@ -45,17 +45,17 @@ def human_bytes(size: int) -> str:
 
 
 def parse_size(option: str, text: str, *, unit: int = 1) -> int:
-    """Read a size: a number alone or with a unit, e.g. `50MB`, `128MiB`, `1.5 GB`; return bytes.
+    """Parse a size with or without a unit, such as `50MB`, `128MiB`, `1.5 GB`; return bytes.
 
     kB, MB and GB are powers of 1,000, KiB, MiB and GiB of 1,024; the B may be left out.
 
     Args:
-        option: that it was given with, for the error.
-        text: what was given.
-        unit: the bytes that a number without a unit counts.
+        option: the name of the option, for the error.
+        text: the value of the option.
+        unit: the bytes of one unit if the text has no unit.
 
     Raises:
-        UsageError: it is no size, or more than 2^63 - 1 bytes.
+        UsageError: the text is not a size, or more than 2^63 - 1 bytes.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is not None:
@@ -74,14 +74,14 @@ def parse_size(option: str, text: str, *, unit: int = 1) -> int:
 
 
 def parse_duration(option: str, text: str) -> int:
-    """Read `30s`, `15m`, `1h` or `7d`; return milliseconds.
+    """Parse a duration such as `30s`, `15m`, `1h` or `7d`; return milliseconds.
 
     Args:
-        option: that it was given with, for the error.
-        text: what was given.
+        option: the name of the option, for the error.
+        text: the value of the option.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the text has another form.
     """
     found = _DURATION.fullmatch(text.strip())
     if found is None:
@@ -95,14 +95,14 @@ def parse_duration(option: str, text: str) -> int:
 
 
 def rate_text(rows: int, seconds: float) -> str:
-    """Return a rate as people read it, e.g. `130 k rows/s`; '' where it would mean nothing."""
+    """Return a rate such as `130 k rows/s`; '' if there are too few rows or seconds for one."""
     if seconds < 1 or rows < _THOUSAND:
         return ""
     return f"{human_count(rows / seconds)} rows/s"
 
 
 def human_count(number: float) -> str:
-    """Return a number as people read it, e.g. `950`, `1.3 k`, `130 k`, `4.5 M`."""
+    """Return a rounded number, such as `950`, `1.3 k`, `130 k`, `4.5 M`."""
     value, units = number, ["", " k", " M", " G"]
     while value >= _THOUSAND and len(units) > 1:
         value /= _THOUSAND
@@ -112,7 +112,7 @@ def human_count(number: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return how long something took, e.g. `3.9 s`, `73 s`, `12 min 5 s`, `1 h 12 min`."""
+    """Return a duration, such as `3.9 s`, `73 s`, `12 min 5 s`, `1 h 12 min`."""
     if seconds < _SHORT:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -124,7 +124,7 @@ def duration_text(seconds: float) -> str:
 
 
 def left_text(seconds: float) -> str:
-    """Return how long something may still take: rounded, because it is an estimate."""
+    """Return the remaining time, rounded, because it is an estimate."""
     if seconds < _MINUTE - 5:
         return f"{max(5 * round(seconds / 5), 5)} s left"
     minutes = max(round(seconds / _MINUTE), 1)
@@ -136,7 +136,7 @@ def left_text(seconds: float) -> str:
 
 
 def _two(seconds: int, first: tuple[int, str], second: tuple[int, str]) -> str:
-    """Return seconds in two units, the second one left out where it is 0."""
+    """Return seconds in two units, without the second unit if it is 0."""
     whole, rest = divmod(seconds, first[0])
     more = rest // second[0]
     return f"{whole} {first[1]}{f' {more} {second[1]}' if more else ''}"

@@ -1,10 +1,10 @@
-"""Writes no faster than so many bytes per second: a token bucket, and a sink that waits for it.
+"""Limits the rate of writing: a token bucket, and a sink that waits for its tokens.
 
-What is read is bounded by ClickHouse itself, where the parts are opened (`catalog/clickhouse`).
+ClickHouse itself limits the rate of reading, where the parts are opened (`catalog/clickhouse`).
 
-The bucket is pure: it is told the time and says how long to wait. It begins empty and holds what
-comes in within a second, so that time spent reading is not lost: in no time of any length more goes
-than its share and one second's (RQ…ServerSettings.MaxBandwidth).
+The bucket performs no I/O: its caller passes the time and waits. It starts empty and holds the
+tokens of one second at most, so that a pause for reading is not lost. In any period it passes at
+most the bytes of that period and of one second more (RQ…ServerSettings.MaxBandwidth).
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from tableformat.parquet.writer import FileSink
 __all__ = ["Pace", "PacedSink", "TokenBucket"]
 
 _HELD_SECONDS: Final = 1.0
-# Whoever shares the network with it sees an even flow, not a row group at once after a long wait.
+# Small pieces give a steady flow on the network, instead of a row group after each long wait.
 _PIECE_SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Fills with `rate` tokens per second, above 0; `now` is the time, in seconds, it was told."""
+    """A bucket with `rate` new tokens per second, above 0.
+
+    `now` is the time of the last call, in seconds; `tokens` is below 0 for borrowed tokens.
+    """
 
     rate: float
     now: float
     tokens: float = 0.0
 
     def take(self, amount: int, now: float) -> float:
-        """Take tokens, also those that are still to come; return the seconds until they are there.
+        """Take tokens, borrowing missing ones; return the seconds to wait for the borrowed tokens.
 
         Args:
-            amount: how many.
-            now: the time in seconds; never earlier than the last one.
+            amount: the number of tokens.
+            now: the time in seconds, not before that of the last call.
         """
         held = self.tokens + (now - self.now) * self.rate
         self.now = now
@@ -46,7 +49,7 @@ class TokenBucket:
 
 @dataclass(slots=True)
 class Pace:
-    """Lets bytes go at a rate: everything that is written by one pace shares it."""
+    """A rate in bytes per second, which all sinks with the same pace share."""
 
     bytes_per_second: float
     clock: Callable[[], float] = time.monotonic
@@ -54,16 +57,16 @@ class Pace:
     _bucket: TokenBucket = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with nothing to spend."""
+        """Start with an empty bucket."""
         self._bucket = TokenBucket(self.bytes_per_second, self.clock())
 
     @property
     def piece(self) -> int:
-        """The most bytes that go at once."""
+        """The most bytes of one write."""
         return max(1, int(self.bytes_per_second * _PIECE_SECONDS))
 
     def pass_on(self, size: int) -> None:
-        """Return when so many bytes may go."""
+        """Wait until so many bytes may be written."""
         seconds = self._bucket.take(size, self.clock())
         if seconds > 0:
             self.wait(seconds)
@@ -71,13 +74,13 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class PacedSink:
-    """A `FileSink` before another one: bytes reach that one at a pace."""
+    """A `FileSink` that writes to another one at the rate of a pace."""
 
     sink: FileSink
     pace: Pace
 
     def write(self, data: bytes, /) -> None:
-        """Append bytes, each piece when its time has come."""
+        """Append bytes in pieces, each after the wait for its tokens."""
         piece = self.pace.piece
         for begin in range(0, len(data), piece):
             some = data[begin : begin + piece] if len(data) > piece else data
@@ -89,5 +92,5 @@ class PacedSink:
         self.sink.commit()
 
     def abort(self) -> None:
-        """Remove what was written; afterwards there is no file."""
+        """Remove the unfinished file."""
         self.sink.abort()

@@ -1,7 +1,7 @@
-"""A receipt: what one task says about one finished file.
+"""Defines the receipt: a task's record of one finished data file.
 
-It is returned and also stored beside the table. Text form: one JSON object, `format_version` first;
-readers refuse a newer one by name.
+The task returns the receipt, and also stores it in the table's location (docs/spec/files.md). The
+stored form is one JSON object; readers refuse a `format_version` that they do not know.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ RECEIPT_FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class PartRange:
-    """A part, or the rows `start <= _part_offset < stop` of it.
+    """A part, or its rows with `start <= _part_offset < stop`.
 
-    `name` is the frozen name, `source_name` the name in the source; `rows` counts
-    lightweight-deleted rows too; `path` is the part's directory.
+    `name` is the part's name in the snapshot, `source_name` its name in the source. `rows` includes
+    rows that a lightweight delete hides. `path` is the part's directory.
     """
 
     name: str
@@ -36,9 +36,10 @@ class PartRange:
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """Statistics of one leaf column by field id; bounds are Iceberg's single-value bytes, in hex.
+    """The statistics of one leaf column, by field id.
 
-    A count or bound that is not known is None.
+    `lower` and `upper` are Iceberg's binary single-value form in hex. An unknown count or bound is
+    None. `size` is in bytes.
     """
 
     field_id: int
@@ -52,12 +53,13 @@ class ColumnStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """One finished file: exactly the rows of one slice, so that the file is the unit of resume.
+    """One finished file, with exactly the rows of one slice; a run resumes by whole files.
 
-    `partition` holds the Iceberg partition values as the text of their JSON single-value form (None
-    for null), in the order of the spec's fields; `rows_expected` is what the plan promised (None
-    when lightweight deletes inside a range leave it open); `seconds` is wall time of the task until
-    this file was finished, `peak_memory` the worker's peak resident bytes.
+    * `partition`: the Iceberg partition values in the order of the spec's fields, each as the text
+      of its JSON single-value form, None for null.
+    * `rows_expected`: the rows of the slice by plan, None if a range has lightweight deletes.
+    * `seconds`: the wall time of the task until this file was finished.
+    * `peak_memory`: the worker's peak resident memory in bytes.
     """
 
     key: str
@@ -86,10 +88,10 @@ class Receipt:
 
     @classmethod
     def from_json(cls, text: str) -> Receipt:
-        """Read the stored form.
+        """Parse the stored form.
 
         Raises:
-            LedgerError: it is not a receipt, or of a newer format.
+            LedgerError: the text is not a receipt, or of a newer format.
         """
         try:
             raw: dict[str, Any] = json.loads(text)

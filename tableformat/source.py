@@ -206,7 +206,7 @@ class Leftover:
 
 
 class Source(Protocol):
-    """Where MergeTree data is read."""
+    """A place of MergeTree tables: a server, an embedded ClickHouse or a directory of parts."""
 
     def describe(self, table: TableName) -> MergeTreeTable:
         """Return the table as it is now.
@@ -219,11 +219,11 @@ class Source(Protocol):
         ...
 
     def partitions(self, table: TableName) -> tuple[PartitionSummary, ...]:
-        """Return the partitions with active parts, by id; patch parts are left out."""
+        """Return the partitions with active parts, by id, without patch parts."""
         ...
 
     def engine_of(self, table: TableName) -> str | None:
-        """Return the engine of any table or view, None when there is no such table."""
+        """Return the engine of any table or view, None if there is no such table."""
         ...
 
     def with_times(
@@ -249,7 +249,7 @@ class Source(Protocol):
         """Return the types of the members of the partition key, in their order.
 
         Raises:
-            UnsupportedError: it does not tell the value of a member (code 48).
+            UnsupportedError: the source does not report the values of the key's members (code 48).
             SourceError: the source cannot be read.
         """
         ...
@@ -257,7 +257,7 @@ class Source(Protocol):
     def refusals(
         self, table: TableName, partition_ids: tuple[PartitionId, ...]
     ) -> Mapping[PartitionId, RefusedError]:
-        """Return the partitions that a snapshot would refuse now, as far as that is seen before.
+        """Return the partitions that a snapshot would refuse now, as far as this is known before.
 
         Raises:
             SourceError: the source cannot be read.

@@ -1,7 +1,7 @@
-"""What commits leave in the properties of a lake table (docs/spec/table-properties.md).
+"""Defines the table properties that commits set (docs/spec/table-properties.md).
 
-The mark of each key, the identity of the ledger, and the highest epoch that a commit carried: by
-them a later run tells what landed. The protocol that sets them is `export/commit.py`.
+These are the mark of each key, the identity of the ledger, and the highest epoch of any commit. A
+later run reads from them which exports landed. `export/commit.py` sets them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = [
     "LEDGER_PROPERTY",
     "MARK_PREFIX",
     "Mark",
-    "asked_again",
     "is_of_statement",
+    "is_same_statement",
     "statement_fingerprint",
 ]
 
@@ -36,7 +36,7 @@ _MARK: Final = re.compile(r"(\d+):([^:]+):([^:]*):(\d+)")
 class Mark:
     """The proof that an export of a key, or a statement on it, landed.
 
-    A property that is set in the same commit (docs/spec/commit-protocol.md; decision 0013).
+    It is a table property that the same commit sets (docs/spec/commit-protocol.md; decision 0013).
     """
 
     epoch: int
@@ -51,15 +51,15 @@ class Mark:
 
     @property
     def is_of_statement(self) -> bool:
-        """Whether a statement on the lake table landed, and no export."""
+        """Whether a statement on the lake table landed, not an export."""
         return self.fingerprint.startswith(_STATEMENT)
 
     @classmethod
     def parse(cls, text: str) -> Mark:
-        """Read the property's value.
+        """Parse the property's value.
 
         Raises:
-            DestinationError: it does not have the form of a mark.
+            DestinationError: the text does not have the form of a mark.
         """
         found = _MARK.fullmatch(text)
         if found is None:
@@ -73,28 +73,28 @@ class Mark:
         return cls(int(epoch), transaction_id, fingerprint, int(snapshot_id))
 
 
-def statement_fingerprint(transaction_id: str, asked: str = "") -> str:
-    """Return what a statement has in the place of an export's fingerprint: no other has the same.
+def statement_fingerprint(transaction_id: str, text: str = "") -> str:
+    """Return the fingerprint of a statement, which is unique for each run of it.
 
-    A statement that is made again is another one, however alike; an export of the same content is
-    not.
+    Two exports of the same content have the same fingerprint; two runs of a statement never have.
 
     Args:
-        transaction_id: of the statement.
-        asked: the whole statement, where a run of it that could not answer must be known again. It
-            is kept as a short, slow digest, salted with the transaction: no value can be read.
+        transaction_id: the transaction of the statement.
+        text: the whole statement, if a later run must recognise a run whose outcome is unknown. The
+            fingerprint has a short, slow digest of it, salted with the transaction, so that no
+            value in the statement can be read from it.
     """
-    if not asked:
+    if not text:
         return f"{_STATEMENT}{transaction_id}"
-    digest = hashlib.pbkdf2_hmac("sha256", asked.encode(), transaction_id.encode(), _ROUNDS)
+    digest = hashlib.pbkdf2_hmac("sha256", text.encode(), transaction_id.encode(), _ROUNDS)
     return f"{_STATEMENT}{transaction_id}-{digest.hex()[:_DIGITS]}"
 
 
-def asked_again(mark: Mark, asked: str) -> bool:
-    """Whether what landed is this very statement, by another transaction."""
-    return bool(asked) and mark.fingerprint == statement_fingerprint(mark.transaction_id, asked)
+def is_same_statement(mark: Mark, text: str) -> bool:
+    """Whether a mark is of a statement with this text, of any transaction."""
+    return bool(text) and mark.fingerprint == statement_fingerprint(mark.transaction_id, text)
 
 
 def is_of_statement(fingerprint: str) -> bool:
-    """Whether a fingerprint is that of a statement, and of no export."""
+    """Whether a fingerprint is that of a statement, not of an export."""
     return fingerprint.startswith(_STATEMENT)

@@ -50,7 +50,7 @@ from spark_ext.sql.statements import (
     Update,
 )
 from tableformat.access.policy import Policy, parse_policy
-from tableformat.access.privileges import EVERYTHING, Act, Need, Of, Privilege, Scope, asked_of
+from tableformat.access.privileges import EVERYTHING, Act, Need, Of, Privilege, Scope, required_for
 from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import RefusedError, UsageError
 from tableformat.mergetree.row_functions import reads_outside
@@ -97,9 +97,9 @@ def _typed(typed: TypedStatement, call: Call) -> tuple[Need, ...]:
 def _of_statement(statement: Statement, names: Names) -> tuple[Need, ...]:
     match statement:
         case KillQuery():
-            return asked_of(statement.act, {})
+            return required_for(statement.act, {})
         case Optimize(table):
-            return asked_of(statement.act, {Of.TABLE: _either(names, table.parts)})
+            return required_for(statement.act, {Of.TABLE: _either(names, table.parts)})
         case ChangeRows(table, command):
             return _command(command, table.parts, names)
         case Alter(table, commands):
@@ -112,21 +112,21 @@ def _command(command: Command, table: Parts, names: Names) -> tuple[Need, ...]:
             return _from_to(command.act, _source(names, table), _destination(names, to.parts))
         case AttachFrom(_, other) | ReplaceFrom(_, other):
             of, came_from = _either(names, table), _other(names, table, other.parts)
-            return asked_of(command.act, {Of.TABLE: of, Of.FROM: came_from})
+            return required_for(command.act, {Of.TABLE: of, Of.FROM: came_from})
         case MoveToTable(_, other):
             of, to_table = _either(names, table), _other(names, table, other.parts)
-            return asked_of(command.act, {Of.TABLE: of, Of.TO: to_table})
+            return required_for(command.act, {Of.TABLE: of, Of.TO: to_table})
         case Fetch(_, path):
             of, fetched = _either(names, table), _fetched(names, path)
-            return asked_of(command.act, {Of.TABLE: of, Of.FROM: fetched})
+            return required_for(command.act, {Of.TABLE: of, Of.FROM: fetched})
         case Update() | Delete():
             of = _either(names, table)
             return (
-                *asked_of(command.act, {Of.TABLE: of}),
+                *required_for(command.act, {Of.TABLE: of}),
                 *_read_beside(command, table, names),
             )
         case _:
-            return asked_of(command.act, {Of.TABLE: _either(names, table)})
+            return required_for(command.act, {Of.TABLE: _either(names, table)})
 
 
 def _read_beside(command: Update | Delete, table: Parts, names: Names) -> tuple[Need, ...]:
@@ -182,7 +182,7 @@ def _from_to(act: Act, came_from: Scope, to: Scope) -> tuple[Need, ...]:
         Of.DATABASE_FROM: Scope(came_from.parts[:-1], below=True),
         Of.DATABASE_TO: Scope(to.parts[:-1], below=True),
     }
-    return asked_of(act, {Of.FROM: came_from, Of.TO: to, **of_databases})
+    return required_for(act, {Of.FROM: came_from, Of.TO: to, **of_databases})
 
 
 def _exporting(act: Act, call: Call) -> tuple[Need, ...]:
@@ -202,17 +202,17 @@ def _exports(call: Call) -> tuple[Need, ...]:
 
 def _looking(scope: Callable[[Names, Parts], Scope], call: Call) -> tuple[Need, ...]:
     table = scope(CallNames.of(call).names, _parts(call, "table"))
-    return asked_of(Act.LOOK, {Of.TABLE: table})
+    return required_for(Act.LOOK, {Of.TABLE: table})
 
 
 def _cleaning(call: Call) -> tuple[Need, ...]:
     names, found = CallNames.of(call).names, list[Need]()
     if call.text_or_none("table") is not None:
         table = _destination(names, _parts(call, "table"))
-        found += asked_of(Act.GC_OF_A_TABLE, {Of.TABLE: table})
+        found += required_for(Act.GC_OF_A_TABLE, {Of.TABLE: table})
     if call.text_or_none("source") is not None:
         first = _source(names, _parts(call, "source")).parts[0]
-        found += asked_of(Act.GC_OF_A_SOURCE, {Of.SOURCE: Scope((first,), below=True)})
+        found += required_for(Act.GC_OF_A_SOURCE, {Of.SOURCE: Scope((first,), below=True)})
     return tuple(found)
 
 
@@ -227,7 +227,7 @@ _PROCEDURES: Final[Mapping[str, Callable[[Call], tuple[Need, ...]]]] = {
     "execute_alter": _statement,
     "export_partition": _exports,
     "export_partitions": _exports,
-    "exports": lambda _: asked_of(Act.EXPORTS, {}),
+    "exports": lambda _: required_for(Act.EXPORTS, {}),
     "forget_export": partial(_exporting, Act.FORGET_EXPORT),
     "gc": _cleaning,
     "partitions": partial(_looking, _either),

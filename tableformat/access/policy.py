@@ -86,12 +86,12 @@ class Policy:
 
     def missing(self, user: str, needs: Iterable[Need]) -> tuple[Need, ...]:
         """Return the needs that a user's grants do not satisfy, each once, in order."""
-        is_he = self._is(user)
-        held = [grant for grant in self.grants if not is_he.isdisjoint(grant.to)]
+        grantees = self._grantees(user)
+        held = [grant for grant in self.grants if not grantees.isdisjoint(grant.to)]
         unique = dict.fromkeys(needs)
         return tuple(need for need in unique if not any(grant.gives(need) for grant in held))
 
-    def _is(self, user: str) -> set[Grantee]:
+    def _grantees(self, user: str) -> set[Grantee]:
         """Return a user with all roles, including roles of roles."""
         found: set[Grantee] = {User(user)}
         while True:

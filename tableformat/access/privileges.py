@@ -1,6 +1,6 @@
 """Lists the privileges that each statement and procedure requires, and the objects they apply to.
 
-`ASKED` is the table: statement -> privileges, each with its object. The sources of its rules:
+`REQUIRED` is the table: statement -> privileges, each with its object. The sources of its rules:
 
 * EXPORT and both forms of ATTACH follow the requirements (RQ…Security.RBAC, RQ…Attach…RBAC);
 * other statements follow ClickHouse (getRequiredAccessForCommand, InterpreterAlterQuery.cpp);
@@ -21,16 +21,16 @@ from typing import Final, TypeAlias
 from tableformat.names import quote_identifier
 
 __all__ = [
-    "ASKED",
     "EVERYTHING",
+    "REQUIRED",
     "Act",
-    "Asked",
     "Need",
     "Of",
     "Privilege",
+    "Required",
     "Scope",
-    "asked_of",
     "includes",
+    "required_for",
 ]
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -159,12 +159,12 @@ class Of(Enum):
     SOURCE = "the whole source"
 
 
-Asked: TypeAlias = tuple[Privilege, Of | Scope]
+Required: TypeAlias = tuple[Privilege, Of | Scope]
 """A privilege and its object."""
 
 _TABLES: Final = Scope(("system", "tables"))
 _EXPORTS: Final = Scope(("system", "replicated_partition_exports"))
-_EXPORT: Final[tuple[Asked, ...]] = (
+_EXPORT: Final[tuple[Required, ...]] = (
     (Privilege.SELECT, Of.FROM),
     (Privilege.INSERT, Of.TO),
     (Privilege.SHOW, Of.DATABASE_FROM),
@@ -172,9 +172,9 @@ _EXPORT: Final[tuple[Asked, ...]] = (
     (Privilege.SELECT, _TABLES),
     (Privilege.SELECT, _EXPORTS),
 )
-_DELETE: Final[tuple[Asked, ...]] = ((Privilege.ALTER_DELETE, Of.TABLE),)
+_DELETE: Final[tuple[Required, ...]] = ((Privilege.ALTER_DELETE, Of.TABLE),)
 
-ASKED: Final[Mapping[Act, tuple[Asked, ...]]] = {
+REQUIRED: Final[Mapping[Act, tuple[Required, ...]]] = {
     Act.EXPORT: _EXPORT,
     Act.ATTACH: ((Privilege.CREATE, Of.TABLE),),
     Act.ATTACH_FROM: ((Privilege.CREATE, Of.TABLE), (Privilege.SELECT, Of.FROM)),
@@ -231,7 +231,7 @@ class Need:
         return f"{self.privilege} ON {self.on}"
 
 
-def asked_of(act: Act, named: Mapping[Of, Scope]) -> tuple[Need, ...]:
+def required_for(act: Act, named: Mapping[Of, Scope]) -> tuple[Need, ...]:
     """Return the privileges that a statement requires on the given names.
 
     Args:
@@ -242,5 +242,6 @@ def asked_of(act: Act, named: Mapping[Of, Scope]) -> tuple[Need, ...]:
         KeyError: it requires a privilege on an object without a name.
     """
     return tuple(
-        Need(privilege, on if isinstance(on, Scope) else named[on]) for privilege, on in ASKED[act]
+        Need(privilege, on if isinstance(on, Scope) else named[on])
+        for privilege, on in REQUIRED[act]
     )

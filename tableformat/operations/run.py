@@ -49,7 +49,7 @@ from tableformat.operations.statement import (
 from tableformat.operations.statement_commit import Landing, Stopping
 from tableformat.operations.take_out import Leave
 from tableformat.receipt import Receipt
-from tableformat.table_properties import Mark, asked_again
+from tableformat.table_properties import Mark, is_same_statement
 
 __all__ = ["Running", "in_turns", "works_on_it"]
 
@@ -162,7 +162,7 @@ class Running:
     ) -> Outcome | None:
         """Return the outcome if an earlier run performed this very statement; None otherwise."""
         asked, line = self.ports.asked, {one.snapshot_id for one in state.ancestors()}
-        made = (one.snapshot_id for one in left if asked_again(one, asked))
+        made = (one.snapshot_id for one in left if is_same_statement(one, asked))
         snapshot_id = next((one for one in made if one in line), None)
         if snapshot_id is None:
             return None

@@ -7,7 +7,7 @@ import re
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.sources import SourcePlace, server_of
-from tableformat.access.privileges import Act, Of, Privilege, Scope, asked_of
+from tableformat.access.privileges import Act, Of, Privilege, Scope, required_for
 from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import TableFormatError
 from tests.services.clickhouse_front import ClickHouseFront
@@ -70,7 +70,7 @@ def test_clickhouse_asks_for_the_same(newest_server: ClickHouseFront) -> None:
         if not any(lacks.values()):
             break
 
-    ours = {act: {str(need) for need in asked_of(act, NAMED)} for act in STATEMENTS}
+    ours = {act: {str(need) for need in required_for(act, NAMED)} for act in STATEMENTS}
     assert asked == ours | OTHERWISE
     assert ours[Act.ATTACH] == {f"{Privilege.CREATE} ON db.t"}
 

@@ -6,14 +6,14 @@ import re
 
 from spark_ext.access.check import POLICY
 from tableformat.access.policy import parse_policy
-from tableformat.access.privileges import ASKED, Act, Asked, Of, Privilege, includes
+from tableformat.access.privileges import REQUIRED, Act, Of, Privilege, Required, includes
 from tests.repository.source_files import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "access.md").read_text(encoding="utf-8")
 
 
-def told(asked: Asked) -> str:
-    privilege, on = asked
+def shown(required: Required) -> str:
+    privilege, on = required
     return f"`{privilege}` on {on.value if isinstance(on, Of) else f'`{on}`'}"
 
 
@@ -28,13 +28,13 @@ def test_the_page_has_what_every_statement_and_procedure_asks_for() -> None:
     # A bar inside a table's cell stands behind a backslash.
     assert [
         (name.replace("\\|", "|"), asks) for name, asks in table("| statement | asks for |")
-    ] == [(f"`{act}`", ", ".join(map(told, asked))) for act, asked in ASKED.items()]
+    ] == [(f"`{act}`", ", ".join(map(shown, required))) for act, required in REQUIRED.items()]
 
 
 def test_every_statement_asks_for_something() -> None:
     """Harm prevented: a statement that everybody may give."""
-    assert ASKED.keys() == set(Act)
-    assert [act for act, asked in ASKED.items() if not asked] == []
+    assert REQUIRED.keys() == set(Act)
+    assert [act for act, required in REQUIRED.items() if not required] == []
 
 
 def test_the_page_has_what_privileges_include() -> None:
