@@ -44,7 +44,7 @@ class Step(StrEnum):
     CLEAN_ATTEMPT = "clean attempt"
     GIVE_UP = "give up"
     FIND_EXPIRED = "find expired exports"
-    FIND_DEAD_FILES = "find dead files"
+    FIND_GARBAGE = "find garbage"
     CLEAN_FILE = "clean file"
     CLEAN_RECEIPT = "clean receipt"
     CLEAN_CLAIM = "clean claim"

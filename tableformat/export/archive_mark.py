@@ -6,8 +6,8 @@ them for the new content and replace all archived rows with them.
 * `archiving` marks the row before `archive` touches the source.
 * While the row is archived, no export of the key begins or commits, with any option.
 * Only `unarchive` removes the mark.
-* A row can become archived only if nothing is under way for it: a request of an earlier claim
-  could still land (docs/spec/ledger.md, Archived; docs/spec/model/Archive.tla).
+* A row can become archived only if no claim of it is running: a request of an earlier claim could
+  still land (docs/spec/ledger.md, Archived; docs/spec/model/Archive.tla).
 
 `undo_statement` names the statement that restores rows which a snapshot took out of main. It
 works as long as the table has the snapshot before that one.

@@ -143,7 +143,7 @@ class Cleaning:
         """Return all objects below a location, unfinished uploads included."""
         storage = self.storage(below)
         return self.ports.effects(
-            Step.FIND_DEAD_FILES, lambda: storage.list(below) + storage.list_unfinished(below)
+            Step.FIND_GARBAGE, lambda: storage.list(below) + storage.list_unfinished(below)
         )
 
     def left(
@@ -380,17 +380,20 @@ def _is_dead(row: Row, state: LakeTableState) -> bool:
 
 
 def staging_in_use(
-    ledger: Ledger, is_useless: Callable[[Row], bool] = lambda _: False
+    ledger: Ledger, is_unneeded: Callable[[Row], bool] = lambda _: False
 ) -> frozenset[str]:
-    """Return the names that `Source.sweep_leftovers` keeps: of claims that did not end.
+    """Return the snapshots of unfinished claims, which `Source.sweep_leftovers` keeps.
 
     Args:
-        ledger: of the exports.
-        is_useless: whether nothing would be saved by going on with a claim.
+        ledger: the ledger of the exports.
+        is_unneeded: whether resuming the claim of a row would save no work.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     return frozenset(
         name
         for row in ledger.rows()
-        if row.state is State.RUNNING and row.claim.staging and not is_useless(row)
+        if row.state is State.RUNNING and row.claim.staging and not is_unneeded(row)
         for name in row.claim.staging
     )

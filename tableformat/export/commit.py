@@ -710,8 +710,8 @@ def _settle_landed(
         return _taken_over(mark.snapshot_id)
     landed = after.settled
     held = held_in_main(ports, after, state, row.key.hash)
-    by_line = own or landed.kind is not None
-    in_main = held.holds(landed) or (by_line and state.is_ancestor(mark.snapshot_id))
+    in_history = own or landed.kind is not None
+    in_main = held.holds(landed) or (in_history and state.is_ancestor(mark.snapshot_id))
     with contextlib.suppress(DestinationError):
         discard_abandoned_attempts(
             ports, (a for a in attempts if a.snapshot_id != mark.snapshot_id)

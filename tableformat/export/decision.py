@@ -208,7 +208,9 @@ def decide_export(
             return Proceed(empties=True)
         return source_gone(done, held)
     if options.force:
-        return Proceed(_left(row)) if held.is_known or options.replace_partition else _unclear(held)
+        return (
+            Proceed(_left(row)) if held.is_known or options.replace_partition else _uncertain(held)
+        )
     same = content.fingerprint == done.landed.fingerprint
     merged = not same and is_merged(done, content)
     if same or merged:
@@ -243,7 +245,7 @@ def _first(row: Row | None, held: Holding, options: ExportOptions) -> Skip | Pro
         return Proceed(_left(row))
     if row is None:
         return Skip(Status.REFUSED, f"{held.text} Use the ledger that exported it.")
-    return _unclear(held)
+    return _uncertain(held)
 
 
 def _left(row: Row | None) -> Claim | None:
@@ -252,7 +254,7 @@ def _left(row: Row | None) -> Claim | None:
     return row.claim if row is not None and begun else None
 
 
-def _unclear(held: Holding) -> Skip:
+def _uncertain(held: Holding) -> Skip:
     return Skip(
         Status.REFUSED,
         f"{held.text} Exporting it again could double rows, or undo what was done to them.",
@@ -316,7 +318,7 @@ def _other(
     if held.edited or held.as_left or held.kind is Kind.ELSEWHERE:
         return Skip(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
     if not held.is_certain:
-        return _unclear(held)
+        return _uncertain(held)
     if content.rows < held.rows:
         return Skip(Status.REFUSED, shrinks(held.rows, content.rows))
     return Proceed(_left(row))

@@ -306,12 +306,12 @@ def plan_slices(
         to: the destination of the files.
         frozen: the partition.
         key: the hash of its ledger key.
-        claim: for which the files are written.
-        ranges: whether a part may be read in ranges.
+        claim: the claim for which the files are written.
+        ranges: whether a part can be read in ranges.
 
     Raises:
-        RefusedError: the partition does not lie in one Iceberg partition (code 36), or in a
-            directory whose name is too long, or says another value (code 48).
+        RefusedError: the rows belong to several Iceberg partitions (code 36); or the name of the
+            tree's directory is too long, or readers would parse another value from it (code 48).
         InternalError: the slices do not hold exactly the partition's parts.
     """
     if frozen.visible_rows == 0:

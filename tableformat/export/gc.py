@@ -5,7 +5,7 @@ without a proof is reported as kept, with the reason (`Garbage`).
 
 * `Sweeping` handles the files of keys. Files of exports that the ledger does not know are not
   judged; files with other names may belong to another engine and are not read. A partly written
-  file may go if nobody holds the key's lease. A receipt without its data file is garbage.
+  file may go if no process holds the key's lease. A receipt without its data file is garbage.
 * `MetadataSweeping` handles manifests, manifest lists and lists of commits. The name of our
   manifest carries the sequence number of its attempt (`tableformat/file_names.py`). It also
   handles the metadata file that a catalog without a server leaves when it loses a race. A list of
@@ -75,14 +75,14 @@ _PATH_PROPERTY = "write.metadata.path"
 class MetadataSweeping:
     """Judges the files below a table's metadata directory that belong to no single key.
 
-    Files younger than `older_than` milliseconds at `now` stay. `someone_works` says whether an
-    export into the table with a uuid is under way.
+    Files younger than `older_than` milliseconds at `now` stay. `is_exporting` returns whether an
+    export into the table with a uuid is running.
     """
 
     cleaning: Cleaning
     older_than: int
     now: int
-    someone_works: Callable[[str], bool]
+    is_exporting: Callable[[str], bool]
 
     def find(self, state: LakeTableState, row_of: Callable[[str], Row | None]) -> Iterator[Garbage]:
         """Yield unreferenced files, and files that a running request may still need.
@@ -126,7 +126,7 @@ class MetadataSweeping:
         self, kind: Kind, one: StoredObject, state: LakeTableState, why: str
     ) -> Garbage:
         """Judge a file that only a running job of the table can need."""
-        works = self.someone_works(state.layout.table_uuid)
+        works = self.is_exporting(state.layout.table_uuid)
         why = "an export into the table is under way" if works else why
         return Garbage(kind, one.location, one.size, may_go=not works, why=why)
 
@@ -163,7 +163,7 @@ class MetadataSweeping:
             last = max(raw["snapshots"], key=lambda s: s["sequence-number"])
             number = sequence_number_in(last["manifest-list"], state.layout.table_uuid)
         except (ValueError, KeyError, TypeError, DestinationError):
-            # Somebody else's, or gone by now.
+            # A file of another writer, or one that no longer exists.
             return None
         return number if last["snapshot-id"] not in state.snapshots else None
 
@@ -203,7 +203,7 @@ class MetadataSweeping:
 
     def _read(self, one: StoredObject) -> bytes:
         effects, storage = self.cleaning.ports.effects, self.cleaning.storage(one.location)
-        return effects(Step.FIND_DEAD_FILES, partial(storage.read, one.location))
+        return effects(Step.FIND_GARBAGE, partial(storage.read, one.location))
 
     def _filtered(self, proved: Verdict, began: int) -> Verdict:
         if proved.may_go and self.older_than and began > self.now - self.older_than:
@@ -295,10 +295,10 @@ class Sweeping:
     def _metadata(self) -> tuple[Garbage, ...]:
         """Judge the files of no single key, on an M loaded after data files were removed."""
         state = self._load()
-        swept = MetadataSweeping(self.cleaning, self.older_than, self.now, self._someone_works)
+        swept = MetadataSweeping(self.cleaning, self.older_than, self.now, self._is_exporting)
         return tuple(swept.find(state, cache(partial(self._row, state=state))))
 
-    def _someone_works(self, destination: str) -> bool:
+    def _is_exporting(self, destination: str) -> bool:
         """Whether a process holds the lease of any unfinished export into a table."""
         ports = self.cleaning.ports
         rows = ports.effects(Step.READ_LEDGER, lambda: tuple(ports.ledger.rows()))
@@ -405,12 +405,12 @@ class Sweeping:
         """Whether a receipt can be read, and the file that it names is not there."""
         effects, storages = self.cleaning.ports.effects, self.cleaning.storage
         try:
-            text = effects(Step.FIND_DEAD_FILES, partial(storages(one.location).read, one.location))
+            text = effects(Step.FIND_GARBAGE, partial(storages(one.location).read, one.location))
             receipt = Receipt.from_json(text.decode())
         except (LedgerError, DestinationError, UnicodeDecodeError):
             return False
         below = receipt.file_path.rsplit("/", 1)[0]
-        there = effects(Step.FIND_DEAD_FILES, partial(storages(below).list, below))
+        there = effects(Step.FIND_GARBAGE, partial(storages(below).list, below))
         names = {o.location.rsplit("/", 1)[-1] for o in there}
         return receipt.file_path.rsplit("/", 1)[-1] not in names
 

@@ -6,14 +6,14 @@ an empty commit. Model actions: Claim, Load, Look, Stage "fence", Fail (docs/spe
 
 `verdict` proves, without I/O, that data files can go (step 10); it never uses an age:
 
-* KILLED or FAILED: its transaction and those on `old` are dead, also after a new claim.
+* KILLED or FAILED: its transaction and those on `old` can never land, also after a new claim.
 * An export of epoch E landed with sequence number s: requests of older epochs have a number of at
-  most s, so they are dead in each M with seq(M) >= s. So is a transaction whose last epoch is
+  most s, so they cannot land on any M with seq(M) >= s. Nor can a transaction whose last epoch is
   below E.
-* Files of the landed transaction that did not land are dead. They are known if the snapshots
-  refer to as many of its files as landed, or if its snapshot expired. In a Hive tree a replaced
-  export is dead once its files are no longer kept for readers.
-* A manifest is dead when seq(M) has reached the sequence number in its name.
+* Files of the landed transaction that did not land are garbage. They are known if the snapshots
+  refer to as many of its files as landed, or if its snapshot expired. In a Hive tree the files of a
+  replaced export are garbage once they are no longer kept for readers.
+* A manifest is garbage when seq(M) has reached the sequence number in its name.
 * A list of commits stays for each export that a snapshot refers to, and for each key's last
   landed export: a rebuilt ledger needs them (`list_verdict`).
 
@@ -265,8 +265,8 @@ def _too_late(ports: Ports, row: Row, state: LakeTableState) -> KillOutcome | No
     if landed is None:
         return None
     held = held_in_main(ports, row, state, row.key.hash)
-    by_line = landed.kind is not None and state.is_ancestor(landed.snapshot_id)
-    return TooLate(row, landed.snapshot_id, in_main=held.holds(landed) or by_line)
+    in_history = landed.kind is not None and state.is_ancestor(landed.snapshot_id)
+    return TooLate(row, landed.snapshot_id, in_main=held.holds(landed) or in_history)
 
 
 def _fence(ports: Ports, state: LakeTableState, work: _GivingUp) -> None:
@@ -385,7 +385,7 @@ def list_verdict(listed: Iterable[Listing], state: LakeTableState) -> Verdict | 
         state: the newly loaded metadata of the table.
     """
     exports = tuple(listed)
-    if any(_is_of_use(one, state) for one in exports):
+    if any(_is_needed(one, state) for one in exports):
         return None
     ours = any(one.row is not None for one in exports)
     for one in exports:
@@ -401,7 +401,7 @@ def list_verdict(listed: Iterable[Listing], state: LakeTableState) -> Verdict | 
     return Verdict(may_go=True, why="no export on it is in the table, or can be any more")
 
 
-def _is_of_use(one: Listing, state: LakeTableState) -> bool:
+def _is_needed(one: Listing, state: LakeTableState) -> bool:
     """Whether rebuilding the ledger row of a key needs this listed export."""
     landed = one.row.landed if one.row is not None else ()
     same = [x for x in landed if x.transaction_id == one.transaction_id]

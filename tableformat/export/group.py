@@ -99,10 +99,10 @@ class Abandoning:
             written = ports.effects(Step.CLEAN_CLAIM, partial(ports.ledger.write, after))
             if isinstance(written, Stale):
                 return
-            of_use = staging_in_use(ports.ledger)
+            in_use = staging_in_use(ports.ledger)
             ports.effects(
                 Step.SWEEP_SOURCE,
-                partial(ports.source.sweep_leftovers, ports.job_is_alive, of_use),
+                partial(ports.source.sweep_leftovers, ports.job_is_alive, in_use),
             )
         except (LedgerError, SourceError) as error:
             self.ports.observer.note(
@@ -415,16 +415,16 @@ class GroupJob:
             yield from self._claim_and_finish(by_id, frozen, writer)
         finally:
             # The release reopens the source, which the next group or the end of the job closes.
-            self._freezing.release(frozen, self._still_of_use(frozen))
+            self._freezing.release(frozen, self._still_in_use(frozen))
 
-    def _still_of_use(self, frozen: Frozen) -> frozenset[str]:
+    def _still_in_use(self, frozen: Frozen) -> frozenset[str]:
         """Return the names that stay; all of them if the ledger cannot be read."""
         try:
-            return staging_in_use(self._ports.ledger, self._is_useless)
+            return staging_in_use(self._ports.ledger, self._is_unneeded)
         except (DestinationError, LedgerError):
             return frozenset((*frozen.snapshot.handle, *frozen.abandoned))
 
-    def _is_useless(self, row: Row) -> bool:
+    def _is_unneeded(self, row: Row) -> bool:
         """Whether nothing of a claim is finished, so that its frozen parts save no work."""
         ours = row.key.destination == self._to.layout.table_uuid
         return ours and self._begun(row) is None

@@ -267,8 +267,8 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
     if not ids and not request.backfill:
         return
     ports.check_writer()
-    of_use = staging_in_use(ports.ledger)
-    ports.effects(Step.SWEEP_SOURCE, lambda: source.sweep_leftovers(ports.job_is_alive, of_use))
+    in_use = staging_in_use(ports.ledger)
+    ports.effects(Step.SWEEP_SOURCE, lambda: source.sweep_leftovers(ports.job_is_alive, in_use))
     destination = open_destination(request, ports, looked_at)
     listing = list_source(table, source, now=ports.clock())
     known = partial(ports.effects, Step.READ_LEDGER, ports.ledger.rows)

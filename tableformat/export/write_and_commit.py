@@ -9,8 +9,8 @@
   group; it stops only if no partition of the group is ours any more. The commit protocol prevents
   the commit of a partition that was taken over (step 4 of docs/spec/commit-protocol.md).
 * `FinalFailure` writes FAILED and removes the files (step 9): after a certain conflict the table
-  is not the one for which the files were written, and every request is dead. Every other failure
-  leaves the export resumable (RQ…PartialProgress).
+  is not the one for which the files were written, and no request can still land. Every other
+  failure leaves the export resumable (RQ…PartialProgress).
 * `OutcomeBuilder` produces the outcome for the user and the error for the ledger row.
 """
 

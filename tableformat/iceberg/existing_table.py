@@ -87,7 +87,7 @@ class ExistingTable:
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """What forbids an export: ClickHouse's code for it, in a sentence, and what it advises."""
+    """A difference that forbids an export: ClickHouse's code, a sentence, and its advice."""
 
     code: int
     text: str
@@ -260,7 +260,7 @@ class _FieldPath:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """How a column differs, and the ways out."""
+    """The difference of a column, and the remedies."""
 
     what: str
     ways: tuple[str, ...] = ()
@@ -340,7 +340,7 @@ class _Comparison:
                 yield self._other_type(place, ours, theirs)
 
     def _other_type(self, place: _FieldPath, ours: IcebergType, theirs: IcebergType) -> _Column:
-        """Return how a type differs, and how it is made wide enough, if it can be."""
+        """Return the difference of a type, with the statement that widens it if there is one."""
         what = f"{place} is {ours} for ClickHouse and {theirs} in the destination"
         if not promoted(theirs, ours) or place.in_map_key:
             return _Column(what)
@@ -369,10 +369,10 @@ class _Comparison:
     def _renamed(
         self, path: tuple[str, ...], ours: tuple[NestedField, ...], theirs: tuple[NestedField, ...]
     ) -> dict[str, NestedField]:
-        """Return the fields of the table that the source may have under another name, by that name.
+        """Return the fields of the table that the source may have renamed, by the new name.
 
-        Each stands at the same position, has a type that fits, and a name that the source lacks;
-        and the new name is free.
+        Such a field has the same position, a type that fits, and a name that the source lacks. The
+        table has no field of the new name.
         """
         here, there = {f.name for f in ours}, {f.name for f in theirs}
         return {
@@ -402,7 +402,7 @@ class _Comparison:
         return _Column(what, ("--evolve-schema adds it",), Advice.EVOLVE_SCHEMA)
 
     def _renaming(self, place: _FieldPath, what: str, theirs: NestedField) -> _Column:
-        """Return how a field gets its new name in the table, and what else can be done."""
+        """Return the statement that renames a field in the table, and the alternatives."""
         old = _FieldPath((*place.path[:-1], theirs.name))
         new = _FieldPath(place.path[-1:])
         renames = f"ALTER TABLE {self._existing.name} RENAME COLUMN {old.sql} TO {new.sql}"
@@ -514,7 +514,7 @@ def _applies(column: Column, conversion: str) -> bool:
 
 
 def _same(column: Column, one: str, other: str) -> bool:
-    """Whether two conversions make the same values; one may name the default of the other."""
+    """Whether two conversions give the same values; '' and the name of the default are equal."""
     if one == other or (one, other) == ("truncate", ""):
         return True
     mappings = [TypeMapping(way) for way in (one, other)]

@@ -292,7 +292,7 @@ def time_field(
 
 
 def instant(expression: Expression, columns: MappedColumns, server_zone: str) -> Instant | str:
-    """Return the instant of an expression, or why the lake table does not hold it."""
+    """Return the instant of an expression, or the reason why the lake table does not have it."""
     match expression:
         case ColumnName(name):
             column = columns.find(name)

@@ -123,7 +123,7 @@ def file_columns(
 
 
 def lacked_fields(wanted: Sequence[DigestColumn], schema: Schema) -> dict[str, tuple[str, ...]]:
-    """Return what a table lacks of columns, by column: the column, or members, as dotted names."""
+    """Return the columns, or members of columns, that a table lacks: dotted names by column."""
     fields = {f.name: f.field_type for f in schema.fields}
     lacked = {
         c.name: tuple(_lacked(c.name, c.type, fields[c.name])) if c.name in fields else (c.name,)

@@ -4,8 +4,8 @@
 with ids that the table never used. It widens types by Iceberg's promotions, but not of a column
 that divides the table. The key of a map keeps its members.
 
-`named_as` gives the fields of a schema the names of an earlier one; `has_moved_names` says
-whether a name was that of another field.
+`named_as` gives the fields of a schema the names of an earlier one. `has_moved_names` tests
+whether a name belonged to another field.
 
 Source: docs/reference/existing-tables.md.
 """
@@ -195,7 +195,7 @@ class _SchemaEvolution:
 
 
 def named_as(schema: Schema, before: Schema) -> Schema:
-    """Return the fields of a schema that an earlier one has, under their names in the earlier one.
+    """Return the fields that two schemas of a table share, with their names in the earlier one.
 
     Their types are those of `schema`. A field that was dropped and added again is another field.
     """
@@ -236,9 +236,9 @@ def _named_type(of: IcebergType, names: Mapping[int, str]) -> IcebergType:
 
 
 def can_widen(theirs: NestedField, ours: IcebergType, spec: PartitionSpec) -> bool:
-    """Whether a field of a table may get a type of the source, by a promotion of Iceberg's.
+    """Whether a field of a table can be widened to a type of the source by an Iceberg promotion.
 
-    Not one by which the table is partitioned: the values of its partitions would be of two types.
+    A field that the table is partitioned by cannot: its partition values would have two types.
     """
     divides = any(f.source_id == theirs.field_id for f in divided_by(spec))
     return not divides and theirs.field_type != ours and promoted(theirs.field_type, ours)

@@ -1,7 +1,7 @@
 """Refuses tables whose rows cannot be read reliably, regardless of their column types.
 
 There are two cases: an unknown setting of the table may change how its parts are read, or a column
-has the name of a virtual column that tells the part or partition of a row.
+has the name of a virtual column with the part or partition of a row.
 """
 
 from __future__ import annotations

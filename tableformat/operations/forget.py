@@ -265,7 +265,7 @@ class _Forgetting:
             storage = cleaning.storage(one.location)
             if one.location.rsplit("/", 1)[-1].startswith("."):
                 continue
-            text = effects(Step.FIND_DEAD_FILES, partial(storage.read, one.location))
+            text = effects(Step.FIND_GARBAGE, partial(storage.read, one.location))
             if {listed.key.hash for listed in listed_in(one.location, text)} == {self._key}:
                 effects(Step.CLEAN_RECEIPT, partial(storage.delete, one.location))
 

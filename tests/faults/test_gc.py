@@ -109,7 +109,7 @@ def test_the_enumeration_knows_the_steps_that_clean_up() -> None:
     """Harm prevented: an enumeration that has become empty proves nothing."""
     steps = {step for name, _, step in SEAMS if name == "replacement"}
 
-    assert {Step.FIND_DEAD_FILES, Step.CLEAN_FILE, Step.CLEAN_RECEIPT, Step.CLEAN_CLAIM} <= steps
+    assert {Step.FIND_GARBAGE, Step.CLEAN_FILE, Step.CLEAN_RECEIPT, Step.CLEAN_CLAIM} <= steps
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

@@ -39,7 +39,7 @@ _NOT_IN_A_FIRST_EXPORT = {
     Step.NOTE_LANDED,
     Step.CLEAN_ATTEMPT,
     Step.GIVE_UP,
-    Step.FIND_DEAD_FILES,
+    Step.FIND_GARBAGE,
     Step.CLEAN_FILE,
     Step.CLEAN_RECEIPT,
     Step.CLEAN_CLAIM,
