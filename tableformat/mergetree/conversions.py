@@ -99,7 +99,10 @@ TOO_FINE: Final = Limit(
     "choose another scale, or leave the conversion of {column} out: it is text by default",
     always=True,
 )
-RANGE: Final = Limit("outside the instants that 64 bits of microseconds hold", "correct the rows")
+RANGE: Final = Limit(
+    "outside the instants that 64 bits of microseconds hold",
+    "correct the rows, or keep the ticks with --convert {column}=long",
+)
 FINER: Final = Limit(
     "not whole microseconds, the finest that the lake keeps",
     "cut the rest off with --convert {column}=truncate, or keep it with --convert {column}=long",

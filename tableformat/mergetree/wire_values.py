@@ -202,23 +202,7 @@ def _fixed_string(length: int) -> TypeConversions:
 
 
 def _datetime64(precision: int) -> TypeConversions:
-    if precision <= _MICROSECONDS:
-        # A coarser precision has instants that Iceberg cannot represent.
-        coarse = precision < _MICROSECONDS
-        bad = limits.beyond_microseconds(precision) if coarse else ""
-        limit = limits.RANGE if coarse else None
-        return TypeConversions(WireValue(_INSTANT, _C if coarse else _A, limit=limit, bad=bad))
-    per_microsecond = 10 ** (precision - _MICROSECONDS)
     ticks = "reinterpretAsInt64({})"
-    whole = WireValue(_INSTANT, _C, limit=limits.FINER, bad=f"{ticks} % {per_microsecond} != 0")
-    # Rounding functions multiply or round towards zero; only this division floors all ticks.
-    floor = f"intDiv({ticks}, {per_microsecond}) - ({ticks} % {per_microsecond} < 0)"
-    cut = WireValue(
-        _INSTANT,
-        _B,
-        f"DateTime64({precision}) cut off to microseconds",
-        sql=f"reinterpret(toInt64({floor}), 'DateTime64(6, \\'UTC\\')')",
-    )
     number = WireValue(_INT64, _B, f"DateTime64({precision}) as ticks since 1970", sql=ticks)
     # In UTC: local time repeats an hour when summer time ends.
     text = WireValue(
@@ -229,7 +213,25 @@ def _datetime64(precision: int) -> TypeConversions:
         limit=limits.YEARS,
         bad=limits.beyond_years(precision),
     )
-    return TypeConversions(whole, {"truncate": cut, "long": number, "string": text})
+    words: dict[str, WireValue | Handling] = {"long": number, "string": text}
+    if precision <= _MICROSECONDS:
+        # A coarser precision has instants that Iceberg cannot represent.
+        coarse = precision < _MICROSECONDS
+        bad = limits.beyond_microseconds(precision) if coarse else ""
+        limit = limits.RANGE if coarse else None
+        whole = WireValue(_INSTANT, _C if coarse else _A, limit=limit, bad=bad)
+        return TypeConversions(whole, words)
+    per_microsecond = 10 ** (precision - _MICROSECONDS)
+    whole = WireValue(_INSTANT, _C, limit=limits.FINER, bad=f"{ticks} % {per_microsecond} != 0")
+    # Rounding functions multiply or round towards zero; only this division floors all ticks.
+    floor = f"intDiv({ticks}, {per_microsecond}) - ({ticks} % {per_microsecond} < 0)"
+    cut = WireValue(
+        _INSTANT,
+        _B,
+        f"DateTime64({precision}) cut off to microseconds",
+        sql=f"reinterpret(toInt64({floor}), 'DateTime64(6, \\'UTC\\')')",
+    )
+    return TypeConversions(whole, {"truncate": cut, **words})
 
 
 def _qbit(of: QBit, element: DataType) -> TypeConversions:

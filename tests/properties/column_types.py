@@ -235,7 +235,7 @@ CONVERSIONS: Final = conversions_of_families(
     [
         *map(Simple, sorted(SIMPLE_TYPES)),
         *(Decimal(9, 2), Decimal(50, 5), FixedString(3), Time64(3), *_ENUMS, Json(), Dynamic()),
-        *(DateTime64(p, "UTC") for p in (7, 8, 9)),
+        *(DateTime64(p, "UTC") for p in range(10)),
         *(QBit(Simple("Float32"), 3), _STATES[0]),
         Variant((Simple("String"),)),
     ]

@@ -70,8 +70,8 @@ def words_of(of: DataType) -> tuple[str, ...]:
             return ("string", f"decimal(38,{min(scale, 38)})", "decimal(38,0)")
         case FixedString() | Time64() | QBit():
             return _TEXT
-        case DateTime64(precision, _) if precision > 6:
-            return ("truncate", "long", "string")
+        case DateTime64(precision, _):
+            return ("truncate", "long", "string") if precision > 6 else ("long", "string")
         case Enum():
             return ("long", "string")
         case Json():

@@ -310,11 +310,8 @@ def _digits(how: str) -> tuple[int, int] | None:
 
 
 def _datetime64(precision: int, how: str) -> Kept:
-    if precision <= 6:
-        unit = 10 ** (6 - precision)
-        in_range = _over(limits.RANGE, (2**63 - 1) // unit) if precision < 6 else _nothing
-        return Kept(lambda ticks: ticks * unit, int, in_range)
-    per_microsecond = 10 ** (precision - 6)
+    unit = 10 ** max(6 - precision, 0)
+    per_microsecond = 10 ** max(precision - 6, 0)
     match how:
         case "long":
             return Kept(str, found_number)
@@ -322,6 +319,9 @@ def _datetime64(precision: int, how: str) -> Kept:
             return Kept(
                 lambda t: _instant_text(t, precision), _same, lambda t: _years(t, precision)
             )
+        case _ if precision <= 6:
+            in_range = _over(limits.RANGE, (2**63 - 1) // unit) if precision < 6 else _nothing
+            return Kept(lambda ticks: ticks * unit, int, in_range)
         case "truncate":
             return Kept(lambda ticks: ticks // per_microsecond, int)
         case _:

@@ -27,7 +27,12 @@ _ENUM: Final = Enum(8, (("a", -128), ("it's", 2)))
 _FIFTY: Final = Decimal(50, 3)
 # Which types a word converts; the others inside a column stay as they are.
 _FITTING: Final[dict[str, tuple[DataType, ...]]] = {
-    "long": (Simple("UInt64"), Simple("IPv4"), _ENUM, DateTime64(7, "UTC"), DateTime64(9, "UTC")),
+    "long": (
+        Simple("UInt64"),
+        Simple("IPv4"),
+        _ENUM,
+        *(DateTime64(p, "UTC") for p in (0, 3, 7, 9)),
+    ),
     "binary": (Simple("String"), Simple("UUID"), Simple("IPv6")),
     "string": (Simple("UInt64"), Simple("UUID"), FixedString(3), Simple("Int128")),
     "truncate": tuple(DateTime64(p, "Asia/Kolkata") for p in (7, 8, 9)),

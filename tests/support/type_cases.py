@@ -206,8 +206,24 @@ _TIMES: Final = [
         "truncate",
     ),
     case(_TOKYO, "long", {_ticks(_LEAST, 9): _LEAST, _ticks(-1, 9): -1}, "long"),
+    # The instants that 64 bits of microseconds do not hold.
+    case("DateTime64(0, 'UTC')", "long", {_ticks(_LEAST, 0): _LEAST, _ticks(-1, 0): -1}, "long"),
+    case(
+        "DateTime64(3, 'Asia/Tokyo')",
+        "long",
+        {_ticks(2**63 - 1, 3, "Asia/Tokyo"): 2**63 - 1, _ticks(-1, 3, "Asia/Tokyo"): -1},
+        "long",
+    ),
+    case("DateTime64(6, 'UTC')", "long", {_ticks(_LEAST, 6): _LEAST}, "long"),
     case("DateTime64(7, 'UTC')", "long", {_ticks(92 * 10**17, 7): 92 * 10**17}, "long"),
     case(_TOKYO, "string", {_ticks(-1, 9): "1969-12-31 23:59:59.999999999"}, "string"),
+    case("DateTime64(0, 'UTC')", "string", {_ticks(-1, 0): "1969-12-31 23:59:59"}, "string"),
+    case(
+        "DateTime64(3, 'Asia/Tokyo')",
+        "string",
+        {_ticks(-62167219200 * 10**3, 3, "Asia/Tokyo"): "0000-01-01 00:00:00.000"},
+        "string",
+    ),
     case(
         "DateTime64(7, 'UTC')",
         "string",

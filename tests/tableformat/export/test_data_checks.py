@@ -89,6 +89,8 @@ def found(
         ("Map(DateTime64(9), Int8)", "truncate", f"map({NANO[0]}, 1, {NANO[1]}, 2)", TWICE, True),
         ("DateTime64(7)", "string", TICKS.format(FARTHEST, 7), YEARS, True),
         ("DateTime64(8)", "string", TICKS.format(-FARTHEST, 8), YEARS, True),
+        ("DateTime64(0)", "string", TICKS.format(253402300800, 0), YEARS, True),
+        ("DateTime64(3)", "string", TICKS.format(-62167219200001, 3), YEARS, True),
         ("Variant(String, UInt8)", "", "CAST(unhex('FF') AS {})", "UTF-8", False),
         ("Variant(String, UInt8)", "json", "CAST(unhex('FF') AS {})", "UTF-8", False),
         ("Variant(Array(String), UInt64)", "", "CAST([unhex('FF')] AS {})", "UTF-8", False),
