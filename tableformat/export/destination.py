@@ -13,7 +13,7 @@ before any file is written:
 * after a crash the new columns stay, filled with NULL, and the next run has nothing to add;
 * the commit of a partition requires the schema for which its files were written.
 
-Source: docs/spec/commit-protocol.md, "Columns that are added".
+Source: docs/spec/commit-protocol.md, "Added columns".
 """
 
 from __future__ import annotations
