@@ -259,7 +259,7 @@ def row_version(db: sqlite3.Connection, key: str) -> tuple[int, int] | None:
 
 
 def remove_row(db: sqlite3.Connection, row: Row) -> Stale | None:
-    """Remove a row that has its version, with its manifest; return None once it is gone."""
+    """Remove a row that has its version, with its manifest; another version is `Stale`."""
     key = row.key.hash
     found = row_version(db, key)
     if found is None or found[1] != row.created:

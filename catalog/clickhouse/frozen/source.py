@@ -119,10 +119,10 @@ def prove_parts(
     refused |= proved.refused
     return SourceSnapshot(
         table=table,
-        layout=files_layout(table, capabilities).over(table, proved.frozen),
-        partitions=tuple(sorted(proved.frozen, key=lambda p: p.partition_id)),
+        layout=files_layout(table, capabilities).over(table, proved.partitions),
+        partitions=tuple(sorted(proved.partitions, key=lambda p: p.partition_id)),
         refused=tuple(sorted(refused.items(), key=lambda pair: pair[0])),
-        handle=(asked.handle,) if proved.frozen else (),
+        handle=(asked.handle,) if proved.partitions else (),
     )
 
 

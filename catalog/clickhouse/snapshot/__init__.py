@@ -1,1 +1,1 @@
-"""Takes a snapshot of partitions of a source, and proves it."""
+"""Takes snapshots of a source's partitions in staging tables, and proves them."""

@@ -36,13 +36,13 @@ _SIZES: Final = ("bytes_on_disk", "data_compressed_bytes", "data_uncompressed_by
 
 
 def named_sizes_sql(parts: str) -> str:
-    """Return the SQL of what stands for a hash where there are none; `parts` is system.parts."""
+    """Return the SQL of the text that replaces a missing hash; `parts` names system.parts."""
     sizes = ", ".join(f"':', toString({parts}.{size})" for size in _SIZES)
     return f"concat('name:', {parts}.name, ':sizes', {sizes})"
 
 
 def same_in_copies(content: str) -> str:
-    """Return of a part's hash, or of what stands for it, what a clone of the part has too."""
+    """Return the piece of a part's hash, or of its replacement, that a clone of the part shares."""
     named = _NAMED.match(content)
     return named["sizes"] if named else content
 
@@ -54,13 +54,13 @@ def differences(
     copy: bool,
     bare: tuple[Column, ...] | None = None,
 ) -> str:
-    """Return what of a table is another thing now, '' when nothing is.
+    """Return how a table differs from its earlier description, '' if it does not.
 
     Args:
-        planned: as it was described.
-        found: as it is.
-        copy: `found` is a staging table: of another identity, and always a plain MergeTree.
-        bare: the columns that it may have instead, without what none of its parts needs.
+        planned: the earlier description.
+        found: the current one.
+        copy: `found` is a staging table, with another identity and always a plain MergeTree.
+        bare: the columns that it may have instead, without columns that none of its parts needs.
     """
     is_bare = bare is not None and _columns(bare) == _columns(found.columns)
     of_both = (
@@ -75,22 +75,23 @@ def differences(
         ("its engine", planned.engine.name, found.engine.name),
         ("its engine's arguments", planned.engine.arguments, found.engine.arguments),
     )
-    told = of_both if copy else of_both + of_source
-    return ", ".join(what for what, before, after in told if before != after)
+    compared = of_both if copy else of_both + of_source
+    return ", ".join(what for what, before, after in compared if before != after)
 
 
 def paired(
     copies: tuple[Part, ...], originals: Iterable[LeftPart], *, place: str = ""
 ) -> tuple[FrozenPart, ...] | None:
-    """Name for each copy the original it is a clone of; None when one has no pair.
+    """Assign to each part of a clone the part that it was cloned from; None if one has no pair.
 
-    Equal parts are taken in order, which a clone keeps. `visible_rows` are all rows: nobody has
-    counted yet. A frozen part has the content of its original: the name in it is the original's.
+    Equal parts are paired in order, which a clone keeps. `visible_rows` are set to all rows,
+    because they are counted later. A pair has the original's content, in which the original's name
+    occurs.
 
     Args:
         copies: all parts of one partition in a staging table.
         originals: all parts of that partition in the source.
-        place: where tasks find all of them; '' for the disk of each.
+        place: the table from which tasks read them; '' to read each from its disk.
     """
     found: dict[tuple[str, int], list[LeftPart]] = {}
     for original in originals:
@@ -116,12 +117,12 @@ def _columns(columns: tuple[Column, ...]) -> tuple[tuple[str, str, str, str], ..
 
 
 def _known(table: MergeTreeTable) -> object:
-    """Return a table's node in Keeper; what a silent Keeper does not say is like nothing else."""
+    """Return a table's node in Keeper; if Keeper does not respond, a value equal to no other."""
     node = table.keeper_node
     return object() if isinstance(node, KeeperUnavailable) else node
 
 
-# As many names as certainly fit into a query.
+# A number of names that fits into a query.
 _MOST_IN_ONE_ALTER: Final = 3000
 
 Refused = Mapping[PartitionId, TableFormatError]
@@ -129,24 +130,25 @@ Refused = Mapping[PartitionId, TableFormatError]
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """A filled staging table: whose it is, and the parts of its partitions, not yet counted."""
+    """A filled staging table of a source table, with the parts of its partitions, uncounted."""
 
     source: TableName
     staging: TableName
     parts: Mapping[PartitionId, tuple[FrozenPart, ...]]
 
     def within(self, partition_ids: tuple[PartitionId, ...]) -> str:
-        """Return the condition that leaves the rows of partitions, of those in the clone."""
+        """Return the WHERE condition that selects the rows of partitions in the clone."""
         condition = within(partition_ids)
         if len(partition_ids) != 1:
             return condition
-        # Old versions read all parts for a partition id, damaged ones of others too.
+        # By a partition id alone, old versions read all parts, including damaged ones of other
+        # partitions.
         names = [quote_string(part.part.name) for part in self.parts[partition_ids[0]]]
         few = 0 < len(names) <= _MOST_IN_ONE_ALTER
         return f"{condition} AND {SOURCE_ALIAS}._part IN ({', '.join(names)})" if few else condition
 
 
 def within(partition_ids: tuple[PartitionId, ...]) -> str:
-    """Return the condition that leaves the rows of partitions of a table."""
+    """Return the WHERE condition that selects the rows of partitions of a table."""
     ids = ", ".join(quote_string(str(one)) for one in partition_ids)
     return f"{SOURCE_ALIAS}._partition_id IN ({ids})"

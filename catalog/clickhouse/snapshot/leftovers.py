@@ -1,13 +1,13 @@
-"""Finds again what a dead job had frozen: staging tables outlive the process that filled them.
+"""Reuses the snapshot of an ended job: staging tables outlive the process that filled them.
 
-    what the ledger names -> is it there, this table's, closed, of the same definition?
-    -> exactly the recorded parts? -> CHECK, counts, probes, digest, as of a fresh clone
+    staging tables in the ledger -> exists, of this table, closed, with the same definition?
+    -> exactly the recorded parts? -> CHECK, counts, probes, digest, as for a new clone
 
-Anything may have happened since: a server was restarted, an operator dropped or changed a staging
-table, the job died while it filled one. So nothing is believed but what is seen now, and whatever
-is not as it was is left out: it is frozen afresh, which costs time and never a row. What happens to
-the source table itself does not matter, except that its definition must be the staging table's:
-the files are written by a plan for it.
+Since the job ended, a server may have restarted, and an operator may have dropped or changed a
+staging table; or the job ended while it filled one. So everything is checked again. A partition
+that does not pass is left out, and a new snapshot of it is taken, which costs time but no row.
+Changes of the source table do not matter, except that its definition must match the staging table,
+because the files were planned for it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Left = Mapping[PartitionId, LeftSnapshot]
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is looked for: partitions of a described table; what is asked of those found."""
+    """Partitions of a described table to find, with the probes and digest columns to compute."""
 
     table: MergeTreeTable
     wanted: Left
@@ -54,7 +54,7 @@ class Search:
 def find_left_snapshot(
     connection: Connection, capabilities: Capabilities, search: Search
 ) -> SourceSnapshot:
-    """Return the wanted partitions that are still frozen, whole and proved anew.
+    """Return the wanted partitions that staging tables still hold completely, proved again.
 
     Raises:
         SourceError: the source cannot be read.
@@ -64,8 +64,8 @@ def find_left_snapshot(
     for staging in _usable(connection, capabilities, search):
         missing = {one: left for one, left in search.wanted.items() if one not in found}
         proved = _proved(connection, capabilities, staging, search, missing)
-        if proved.frozen:
-            found |= {partition.partition_id: partition for partition in proved.frozen}
+        if proved.partitions:
+            found |= {partition.partition_id: partition for partition in proved.partitions}
             handle.append(staging.name)
     layout = layout_of(connection, capabilities, search.table)
     return SourceSnapshot(
@@ -80,7 +80,7 @@ def find_left_snapshot(
 def _usable(
     connection: Connection, capabilities: Capabilities, search: Search
 ) -> tuple[TableName, ...]:
-    """Return the recorded staging tables that are this table's and stand as they were made."""
+    """Return the recorded staging tables that belong to this table and are unchanged."""
     names = {name: None for left in search.wanted.values() for name in left.staging}
     if not names:
         return ()
@@ -90,18 +90,18 @@ def _usable(
         for name in names
         if name in owners
         and owners[name].identity == search.table.identity
-        and _stands(connection, capabilities, search.table, staging_table(connection, name))
+        and _is_unchanged(connection, capabilities, search.table, staging_table(connection, name))
     )
 
 
-def _stands(
+def _is_unchanged(
     connection: Connection, capabilities: Capabilities, table: MergeTreeTable, staging: TableName
 ) -> bool:
-    """Whether a staging table is closed and opens its parts as a fresh one would."""
+    """Whether a staging table is closed and opens its parts as a new one would."""
     try:
         found = describe(connection, capabilities, staging)
     except (NotFoundError, UnsupportedError):
-        # Somebody dropped it a moment ago, or put another thing in its place.
+        # It was dropped meanwhile, or replaced by another object.
         return False
     parts = with_missing_columns(connection, staging, list_parts(connection, capabilities, staging))
     bare = staging_columns(table, {column for part in parts for column in part.lacks})
@@ -114,7 +114,7 @@ def _stands(
 
 def _opening(table: MergeTreeTable, capabilities: Capabilities) -> dict[str, str]:
     """Return the settings of a table that decide how its parts open as files."""
-    # Permissions are given to every table that is opened.
+    # Permissions are added to every table that is opened.
     given = dict(capabilities.permissions)
     settings = files_layout(table, capabilities).settings
     return {name: value for name, value in settings if name not in given}
@@ -127,7 +127,7 @@ def _proved(
     search: Search,
     missing: Left,
 ) -> Proved:
-    """Prove those missing partitions that a staging table holds in exactly the recorded parts."""
+    """Prove the missing partitions of which a staging table has exactly the recorded parts."""
     here = {one: left for one, left in missing.items() if staging.name in left.staging}
     parts = _matched(connection, capabilities, staging, here)
     if not parts:
@@ -139,8 +139,8 @@ def _proved(
 def _matched(
     connection: Connection, capabilities: Capabilities, staging: TableName, here: Left
 ) -> dict[PartitionId, tuple[FrozenPart, ...]]:
-    """Return, by partition, the parts with their recorded names; without those that differ."""
-    # A partition of which nothing is recorded would be found, empty, in every table.
+    """Return each partition's parts with their recorded names, without partitions that differ."""
+    # A partition without recorded parts would match, empty, in every table.
     recorded = {one: left for one, left in here.items() if left.parts}
     if not recorded:
         return {}

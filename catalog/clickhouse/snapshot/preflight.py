@@ -1,11 +1,12 @@
-"""What forbids to freeze a partition although a clone would succeed: the rows would be wrong.
+"""Finds partitions whose clone would succeed but have wrong rows, and refuses them.
 
-Unfinished mutations (a clone drops what they still have to do), columns in parts that the table
-does not have (a RENAME that a clone loses), broken detached parts (the source itself lost rows).
-And columns that parts lack, where tasks that open the parts as files cannot compute them.
+- Unfinished mutations: a clone loses what is left to do.
+- Columns in parts that the table does not have: a RENAME that a clone loses.
+- Broken detached parts: the source itself lost rows.
+- Columns that parts lack and that tasks, which open the parts as files, cannot compute.
 
-Parts on disks whose files no task can open (encrypted ones, caches, object storage) are copied to
-the default disk by their ClickHouse. They are refused only where that disk is such a disk, too.
+Parts on disks whose files no task can open (encrypted disks, caches, object storage) are copied to
+the default disk by their ClickHouse. They are refused only if the default disk is such a disk, too.
 """
 
 from __future__ import annotations
@@ -40,14 +41,17 @@ __all__ = [
 COPIES: Final = "default"
 """The disk to which parts are copied; every ClickHouse has it."""
 OWN_COLUMNS: Final = ("_row_exists", "_block_number", "_block_offset")
-"""Columns that parts hold for ClickHouse itself."""
+"""ClickHouse's internal columns in parts."""
 _OF_ITS_OWN: Final = " WHERE origin = 'System'"
-"""Every ClickHouse that is opened as files is of this release: it has that column."""
+"""Selects built-in functions.
+
+`origin` exists in the release of the embedded ClickHouse, the only one that opens parts as files.
+"""
 _OLD_NAME: Final = re.compile(r"(\d{6})\d\d_\d{8}_\d+_\d+_\d+")
 
 
 def mutation_ids(connection: Connection, name: TableName) -> frozenset[str]:
-    """Return the mutations of a table, finished ones too.
+    """Return the mutations of a table, including finished ones.
 
     Raises:
         SourceError: the source cannot be read.
@@ -63,13 +67,13 @@ def refused_by_source(
     name: TableName,
     partition_ids: Collection[PartitionId],
 ) -> dict[PartitionId, RefusedError]:
-    """Return the partitions that must not be frozen now, each with the reason that comes first.
+    """Return the partitions that allow no correct snapshot now, each with its first reason.
 
     Raises:
         SourceError: the source cannot be read.
     """
     mutations = _unfinished_mutations(connection, capabilities, name)
-    # The column and the statement came together.
+    # The column `latest_fail_reason` and KILL MUTATION appeared in the same version.
     killable = capabilities.has(Offer.MUTATION_FAILURES)
     foreign = foreign_columns(connection, name, name)
     broken = _broken_parts(connection, capabilities, name)
@@ -89,7 +93,7 @@ def refused_by_source(
 
 @dataclass(frozen=True, slots=True)
 class FarPart:
-    """A part on a disk whose files no task can open; `disk` is that disk in words."""
+    """A part on a disk whose files no task can open; `disk` describes the disk for messages."""
 
     partition_id: PartitionId
     name: str
@@ -101,7 +105,7 @@ def far_parts(
 ) -> tuple[FarPart, ...]:
     """Return the active parts with rows on disks whose files no task can open.
 
-    None of a server, which reads its parts itself, whatever disk they are on.
+    A server has none, because it reads its parts itself on any disk.
 
     Raises:
         SourceError: the source cannot be read.
@@ -126,7 +130,7 @@ def refused_disks(
     name: TableName,
     partition_ids: Collection[PartitionId],
 ) -> dict[PartitionId, UnsupportedError]:
-    """Return the partitions with parts that can neither be opened nor copied to be opened.
+    """Return the partitions with parts that tasks cannot open and ClickHouse cannot copy.
 
     Raises:
         SourceError: the source cannot be read.
@@ -152,7 +156,7 @@ def _refuse_far(name: TableName, part: FarPart, default: str) -> UnsupportedErro
 
 
 def _far_disks(connection: Connection, capabilities: Capabilities) -> dict[str, str]:
-    """Return the disks whose files no task can open, in words, by their names."""
+    """Return the disks whose files no task can open: their descriptions by name."""
     encrypted = "is_encrypted" if capabilities.has(Offer.DISK_ENCRYPTION) else "0"
     found = connection.rows(f"SELECT name, toString(type), {encrypted} FROM system.disks")
     return {
@@ -165,7 +169,7 @@ def _far_disks(connection: Connection, capabilities: Capabilities) -> dict[str, 
 def foreign_columns(
     connection: Connection, parts_of: TableName, columns_of: TableName
 ) -> dict[str, tuple[str, ...]]:
-    """Return, by partition id, the columns in active parts of one table that another does not have.
+    """Return, by partition id, columns in active parts of a table that `columns_of` does not have.
 
     Raises:
         SourceError: the source cannot be read.
@@ -183,7 +187,7 @@ def foreign_columns(
 def refuse_foreign_columns(
     name: TableName, partition_id: PartitionId, columns: tuple[str, ...]
 ) -> RefusedError:
-    """Return the refusal of a partition whose parts hold columns that the table does not have."""
+    """Return the refusal of a partition whose parts have columns that the table does not have."""
     return RefusedError(
         f"Cannot export partition {partition_id} of {name}: its parts hold {some(columns)}, "
         "which the table does not have: an ALTER ... RENAME or DROP COLUMN has not been carried "
@@ -196,7 +200,7 @@ def refuse_foreign_columns(
 def _unfinished_mutations(
     connection: Connection, capabilities: Capabilities, name: TableName
 ) -> tuple[tuple[str, str, tuple[str, ...], str], ...]:
-    """Return id, command, parts to do (none where they are not named) and last failure of each."""
+    """Return id, command, parts to do (if known) and last failure of each unfinished mutation."""
     has_parts = capabilities.has(Offer.MUTATED_PARTS)
     parts = "arrayStringConcat(parts_to_do_names, ' ')" if has_parts else "''"
     failure = "latest_fail_reason" if capabilities.has(Offer.MUTATION_FAILURES) else "''"
@@ -211,7 +215,7 @@ def _unfinished_mutations(
 
 
 def _bare(command: str) -> str:
-    """Return a command without the brackets that newer versions put around it."""
+    """Return a command without the parentheses that newer versions put around it."""
     return command[1:-1] if command.startswith("(") and command.endswith(")") else command
 
 
@@ -224,7 +228,7 @@ def _refused_by_mutation(
 ) -> RefusedError | None:
     for mutation, command, to_do, failure in mutations:
         here = [part for part in to_do if _may_be_of(part, partition_id)]
-        # Without a list of parts nobody knows which partitions it has still to change.
+        # Without a list of parts, the mutation may still change any partition.
         if here or not to_do:
             which = f"{of_table(name)} AND mutation_id = {quote_string(mutation)}"
             failed = f" It failed last with: {failure.partition(chr(10))[0]}." if failure else ""
@@ -238,9 +242,10 @@ def _refused_by_mutation(
 
 
 def _may_be_of(part: str, partition_id: PartitionId) -> bool:
-    """Whether a part's name may be that of a part of a partition.
+    """Whether a name may be that of a part of a partition.
 
-    One of the old syntax begins with its first and last day, and the partition is their month.
+    In the old syntax it begins with the first and last day of the part, and the partition is a
+    month.
     """
     day = _OLD_NAME.match(part)
     return part.startswith(f"{partition_id}_") or (day is not None and day[1] == str(partition_id))
@@ -275,9 +280,10 @@ def _computed_elsewhere(
     name: TableName,
     partition_ids: tuple[PartitionId, ...],
 ) -> dict[str, tuple[str, str, str]]:
-    """Return, by partition id, a column that parts lack and that only their ClickHouse computes.
+    """Return, by partition id, a column that parts lack and that only their ClickHouse can compute.
 
-    With the part and the reason. A server computes what the parts of its own lack.
+    The value is the part, the column and the reason. A server has none, because it computes missing
+    columns itself.
     """
     if capabilities.address or not partition_ids:
         return {}
@@ -319,7 +325,7 @@ def _refuse_computed(
 
 
 def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """Return the values of each key, in their order."""
+    """Return the values of each key, in order."""
     grouped: dict[str, tuple[str, ...]] = {}
     for key, value in pairs:
         grouped[key] = (*grouped.get(key, ()), value)

@@ -1,15 +1,13 @@
-"""Proves a clone before it is read: each part is checked, each row counted, each probe measured.
+"""Proves a clone before it is read: checks each part, counts its rows, and measures probes.
 
-All queries go to the staging table, which nothing changes any more, for all its partitions at
-once. A partition that fails is refused by itself.
+All queries read the staging table, which nothing changes any more, for all its partitions at once.
+A partition that fails is refused without the others.
 
-- `damaged` finds damaged parts by CHECK TABLE, the only check that detects every kind of damage.
-  A damaged part may be absent from its result, so the result must name exactly the expected
-  parts.
-- Old versions have no CHECK TABLE for MergeTree (code 48) or for one partition (code 62). There
-  the proof reads every stored value, which verifies the checksum of each compressed block, and
-  counts the rows of each part. It does not see damaged marks and indices, which a full scan
-  hardly uses.
+- `damaged` finds damaged parts by CHECK TABLE, the only check that detects every kind of damage. A
+  damaged part may be absent from its result, so the result must name exactly the expected parts.
+- Old versions have no CHECK TABLE for MergeTree (code 48) or for one partition (code 62). There the
+  proof reads every stored value, which verifies the checksum of each compressed block, and counts
+  the rows of each part. It does not see damaged marks and indices, which a full scan hardly uses.
 - `prove` also refuses columns that an unknown RENAME left in the parts, and parts that were moved
   to a disk whose files no task can open. It then counts the visible rows, measures the probes and
   computes the digest (docs/spec/digest.md).
@@ -59,15 +57,15 @@ from tableformat.source import FrozenPart, FrozenPartition, Probe, ProbedValue
 __all__ = ["NO_CHECK_TABLE", "Proved", "damaged", "probed_in", "prove"]
 
 NO_CHECK_TABLE: Final = (NOT_IMPLEMENTED, SYNTAX_ERROR)
-"""Codes by which ClickHouse says that it has no such CHECK TABLE."""
+"""Error codes of versions without this form of CHECK TABLE."""
 _CHECK: Final = "CHECK TABLE"
 _READING: Final = "reading every value"
 _REPAIR: Final = "Repair the part from a replica or a backup, or detach it, and run again."
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """How it was looked, and for each part whether it passed and what is said against it."""
+class _CheckResult:
+    """The result of a check: its method, and for each part whether it passed and the finding."""
 
     how: str
     parts: Mapping[str, tuple[bool, str]]
@@ -79,20 +77,20 @@ def damaged(
     clone: Clone,
     partition_ids: tuple[PartitionId, ...],
 ) -> Refused:
-    """Return the partitions with damaged parts: all are looked at at once; if that fails, each.
+    """Return the partitions with damaged parts: checks all together, or each if that fails.
 
     Raises:
-        SourceError: ClickHouse does not answer any more.
+        SourceError: ClickHouse no longer responds.
     """
     if not partition_ids:
         return {}
     alone = partition_ids[0] if len(partition_ids) == 1 else None
     how = _CHECK
     try:
-        answer = _checked(connection, capabilities, clone, partition_ids)
-        if answer is None:
+        result = _checked(connection, capabilities, clone, partition_ids)
+        if result is None:
             how = _READING
-            answer = _read(connection, clone, partition_ids)
+            result = _read(connection, clone, partition_ids)
         names = _active_parts(connection, clone.staging)
     except ClickHouseError as error:
         if alone is None:
@@ -102,11 +100,11 @@ def damaged(
         return {alone: _refuse(clone, alone, f"{how} fails: {_without_place(error.reason)}", way)}
     refused: dict[PartitionId, TableFormatError] = {}
     for one in partition_ids:
-        if damage := _damage(clone.parts[one], names.get(str(one), ()), answer):
+        if damage := _damage(clone.parts[one], names.get(str(one), ()), result):
             refused[one] = _refuse(clone, one, damage)
-    if unknown := sorted(set(answer.parts) - {name for found in names.values() for name in found}):
+    if unknown := sorted(set(result.parts) - {name for found in names.values() for name in found}):
         for one in partition_ids:
-            what = f"{answer.how} looked at {some(unknown)}, which is no part of the snapshot"
+            what = f"{result.how} looked at {some(unknown)}, which is no part of the snapshot"
             refused.setdefault(one, _refuse(clone, one, what))
     return refused
 
@@ -116,23 +114,25 @@ def _checked(
     capabilities: Capabilities,
     clone: Clone,
     partition_ids: tuple[PartitionId, ...],
-) -> _Answer | None:
-    """Return what CHECK TABLE says; None where there is none."""
+) -> _CheckResult | None:
+    """Return the result of CHECK TABLE; None if the version does not have it."""
     alone = len(partition_ids) == 1
     partition = f" PARTITION ID {quote_string(str(partition_ids[0]))}" if alone else ""
-    told = capabilities.has(Offer.CHECK_BY_PART)
-    by_part = " SETTINGS check_query_single_value_result = 0" if told else ""
+    names_parts = capabilities.has(Offer.CHECK_BY_PART)
+    by_part = " SETTINGS check_query_single_value_result = 0" if names_parts else ""
     try:
-        answers = connection.rows(f"{_CHECK} {clone.staging.sql}{partition}{by_part}")
+        rows = connection.rows(f"{_CHECK} {clone.staging.sql}{partition}{by_part}")
     except ClickHouseError as error:
         if error.code in NO_CHECK_TABLE:
             return None
         raise
-    return _Answer(_CHECK, {text(row[0]): (flag(row[1]), text(row[2])) for row in answers})
+    return _CheckResult(_CHECK, {text(row[0]): (flag(row[1]), text(row[2])) for row in rows})
 
 
-def _read(connection: Connection, clone: Clone, partition_ids: tuple[PartitionId, ...]) -> _Answer:
-    """Read every stored value; a part passes when it gives its rows."""
+def _read(
+    connection: Connection, clone: Clone, partition_ids: tuple[PartitionId, ...]
+) -> _CheckResult:
+    """Read every stored value; a part passes if it returns all its rows."""
     columns = texts(
         connection,
         f"SELECT name FROM system.columns WHERE {of_table(clone.staging)}"
@@ -146,7 +146,7 @@ def _read(connection: Connection, clone: Clone, partition_ids: tuple[PartitionId
     )
     rows = {text(row[0]): whole(row[1]) for row in found}
     expected = {p.part.name: p.part.rows for one in partition_ids for p in clone.parts[one]}
-    return _Answer(
+    return _CheckResult(
         _READING,
         {
             name: (given == expected.get(name, given), f"it gives {given} rows")
@@ -156,7 +156,7 @@ def _read(connection: Connection, clone: Clone, partition_ids: tuple[PartitionId
 
 
 def _active_parts(connection: Connection, staging: TableName) -> dict[str, tuple[str, ...]]:
-    """Return the names of the active parts, without rows too, by partition id."""
+    """Return the names of the active parts by partition id, including parts without rows."""
     found = connection.rows(
         f"SELECT partition_id, name FROM system.parts WHERE active AND {of_table(staging)}"
         " ORDER BY name"
@@ -164,29 +164,29 @@ def _active_parts(connection: Connection, staging: TableName) -> dict[str, tuple
     return grouped((text(row[0]), text(row[1])) for row in found)
 
 
-def _damage(parts: tuple[FrozenPart, ...], expected: tuple[str, ...], answer: _Answer) -> str:
-    """Return what is said against a partition, '' when every part of it passed."""
-    answers = answer.parts
+def _damage(parts: tuple[FrozenPart, ...], expected: tuple[str, ...], result: _CheckResult) -> str:
+    """Return the damage in a partition, '' if every part passed."""
+    checked = result.parts
     source_names = {part.part.name: part.source_name for part in parts}
     broken = [
-        f"part {source_names.get(name, name)} ({_without_advice(answers[name][1])})"
+        f"part {source_names.get(name, name)} ({_without_advice(checked[name][1])})"
         for name in expected
-        if name in answers and not answers[name][0]
+        if name in checked and not checked[name][0]
     ]
     if broken:
-        return f"{answer.how} finds damage in {some(broken)}"
-    unseen = [source_names.get(name, name) for name in expected if name not in answers]
+        return f"{result.how} finds damage in {some(broken)}"
+    unseen = [source_names.get(name, name) for name in expected if name not in checked]
     unseen += [name for frozen, name in source_names.items() if frozen not in expected]
-    return f"{answer.how} did not look at {some(unseen)}" if unseen else ""
+    return f"{result.how} did not look at {some(unseen)}" if unseen else ""
 
 
-def _without_advice(answer: str) -> str:
-    """Return what is wrong with a part, without ClickHouse's page on memory and network cards."""
-    return ClickHouseError(answer).reason.partition(" This is most likely")[0].rstrip(".")
+def _without_advice(finding: str) -> str:
+    """Return the finding of a part without ClickHouse's advice on memory and network cards."""
+    return ClickHouseError(finding).reason.partition(" This is most likely")[0].rstrip(".")
 
 
 def _without_place(reason: str) -> str:
-    """Return why reading failed, without the staging table's directory."""
+    """Return a reading error's reason without the staging table's directory."""
     return reason.partition(": (while reading")[0].rstrip(".")
 
 
@@ -195,14 +195,14 @@ def _refuse(clone: Clone, one: PartitionId, damage: str, way: str = _REPAIR) -> 
 
 
 _OF_THE_QUERY: Final = (SYNTAX_ERROR, TOO_BIG_AST, UNKNOWN_IDENTIFIER)
-"""What is wrong with a query of ours, and not with a value that it reads."""
+"""Errors of the query itself, not of a value that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """What the proof left of a clone."""
+    """The proved partitions of a clone, and the refused ones."""
 
-    frozen: tuple[FrozenPartition, ...]
+    partitions: tuple[FrozenPartition, ...]
     refused: Refused
 
 
@@ -216,7 +216,7 @@ def prove(
     """Prove each partition of a clone, or refuse it with its reason.
 
     Raises:
-        SourceError: ClickHouse does not answer any more.
+        SourceError: ClickHouse no longer responds.
     """
     refused: dict[PartitionId, TableFormatError] = {
         **_foreign(connection, clone),
@@ -224,12 +224,13 @@ def prove(
     }
     for one, error in damaged(connection, capabilities, clone, _without(clone, refused)).items():
         refused.setdefault(one, error)
-    frozen = _measured(connection, capabilities, clone, _without(clone, refused), probes)
-    refused.update(frozen.refused)
-    ids = tuple(partition.partition_id for partition in frozen.frozen)
+    measured = _measured(connection, capabilities, clone, _without(clone, refused), probes)
+    refused.update(measured.refused)
+    ids = tuple(partition.partition_id for partition in measured.partitions)
     digests = _digests(connection, capabilities, clone.staging, ids, digest)
     return Proved(
-        tuple(replace(p, digest=digests.get(str(p.partition_id))) for p in frozen.frozen), refused
+        tuple(replace(p, digest=digests.get(str(p.partition_id))) for p in measured.partitions),
+        refused,
     )
 
 
@@ -238,7 +239,7 @@ def _without(clone: Clone, refused: Refused) -> tuple[PartitionId, ...]:
 
 
 def _foreign(connection: Connection, clone: Clone) -> Refused:
-    """Refuse what a RENAME that the clone does not know left behind."""
+    """Refuse parts with columns that a RENAME left behind, which the clone does not know."""
     found = foreign_columns(connection, clone.staging, clone.staging)
     return {
         one: refuse_foreign_columns(clone.source, one, found[str(one)])
@@ -248,11 +249,11 @@ def _foreign(connection: Connection, clone: Clone) -> Refused:
 
 
 def _unreadable_disks(connection: Connection, capabilities: Capabilities, clone: Clone) -> Refused:
-    """Refuse parts that no task can open: they were moved there after the parts were listed."""
+    """Refuse parts that were moved to a disk that no task can open, after the parts were listed."""
     far = {part.name: part.disk for part in far_parts(connection, capabilities, clone.staging)}
     refused: dict[PartitionId, TableFormatError] = {}
     for one, parts in clone.parts.items():
-        # The others are read by their server, or they were opened as they are already.
+        # A part at another place is not opened from its disk.
         here = (part for part in parts if part.place == part.part.disk and part.part.name in far)
         if part := next(here, None):
             refused[one] = SourceError(
@@ -270,7 +271,7 @@ def _measured(
     partition_ids: tuple[PartitionId, ...],
     probes: tuple[Probe, ...],
 ) -> Proved:
-    """Count and probe partitions together; when that fails, each by itself."""
+    """Count and probe partitions together, or each if that fails."""
     if not partition_ids:
         return Proved((), {})
     try:
@@ -282,7 +283,7 @@ def _measured(
             return Proved((), {partition_ids[0]: _read_error(clone, partition_ids[0], error)})
         each = [_measured(connection, capabilities, clone, (one,), probes) for one in partition_ids]
         return Proved(
-            tuple(partition for proved in each for partition in proved.frozen),
+            tuple(partition for proved in each for partition in proved.partitions),
             {one: error for proved in each for one, error in proved.refused.items()},
         )
     refused = {
@@ -291,7 +292,7 @@ def _measured(
         if (hiding := [p.part for p in clone.parts[one] if _hides(p.part, visible)])
     }
     nothing = tuple(ProbedValue(None, None, 0) for _ in probes)
-    frozen = tuple(
+    partitions = tuple(
         FrozenPartition(
             one,
             tuple(
@@ -303,7 +304,7 @@ def _measured(
         for one in partition_ids
         if one not in refused
     )
-    return Proved(frozen, refused)
+    return Proved(partitions, refused)
 
 
 def _digests(
@@ -313,10 +314,10 @@ def _digests(
     partition_ids: tuple[PartitionId, ...],
     columns: tuple[DigestColumn, ...],
 ) -> dict[str, Digest]:
-    """Digest partitions together; when that fails, each by itself.
+    """Digest partitions together, or each if that fails.
 
-    A value that cannot be exported has no digest: that is for the task to say, which names its
-    column.
+    A partition with a value that cannot be exported gets no digest. The task that writes it reports
+    the column.
     """
     if not columns or not partition_ids:
         return {}
@@ -332,12 +333,12 @@ def _digests(
 
 
 def _visible_rows(connection: Connection, staging: TableName, where: str) -> dict[str, int]:
-    """Return, by part name, the rows that a SELECT shows: without those deleted lightly."""
-    answers = connection.rows(
+    """Return the number of rows that a SELECT returns, by part: without lightweight deletes."""
+    found = connection.rows(
         f"SELECT {SOURCE_ALIAS}._part, count() FROM {staging.sql} AS {SOURCE_ALIAS}"
         f" WHERE {where} GROUP BY {SOURCE_ALIAS}._part"
     )
-    return {text(row[0]): whole(row[1]) for row in answers}
+    return {text(row[0]): whole(row[1]) for row in found}
 
 
 def _hides(part: Part, visible: dict[str, int]) -> bool:
@@ -362,20 +363,20 @@ def probed_in(
     where: str,
     probes: tuple[Probe, ...],
 ) -> dict[str, tuple[ProbedValue, ...]]:
-    """Return, by partition id, the least and greatest value and the NULLs of each probe.
+    """Return the minimum, maximum and number of NULLs of each probe, by partition id.
 
-    A partition without visible rows is not in the answer.
+    A partition without visible rows is absent.
 
     Args:
         connection: to the source.
         capabilities: of the source.
         table: the table, or a clone of it.
-        where: which rows of it.
-        probes: what is asked.
+        where: a condition on its rows.
+        probes: the expressions to measure.
 
     Raises:
         ClickHouseError: the rows cannot be read.
-        SourceError: ClickHouse does not answer any more.
+        SourceError: ClickHouse no longer responds.
     """
     if not probes:
         return {}
@@ -418,7 +419,7 @@ def _alias(what: str, number: int) -> str:
 
 
 def _text_of(probe: Probe, value: str) -> str:
-    # A lambda names the value `v` whatever columns there are.
+    # A lambda, so that the value is called `v` whatever the columns are.
     return f"arrayMap(v -> {probe.text_sql}, [{value}])[1]"
 
 

@@ -1,15 +1,15 @@
-"""The snapshot protocol: partitions are cloned into staging tables, then proved to be the same.
+"""Takes a snapshot of partitions: clones them into staging tables, then proves the clones.
 
     preflight -> staging table -> one ALTER with a REPLACE for each partition -> read-only
-    -> is the source still what it was? -> preflight again -> parts, disks, CHECK, counts, probes
+    -> source unchanged? -> preflight again -> parts, disks, CHECK, counts, probes
 
 A clone is atomic for each partition and costs milliseconds. Each known way in which a clone goes
-wrong silently has its check here. One bad partition never fails the others. A staging table that
-was used once is never filled again, because its hidden parts would double.
+wrong silently has its check here. A bad partition never fails the others. A staging table is filled
+only once, because its hidden parts would be duplicated.
 
-Partitions of an embedded ClickHouse with parts on disks whose files no task can open are cloned by
-ATTACH, which unlike REPLACE copies to another disk: ClickHouse decrypts and fetches the files, and
-the copies have the hashes of the parts.
+An embedded ClickHouse may have parts on disks whose files no task can open. Partitions with such
+parts are cloned by ATTACH, which unlike REPLACE copies to another disk. ClickHouse decrypts and
+fetches the files, and the copies have the hashes of the parts.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ Refused = tuple[tuple[PartitionId, TableFormatError], ...]
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """What is to be frozen: partitions of a described table, for a job; what is asked of them."""
+    """The partitions of a described table to snapshot for a job, with probes and digest columns."""
 
     table: MergeTreeTable
     partition_ids: tuple[PartitionId, ...]
@@ -80,15 +80,15 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of a group of partitions, and the staging tables that hold the frozen ones."""
+    """The outcome for partitions, and the staging tables that hold those in the snapshot."""
 
-    frozen: tuple[FrozenPartition, ...] = ()
+    partitions: tuple[FrozenPartition, ...] = ()
     refused: Refused = ()
     staging: tuple[TableName, ...] = ()
 
     def __add__(self, other: _Outcome) -> _Outcome:
         return _Outcome(
-            self.frozen + other.frozen,
+            self.partitions + other.partitions,
             self.refused + other.refused,
             self.staging + other.staging,
         )
@@ -101,12 +101,12 @@ class _SourceMoved(Exception):  # noqa: N818  no error: the attempt is made agai
 def take_snapshot(
     connection: Connection, capabilities: Capabilities, request: SnapshotRequest
 ) -> SourceSnapshot:
-    """Freeze partitions: each whole and proved, or refused with its reason.
+    """Take a snapshot of partitions: each is complete and proved, or refused with its reason.
 
     Raises:
         SourceError: the source cannot be used at all.
     """
-    # First, because once it is cloned the table may be dropped.
+    # Before the clone, because the table may be dropped after it.
     layout = layout_of(connection, capabilities, request.table)
     name = request.table.name
     refused: dict[PartitionId, TableFormatError] = {
@@ -119,11 +119,11 @@ def take_snapshot(
         rest = (p for p in request.partition_ids if p not in refused and (p in far) is bool(disk))
         for group in _groups(tuple(rest)):
             part = replace(request, partition_ids=group)
-            outcome += _Freezing(connection, capabilities, part, disk).run()
+            outcome += _GroupSnapshot(connection, capabilities, part, disk).run()
     return SourceSnapshot(
         table=request.table,
-        layout=layout.over(request.table, outcome.frozen),
-        partitions=tuple(sorted(outcome.frozen, key=lambda partition: partition.partition_id)),
+        layout=layout.over(request.table, outcome.partitions),
+        partitions=tuple(sorted(outcome.partitions, key=lambda partition: partition.partition_id)),
         refused=tuple(sorted(outcome.refused, key=lambda pair: pair[0])),
         handle=tuple(name.name for name in outcome.staging),
     )
@@ -135,10 +135,10 @@ def _groups(partition_ids: tuple[PartitionId, ...]) -> Iterator[tuple[PartitionI
 
 
 @dataclass(frozen=True, slots=True)
-class _Freezing:
-    """The freezing of one group of partitions.
+class _GroupSnapshot:
+    """Takes the snapshot of one group of partitions.
 
-    `disk` is the disk to which their parts are copied, '' where they are linked.
+    `disk` is the disk to which their parts are copied, '' if they are linked.
     """
 
     connection: Connection
@@ -147,7 +147,7 @@ class _Freezing:
     disk: str = ""
 
     def run(self) -> _Outcome:
-        """Freeze the group; when its clone fails, each partition alone."""
+        """Take the snapshot of the group, or of each partition if the clone of the group fails."""
         moved = ""
         for _ in range(_ATTEMPTS):
             staging = next_staging(self.connection, self.request.job)
@@ -164,7 +164,7 @@ class _Freezing:
         return self._refuse_all(self._unsteady(moved))
 
     def _attempt(self, staging: TableName) -> _Outcome:
-        """Freeze the group in a fresh staging table, which is dropped unless that succeeds."""
+        """Take the snapshot in a new staging table, which is dropped if that fails."""
         mutations = mutation_ids(self.connection, self._source)
         self._check_definition(self._source)
         before = self._source_parts()
@@ -174,14 +174,14 @@ class _Freezing:
             )
             return self._filled(staging, mutations, before)
         except (_SourceMoved, ClickHouseError, RefusedError):
-            # After any other error nobody answers: then the next run drops it.
+            # After any other error ClickHouse does not respond, and the next run drops it.
             drop_staging(self.connection, self.capabilities, staging)
             raise
 
     def _filled(
         self, staging: TableName, mutations: frozenset[str], before: tuple[Part, ...]
     ) -> _Outcome:
-        """Clone the group into the empty staging table, and prove what is in it."""
+        """Clone the group into the empty staging table, and prove the clone."""
         self._clone(staging)
         after = self._source_parts()
         self._check_definition(self._source)
@@ -192,9 +192,9 @@ class _Freezing:
         if not _lacked(after) <= _lacked(before):
             message = "parts came that lack columns"
             raise _SourceMoved(message)
-        frozen, refused = self._matched(staging, before, after)
+        matched, refused = self._matched(staging, before, after)
         make_readonly(self.connection, self.capabilities, self.request.table, staging)
-        return self._proved(Clone(self._source, staging, frozen)) + _Outcome(refused=refused)
+        return self._proved(Clone(self._source, staging, matched)) + _Outcome(refused=refused)
 
     def _one_by_one(self) -> _Outcome:
         outcome = _Outcome()
@@ -212,7 +212,7 @@ class _Freezing:
         self.connection.command(f"ALTER TABLE {staging.sql} {clones}")
 
     def _check_definition(self, name: TableName, bare: tuple[Column, ...] | None = None) -> None:
-        """Refuse when the source, or its copy, is not what `describe` had found.
+        """Refuse if the source, or its copy, differs from the description of the table.
 
         Raises:
             RefusedError: columns or keys differ.
@@ -230,13 +230,14 @@ class _Freezing:
     def _matched(
         self, staging: TableName, before: tuple[Part, ...], after: tuple[Part, ...]
     ) -> tuple[dict[PartitionId, tuple[FrozenPart, ...]], Refused]:
-        """Pair the cloned parts with the source's, by content; refuse what has no pair.
+        """Pair the cloned parts with the source's by content; refuse parts without a pair.
 
         Raises:
-            _SourceMoved: the source held other parts both before and after the clone.
+            _SourceMoved: the parts of a partition changed while it was cloned, and match the clone
+                neither before nor after.
         """
         cloned = list_parts(self.connection, self.capabilities, staging, self.request.partition_ids)
-        frozen: dict[PartitionId, tuple[FrozenPart, ...]] = {}
+        matched: dict[PartitionId, tuple[FrozenPart, ...]] = {}
         refused: dict[PartitionId, TableFormatError] = {}
         for one in self.request.partition_ids:
             copies = _of_partition(cloned, one)
@@ -246,31 +247,31 @@ class _Freezing:
             if pairs is None:
                 pairs = paired(copies, _named(last), place=place)
             if pairs == () and not has_active_parts(self.connection, self._source, one):
-                # Older versions replace from nothing without a word.
+                # Older versions replace from an empty partition without an error.
                 refused[one] = self._no_parts(one)
             elif pairs is not None and (other := _of_other_size(pairs, (*first, *last))):
                 refused[one] = self._read_otherwise(one, other)
             elif pairs is not None:
-                frozen[one] = pairs
+                matched[one] = pairs
             elif _content(first) == _content(last):
                 refused[one] = self._unlike(one, first, copies)
             else:
                 message = f"the parts of partition {one} changed"
                 raise _SourceMoved(message)
-        return frozen, tuple(refused.items())
+        return matched, tuple(refused.items())
 
     def _proved(self, clone: Clone) -> _Outcome:
-        """Keep what the proof leaves of a clone, and the staging table when that is anything."""
-        # Once more: what began between the first look and the clone is seen now.
+        """Return the proved partitions of a clone; drop the staging table if there are none."""
+        # The preflight again, for changes that began between the first one and the clone.
         late = refused_by_source(self.connection, self.capabilities, clone.source, clone.parts)
         steady = replace(clone, parts={p: held for p, held in clone.parts.items() if p not in late})
         proved = prove(
             self.connection, self.capabilities, steady, self.request.probes, self.request.digest
         )
-        if not proved.frozen:
+        if not proved.partitions:
             drop_staging(self.connection, self.capabilities, clone.staging)
-        kept = (clone.staging,) if proved.frozen else ()
-        return _Outcome(proved.frozen, (*late.items(), *proved.refused.items()), kept)
+        kept = (clone.staging,) if proved.partitions else ()
+        return _Outcome(proved.partitions, (*late.items(), *proved.refused.items()), kept)
 
     @property
     def _source(self) -> TableName:
@@ -302,7 +303,7 @@ class _Freezing:
     def _unlike(
         self, one: PartitionId, originals: tuple[Part, ...], copies: tuple[Part, ...]
     ) -> SourceError:
-        """Say which parts read from their files are not those that ClickHouse has in memory."""
+        """Return the refusal of parts whose files differ from what ClickHouse has in memory."""
         missing = _content(originals) - _content(copies)
         names = ", ".join(part.name for part in originals if part.content in missing)
         return SourceError(
@@ -328,7 +329,7 @@ class _Freezing:
         return NotFoundError(message, code=BAD_ARGUMENTS, advice=advice)
 
     def _clone_error(self, error: ClickHouseError) -> TableFormatError:
-        """Say why ClickHouse did not clone the only partition of this group."""
+        """Return the refusal of this group's only partition, which ClickHouse did not clone."""
         (one,) = self.request.partition_ids
         what = f"Cannot export partition {one} of {self._source}"
         if error.code == SUPPORT_IS_DISABLED:
@@ -357,7 +358,7 @@ def _of_other_size(pairs: tuple[FrozenPart, ...], originals: tuple[Part, ...]) -
 
 
 def _lacked(parts: tuple[Part, ...]) -> frozenset[str]:
-    """Return the stored columns that one of the parts lacks."""
+    """Return the stored columns that at least one of the parts lacks."""
     return frozenset(column for part in parts for column in part.lacks)
 
 

@@ -1,8 +1,8 @@
-"""Staging tables: the private copies, made of hard links, in which a snapshot keeps its parts.
+"""Creates and drops staging tables, which hold a snapshot's parts as hard links.
 
-Owns their database, their names (`<job>_<number>`, so that leftovers of a dead job can be told),
-their clauses and their end. `protocol.py` puts parts into them and `proof.py` proves that these are
-the source's; `leftovers.py` uses again what a dead job left. docs/operating/staging.md is the page.
+This module owns their database, their names (`<job>_<number>`, which identify leftovers of an ended
+job) and their clauses. `protocol.py` fills them, `proof.py` proves their content, and
+`leftovers.py` reuses those of an ended job. See docs/operating/staging.md.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ _TRUE: Final = ("1", "true")
 
 
 def staging_table(connection: Connection, name: str) -> TableName:
-    """Return the full name of a staging table."""
+    """Return the qualified name of a staging table."""
     return TableName(connection.staging_database, name)
 
 
 def next_staging(connection: Connection, job: str) -> TableName:
-    """Return a name for a staging table of a job that no table has.
+    """Return an unused name for a staging table of a job.
 
     Raises:
         SourceError: the source cannot be read.
@@ -82,13 +82,13 @@ def create_staging(
     name: TableName,
     lacked: Collection[str] = (),
 ) -> None:
-    """Make an empty staging table for parts of `table`: nothing merges or expires in it.
+    """Create an empty staging table for parts of `table`, in which nothing merges or expires.
 
     `lacked` are the stored columns that a part lacks.
 
     Raises:
-        UnsupportedError: parts of such a table fit no other table.
-        ClickHouseError: ClickHouse refused it.
+        UnsupportedError: no other table can hold parts of such a table.
+        ClickHouseError: ClickHouse refuses to create it.
         SourceError: the source cannot be used.
     """
     create_database(connection, capabilities)
@@ -107,7 +107,7 @@ def create_staging(
 def make_readonly(
     connection: Connection, capabilities: Capabilities, table: MergeTreeTable, name: TableName
 ) -> None:
-    """Forbid every change of a filled staging table of `table`, where ClickHouse can.
+    """Forbid every change of a filled staging table of `table`, if the version supports that.
 
     Raises:
         SourceError: the source cannot be used.
@@ -118,7 +118,7 @@ def make_readonly(
 
 
 def drop_staging(connection: Connection, capabilities: Capabilities, name: TableName) -> None:
-    """Drop a staging table whatever its size, if it is there.
+    """Drop a staging table of any size, if it exists.
 
     Raises:
         SourceError: the source cannot be used.
@@ -127,10 +127,10 @@ def drop_staging(connection: Connection, capabilities: Capabilities, name: Table
 
 
 def is_closed(engine: Engine, capabilities: Capabilities) -> bool:
-    """Whether a staging table was closed when its filling had ended, and is still.
+    """Whether a staging table was completely filled and has not been opened for changes since.
 
-    False wherever ClickHouse cannot make a table read-only: a filling that was interrupted looks
-    like one that ended there.
+    False if the version cannot make a table read-only, because an incomplete table looks like a
+    complete one there.
     """
     settings = dict(engine.settings)
     blocked = all(settings.get(name) == value for name, value in capabilities.blockers)
@@ -140,7 +140,9 @@ def is_closed(engine: Engine, capabilities: Capabilities) -> bool:
 def origins(
     connection: Connection, capabilities: Capabilities, names: Collection[str]
 ) -> Mapping[str, Origin]:
-    """Return whose parts staging tables hold; those that are not there or do not say are left out.
+    """Return the source tables of staging tables, as recorded in their comments.
+
+    Staging tables that do not exist or have no such comment are left out.
 
     Raises:
         SourceError: the source cannot be read.
@@ -153,7 +155,7 @@ def origins(
 
 
 def list_leftovers(connection: Connection, capabilities: Capabilities) -> tuple[Leftover, ...]:
-    """Return every staging table, in the order of the names.
+    """Return every staging table, in order of name.
 
     Raises:
         SourceError: the source cannot be read.
@@ -182,16 +184,16 @@ def sweep_leftovers(
     is_alive: Callable[[str], bool],
     keep: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Drop the staging tables of dead jobs.
+    """Drop the staging tables of ended jobs.
 
     Args:
         connection: the source.
         capabilities: of the source.
-        is_alive: whether the job of that name may still need its staging tables.
-        keep: names of staging tables that stay.
+        is_alive: whether the job of a name may still need its staging tables.
+        keep: names of staging tables to keep.
 
     Returns:
-        The names of the tables that were dropped.
+        The names of the dropped tables.
 
     Raises:
         SourceError: the source cannot be used.
@@ -206,17 +208,17 @@ def sweep_leftovers(
 
 
 def place_of(staging: TableName, capabilities: Capabilities) -> str:
-    """Return where tasks find the parts of a staging table; '' for the disk of each part."""
+    """Return the table from which tasks read a staging table's parts; '' to read them from disk."""
     return staging.sql if capabilities.address else ""
 
 
 def layout_of(
     connection: Connection, capabilities: Capabilities, table: MergeTreeTable
 ) -> PartsLayout | ServedLayout:
-    """Return how the parts of a staging table are read: from its server, or as files.
+    """Return how the parts of a staging table are read: through its server, or as files.
 
     Raises:
-        RefusedError: it is not known what would be read of such a table.
+        RefusedError: the table cannot be read reliably (`tableformat.mergetree.readability`).
         SourceError: the source cannot be read.
     """
     check_readable(table)
@@ -236,8 +238,8 @@ def layout_of(
 
 
 def files_layout(table: MergeTreeTable, capabilities: Capabilities) -> PartsLayout:
-    """Return the clauses under which parts of a table that lack no column open as files."""
-    # A setting of the configuration holds for every table that does not set it itself.
+    """Return the clauses with which parts of a table open as files if they lack no column."""
+    # A setting of the configuration applies to every table that does not set it.
     opening = tuple(dict(with_files((*capabilities.configured, *table.engine.settings))).items())
     named = {name for name, _ in opening}
     permissions = tuple(pair for pair in capabilities.permissions if pair[0] not in named)
@@ -253,17 +255,20 @@ def files_layout(table: MergeTreeTable, capabilities: Capabilities) -> PartsLayo
 
 
 def _reads_ranges(connection: Connection, name: TableName) -> bool:
-    """Whether a row can be asked for by its place in its part."""
+    """Whether a query can select rows by their position in the part."""
     try:
         connection.rows(f"SELECT {PART_OFFSET} FROM {name.sql} LIMIT 0")
     except ClickHouseError:
-        # Unknown there, or the table has an ALIAS that cannot be computed: whole parts are read.
+        # The version lacks the column, or an ALIAS of the table cannot be computed: tasks read
+        # whole parts.
         return False
     return True
 
 
 def create_database(connection: Connection, capabilities: Capabilities) -> None:
-    """Make the staging database, unless it is there: making it asks for a right all the same.
+    """Create the staging database if it does not exist.
+
+    It is looked up first, because CREATE DATABASE IF NOT EXISTS needs a right even if it exists.
 
     Raises:
         SourceError: the source cannot be used.
@@ -278,7 +283,7 @@ def create_database(connection: Connection, capabilities: Capabilities) -> None:
 
 
 def staging_columns(table: MergeTreeTable, lacked: Collection[str]) -> tuple[Column, ...]:
-    """Return the columns of a staging table for parts of a table, of which some lack columns."""
+    """Return the columns of a staging table for parts that may lack columns of their table."""
     texts = (*(i.expression for i in table.indices), *(p.query for p in table.projections))
     return columns_of_parts(table.columns, lacked, texts)
 
@@ -290,7 +295,7 @@ def _create_table(
     name: TableName,
     lacked: Collection[str],
 ) -> bool:
-    """Make the table; where query settings are not taken for it, without them.
+    """Create the table, without the permission settings if the version does not accept them.
 
     Returns:
         Whether its columns may have a TTL.
@@ -300,7 +305,7 @@ def _create_table(
         origin = Origin.of(table, Made.by(this_process(), datetime.now(UTC)))
         comment = f" COMMENT {quote_string(origin.comment)}"
     start = f"CREATE TABLE {name.sql} AS {table.name.sql}"
-    # Parts of the old syntax cannot be opened as files, but a server reads its own.
+    # Parts of the old syntax cannot be opened as files, but their server reads them.
     if table.engine.old_arguments and capabilities.address:
         sign = Offer.OLD_SYNTAX_SETTING
         allowed = ((sign.sign.name, "1"),) if capabilities.has(sign) else ()
@@ -313,7 +318,7 @@ def _create_table(
     bare = staging_columns(table, lacked)
     if bare != table.columns:
         listed = ", ".join((column_list(bare), *_structures(connection, table)))
-        # What cannot be made of its text, such as types that a setting allows, can be copied.
+        # The definition may need settings, for example for types; CREATE ... AS needs none.
         with contextlib.suppress(ClickHouseError):
             _create_with(connection, f"CREATE TABLE {name.sql} ({listed})", engines, comment)
             return False
@@ -325,14 +330,15 @@ def _create_with(connection: Connection, start: str, engines: list[str], comment
     try:
         connection.command(f"{start} {engines[0]}{comment}")
     except ClickHouseError as error:
-        # Not every version takes a query's settings there; what they allow it may allow anyway.
+        # Not every version accepts a query's settings there; it may allow the definition without
+        # them.
         if error.code != UNKNOWN_SETTING or engines[0] == engines[1]:
             raise
         connection.command(f"{start} {engines[1]}{comment}")
 
 
 def _structures(connection: Connection, table: MergeTreeTable) -> tuple[str, ...]:
-    """Return the definitions of the indices and projections of a table, which a clone must have."""
+    """Return the definitions of a table's indices and projections, which a clone must have."""
     if not table.indices and not table.projections:
         return ()
     query = one_text(
@@ -343,7 +349,7 @@ def _structures(connection: Connection, table: MergeTreeTable) -> tuple[str, ...
 
 
 def _remove_ttl(connection: Connection, name: TableName) -> None:
-    """Take the TTLs of columns away, which CREATE ... AS copies, unlike the table's own."""
+    """Remove the TTLs of columns; CREATE ... AS copies them, but not the table's own TTL."""
     query = one_text(
         connection,
         f"SELECT create_table_query FROM system.tables WHERE {of_table(name, column='name')}",
@@ -354,13 +360,13 @@ def _remove_ttl(connection: Connection, name: TableName) -> None:
                 f"ALTER TABLE {name.sql} MODIFY COLUMN {quote_identifier(column)} REMOVE TTL"
             )
         except ClickHouseError as error:
-            # The text was a column called TTL in the default of another one.
+            # It was a column named TTL in the default expression of another one.
             if error.code != BAD_ARGUMENTS or "doesn't have TTL" not in error.reason:
                 raise
 
 
 def _leftovers(connection: Connection) -> tuple[tuple[str, str], ...]:
-    """Return job and number of every staging table; other tables in that database are not ours."""
+    """Return job and number of every staging table; other tables of the database are ignored."""
     names = texts(
         connection,
         "SELECT name FROM system.tables"
@@ -372,9 +378,9 @@ def _leftovers(connection: Connection) -> tuple[tuple[str, str], ...]:
 def _comments(
     connection: Connection, capabilities: Capabilities
 ) -> tuple[tuple[str, str, int], ...]:
-    """Return name, comment and last change, in seconds since 1970, of each table in the database.
+    """Return the name, comment and last change of each table in the database.
 
-    A staging table changes for the last time when it is closed, moments after it was made.
+    The time is in seconds since 1970. The last change of a staging table is its closing.
     """
     comment = "comment" if capabilities.has(Offer.TABLE_COMMENTS) else "''"
     found = connection.rows(

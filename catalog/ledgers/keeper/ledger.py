@@ -50,7 +50,7 @@ from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
 
 __all__ = ["KeeperLedger"]
 
-_ANYBODY: Final = "world"
+_EVERY_CLIENT: Final = "world"
 _CHANGES: Final = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
 
 
@@ -285,14 +285,14 @@ class KeeperLedger:
         return self._remember(KeeperPaths(self._address.chroot, names[0]))
 
     def _check_rights(self, root: str) -> None:
-        """Refuse nodes that anybody may change, if the address has credentials.
+        """Refuse nodes that every client may change, if the address has credentials.
 
         Raises:
             AttemptError: the ledger was created by a client that did not log in.
         """
         (response,) = self._session.send(lambda client: client.get_acls_async(root))
         rights = [] if isinstance(response, NoNodeError) else response[0]
-        if any(one.id.scheme == _ANYBODY and one.perms & _CHANGES for one in rights):
+        if any(one.id.scheme == _EVERY_CLIENT and one.perms & _CHANGES for one in rights):
             raise AttemptError(
                 f"anybody may change the node {root}: the ledger was made by somebody who did not "
                 "log in",

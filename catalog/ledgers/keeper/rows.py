@@ -69,7 +69,7 @@ __all__ = [
 T = TypeVar("T")
 
 _BEGIN: Final = b"mergeberg sha256:"
-_MEND: Final = (
+_REPAIR: Final = (
     "Restore the node from a copy, or rebuild the ledger from the table (mergeberg exports rebuild)"
 )
 
@@ -134,7 +134,7 @@ def member(found: Mapping[str, Any], name: str, kind: type[T], path: str) -> T:
 
 def damaged(path: str, why: str) -> AttemptError:
     """Return the error for a node whose content cannot be trusted."""
-    return AttemptError(f"the node {path} is damaged ({why})", _MEND)
+    return AttemptError(f"the node {path} is damaged ({why})", _REPAIR)
 
 
 _INLINE: Final = 64 * 1024
@@ -340,8 +340,8 @@ class KeeperRows:
 
     def _bodies(self, drafts: Sequence[RowDraft]) -> set[str]:
         """Return the keys that have, or once had, piece nodes."""
-        asked = [stat(self._paths.bodies(draft.key)) for draft in drafts]
-        responses = send_confirmed(self._session, self._paths, *asked)
+        requests = [stat(self._paths.bodies(draft.key)) for draft in drafts]
+        responses = send_confirmed(self._session, self._paths, *requests)
         return {draft.key for draft, found in zip(drafts, responses, strict=True) if found}
 
     def _write_pieces(self, drafts: Sequence[RowDraft], bodies: set[str]) -> None:
@@ -374,8 +374,8 @@ class KeeperRows:
                 return Stale(head.version)
             (found,) = self._session.send(stat(manifest))
             below = [] if found is None else [delete(manifest)]
-            asked = transaction(check(self._paths.mark), *below, delete(path, row.version - 1))
-            (responses,) = self._session.send(asked)
+            request = transaction(check(self._paths.mark), *below, delete(path, row.version - 1))
+            (responses,) = self._session.send(request)
             if (failure := first_failure(responses)) is not None:
                 if failure[0] == 0:
                     raise other_ledger()
