@@ -1,1 +1,1 @@
-"""Opens what has a name: sources, Iceberg catalogs, storage, ledgers."""
+"""Opens sources, Iceberg catalogs, storage and ledgers by name or address."""

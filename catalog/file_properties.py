@@ -1,9 +1,9 @@
-"""The properties that the files of a table are opened with: never the table's own.
+"""Chooses the properties of the `FileIO` that opens a table's data and metadata files.
 
-They are those of the catalog's configuration. Whoever may alter a table would otherwise say where
-the operator's credentials go and which classes are loaded here. A REST catalog also vends
-properties, for all tables or with one: an endpoint of these is used with the credentials that
-came with it, and with no others.
+They come from the catalog's configuration, never from the table. Otherwise a user who may alter a
+table could redirect the operator's credentials, or choose classes that this process loads. A REST
+catalog also vends properties, for all tables or for one. An endpoint that it vends is used only
+with credentials that it vends with it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tableformat.iceberg.snapshot import location_provider
 __all__ = ["CLASSES", "opened_by_configuration", "with_vended"]
 
 CLASSES: Final = (PY_IO_IMPL, "auth", "s3.retry-strategy-impl")
-"""Properties that name classes, which are loaded: an operator alone sets them."""
+"""Properties that name classes to load; only an operator may set them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """The properties of one storage that a catalog may vend.
+    """The properties of one kind of storage that a catalog may vend.
 
-    Of `refused` each is refused by name where the storage is opened.
+    The storage refuses each property in `refused` by name when it is opened.
     """
 
     prefix: str
@@ -44,11 +44,11 @@ class _Family:
     refused: tuple[str, ...] = ()
 
     def is_credential(self, name: str) -> bool:
-        """Whether a property says who asks; some have the account in their name."""
+        """Whether a property is a credential; the names of some end with the account."""
         return name in self.credentials or any(name.startswith(f"{c}.") for c in self.credentials)
 
     def may_vend(self, name: str) -> bool:
-        """Whether a property is taken from a server."""
+        """Whether a property is accepted from a REST catalog."""
         known = (*self.endpoints, *self.others, *self.refused)
         return name in known or self.is_credential(name)
 
@@ -85,7 +85,7 @@ _FAMILIES: Final = (
     _Family(
         "adls",
         ("adls.account-host",),
-        # A connection string has both, so that it is whole by itself.
+        # A connection string has the endpoint and the credentials, so it needs no further property.
         ("adls.connection-string", "adls.account-key", "adls.sas-token", "adls.token"),
         ("adls.account-name",),
         (
@@ -95,28 +95,31 @@ _FAMILIES: Final = (
         ),
     ),
 )
-# A profile is the operator's, and says who asks, too.
-_NOT_BESIDE_VENDED: Final = ("s3.profile-name", "client.profile-name")
+# A profile of the operator also holds credentials.
+_CONFIGURED_PROFILES: Final = ("s3.profile-name", "client.profile-name")
 
 
 def with_vended(
     configured: Mapping[str, Any], vended: Mapping[str, Any], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the properties of a `FileIO`: those configured, and what a REST catalog vends.
+    """Return the properties of a `FileIO`: the configured ones, completed by vended ones.
+
+    Vended credentials replace all configured ones of the same storage.
 
     Args:
         configured: the properties of the catalog's configuration.
-        vended: what its server sends, for all tables or for one.
-        environment: which may name endpoints, too.
+        vended: the properties that the REST catalog sends, for all tables or for one.
+        environment: variables, some of which name endpoints, too.
 
     Raises:
-        RefusedError: the server names an endpoint and vends no credentials for it.
+        RefusedError: the server vends another endpoint than the configured one, without credentials
+            for it.
     """
     found = dict(configured)
     for family in _FAMILIES:
         given = {n: v for n, v in vended.items() if family.may_vend(n) and v not in (None, "")}
         if any(family.is_credential(name) for name in given):
-            # None of the operator's is mixed with them: it would go where they go.
+            # The operator's credentials must not go to a vended endpoint.
             kept = {
                 name: value
                 for name, value in found.items()
@@ -131,7 +134,7 @@ def with_vended(
 
 
 def _is_profile(family: _Family, name: str) -> bool:
-    return family.prefix == "s3" and name in _NOT_BESIDE_VENDED
+    return family.prefix == "s3" and name in _CONFIGURED_PROFILES
 
 
 _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -146,16 +149,16 @@ def _refuse_other_endpoint(
     configured: Mapping[str, Any],
     environment: Mapping[str, str],
 ) -> None:
-    """Refuse an endpoint of a server where the operator's own credentials would go.
+    """Refuse a vended endpoint that would receive the operator's own credentials.
 
     Raises:
-        RefusedError: it is not the one that the configuration names.
+        RefusedError: the endpoint is not the configured one.
     """
     endpoint = text_of(given, name)
     own = text_of(configured, name) or text_of(environment, *_VARIABLES.get(name, ()))
     if endpoint is None or (own or "").rstrip("/") == endpoint.rstrip("/"):
         return
-    # What stands before an @ may be a secret.
+    # The text before an @ may be a secret.
     shown = endpoint.rpartition("@")[2]
     message = (
         f"Cannot open the files of the table: its catalog says {name}: {shown} and vends no "
@@ -166,11 +169,12 @@ def _refuse_other_endpoint(
 
 
 def opened_by_configuration(catalog: Catalog) -> Catalog:
-    """Return a catalog, of any kind, that opens files with the properties that it has itself.
+    """Make a catalog of any kind open files with its own properties only; return the catalog.
 
-    PyIceberg mixes the properties of a table with them, of which one may name a class.
+    PyIceberg would merge a table's properties into them, and some of these name classes.
     """
-    # Its class, and no functions of its own: these would keep it, and its connections, for longer.
+    # A changed class, because functions set on the object would form a reference cycle that keeps
+    # the catalog's connections open.
     catalog.__class__ = _of_configuration(type(catalog))
     return catalog
 
@@ -180,7 +184,7 @@ def _of_configuration(kind: type[Catalog]) -> type[Catalog]:
     methods: dict[str, object] = {"__slots__": (), "__module__": kind.__module__}
     methods["_load_file_io"] = _load_file_io
     if issubclass(kind, MetastoreCatalog):
-        # A server stages for the others.
+        # For other catalogs the server stages the table.
         methods["_update_and_stage_table"] = _update_and_stage_table
     made: type[Catalog] = types.new_class(
         kind.__name__, (kind,), exec_body=lambda own: own.update(methods)
@@ -193,7 +197,7 @@ def _load_file_io(
     properties: Properties = EMPTY_DICT,  # noqa: ARG001  the table's
     location: str | None = None,
 ) -> FileIO:
-    """Return what opens files of a catalog."""
+    """Return the catalog's `FileIO`, without the properties of a table."""
     return load_file_io(self.properties, location)
 
 
@@ -204,7 +208,7 @@ def _update_and_stage_table(
     requirements: tuple[TableRequirement, ...],
     updates: tuple[TableUpdate, ...],
 ) -> StagedTable:
-    """Do what PyIceberg does, without the class that a table names for its locations."""
+    """Stage a table as PyIceberg does, but without the location provider class that it names."""
     before = current_table.metadata if current_table else None
     for requirement in requirements:
         requirement.validate(before)

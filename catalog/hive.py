@@ -1,15 +1,15 @@
 """Opens a tree of Hive directories by its root, as a `committer.LakeTable` without a catalog.
 
-The log of the tree decides what is committed, by put-if-absent; a commit file publishes an entry
-to other readers (docs/spec/hive.md).
+The log of the tree decides what is committed, by put-if-absent. A commit file publishes an entry to
+other readers (docs/spec/hive.md).
 
-- A run that loads a tree for an export writes the commit files that an earlier run owed, after
-  it compared size and SHA-256 of their data files. It then removes commit files of replaced
-  exports.
-- The data files of replaced exports stay for `grace`.
-- A commit file must match the tree: a missing data file, other bytes or a commit file of another
+- A run that loads a tree for an export writes the commit files that an earlier run did not write,
+  after it compared size and SHA-256 of their data files. It then removes the commit files of
+  replaced exports.
+- The data files of replaced exports are kept for `grace`.
+- A commit file must match the tree. A missing data file, other bytes or a commit file of another
   export is an error that names it (`TreeFiles`).
-- The name of a tree is its whole location, so it has one name (`tree_name`).
+- The name of a tree is its full location, so each tree has one name (`tree_name`).
 """
 
 from __future__ import annotations
@@ -81,32 +81,32 @@ _MOST_LOOKS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class TreeFiles:
-    """The files of a tree, which is in `storage`."""
+    """The data files and commit files of a tree in a storage."""
 
     storage: Storage
     paths: TreePaths
 
     def check(self, commit: CommitFile, file: CommittedFile, *, content: bool) -> None:
-        """Compare a data file with what its commit file says: its size, and its `content`.
+        """Check that a data file has the size of its commit file, and with `content` its SHA-256.
 
         Raises:
-            DestinationError: it is gone, or is not what was written, or cannot be read.
+            DestinationError: the file is missing, differs, or cannot be read.
         """
         location = self.paths.absolute(file.path)
         try:
-            is_it = self.storage.size(location) == file.bytes and (
+            is_same = self.storage.size(location) == file.bytes and (
                 not content or self.storage.sha256(location) == file.sha256
             )
         except MissingError as error:
             raise self._unusable(commit, file, "gone") from error
-        if not is_it:
+        if not is_same:
             raise self._unusable(commit, file, "not what was written")
 
     def content(self, commit: CommitFile, file: CommittedFile) -> bytes:
-        """Return a data file, which is what was written.
+        """Return the bytes of a data file, after they were compared with its commit file.
 
         Raises:
-            DestinationError: it is gone, or is not what was written, or cannot be read.
+            DestinationError: the file is missing, differs, or cannot be read.
         """
         try:
             data = self.storage.read(self.paths.absolute(file.path))
@@ -123,20 +123,21 @@ class TreeFiles:
         )
 
     def commits(self, tree: str) -> Iterator[CommitFile]:
-        """Yield what is exported, as the commit files say: those that no other one replaces.
+        """Yield the commit files of the current exports, without those that another one replaces.
 
         Args:
-            tree: its uuid.
+            tree: the UUID of the tree.
 
         Raises:
-            DestinationError: one of them was changed since it was written, or is of another tree.
+            DestinationError: a commit file was changed since it was written, or belongs to another
+                tree.
         """
         last: MissingError | None = None
         for _ in range(_MOST_LOOKS):
             try:
                 yield from without_replaced(self._all(tree))
             except MissingError as error:
-                # It was replaced between the two looks: its successor is on the next list.
+                # It was replaced between listing and reading: the next list has its successor.
                 last = error
             else:
                 return
@@ -150,7 +151,7 @@ class TreeFiles:
         return tuple(self.commit(name, tree) for name in sorted(self.listed()))
 
     def listed(self) -> set[str]:
-        """Return the names of the commit files that are there, also of replaced exports."""
+        """Return the names of all commit files, including those of replaced exports."""
         names = (o.location.rsplit("/", 1)[-1] for o in self.storage.list(self.paths.commits))
         return {name for name in names if is_commit_name(name)}
 
@@ -158,8 +159,8 @@ class TreeFiles:
         """Return the commit file of a name.
 
         Raises:
-            MissingError: it is not there.
-            DestinationError: it was changed since it was written, or is of another tree.
+            MissingError: it does not exist.
+            DestinationError: it was changed since it was written, or belongs to another tree.
         """
         at = self.paths.commit(name)
         found = CommitFile.from_bytes(self.storage.read(at), at)
@@ -173,20 +174,21 @@ class TreeFiles:
 
 
 class PublishedCommits:
-    """The commit files that one process puts, and removes. One that was seen is not looked for."""
+    """Writes and removes a tree's commit files, and remembers which exist."""
 
     def __init__(self, files: TreeFiles) -> None:
-        """Start without having looked."""
+        """Start without a list of commit files."""
         self._files = files
         self._there: set[str] = set()
 
     def complete(self, index: LogIndex) -> None:
-        """Write the commit files that are owed: of a run that died, or that somebody removed.
+        """Write missing commit files of current exports, then remove those of replaced exports.
 
-        Those of exports that were replaced go, after their successors are there.
+        A commit file is missing if the run that committed died before it wrote it, or if it was
+        deleted.
 
         Raises:
-            DestinationError: a data file is not what was written, or a commit file is refused.
+            DestinationError: a data file does not match its commit file, or the storage refuses.
         """
         made = index.counting
         if not all(commit.name in self._there for commit in made):
@@ -200,8 +202,8 @@ class PublishedCommits:
             self._withdraw(index.commits[replaced].name)
 
     def put(self, commit: CommitFile) -> None:
-        """Put a commit file, and then remove those that it replaces."""
-        # Of two runs at once both write the same bytes.
+        """Write a commit file, and then remove those that it replaces."""
+        # Concurrent runs write the same bytes.
         at = self._files.paths.commit(commit.name)
         self._files.storage.put_if_absent(at, commit.to_bytes())
         self._there.add(commit.name)
@@ -209,9 +211,10 @@ class PublishedCommits:
             self._withdraw(commit_name(commit.partition_id, replaced))
 
     def _withdraw(self, name: str) -> None:
-        """Remove a commit file of an export that was replaced, where it was seen.
+        """Remove the commit file of a replaced export, if this process knows that it exists.
 
-        One that is put again by a run that was held up counts for nobody: its successors name it.
+        A delayed run may write it again. Readers ignore it then, because its successor names it as
+        replaced.
         """
         if name in self._there:
             self._files.storage.delete(self._files.paths.commit(name))
@@ -219,7 +222,7 @@ class PublishedCommits:
 
 
 GRACE: Final = 86_400_000
-"""Milliseconds for which data files stay after their export was replaced."""
+"""Milliseconds for which the data files of a replaced export are kept."""
 
 _SNAPSHOT_BITS: Final = 62
 _ENTRY: Final = re.compile(r"\d+\.json")
@@ -232,31 +235,31 @@ def open_tree(
     time_outs: TimeOuts = DEFAULT_TIME_OUTS,
     completes: bool = True,
 ) -> OpenedTree:
-    """Return the place of a tree, whether it is made or not.
+    """Open a tree by its location; it need not exist yet.
 
     Args:
         name: as `tree_name` returns it.
-        warehouse: the directory of the local catalog, beside which is the ledger of a tree on a
-            local disk.
-        time_outs: for storage that is asked over a network.
-        completes: whether commit files that are owed may be written; else nothing ever is.
+        warehouse: the directory of the local catalog; a tree on a local disk keeps its default
+            ledger there.
+        time_outs: for storage over a network.
+        completes: whether a load writes missing commit files and removes replaced ones.
 
     Raises:
-        UsageError: its scheme is not served, or nothing says how to reach it.
+        UsageError: the scheme is unsupported, or the configuration does not say how to reach it.
     """
-    beside = local_directory(warehouse) if warehouse and not is_remote(name.uri) else None
-    # Credentials go to the host that is named here.
+    local_warehouse = local_directory(warehouse) if warehouse and not is_remote(name.uri) else None
+    # Credentials go only to the host in the tree's location.
     storages = Storages({"warehouse": name.uri}, time_outs)
-    return OpenedTree(name, storages, beside, completes)
+    return OpenedTree(name, storages, local_warehouse, completes)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedTree:
-    """A tree or its place: a `tableformat.export.ports.Lake` that has this one table.
+    """A tree, existing or not: a `tableformat.export.ports.Lake` with this one table.
 
-    `storages` open what its locations belong to; `local_warehouse` is where the ledger is when the
-    user names none, None for nowhere. `grace` is how long, in milliseconds, the data files of an
-    export that was replaced are kept for readers that began before.
+    `storages` open its locations. `local_warehouse` is the directory of the default ledger, if
+    there is one. `grace` is the time in milliseconds for which the data files of a replaced export
+    are kept for readers that began earlier.
     """
 
     name: HiveName
@@ -267,28 +270,29 @@ class OpenedTree:
     storage: Storage = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Open what its files are in, once.
+        """Open the storage of the tree's root.
 
         Raises:
-            UsageError: its scheme is not served, or nothing says how to reach it.
+            UsageError: the scheme is unsupported, or the configuration does not say how to reach
+                it.
         """
         object.__setattr__(self, "storage", self.storages(self.name.uri))
 
     @property
     def ledger_directory(self) -> Path | None:
-        """Where the ledger is when none is named, None for nowhere."""
+        """The directory of the default ledger, None if there is none."""
         return self.local_warehouse
 
     @property
     def paths(self) -> TreePaths:
-        """Where everything of it is."""
+        """The paths of the tree's files."""
         return TreePaths(self.name.uri)
 
     def identity(self) -> TreeIdentity | None:
-        """Return its identity, None when it is not made yet.
+        """Return the identity of the tree, None if the tree does not exist.
 
         Raises:
-            DestinationError: it cannot be read, or is damaged.
+            DestinationError: the identity cannot be read, or is damaged.
         """
         at = self.paths.identity
         try:
@@ -298,7 +302,7 @@ class OpenedTree:
         return TreeIdentity.from_bytes(data, at)
 
     def table(self, name: LakeName) -> HiveTable | None:  # noqa: ARG002  a tree has one name
-        """Return the tree, None when it is not made yet."""
+        """Return the tree, None if it does not exist."""
         identity = self.identity()
         return HiveTable(self, identity) if identity is not None else None
 
@@ -311,7 +315,7 @@ class OpenedTree:
         order: SortOrder,
         properties: Mapping[str, str],
     ) -> HiveTable:
-        """Make the tree; return the one that somebody else made meanwhile, if so."""
+        """Create the tree; return the existing one if another process created it meanwhile."""
         made = new_identity(schema, spec, order, properties)
         self.storage.put_if_absent(self.paths.identity, made.to_bytes())
         found = self.table(name)
@@ -322,14 +326,15 @@ class OpenedTree:
 
     @property
     def files(self) -> TreeFiles:
-        """Its data files and commit files."""
+        """The tree's data files and commit files."""
         return TreeFiles(self.storage, self.paths)
 
     def commit_files(self) -> Iterator[CommitFile]:
-        """Yield what is exported, as its commit files say; nothing when it is not made yet.
+        """Yield the commit files of the current exports; none if the tree does not exist.
 
         Raises:
-            DestinationError: one of them was changed since it was written, or is of another tree.
+            DestinationError: a commit file was changed since it was written, or belongs to another
+                tree.
         """
         identity = self.identity()
         if identity is not None:
@@ -337,10 +342,10 @@ class OpenedTree:
 
 
 class HiveTable:
-    """A tree that is made. One object serves one process; entries of the log never change."""
+    """An existing tree, for one process, which caches entries of the log: they never change."""
 
     def __init__(self, opened: OpenedTree, identity: TreeIdentity) -> None:
-        """Start without having read the log."""
+        """Start without entries of the log."""
         self._opened = opened
         self.storages = opened.storages
         self._storage, self._paths = opened.storage, opened.paths
@@ -351,11 +356,11 @@ class HiveTable:
         self._published = PublishedCommits(opened.files)
 
     def load(self) -> LakeTableState:
-        """Load the log anew; what landed has its commit file afterwards.
+        """Load the log; if the tree `completes`, write the missing commit files of landed exports.
 
         Raises:
-            NotFoundError: the tree is gone, or is another one by now (code 60).
-            DestinationError: it cannot be read or completed, or is damaged.
+            NotFoundError: the tree was removed or created again meanwhile (code 60).
+            DestinationError: the tree cannot be read or completed, or is damaged.
         """
         found = self._opened.identity()
         if found is None or found.uuid != self._identity.uuid:
@@ -385,10 +390,10 @@ class HiveTable:
             self._index = LogIndex.of(tuple(entries), self._paths)
 
     def unseen(self, transaction_id: str) -> str:
-        """Say why nobody takes an export of the log for exported, '' when its commit file is there.
+        """Return why readers do not see a landed export, '' if its commit file exists.
 
         Raises:
-            DestinationError: the commit file cannot be read, or is not what was written.
+            DestinationError: the commit file cannot be read, or differs from what was written.
         """
         name = self._index.commits[transaction_id].name
         try:
@@ -401,7 +406,7 @@ class HiveTable:
     def files_of(
         self, state: LakeTableState, key: str, at: int | None = None
     ) -> tuple[FileInMain, ...]:
-        """Return the data files that exports of a key hash added, up to a snapshot or all."""
+        """Return the data files that exports of a key hash added, as of a snapshot or of main."""
         last = _number(state, state.main if at is None else at)
         return tuple(
             FileInMain(one.location, one.rows, deletes=False, bytes=one.bytes)
@@ -410,17 +415,17 @@ class HiveTable:
         )
 
     def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
-        """Return the locations of all data files that are committed."""
+        """Return the locations of all committed data files."""
         last = _number(state, state.main)
         return tuple(at for at, one in self._index.by_location.items() if one.is_in(last))
 
     def files_in(
         self, state: LakeTableState, partition: tuple[str | None, ...]
     ) -> tuple[PartitionFile, ...]:
-        """Return the data files in the directory of a partition, whoever wrote them.
+        """Return the data files in a partition's directory, including files of other writers.
 
-        Of those that no commit names the rows are not known: they count as 0, in snapshot 0. Those
-        of exports that were replaced are in the directory for a while, and are none of it.
+        Files that no commit file names have 0 rows and snapshot 0, because their rows are not
+        known. Files of replaced exports, which stay in the directory for a while, are left out.
         """
         last = _number(state, state.main)
         below = tree_directory(self._identity.levels, partition)
@@ -441,27 +446,27 @@ class HiveTable:
     ) -> frozenset[str]:
         """Return the locations of the committed data files of these exports of a key.
 
-        Also those that were replaced, for as long as readers may use them.
+        Replaced files are included for as long as readers may use them.
         """
         last = _number(state, state.main)
         of_key = self._index.by_key.get(key, ())
-        asked = (o for o in of_key if o.export.commit.transaction_id in transaction_ids)
+        of_exports = (o for o in of_key if o.export.commit.transaction_id in transaction_ids)
         return frozenset(
             one.location
-            for one in asked
+            for one in of_exports
             if one.is_in(last) or (one.entry.number <= last and self._is_kept(one))
         )
 
     def _is_kept(self, one: LoggedFile) -> bool:
-        """Whether readers may still use a file whose export was replaced.
+        """Whether readers may still use a file, although its export may have been replaced.
 
-        That is for a time, and until the commit file of the export that counts is there and its own
-        is not: until then somebody may be told to read it.
+        Yes within `grace`. After it, also while the commit file of the current export is missing or
+        the commit file of this export still exists, because readers then find this file.
         """
         if one.until is None or milliseconds() - one.until.made < self._opened.grace:
             return True
         names = self._opened.files.listed()
-        # Of the exports of a key the last one counts.
+        # The last export of a key is the current one.
         _, counting = self._index.exports[one.export.key][-1]
         return counting.name not in names or one.export.commit.name in names
 
@@ -471,11 +476,11 @@ class HiveTable:
         return frozenset(self._paths.log_entry(uuid, number) for number in range(1, last + 1))
 
     def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
-        """Begin an attempt; what it says is written when it is sent.
+        """Begin an attempt; `send` writes it.
 
         Raises:
-            UnsupportedError: files are to leave the tree that no export of its keys wrote (code
-                48).
+            UnsupportedError: a file would leave the tree that no export of the commit's keys wrote
+                (code 48).
         """
         replaced = {f.path for key in commit.keys for f in self.files_of(state, key.key)}
         if others := [path for path in leaves if path not in replaced]:
@@ -495,7 +500,7 @@ class HiveTable:
     def send(
         self, state: LakeTableState, staged: Staged, commit: Commit, remove_marks: tuple[str, ...]
     ) -> Sent:
-        """Put the next entry of the log, once, and then the commit files of its exports."""
+        """Write the next entry of the log, once, and then the commit files of its exports."""
         entry = entry_of(
             state,
             staged,
@@ -515,15 +520,15 @@ class HiveTable:
         return Sent(applied=True)
 
     def evolve(self, state: LakeTableState, change: SchemaChange) -> Sent:  # noqa: ARG002  never sent
-        """Answer that nothing was sent: the columns of a tree never change."""
+        """Return that nothing was sent: the columns of a tree never change."""
         return Sent(applied=False, error="the columns of a tree never change")
 
     def in_use(self, state: LakeTableState, staged: Staged) -> bool:
-        """Whether an attempt is in the log."""
+        """Whether the log has the attempt."""
         return staged.snapshot_id in state.snapshots
 
     def discard(self, staged: Staged) -> None:
-        """Forget an attempt, which has left nothing."""
+        """Do nothing: an attempt that was not sent has written nothing."""
 
 
 def _number(state: LakeTableState, at: int | None) -> int:
@@ -536,10 +541,10 @@ _LOCAL: Final = re.compile(r"file:(?://)?(?=/)")
 
 
 def tree_name(name: HiveName) -> HiveName:
-    """Return the one name of a tree: its whole location, from wherever and however it is named.
+    """Return the one name of a tree: its absolute location.
 
     Raises:
-        UsageError: it is no path, and no location of a scheme.
+        UsageError: the text is neither a path nor a location with a scheme.
     """
     local = _LOCAL.match(name.uri)
     if local is None and _SCHEME.match(name.uri):
@@ -552,6 +557,6 @@ def tree_name(name: HiveName) -> HiveName:
             "for one with a colon."
         )
         raise UsageError(message)
-    # Two slashes at the beginning are kept there, and are a place of their own nowhere.
+    # POSIX keeps two leading slashes; here they mean one.
     below = os.path.abspath(path).lstrip("/")  # noqa: PTH100  it takes .. out
     return HiveName.at(f"file:///{below}" if below else below)

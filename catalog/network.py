@@ -44,12 +44,12 @@ def named_host(text: str, default_port: int) -> tuple[str, int] | None:
 
 
 def is_port(number: int) -> bool:
-    """Whether a server can listen there."""
+    """Whether a number is a valid port."""
     return 0 < number <= _HIGHEST_PORT
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host is this machine by its name alone, so that nothing leaves it."""
+    """Whether a host's name alone says that it is this machine, so that no data leaves it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -57,7 +57,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def is_in_clear(url: str) -> bool:
-    """Whether what is said to the server of an address leaves this machine without TLS."""
+    """Whether requests to a URL leave this machine without TLS."""
     found = urlsplit(url)
     return found.scheme == "http" and not is_this_machine(found.hostname or "")
 
@@ -69,11 +69,11 @@ _BEHIND: Final = re.compile(r"[:/?#@]")
 
 
 def without_secret(text: str) -> str:
-    """Return a text without the password of the address that it is, or ends with.
+    """Return a text without the secrets of the address that it is, or ends with.
 
-    Also of an address that cannot be read, or of another kind: `clickhouse://user:password@host`.
-    What it has no place for in a server's address is left out, too, and so are options of another
-    kind of address whose names are those of secrets.
+    Works for malformed addresses and other kinds, too, such as `clickhouse://user:password@host`.
+    The path is kept. Of the options, an HTTP address keeps only known harmless ones; another
+    address loses those whose names are those of secrets.
     """
     begin, mark, rest = text.partition("://")
     if not mark:
@@ -89,9 +89,9 @@ def without_secret(text: str) -> str:
 
 
 def has_options_before_host(before: str) -> bool:
-    """Tell of what stands before the last @ of an address whether a host and options are in it.
+    """Whether the text before the last @ of an address has options, so that no host follows.
 
-    Then the @ stands in the value of an option, which may be a secret, and what follows is no host.
+    The @ then belongs to the value of an option, which may be a secret.
     """
     return _OPTIONS.search(before) is not None
 
@@ -102,9 +102,9 @@ def _is_harmless(option: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TimeOuts:
-    """How long a request may take to connect and to answer, in seconds.
+    """Limits in seconds: to connect, to wait for a response, and to retry.
 
-    `retry_for` is for how long one to an object store is tried again while that is away.
+    `retry_for` limits the retries of a request to an object store that is unavailable.
     """
 
     connect: float = 10.0
@@ -116,17 +116,17 @@ DEFAULT_TIME_OUTS: Final = TimeOuts()
 
 
 INSECURE: Final = "MERGEBERG_ALLOW_INSECURE"
-"""Allows what is not over TLS."""
+"""The environment variable that allows connections without TLS."""
 _TRUE: Final = ("true", "1", "t", "yes", "y", "on")
 
 
 def is_true(value: Any) -> bool:
-    """Whether the value of a property means yes; that of a YAML file need not be a text."""
+    """Whether the value of a property means yes; a YAML file may give another type than text."""
     return str(value).lower() in _TRUE
 
 
 def some(names: Iterable[str], *, most: int = 3) -> str:
-    """Return the first names, and the number of the others."""
+    """Return the first names as a text, followed by the number of the others."""
     held = list(names)
     more = f" and {len(held) - most} more" if len(held) > most else ""
     return ", ".join(held[:most]) + more

@@ -1,8 +1,8 @@
-"""The locations of addresses of object stores, if they are those that are reached from here.
+"""Translates ClickHouse's addresses of objects to locations of this process's object stores.
 
-ClickHouse names objects by the address of their server, we by bucket and path: which server that
-is, the environment says (`AWS_ENDPOINT_URL`, `STORAGE_EMULATOR_HOST`,
-`AZURE_STORAGE_CONNECTION_STRING`), and without it it is Amazon's, Google's or Azure's.
+ClickHouse names an object by the URL of its server, Iceberg by bucket and path. The environment
+names the server (`AWS_ENDPOINT_URL`, `STORAGE_EMULATOR_HOST`, `AZURE_STORAGE_CONNECTION_STRING`);
+the default is that of Amazon, Google or Azure. An address of another server has no location here.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _AZURE: Final = "dfs.core.windows.net"
 
 
 def s3_location(address: str, environment: Mapping[str, str]) -> str | None:
-    """Return the location of an address, None when it is not reached from here.
+    """Return the `s3://` location of an address, None if it is on another server.
 
     Args:
-        address: as ClickHouse's engine S3 takes it: with the bucket in the path or in the host's
-            name, or `s3://bucket/path`.
-        environment: which says where S3 is.
+        address: an address of ClickHouse's engine S3: bucket in the path or in the host's name, or
+            `s3://bucket/path`.
+        environment: variables that name the endpoint of S3.
     """
     try:
-        asked = urlsplit(address)
-        found = _bucket_and_path(asked, environment)
+        url = urlsplit(address)
+        found = _bucket_and_path(url, environment)
     except ValueError:
         return None
     if found is None or not all(found) or _PATTERN & set(found[1]):
@@ -45,26 +45,26 @@ def s3_location(address: str, environment: Mapping[str, str]) -> str | None:
 
 
 def gs_location(address: str, environment: Mapping[str, str]) -> str | None:
-    """Return the location of an address, None when it is not reached from here.
+    """Return the `gs://` location of an address, None if it is on another server.
 
     Args:
-        address: as ClickHouse's engine GCS takes it: with the bucket in the path or in the host's
-            name, or `gs://bucket/path`.
-        environment: which says where Google Cloud Storage is.
+        address: an address of ClickHouse's engine GCS: bucket in the path or in the host's name, or
+            `gs://bucket/path`.
+        environment: variables that name the endpoint of Google Cloud Storage.
 
     Raises:
-        TableFormatError: the environment does not say how it is reached.
+        TableFormatError: the environment's endpoint or credentials are invalid.
     """
     try:
-        asked = urlsplit(address)
-        path = unquote(asked.path).strip("/")
-        if asked.scheme == "gs":
-            bucket: str | None = asked.netloc
-        elif asked.scheme not in _PORTS or asked.query or asked.fragment or not asked.hostname:
+        url = urlsplit(address)
+        path = unquote(url.path).strip("/")
+        if url.scheme == "gs":
+            bucket: str | None = url.netloc
+        elif url.scheme not in _PORTS or url.query or url.fragment or not url.hostname:
             return None
         else:
-            there = GsAccess.of({}, environment=environment).endpoint
-            bucket = _bucket_in_host(asked, urlsplit(there))
+            endpoint = GsAccess.of({}, environment=environment).endpoint
+            bucket = _bucket_in_host(url, urlsplit(endpoint))
     except ValueError:
         return None
     if bucket == "":
@@ -75,22 +75,22 @@ def gs_location(address: str, environment: Mapping[str, str]) -> str | None:
 def abfs_location(
     address: str, container: str, path: str, environment: Mapping[str, str]
 ) -> str | None:
-    """Return the location of a path of a container, None when it is not reached from here.
+    """Return the `abfss://` location of a path, None if it is in an account of another server.
 
     Args:
-        address: a connection string, or the address of an account's blobs.
-        container: of the account.
+        address: a connection string, or the URL of an account's blobs.
+        container: the container of the account.
         path: in the container.
-        environment: which says how the account is reached, and as whom.
+        environment: variables with the account's endpoint and credentials.
 
     Raises:
-        TableFormatError: the environment does not say as whom, or for another account.
+        TableFormatError: the environment has no credentials for the account.
     """
     below = path.strip("/")
     if not container or not below or _PATTERN & set(below):
         return None
     if found := _ADDRESS.fullmatch(address):
-        # Emulators have the account behind the host.
+        # Emulators have the account in the path.
         account = found["account"] or found["host"].partition(".")[0]
         endpoint = address
     else:
@@ -101,20 +101,20 @@ def abfs_location(
 
 
 def hdfs_location(address: str) -> str | None:
-    """Return the location of a directory of HDFS, None for what is none."""
+    """Return the location of a directory of HDFS, None for another address."""
     found = urlsplit(address)
     is_one = found.scheme == "hdfs" and bool(found.netloc) and bool(found.path.strip("/"))
     return address.rstrip("/") if is_one and not _PATTERN & set(found.path) else None
 
 
-def _bucket_and_path(asked: SplitResult, environment: Mapping[str, str]) -> tuple[str, str] | None:
-    path = unquote(asked.path).strip("/")
-    if asked.scheme in ("s3", "s3a", "s3n"):
-        return asked.netloc, path
-    if asked.scheme not in _PORTS or asked.query or asked.fragment or asked.hostname is None:
+def _bucket_and_path(url: SplitResult, environment: Mapping[str, str]) -> tuple[str, str] | None:
+    path = unquote(url.path).strip("/")
+    if url.scheme in ("s3", "s3a", "s3n"):
+        return url.netloc, path
+    if url.scheme not in _PORTS or url.query or url.fragment or url.hostname is None:
         return None
     given = next((environment[name] for name in _ENDPOINTS if environment.get(name)), None)
-    bucket = _bucket_in_host(asked, urlsplit(given) if given else None)
+    bucket = _bucket_in_host(url, urlsplit(given) if given else None)
     if bucket is None:
         return None
     if bucket:
@@ -123,13 +123,13 @@ def _bucket_and_path(asked: SplitResult, environment: Mapping[str, str]) -> tupl
     return first, rest
 
 
-def _bucket_in_host(asked: SplitResult, endpoint: SplitResult | None) -> str | None:
-    """Return the bucket that a host's name begins with, '' for none, None for another server."""
-    host = asked.hostname or ""
+def _bucket_in_host(url: SplitResult, endpoint: SplitResult | None) -> str | None:
+    """Return the bucket in a URL's host name, '' if there is none, None for another server."""
+    host = url.hostname or ""
     if endpoint is None:
-        found = _AMAZON.fullmatch(host) if asked.port in (None, _PORTS[asked.scheme]) else None
+        found = _AMAZON.fullmatch(host) if url.port in (None, _PORTS[url.scheme]) else None
         return None if found is None else found["bucket"] or ""
-    if (asked.scheme, _port(asked)) != (endpoint.scheme, _port(endpoint)):
+    if (url.scheme, _port(url)) != (endpoint.scheme, _port(endpoint)):
         return None
     if host == endpoint.hostname:
         return ""

@@ -1,12 +1,12 @@
-"""Identifies this process and checks whether the owner of a lease or leftover may be alive.
+"""Identifies this process and checks whether the owner of a lease or leftover may still run.
 
-- An owner is a host, a process number and the start time, because process numbers are reused.
-  The start time comes from /proc, or from `ps` where there is no /proc, as on macOS.
+- An owner is a host, a process number and the start time, because process numbers are reused. The
+  start time comes from /proc, or from `ps` where there is no /proc, as on macOS.
 - `job_may_be_alive` reads the owner from the name of a job. A name of another form counts as
-  alive.
+  running.
 - `ScratchDirectory` is a private directory that is removed on exit. Its content may be secret or
-  large: after a crash, the next process on this host that creates one for the same purpose
-  removes it.
+  large: after a crash, the next process on this host that creates one for the same purpose removes
+  it.
 - `Closing` is the base class of objects that release a resource: leaving `with` closes them.
 """
 
@@ -45,21 +45,21 @@ _JOB: Final = re.compile(r"(?P<host>[0-9a-f]{8})_(?P<pid>\d+)_(?P<start>[^_]+)_[
 _STARTED: Final = 21
 """The position of the start time in /proc/<pid>/stat, counted from 0."""
 _UNKNOWN: Final = "unknown"
-"""Stands for the start time where the system does not say it."""
+"""The start time if the system does not report it."""
 _PROC: Final = Path("/proc")
 _PS: Final = Path("/bin/ps")
 
 
 def this_process() -> Owner:
-    """Return the owner that this process is."""
+    """Return this process as an owner."""
     return Owner(socket.gethostname(), os.getpid(), _start_of(os.getpid()) or _UNKNOWN)
 
 
 def may_be_alive(owner: Owner) -> bool:
-    """Whether an owner may still work: False only for a process of this host that is gone."""
+    """Whether an owner may still run: False only if it ran on this host and has ended."""
     if owner.host != socket.gethostname():
         return True
-    # Containers may share a host's name and still count their processes apart.
+    # Containers may share a host's name but not its process numbers.
     if _table_of(owner.start) != _process_table():
         return True
     start = _start_of(owner.pid)
@@ -69,13 +69,13 @@ def may_be_alive(owner: Owner) -> bool:
 
 
 def new_job() -> str:
-    """Return a name for what a job makes in the source and on disks; it says who made it."""
+    """Return a name for a job's staging tables and directories; it identifies this process."""
     me = this_process()
     return f"{_host_mark(me.host)}_{me.pid}_{me.start}_{secrets.token_hex(4)}"
 
 
 def job_may_be_alive(job: str) -> bool:
-    """Whether the process that named a job may still work; another form says nothing: True."""
+    """Whether the process that named a job may still run; True for a name of another form."""
     fields = job.split("_")
     if len(fields) != len(("host", "pid", "start", "tail")) or not fields[1].isdecimal():
         return True
@@ -86,10 +86,9 @@ def job_may_be_alive(job: str) -> bool:
 
 
 def can_judge(job: str) -> bool | None:
-    """Whether this process would see the one that named a job; None for another form of name.
+    """Whether this process could see the process that named a job; None for another form of name.
 
-    What it would not see is on another host, in another container, or before the host's last start:
-    such a job may be alive for ever, as far as anybody here can tell.
+    It cannot if that process ran on another host, in another container, or before the last boot.
     """
     found = _JOB.fullmatch(job)
     if found is None:
@@ -100,18 +99,18 @@ def can_judge(job: str) -> bool | None:
 
 
 def _host_mark(host: str) -> str:
-    """Return letters and digits that stand for a host, fit for table and directory names."""
+    """Return a short hash of a host's name, fit for table and directory names."""
     return hashlib.sha256(host.encode()).hexdigest()[:8]
 
 
 def _table_of(start: str) -> str:
-    """Return the space of process numbers that a start time names, '' where it names none."""
-    # The word for an unknown time has the letter that separates the two, too.
+    """Return the process namespace in a start time, '' if there is none."""
+    # `_UNKNOWN` contains the separator, too.
     return "" if start == _UNKNOWN else start.partition(_BETWEEN)[2]
 
 
 def _process_table() -> str:
-    """Return letters and digits that stand for this boot and this space of process numbers."""
+    """Return a short hash of this boot and this process namespace, '' without /proc."""
     boot = _PROC / "sys/kernel/random/boot_id"
     space = _PROC / "self/ns/pid"
     if not (boot.exists() and space.is_symlink()):
@@ -130,9 +129,9 @@ def _exists(pid: int) -> bool:
 
 
 def _start_of(pid: int) -> str | None:
-    """Return when and where a process started; None when it is gone, or nothing says it.
+    """Return the start time of a process with its namespace, None if it ended or is unknown.
 
-    In clock ticks since boot where there is /proc, in seconds since 1970 elsewhere.
+    The time is in clock ticks since boot from /proc, in seconds since 1970 elsewhere.
     """
     if not (_PROC / "self/stat").exists():
         return _start_by_ps(pid)
@@ -140,25 +139,25 @@ def _start_of(pid: int) -> str | None:
         stat = (_PROC / f"{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field is the command in parentheses, which may itself hold blanks and parentheses.
+    # The second field is the command in parentheses, which may contain blanks and parentheses.
     fields = ["", "", *stat[stat.rindex(")") + 1 :].split()]
     return f"{fields[_STARTED]}{_BETWEEN}{_process_table()}"
 
 
 def _start_by_ps(pid: int) -> str | None:
-    # In a fixed language and time zone: whoever judges the process may have others.
+    # A fixed language and time zone, because the process that compares may have others.
     fixed = {"LC_ALL": "C", "TZ": "UTC0"}
-    asked = [str(_PS), "-o", "lstart=", "-p", str(pid)]
+    command = [str(_PS), "-o", "lstart=", "-p", str(pid)]
     try:
-        said = subprocess.run(asked, env=fixed, capture_output=True, text=True, check=False)
+        result = subprocess.run(command, env=fixed, capture_output=True, text=True, check=False)
     except OSError:
         return None
-    date = parsedate(said.stdout.strip())
+    date = parsedate(result.stdout.strip())
     return None if date is None else f"{calendar.timegm(date)}{_BETWEEN}"
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whether two start times are those of one process."""
+    """Whether two start times are equal."""
     if _process_table():
         return one == other
     # Some `ps` compute the time from two clocks, and may be a second off.
@@ -169,11 +168,11 @@ def _is_same(one: str, other: str) -> bool:
 
 
 class Closing(ABC):
-    """A context manager that closes itself, whatever happened meanwhile."""
+    """A context manager that calls `close` on exit, also after an error."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go. Closing twice is the same as once."""
+        """Release the resource; closing again does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -188,10 +187,10 @@ class Closing(ABC):
 
 
 class ScratchDirectory(Closing):
-    """A directory that only this user can open. A context manager: leaving it removes it."""
+    """A temporary directory that only this user can open, removed on close."""
 
     def __init__(self, purpose: str) -> None:
-        """Make it, and remove those that dead processes made for the same purpose.
+        """Create it, and remove those of ended processes with the same purpose.
 
         Args:
             purpose: a word for its name.
@@ -206,14 +205,14 @@ class ScratchDirectory(Closing):
         return Path(self._made.name)
 
     def close(self) -> None:
-        """Remove it with all that lies in it. Closing twice is the same as once."""
+        """Remove the directory with its content; closing again does nothing."""
         self._made.cleanup()
 
 
 def _sweep(below: Path, prefix: str) -> None:
     for path in sorted(below.glob(f"{prefix}*")):
         if not job_may_be_alive(path.name.removeprefix(prefix).rpartition("-")[0]):
-            # Another process may sweep it at this moment, or own it; or one that it started still
-            # writes there, and the next sweep removes it.
+            # Another process may remove or own it, or a child process may still write there; then
+            # the next sweep removes it.
             with contextlib.suppress(OSError):
                 shutil.rmtree(path)

@@ -22,12 +22,12 @@ from tableformat.errors import DestinationError
 
 __all__ = ["Failed", "jitter", "repeated"]
 
-# Its own: a program that has seeded `random` draws what it would draw without us.
+# A separate generator, so that a program that has seeded `random` is not affected.
 _RANDOM: Final = random.Random()  # noqa: S311  nothing secret
 
 
 def jitter(most: float) -> float:
-    """Return seconds between none and `most`, in which each call differs."""
+    """Return a random number of seconds from 0 to `most`."""
     return _RANDOM.uniform(0, most)
 
 
@@ -39,12 +39,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A request that failed: whether it may succeed later, and what to raise when it does not.
+    """A failed request: whether a retry may succeed, and the error to raise otherwise.
 
-    `said` is what it failed with, in one line; nothing in it is secret.
+    `reason` is the failure in one line, without secrets.
     """
 
-    said: str
+    reason: str
     is_transient: bool
     error: DestinationError
 
@@ -58,18 +58,18 @@ def repeated(
     retry_for: float,
     stopped: Event,
 ) -> T:
-    """Return what a request returns; it may be sent more than once.
+    """Send a request until it succeeds, is refused or the time is over; return its result.
 
     Args:
-        request: sends it.
-        doing: what is tried, and with which object, for the log.
-        failures: what it raises when it fails.
-        failed: judges what it raised.
-        retry_for: for how many seconds it goes on.
-        stopped: once it is set, nothing is tried again.
+        request: sends the request; may be called more than once.
+        doing: the action and its object, for the log.
+        failures: the exceptions that mean a failed request.
+        failed: classifies such an exception.
+        retry_for: the time limit in seconds for starting another attempt.
+        stopped: an event that ends the retries.
 
     Raises:
-        DestinationError: it is refused, or the storage stays away for too long.
+        DestinationError: the request was refused, or the storage was unavailable for too long.
     """
     until, tried = time.monotonic() + retry_for, 0
     while True:
@@ -82,7 +82,7 @@ def repeated(
             if not found.is_transient or too_late or stopped.is_set():
                 raise found.error from error
             if not tried:
-                _LOGGER.warning("trying again to %s: %s", doing, found.said)
+                _LOGGER.warning("trying again to %s: %s", doing, found.reason)
         tried += 1
         stopped.wait(wait)
 

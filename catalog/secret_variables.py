@@ -1,4 +1,4 @@
-"""The variables of the environment that may hold a secret: of source, catalog, storage, ledger.
+"""Lists the environment variables with secrets of sources, catalogs, storage and ledgers.
 
 Those of Amazon and Google are not among them: their libraries read them on each host.
 """
@@ -19,11 +19,11 @@ _OF_CATALOGS: Final = "PYICEBERG_CATALOG__"
 
 
 def harmless_environment() -> dict[str, str]:
-    """Return this process's environment without secrets: for processes that need none of them."""
+    """Return this process's environment without secrets, for child processes that need none."""
     return {name: text for name, text in os.environ.items() if not is_secret(name)}
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable may hold a secret: of source, catalog, storage or ledger."""
+    """Whether a variable may hold a secret of a source, catalog, storage or ledger."""
     known = {*SECRETS, *OF_AZURE, HDFS_TOKEN, LEDGER_PASSWORD}
     return name in known or name.startswith(_OF_CATALOGS)

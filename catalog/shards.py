@@ -36,7 +36,7 @@ __all__ = ["LocalTable", "hosts_to_look_at", "local_tables", "other_replica"]
 
 @dataclass(frozen=True, slots=True)
 class LocalTable:
-    """A table and where it is; `shard` is the number of its shard, None of a table of its own."""
+    """A table on a source; `shard` is the number of its shard, None outside a cluster."""
 
     place: SourcePlace
     table: TableName
@@ -44,7 +44,7 @@ class LocalTable:
 
     @property
     def fields(self) -> dict[str, int]:
-        """What a line about something of it says first: which shard that is, if it is of one."""
+        """The fields that begin a result line about the table: the shard, if there is one."""
         return {} if self.shard is None else {"shard": self.shard}
 
     @property
@@ -60,19 +60,19 @@ def local_tables(
     cluster: str | None = None,
     cluster_hosts: Mapping[str, str] | None = None,
 ) -> tuple[LocalTable, ...]:
-    """Return what is read for a table: one, or one of each shard.
+    """Return the tables to read for a name: one table, or one of each shard.
 
     Args:
-        place: the source that was named.
+        place: the source.
         table: a Distributed table, or any other.
-        cluster: whose shards have the table; None for the one of a Distributed table.
-        cluster_hosts: `HOST:PORT` over HTTP by `HOST:PORT` as the cluster names it, besides those
-            of the place.
+        cluster: the cluster whose shards have the table; None for that of a Distributed table.
+        cluster_hosts: maps `HOST:PORT` in the cluster's definition to `HOST:PORT` of the HTTP
+            interface; added to those of the source.
 
     Raises:
         UsageError: a cluster is named, and the source is no server.
-        NotFoundError: the server knows no such cluster.
-        UnsupportedError: what the Distributed table stands for cannot be told.
+        NotFoundError: the server has no such cluster.
+        UnsupportedError: the tables behind the Distributed table cannot be determined.
         SourceError: the server cannot be read.
     """
     settings = server_of(place)
@@ -107,16 +107,16 @@ def hosts_to_look_at(
     """Return a place for each host of a source, or of all shards of a cluster, each once.
 
     Args:
-        place: the source that was named.
-        cluster: whose hosts are meant; None for the one of `table`, or for the source's own.
+        place: the source.
+        cluster: the cluster; None for that of `table`, or for the source's own hosts.
         table: a Distributed table; any other is on the source's own hosts.
-        cluster_hosts: `HOST:PORT` over HTTP by `HOST:PORT` as the cluster names it, besides those
-            of the place.
+        cluster_hosts: maps `HOST:PORT` in the cluster's definition to `HOST:PORT` of the HTTP
+            interface; added to those of the source.
 
     Raises:
         UsageError: a cluster or a table is named, and the source is no server.
-        NotFoundError: the server knows no such cluster.
-        UnsupportedError: what the Distributed table stands for cannot be told.
+        NotFoundError: the server has no such cluster.
+        UnsupportedError: the tables behind the Distributed table cannot be determined.
         SourceError: the server cannot be read.
     """
     settings = server_of(place)
@@ -136,7 +136,7 @@ def hosts_to_look_at(
 
 
 def _over_http(place: SourcePlace, given: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return where hosts of a cluster speak HTTP: as it was given beside a source, or with it."""
+    """Return the HTTP addresses of a cluster's hosts: those of the source, then `given`."""
     return {**dict(place.cluster_hosts), **(given or {})}
 
 
@@ -149,12 +149,12 @@ def _no_server(place: SourcePlace, what: str) -> UsageError:
 
 
 def _distributed(connection: ServerConnection, table: TableName) -> Distributed | None:
-    """Return what a Distributed table stands for, None when nobody is told that it is one."""
+    """Return the definition of a Distributed table, None if it is none or cannot be checked."""
     try:
         return distributed_table(connection, table)
     except SourceError as error:
-        # A user with readonly = 1 may ask nothing as it has to be asked here. Who reads the table
-        # next says that, with whatever else that user lacks.
+        # The check needs settings, which a user with readonly = 1 may not send. The next read of
+        # the table reports this, with the user's other missing rights.
         if error.code != READONLY:
             raise
     return None
@@ -167,14 +167,14 @@ def other_replica(
     table: TableName,
     note: Callable[[str], None],
 ) -> Host | None:
-    """Return the host that a job can go on with, None when there is none.
+    """Return another host of the source that can continue a job, None if there is none.
 
     Args:
-        place: of the source; its hosts are asked.
-        gone: the source whose host is gone, which says what it had.
-        tried: hosts that are not asked any more.
-        table: that is exported.
-        note: hears why a host is not taken.
+        place: the source; its address names the hosts.
+        gone: the source whose host no longer responds; another host must have the same parts.
+        tried: hosts to leave out.
+        table: the exported table.
+        note: receives the reason why a host cannot continue.
 
     Raises:
         UsageError: the address is malformed.

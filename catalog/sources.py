@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 DEFAULT_DATABASE: Final = "default"
-"""Where ClickHouse looks for a table that is named alone, when nobody said another one."""
+"""The database of a table that is named without one."""
 
 
 def _given_in_environment() -> Mapping[str, str]:
@@ -64,19 +64,27 @@ def _given_in_environment() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """Where a source is, as the user said; `uri` may hold a password, so no repr shows it.
+    """A source as the user named it, with its options.
 
-    `wait` is how many seconds a directory may be in use. For a server: `config_file` says who logs
-    in, unless the address or the environment does; `allow_insecure` lets it be spoken to over http;
-    `sync_timeout` is how many seconds a partition waits for parts that its replica lacks; `hosts`
-    are asked instead of those of the address, where that names another shard;
-    `ignore_row_policies` lets an export hold rows that its user is not shown; `staging_database` is
-    where staging tables are made; `allow_alter` lets a command change the user's own tables.
-    `environment` has what the environment gave when the place was named: processes that are started
-    later need not inherit it. `cluster_hosts` says where hosts of a cluster speak HTTP, as pairs of
-    `HOST:PORT` as the cluster names it and over HTTP. `database` has the tables that a statement
-    names alone. `opened` gives the source where it is an
-    object of this process, which no address names; `uri` is then only shown.
+    - `uri` may hold a password, so no repr shows it.
+    - `wait`: seconds to wait for a directory that another process uses.
+    - `database`: the database of tables that a statement names without one.
+    - `allow_alter`: whether commands may change the user's tables.
+    - `environment`: the source's variables when the place was created; later processes need not
+      inherit them.
+    - `opened`: returns the source if it is an object of this process; then `uri` is only shown.
+
+    For servers:
+
+    - `config_file`: a client configuration with the credentials, unless address or environment have
+      them.
+    - `allow_insecure`: whether http is allowed.
+    - `sync_timeout`: seconds to wait for parts that the replica lacks.
+    - `hosts`: the hosts of another shard, instead of those of the address.
+    - `cluster_hosts`: pairs of `HOST:PORT` in the cluster's definition and of the HTTP interface.
+    - `ignore_row_policies`: whether to export although row policies hide rows from the user.
+    - `staging_database`: the database for staging tables.
+    - `reading`: settings for the queries of an export.
     """
 
     uri: str = field(repr=False)
@@ -98,13 +106,13 @@ class SourcePlace:
 
 
 def open_source(place: SourcePlace, *, is_exporting: bool = False) -> ClickHouseSource:
-    """Return the source; it is opened when it is first asked, and let go by `close`.
+    """Return the source; its first use opens it, `close` releases it.
 
     Args:
         place: `chdb:DIRECTORY[?config-file=FILE]`, `https://[USER@]HOST[:PORT]`, or
             `parts:DIR?ddl=FILE`.
-        is_exporting: whether an export will take snapshots: a server is then asked first whether
-            its user may.
+        is_exporting: whether an export will take snapshots; on a server the user's rights are then
+            checked first.
 
     Raises:
         UnsupportedError: another kind of source.
@@ -136,11 +144,12 @@ def open_source(place: SourcePlace, *, is_exporting: bool = False) -> ClickHouse
 
 
 def server_of(place: SourcePlace) -> ServerSettings | None:
-    """Return how to reach the server that the source is, None when it is none.
+    """Return the connection settings of a server, None for another kind of source.
 
     Raises:
         UsageError: the address, the environment or the file is malformed.
-        RefusedError: it is http and that is not allowed, or others may read the file's secret.
+        RefusedError: the address is http and that is not allowed, or other users may read the file
+            with the secret.
     """
     if not is_server(place.uri):
         if place.reading:
@@ -163,11 +172,12 @@ def server_of(place: SourcePlace) -> ServerSettings | None:
 
 
 def each_host(place: SourcePlace) -> tuple[SourcePlace, ...]:
-    """Return a place for each host of a server's address; one that is no server is its only place.
+    """Return a place for each host of a server's address; another source has one place.
 
     Raises:
         UsageError: the address, the environment or the file is malformed.
-        RefusedError: it is http and that is not allowed, or others may read the file's secret.
+        RefusedError: the address is http and that is not allowed, or other users may read the file
+            with the secret.
     """
     settings = server_of(place)
     if settings is None:
@@ -176,9 +186,9 @@ def each_host(place: SourcePlace) -> tuple[SourcePlace, ...]:
 
 
 def _check_reading(given: tuple[tuple[str, str], ...]) -> None:
-    ours = {name for name, _ in READING_SETTINGS} | {"session_timezone"}
+    reserved = {name for name, _ in READING_SETTINGS} | {"session_timezone"}
     for name, _ in given:
-        if name in ours:
+        if name in reserved:
             message = (
                 f"Cannot set {name} for the queries of an export: they depend on the value that it "
                 "has there. Leave it out."
@@ -188,18 +198,18 @@ def _check_reading(given: tuple[tuple[str, str], ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica of a table: the node that its Keeper has, None where that is not known, its lag."""
+    """The Keeper node of a replicated table and the lag of its replica, each None if unknown."""
 
     node: KeeperNode | None
     lag: Lag | None
 
 
 def tables_under(place: SourcePlace, path: str) -> tuple[TableName, ...]:
-    """Return the tables of a server that are replicated under a path; none of other sources.
+    """Return a server's tables that are replicated under a Keeper path; none for other sources.
 
     Args:
         place: the source.
-        path: as the tables' definitions have it, without macros.
+        path: the path in the tables' definitions, with macros expanded.
 
     Raises:
         UsageError: the source's address is malformed.
@@ -217,12 +227,12 @@ def tables_under(place: SourcePlace, path: str) -> tuple[TableName, ...]:
 
 
 def replica_at(place: SourcePlace, name: TableName, path: str) -> Replica:
-    """Return what a server says of its replica of a table.
+    """Return the Keeper node and the lag of a table's replica on a server.
 
     Args:
         place: the source.
-        name: the table there.
-        path: under which it is replicated.
+        name: the table.
+        path: its Keeper path.
 
     Raises:
         SourceError: the server cannot be read, or its user may not read `system.zookeeper`.
@@ -236,16 +246,16 @@ def replica_at(place: SourcePlace, name: TableName, path: str) -> Replica:
 
 
 def check_alter_allowed(place: SourcePlace, table: TableName, *, drop: bool) -> None:
-    """Refuse to archive from a source that may not be changed. Nothing is sent.
+    """Refuse to archive from a source that may not be changed. Sends nothing.
 
     Args:
         place: the source.
-        table: that would be changed.
+        table: the table that would be changed.
         drop: whether detached parts would be dropped.
 
     Raises:
-        UnsupportedError: it is frozen parts (code 48).
-        RefusedError: it is a server, and --allow-alter was not given.
+        UnsupportedError: the source is frozen parts (code 48).
+        RefusedError: the source is a server without --allow-alter.
     """
     if is_parts(place.uri):
         message = (
@@ -269,11 +279,13 @@ def check_alter_allowed(place: SourcePlace, table: TableName, *, drop: bool) -> 
 
 
 def check_alter_rights(place: SourcePlace, table: TableName) -> None:
-    """Refuse a user of a server that may not take parts out of a table, or attach them again.
+    """Refuse a server's user who may not detach parts of a table, or attach them again.
+
+    Nothing is refused if the grants cannot be determined; the server then checks them itself.
 
     Raises:
-        RefusedError: a right is missing (code 497); where nobody can say, the server itself will.
-        SourceError: the server cannot be asked.
+        RefusedError: a right is missing (code 497).
+        SourceError: the server cannot be reached.
     """
     server = server_of(place)
     if server is None:
@@ -296,16 +308,16 @@ def _grants(table: TableName) -> tuple[Grant, ...]:
 
 
 def check_pass_on(place: SourcePlace, table: TableName, statement: str) -> None:
-    """Refuse to let a source run a statement where that is not allowed. Nothing is sent.
+    """Refuse to run a statement on a source that does not allow it. Sends nothing.
 
     Args:
         place: the source.
-        table: that the statement is about.
+        table: the table of the statement.
         statement: ClickHouse's SQL.
 
     Raises:
         UnsupportedError: the source is frozen parts (code 48).
-        RefusedError: the source does not allow it.
+        RefusedError: the source does not allow changes.
     """
     what = f"Cannot run {statement.partition(chr(10))[0]}"
     if is_parts(place.uri):
@@ -320,16 +332,16 @@ def check_pass_on(place: SourcePlace, table: TableName, statement: str) -> None:
 
 
 def pass_on(place: SourcePlace, table: TableName, statement: str) -> None:
-    """Let a source run a statement about one of its tables; its answer is the error it gives.
+    """Run a statement about a table on its source.
 
     Args:
         place: the source.
-        table: that the statement is about.
+        table: the table of the statement.
         statement: ClickHouse's SQL, which names the table.
 
     Raises:
         UnsupportedError: the source is frozen parts (code 48).
-        RefusedError: the source does not allow it.
+        RefusedError: the source does not allow changes.
         SourceError: ClickHouse refuses the statement, or cannot be reached.
     """
     check_pass_on(place, table, statement)

@@ -1,6 +1,7 @@
-"""Rows that are read to their end before the first of them is given on: no reader is left then.
+"""Reads all rows of a query to disk before the first row is passed on.
 
-They wait on the disk of this host, compressed, in a directory that only this user can open.
+So the query, its connection and its reader end before the rows are used. The rows are compressed,
+in a directory that only this user can open.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _READING: Final = pa.ipc.IpcReadOptions(use_threads=False)
 def read_first(
     batches: Generator[pa.RecordBatch, None, None],
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield what `batches` yields, once it has ended.
+    """Yield the batches of a generator, after it has ended.
 
     Args:
-        batches: read to its end, and closed.
+        batches: is read to its end, and closed.
 
     Raises:
-        DestinationError: this host has no room for the rows.
+        DestinationError: the disk of this host is full or cannot be written.
         Exception: whatever `batches` raises.
     """
     with ScratchDirectory("rows") as scratch:
@@ -46,7 +47,7 @@ def read_first(
 
 
 def _keep(path: Path, first: pa.RecordBatch, others: Generator[pa.RecordBatch, None, None]) -> None:
-    """Write batches down; only what the disk says becomes an error of ours."""
+    """Write batches to a file; only errors of the disk become `DestinationError`."""
     with contextlib.ExitStack() as stack:
         with _room(path):
             file = stack.enter_context(pa.OSFile(str(path), "wb"))

@@ -1,4 +1,4 @@
-"""TLS as Python speaks it, to whom the user trusts and nobody else."""
+"""Creates TLS contexts that trust only the authorities that the user names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["TlsNames", "show_certificate", "tls_context"]
 
 @dataclass(frozen=True, slots=True)
 class TlsNames:
-    """What messages say: what is done, behind "Cannot ", and the settings that name the files."""
+    """The words of messages: the action after "Cannot ", and the settings that name the files."""
 
     doing: str
     ca: str
@@ -26,18 +26,18 @@ class TlsNames:
 def tls_context(
     names: TlsNames, *, ca_file: Path | None = None, ca: str | None = None
 ) -> ssl.SSLContext:
-    """Return what checks a server's certificate and its name.
+    """Return a TLS context that verifies a server's certificate and host name.
 
     Args:
-        names: what messages say.
-        ca_file: a PEM file with the authorities that are trusted.
-        ca: their PEM text, instead. Without both those of the system are trusted.
+        names: the words of messages.
+        ca_file: a PEM file with the trusted authorities.
+        ca: their PEM text, instead. Without both, the authorities of the system are trusted.
 
     Raises:
         UsageError: the authorities cannot be used.
     """
     try:
-        # With authorities of its own it does not load those of the system.
+        # With explicit authorities it does not load those of the system.
         return ssl.create_default_context(cafile=ca_file, cadata=ca)
     except (ssl.SSLError, OSError) as error:
         message = (
@@ -50,7 +50,7 @@ def tls_context(
 def show_certificate(
     context: ssl.SSLContext, names: TlsNames, certificate: Path, key: Path | None = None
 ) -> None:
-    """Let a context show a client certificate, whose key may stand in the same file.
+    """Add a client certificate to a context; its key may be in the same file.
 
     Raises:
         UsageError: the certificate or its key cannot be used.
@@ -67,7 +67,7 @@ def show_certificate(
 
 
 def _no_pass_phrase(names: TlsNames) -> NoReturn:
-    # Without this OpenSSL asks the terminal, and waits.
+    # Without a password function OpenSSL would ask the terminal, and wait.
     message = (
         f"Cannot {names.doing}: the key of the client certificate is protected by a pass phrase. "
         "Give a key without one, in a file that only its owner may read (openssl pkey -in KEY "
