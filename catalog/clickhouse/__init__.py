@@ -1,1 +1,1 @@
-"""Reading ClickHouse: the embedded engine in a child process, snapshots, frozen parts."""
+"""Reads ClickHouse: an embedded engine in a child process, servers, snapshots, frozen parts."""

@@ -1,12 +1,12 @@
-"""Probes which features a ClickHouse has, by names in its system tables, never by its version.
+"""Probes the features of a ClickHouse by names in its system tables, never by its version.
 
-Builds differ in what they carry, so a version number proves nothing. The snapshot protocol and
-the readers follow the result.
+Builds of one version differ, so the version number proves nothing. The snapshot protocol and the
+readers follow the result.
 
 - `Offer` declares one optional feature: its sign (a column, function, setting or table setting),
   its use, and the fallback without it.
-- `probe_capabilities` asks the ClickHouse at hand and returns `Capabilities`. Every choice that
-  depends on the version is a member of that class.
+- `probe_capabilities` queries the connected ClickHouse and returns `Capabilities`. Every choice
+  that depends on the version is a member of that class.
 
 The table of offers is documented in docs/reference/versions.md.
 """
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class SignKind(Enum):
-    """Where it stands that ClickHouse offers something."""
+    """The kind of name by which a feature is recognized."""
 
     COLUMN = "system.columns"
     FUNCTION = "system.functions"
@@ -48,7 +48,7 @@ class SignKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """The name by which an offer is seen; of a column with its system table, `parts.disk_name`."""
+    """The name that shows a feature; a column has its system table, as in `parts.disk_name`."""
 
     kind: SignKind
     name: str
@@ -67,7 +67,7 @@ def _table_setting(name: str) -> Sign:
 
 
 class Offer(Enum):
-    """Something that not every ClickHouse has: its sign, what it is used for, and what else."""
+    """A feature that not every ClickHouse has: its sign, its use, and the fallback without it."""
 
     PART_HASHES = (
         _column("parts.hash_of_all_files"),
@@ -212,7 +212,7 @@ class Offer(Enum):
     )
 
     def __init__(self, sign: Sign, use: str, otherwise: str) -> None:
-        """Keep what the page shows."""
+        """Keep the texts for the page."""
         self.sign = sign
         self.use = use
         self.otherwise = otherwise
@@ -231,15 +231,15 @@ ALWAYS_NEEDED: Final = (
 """Without these a clone cannot be proved to be the source's parts, or does not stay so."""
 
 
-# Merges of the clone are blocked by settings, because SYSTEM STOP MERGES is lost on a restart; the
-# space limits do not stop TTL merges, those have their own limit.
+# Settings block merges of the clone, because a restart undoes SYSTEM STOP MERGES. The space limits
+# do not stop TTL merges, which have their own limit.
 _MERGE_BLOCKERS: Final = (
     ("max_bytes_to_merge_at_max_space_in_pool", "1"),
     ("max_bytes_to_merge_at_min_space_in_pool", "1"),
     ("max_number_of_merges_with_ttl_in_pool", "0"),
     ("min_age_to_force_merge_seconds", "0"),
 )
-# One thread gives the rows of a part in their order; the server has other users too.
+# One thread returns the rows of a part in order, and leaves the server's other users their share.
 READING_SETTINGS: Final = (
     ("max_threads", "1"),
     ("optimize_read_in_order", "1"),
@@ -253,11 +253,11 @@ READING_SETTINGS: Final = (
     *WIRE_PAIRS,
     *PLAIN_SETTINGS,
 )
-# Row policies of which a user knows nothing are found by counting.
+# Counting the rows reveals row policies that the user cannot see.
 _MAY_BE_HIDDEN: Final = frozenset({"row_policies"})
 # Only replicated tables have rows in these.
 _OF_REPLICAS: Final = frozenset({"replicas", "replication_queue", "zookeeper"})
-# What a table was once created with must be allowed for its copy too.
+# The copy needs the permissions with which its table was once created.
 PERMISSIONS: Final = (
     "allow_create_index_without_type",
     "allow_dynamic_type_in_join_keys",
@@ -294,11 +294,11 @@ PERMISSIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """The version at hand: what it offers, and the names of its settings.
+    """The features of the connected ClickHouse, and the names of its settings.
 
-    `server_uuid` is '' where a server has none. `configured` are the settings of MergeTree tables
-    that the configuration of an embedded ClickHouse changes, each with its value as SQL; of a
-    server, which reads its parts itself, they are not asked.
+    `server_uuid` is '' if the server has none. `configured` are the settings of MergeTree tables
+    that the configuration of an embedded ClickHouse changes, each with its value as SQL. They are
+    empty for a server, which reads its parts itself.
     """
 
     version: str
@@ -312,46 +312,46 @@ class Capabilities:
     configured: tuple[tuple[str, str], ...] = ()
 
     def has(self, offer: Offer) -> bool:
-        """Whether the version at hand offers something."""
+        """Whether the ClickHouse has a feature."""
         return offer in self.offers
 
     @property
     def blockers(self) -> tuple[tuple[str, str], ...]:
-        """Table settings that keep the parts of a clone as they are."""
+        """Table settings that keep the parts of a clone unchanged."""
         return tuple(pair for pair in _MERGE_BLOCKERS if pair[0] in self.table_settings)
 
     @property
     def permissions(self) -> tuple[tuple[str, str], ...]:
-        """Query settings under which any existing table can be created again from its columns.
+        """Query settings with which any existing table can be created again from its columns.
 
-        A Nested column is one column of an existing table; ClickHouse would divide it anew.
+        They also keep a Nested column as one column, which ClickHouse would otherwise split.
         """
         wanted = (("flatten_nested", "0"), *((name, "1") for name in PERMISSIONS))
         return tuple(pair for pair in wanted if pair[0] in self.query_settings)
 
     @property
     def makes_wire_values(self) -> bool:
-        """Whether its own casts and Arrow give the values that the lake is written from."""
+        """Whether its casts and Arrow output return the values that are written to the lake."""
         return all(name in self.query_settings for name, _ in WIRE_PAIRS)
 
     @property
     def reading_settings(self) -> tuple[tuple[str, str], ...]:
-        """Query settings under which rows are streamed: in order, and in little memory."""
+        """Query settings for streaming rows in order and with little memory."""
         return tuple(pair for pair in READING_SETTINGS if pair[0] in self.query_settings)
 
     @property
     def drop_suffix(self) -> str:
-        """What lets a DROP TABLE free the disk at once, and one of more than 50 GB pass."""
+        """The end of a DROP TABLE that frees the disk immediately, also of more than 50 GB."""
         synchronous = " SYNC" if self.has(Offer.SYNCHRONOUS_DROP) else ""
         limit = " SETTINGS max_table_size_to_drop = 0" if self.has(Offer.DROP_LIMIT) else ""
         return f"{synchronous}{limit}"
 
 
 def probe_capabilities(connection: Connection) -> Capabilities:
-    """Ask the ClickHouse at hand what it offers.
+    """Query the features of the connected ClickHouse.
 
     Raises:
-        UnsupportedError: it lacks what a snapshot needs.
+        UnsupportedError: it lacks features that a snapshot needs.
         SourceError: it cannot be read.
     """
     signs = {kind: _names(connection, kind) for kind in SignKind}
@@ -387,7 +387,7 @@ def _configured(connection: Connection) -> tuple[tuple[str, str], ...]:
 
 
 def _names(connection: Connection, kind: SignKind) -> frozenset[str]:
-    """Return the names of one kind that are there; of columns and functions those of interest."""
+    """Return the names of one kind that exist; of columns and functions only those of signs."""
     wanted = [s.name for s in (*(o.sign for o in Offer), *ALWAYS_NEEDED) if s.kind is kind]
     match kind:
         case SignKind.SETTING | SignKind.TABLE_SETTING:
@@ -408,10 +408,11 @@ def _names(connection: Connection, kind: SignKind) -> frozenset[str]:
 
 
 def _unlisted(connection: Connection, wanted: tuple[str, ...]) -> frozenset[str]:
-    """Return the columns among the wanted that a server has and does not list for its user.
+    """Return the wanted columns that a server has, but does not list for its user.
 
-    It lists those on which the user was granted something, and lets everybody read more. Taken for
-    missing, `tables.uuid` would give a table another identity for each user.
+    A server lists columns on which the user has a grant, and lets every user read further ones. If
+    they counted as missing, a table without `tables.uuid` would have another identity for each
+    user.
     """
     if not connection.address:
         return frozenset()
@@ -423,17 +424,19 @@ def _unlisted(connection: Connection, wanted: tuple[str, ...]) -> frozenset[str]
             is_closed = error.code == ACCESS_DENIED and _is_closed(connection, table)
             if error.code == ACCESS_DENIED and not is_closed:
                 raise
-            # The table is not there, or the version describes no query, and has no rights either.
+            # The table does not exist, or the version has no DESCRIBE for queries, and then no such
+            # rights.
             continue
         found |= {f"{table}.{column}" for column in columns}
     return frozenset(found)
 
 
 def _is_closed(connection: Connection, table: str) -> bool:
-    """Whether a user may read nothing of a system table that only replicated tables have rows in.
+    """Whether a user may not read a system table at all that only replicated tables have rows in.
 
-    What reads it for such a table is refused then, and names the right; for all other tables the
-    right is not needed. A user who may read some of its columns would find other ones missing.
+    The right is needed only for such tables, whose query is then refused with the name of the
+    right. A user who may read only some of its columns is refused here, because the others would
+    seem missing.
     """
     if table not in _OF_REPLICAS:
         return False

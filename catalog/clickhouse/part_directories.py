@@ -1,14 +1,14 @@
-"""The directories of parts that a task opens: private hard links, as a read-only disk.
+"""Creates the directories of parts that a task opens: private hard links, as a read-only disk.
 
-A private directory holds exactly the parts of some slices, as hard links to the originals. Symbolic
-links give a table without rows and no error, so only hard links are used. Where they cannot be made
-(another device, no permission) the original directory is used, and the task compares the list of
-parts instead. Names carry job and process, so that the next run can sweep the directories of
-processes that ended.
+A private directory holds exactly the parts of some slices, as hard links to the originals. With
+symbolic links a table would have no rows and report no error, so only hard links are used. If they
+cannot be created (another device, no permission), the original directory is used, and the task
+compares the list of parts instead. Names have the job and the process, so that the next run can
+remove the directories of ended processes.
 
-ClickHouse opens parts under settings that may differ from those of their writer, and reports
-nothing: a column whose file it looks for under another name is empty in every row. The names of the
-files in the part and the number of its marks show such a column without these settings.
+ClickHouse may open parts under other settings than those of their writer, and reports nothing: a
+column whose file it looks for under another name is empty in every row. The names of the part's
+files and the number of its marks reveal such a column without these settings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 _PRIVATE: Final = re.compile(r"mergeberg-(?P<job>.+)-(?P<pid>\d+)-(?P<number>\d+)\Z")
 _NUMBERS: Final = itertools.count(1)
-# What a file system answers when it cannot or may not link here; anything else is a broken source.
+# Errors of file systems that cannot or may not link here; any other error is of the source.
 _NO_LINKS: Final = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EROFS, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 )
@@ -49,7 +49,7 @@ _NO_LINKS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PartsDirectory:
-    """A directory of part folders; `private` when it holds the slices' parts and nothing else."""
+    """A directory of part folders; `private` if it has the parts of the slices and no others."""
 
     path: Path
     private: bool
@@ -57,12 +57,12 @@ class PartsDirectory:
 
 @contextlib.contextmanager
 def parts_directory(job: str, slices: tuple[Slice, ...]) -> Iterator[PartsDirectory]:
-    """Make the private directory of slices of one disk and remove it afterwards.
+    """Create the private directory for slices of one disk; remove it afterwards.
 
-    Of parts without a place, beside which nothing may be written, it is their own directory.
+    For parts without a place, where nothing may be written, it is their own directory.
 
     Raises:
-        SourceError: a part's files are not there or cannot be read.
+        SourceError: a part's files do not exist or cannot be read.
     """
     first = slices[0]
     if not first.place:
@@ -92,20 +92,20 @@ def parts_directory(job: str, slices: tuple[Slice, ...]) -> Iterator[PartsDirect
 
 
 def sweep(disk_root: Path, job_alive: Callable[[str], bool]) -> tuple[Path, ...]:
-    """Remove the private directories below `disk_root` that a dead process of a dead job left.
+    """Remove the private directories of ended processes of ended jobs below `disk_root`.
 
     Args:
-        disk_root: a disk of the source.
-        job_alive: whether the job of that name may still have running tasks, here or elsewhere.
+        disk_root: the root of a disk of the source.
+        job_alive: whether the job of a name may still have running tasks, here or on other hosts.
 
     Returns:
-        What was removed.
+        The removed directories.
     """
     removed: list[Path] = []
     for path in sorted(disk_root.glob("mergeberg-*-*-*")):
         found = _PRIVATE.match(path.name)
         if found and not job_alive(found["job"]) and not _process_alive(int(found["pid"])):
-            # Another task may sweep the same directory at this moment, and goes on with it.
+            # Another task may be removing the same directory.
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(path)
                 removed.append(path)
@@ -115,14 +115,14 @@ def sweep(disk_root: Path, job_alive: Callable[[str], bool]) -> tuple[Path, ...]
 def _make(disk: Path, job: str) -> Path:
     while True:
         path = disk / f"mergeberg-{job}-{os.getpid()}-{next(_NUMBERS)}"
-        # A process with this number may have died here before.
+        # An earlier process with this number may have left one.
         with contextlib.suppress(FileExistsError):
             path.mkdir()
             return path
 
 
 def _link(source: Path, target: Path) -> None:
-    """Link a part's files, projections included (they are directories inside the part)."""
+    """Link the files of a part, including those of its projections, which are subdirectories."""
     target.mkdir()
     with os.scandir(source) as entries:
         for entry in entries:
@@ -156,7 +156,7 @@ def _process_alive(pid: int) -> bool:
 
 
 def plain_disk_sql(directory: Path) -> str:
-    """Return the disk, as it stands in the settings of a table that has table_disk."""
+    """Return the disk expression for the settings of a table with table_disk."""
     return (
         "disk(readonly = 1, type = 'object_storage', object_storage_type = 'local', "
         f"metadata_type = 'plain', path = {quote_string(f'{directory}/')})"
@@ -164,15 +164,15 @@ def plain_disk_sql(directory: Path) -> str:
 
 
 _DATA: Final = ".bin"
-# Marks of parts without adaptive granularity: they do not say how many rows they are of.
+# Marks of parts without adaptive granularity, which do not have the number of their rows.
 _FIXED_MARKS: Final = (".mrk", ".cmrk")
 _GRANULARITY: Final = 8192
-"""ClickHouse's own index_granularity."""
+"""ClickHouse's default index_granularity."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartFiles:
-    """A part as an open table has it: rows, marks, and the files in which it reads columns."""
+    """A part as an open table has it: rows, marks, and the files from which it reads columns."""
 
     name: str
     rows: int
@@ -188,10 +188,10 @@ class PartFiles:
 def files_sql(of_table: str) -> str:
     """Return the query for name, rows, marks and read files of each active wide part of a table.
 
-    Of a compact part all columns are in one file, which names them itself.
+    Compact parts have all columns in one file, which names them.
 
     Args:
-        of_table: the condition that leaves the rows of the table in a system table.
+        of_table: the condition that selects the table in a system table.
     """
     return (
         "SELECT name, any(rows), any(marks), arrayStringConcat(groupUniqArrayArray(filenames), '/')"
@@ -203,12 +203,12 @@ def files_sql(of_table: str) -> str:
 def unread(
     directory: Path, opened: Iterable[PartFiles], settings: Iterable[tuple[str, str]]
 ) -> dict[str, str]:
-    """Return why parts are read otherwise than they were written, by the name of the part.
+    """Return, by part name, why parts are not read as they were written.
 
     Args:
-        directory: has the folders of the parts.
+        directory: the directory of the part folders.
         opened: the wide parts in it, as a table over it has them.
-        settings: of that table.
+        settings: the settings of that table.
 
     Raises:
         OSError: a folder cannot be read.

@@ -1,9 +1,9 @@
 """Opens the frozen parts of slices as files, in an in-memory ClickHouse, and streams them.
 
-Owns the read-only disk over a private directory of hard links, the proof that exactly the planned
-parts were opened, and the stream (docs/reference/source-parts.md). Small slices share a table,
-because creating one takes longer than reading them. Only tasks import this module: it loads chdb,
-and a process that has loaded chdb must not fork.
+This module owns the read-only disk over a private directory of hard links, the proof that exactly
+the planned parts were opened, and the stream (docs/reference/source-parts.md). Small slices share a
+table, because creating one takes longer than reading them. Only tasks import this module: it loads
+chdb, and a process that has loaded chdb must not fork.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from tableformat.source import PartsLayout
 __all__ = ["allow_size", "open_slice", "open_slices", "reading", "running"]
 
 _NUMBERS: Final = itertools.count(1)
-# Clauses of the staging table that name a place; the place here is the disk given in the DDL.
+# Settings of the staging table that name a place; here the disk in the DDL replaces them.
 _PLACE_SETTINGS: Final = frozenset({"disk", "storage_policy", "table_disk"})
 _READ_SETTINGS: Final = (
     "max_threads = 1, optimize_read_in_order = 1, max_block_size = 16384, "
     f"prefer_column_name_to_alias = 1, {WIRE_SETTINGS}"
 )
 _NOT_MAPPED: Final = "local_filesystem_read_method = 'pread', min_bytes_to_use_mmap_io = 0"
-"""ClickHouse counts bytes that it reads from files, and none that it maps into memory."""
+"""ClickHouse counts bytes that it reads from files, but not those that it maps into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class FileSlice:
 
     @property
     def rows(self) -> int | None:
-        """How many rows it must give, as far as the plan knows."""
+        """The number of rows that it must return, None if the plan does not have it."""
         return self.slice.rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -75,7 +75,7 @@ class FileSlice:
         order = f" ORDER BY {self.plan.order_by}" if self.plan.order_by else ""
         settings = f"{_READ_SETTINGS}{self._zone}{self._pace}"
         sql = f"SELECT {self.plan.select} {self._from}{order} SETTINGS {settings}"
-        # A stream ends the one before it on the same connection, so it has a connection of its own.
+        # A new stream ends an earlier one of its connection, so each has its own.
         with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
             try:
                 allow_size(cursor, sql)
@@ -110,13 +110,13 @@ class FileSlice:
 
     @property
     def _zone(self) -> str:
-        # Defaults that old parts lack, and keys, are computed here as the server computes them.
+        # Keys, and defaults that old parts lack, are computed as on the server.
         zone = self.plan.layout.zone
         return f", session_timezone = {quote_string(zone)}" if zone else ""
 
     @property
     def _pace(self) -> str:
-        """Bound the bytes per second of the part's files (RQ…ServerSettings.MaxBandwidth)."""
+        """Return settings that limit the bytes per second (RQ…ServerSettings.MaxBandwidth)."""
         rate = self.plan.share.bytes_per_second if self.plan.share is not None else None
         return "" if rate is None else f", max_local_read_bandwidth = {rate}, {_NOT_MAPPED}"
 
@@ -137,10 +137,10 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table over a directory of parts: what was planned to be in it, and what ClickHouse loaded.
+    """A table over a directory of parts: the planned slices, and the parts that ClickHouse loaded.
 
-    `loaded` is rows and hash by part name, `unread` why a part is not read as it was written;
-    `private` as in `PartsDirectory`.
+    `loaded` is rows and hash by part name; `unread` is, by part name, the reason why a part is not
+    read as it was written; `private` as in `PartsDirectory`.
     """
 
     name: str
@@ -151,7 +151,7 @@ class _Table:
 
 
 def allow_size(cursor: Cursor, sql: str) -> None:
-    """Let a query be as large as it is, such as one over thousands of columns."""
+    """Raise the limits for the size of a query, for example over thousands of columns."""
     if settings := large_query_settings(sql):
         cursor.execute(f"SET {', '.join(f'{name} = {value}' for name, value in settings)}")
 
@@ -165,17 +165,16 @@ def running() -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(plan: WritePlan) -> Iterator[OpenTogether]:
-    """Yield what opens slices of a plan."""
+    """Yield a function that opens slices of a plan."""
     with running():
         yield partial(open_slices, plan)
 
 
 @contextlib.contextmanager
 def open_slices(plan: WritePlan, slices: tuple[Slice, ...]) -> Iterator[OpenSlice]:
-    """Open small slices of one disk together; yield what opens each of them.
+    """Open small slices of one disk in one table; yield a function that returns each of them.
 
-    What cannot be opened with the others is opened by itself, so that one of them that is damaged
-    fails alone, and with its own reason.
+    If that fails, each slice is opened alone, so only a damaged one fails, with its own reason.
     """
     with contextlib.ExitStack() as stack:
         together: _Table | None = None
@@ -187,10 +186,10 @@ def open_slices(plan: WritePlan, slices: tuple[Slice, ...]) -> Iterator[OpenSlic
 
 @contextlib.contextmanager
 def open_slice(plan: WritePlan, slice_: Slice) -> Iterator[FileSlice]:
-    """Open exactly the parts of a slice read-only, and prove it before anything is read.
+    """Open exactly the parts of a slice read-only, and prove them before anything is read.
 
     Raises:
-        SourceError: the parts are not readable here, or what opened is not what was planned.
+        SourceError: the parts cannot be read here, or differ from the plan.
     """
     with _table(plan, (slice_,)) as table:
         if wrong := _wrong_parts(plan, slice_, table):
@@ -209,10 +208,10 @@ def _open_one(plan: WritePlan, together: _Table | None, slice_: Slice) -> Iterat
 
 @contextlib.contextmanager
 def _table(plan: WritePlan, slices: tuple[Slice, ...]) -> Iterator[_Table]:
-    """Make a table over the parts of slices of one disk.
+    """Create a table over the parts of slices of one disk.
 
     Raises:
-        SourceError: the parts are not readable here.
+        SourceError: the parts cannot be read here.
     """
     name = f"slices_{next(_NUMBERS)}"
     with (
@@ -230,16 +229,17 @@ def _table(plan: WritePlan, slices: tuple[Slice, ...]) -> Iterator[_Table]:
 def _load(
     cursor: Cursor, table: str, plan: WritePlan, slices: tuple[Slice, ...], directory: Path
 ) -> tuple[dict[str, tuple[int, str]], dict[str, str]]:
-    """Make the table over `directory`.
+    """Create the table over `directory`.
 
     Returns:
-        What ClickHouse loaded, as rows and hash by part; and why a part is not read as written.
+        Rows and hash of each loaded part; and the reason for each part that is not read as it was
+            written.
     """
     layout = _files(plan)
     this_table = f"database = currentDatabase() AND table = {quote_string(table)}"
     try:
         if plan.layout.zone:
-            # A DateTime without a zone takes the one in force when its table is made.
+            # A DateTime without a zone gets the session's zone when its table is created.
             cursor.execute(f"SET session_timezone = {quote_string(plan.layout.zone)}")
         sql = _create_sql(table, layout, directory)
         allow_size(cursor, sql)
@@ -284,9 +284,9 @@ def _create_sql(table: str, layout: PartsLayout, path: Path) -> str:
 
 
 def _wrong_parts(plan: WritePlan, slice_: Slice, table: _Table) -> str:
-    """Say how what was loaded differs from the plan of a slice; '' when it does not.
+    """Return how the loaded parts differ from the plan of a slice, '' if they do not.
 
-    A wrong clause or a broken part loads nothing, without a word.
+    With a wrong clause or a broken part ClickHouse loads nothing, without an error.
     """
     for part in slice_.ranges:
         found = table.loaded.get(part.name)
@@ -321,7 +321,7 @@ def _names(*slices: Slice) -> frozenset[str]:
 
 
 def _where(slice_: Slice, table: _Table) -> str:
-    """Return the condition that leaves the slice's rows; '' when the table alone does."""
+    """Return the WHERE clause that selects the slice's rows, '' if the table has no others."""
     alone = table.private and _names(*table.slices) == _names(slice_)
     if alone and all(part.start is None for part in slice_.ranges):
         return ""
@@ -334,7 +334,7 @@ def _parts_text(slice_: Slice) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """Return what ClickHouse said, without its stack and version, as one sentence."""
+    """Return the first line of ClickHouse's error as a sentence, without its version."""
     text = str(error).strip().split("\n", 1)[0].split(" (version ", 1)[0].rstrip(". ")
     text = text.rpartition("[chdb] ")[2]
     return f"{text}."

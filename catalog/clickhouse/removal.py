@@ -1,19 +1,19 @@
-"""Takes exactly the parts of an archived partition out of the source; drops them once detached.
+"""Detaches exactly the parts of an archived partition from the source, and drops them.
 
-    the parts are those that were exported -> they are detached -> are exactly those detached?
-    -> if not, every one is attached again and the partition is refused
+    compare the parts with the exported ones -> detach -> compare the detached parts
+    -> if they differ, attach all of them again and refuse the partition
 
-    the detached parts are those that were noted -> DROP DETACHED PART
+    compare the detached parts with the recorded ones -> DROP DETACHED PART
 
-A table without replicas is left by DETACH PARTITION, all parts in one moment. That takes what is
-active then, also a part that was inserted a moment ago. So nothing is dropped before the detached
-parts are compared, by name, with what was seen: while a server runs, a part's name belongs to one
-content. After a restart a table without replicas may give the name again. So detached parts are
-dropped later only where their size and time are those that were noted, too.
+Without replicas, DETACH PARTITION takes all active parts at one moment, also a part that was
+inserted just before. So the detached parts are compared by name before any of them is dropped.
+While a server runs, each part name has one content, but after a restart a table without replicas
+may reuse a name. So parts that were detached earlier are dropped only if their size and time are
+the recorded ones, too.
 
-Of a replicated table nobody sees that much: DETACH PARTITION takes from every replica what it has,
-also a part that was inserted there and has reached no other. So each part is detached by its own
-name, which takes nothing else, whatever is on the way (docs/operating/archive.md).
+With replicas, DETACH PARTITION takes from every replica the parts that it has, also a part that was
+inserted there and has not reached this one. So each part is detached by its own name, which takes
+no other part (docs/operating/archive.md).
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ from tableformat.names import PartitionId, TableName, quote_string
 
 __all__ = ["drop_detached", "take_out"]
 
-# A detached part whose name was taken already has a number behind it.
+# ClickHouse appends a number if a detached part of the name exists.
 _AGAIN: Final = re.compile(r"_try\d+\Z")
-# A statement must not be longer than max_query_size.
+# A statement must fit into max_query_size.
 _IN_ONE_STATEMENT: Final = 500
-# What the own replica has done is then done when the statement ends; the others follow from the
-# log, also one that is down now.
+# The statement waits for its own replica; the others follow from the log, also after an outage.
 _WAITING: Final = ("alter_sync", "replication_alter_partitions_sync")
 
 
@@ -53,20 +52,20 @@ def take_out(
     *,
     has_replicas: bool,
 ) -> tuple[DetachedPart, ...]:
-    """Detach a partition that holds exactly the exported parts; return what is detached then.
+    """Detach a partition that has exactly the exported parts; return the detached parts.
 
     Args:
         connection: to the source.
         capabilities: of the source.
-        table: that has the partition.
+        table: the table of the partition.
         one: the partition.
-        exported: what was exported and verified, by hash and rows.
-        has_replicas: whether parts may come that are not seen here, so that each is detached by
-            its name.
+        exported: the exported and verified parts, with hash and rows.
+        has_replicas: whether other replicas may have parts that this one lacks; each part is then
+            detached by its name.
 
     Raises:
-        UnsupportedError: this ClickHouse does not show what was detached (code 48).
-        RefusedError: the partition is not what was exported; it stays as it is.
+        UnsupportedError: this ClickHouse does not show detached parts (code 48).
+        RefusedError: the partition differs from what was exported; it stays unchanged.
         SourceError: ClickHouse failed. The rows are in the table or among its detached parts.
     """
     if not capabilities.has(Offer.DETACHED_PARTS):
@@ -94,29 +93,29 @@ def drop_detached(
     *,
     fresh: bool,
 ) -> int:
-    """Drop detached parts for good, here and on no other replica; return the bytes that are freed.
+    """Drop detached parts of this server, not of its replicas; return the freed bytes.
 
-    Parts that are not there any more are gone already.
+    Parts that no longer exist are skipped.
 
     Args:
         connection: to the source.
         capabilities: of the source.
-        table: that has them.
+        table: the table of the parts.
         one: their partition.
         parts: as `take_out` returned them.
-        fresh: it returned them a moment ago, so that their names tell what they are.
+        fresh: whether it returned them just before, so that their names identify them.
 
     Raises:
-        RefusedError: one is not the part that was noted, or nobody can tell; nothing is dropped.
-        SourceError: one could not be dropped; it is still among the detached ones.
+        RefusedError: a part is not, or may not be, the recorded one; nothing is dropped.
+        SourceError: a part could not be dropped; it is still detached.
     """
     listed = _listed(connection, capabilities, table, one)
-    there = [part for part in parts if part.name in listed]
-    others = [p.name for p in there if p != listed[p.name] or not (p.modified or fresh)]
+    existing = [part for part in parts if part.name in listed]
+    others = [p.name for p in existing if p != listed[p.name] or not (p.modified or fresh)]
     if others:
         raise _other_parts(table, one, others)
     freed = 0
-    for part in there:
+    for part in existing:
         try:
             connection.command(
                 f"ALTER TABLE {table.sql} DROP DETACHED PART {quote_string(part.name)}"
@@ -136,7 +135,7 @@ def drop_detached(
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """A partition on its way out; `names` are its parts with rows, which were exported."""
+    """A partition to detach; `names` are its parts with rows, which were exported."""
 
     connection: Connection
     table: TableName
@@ -144,9 +143,9 @@ class _Leaving:
     names: frozenset[str]
 
     def detach_whole(self) -> frozenset[str]:
-        """Detach what is in the partition in one moment; return the names in the directory."""
+        """Detach the partition in one statement; return the names of the detached parts."""
         rows = self._active()
-        # What came since the parts were compared has rows, and is not among them.
+        # A part that was inserted after the comparison has rows, and is not in `names`.
         if {name for name, count in rows.items() if count} != self.names:
             raise _changed(self.table, self.one)
         before = self._detached()
@@ -158,7 +157,7 @@ class _Leaving:
         return taken
 
     def detach_each(self, capabilities: Capabilities) -> frozenset[str]:
-        """Detach the parts by their names; return the names in the directory."""
+        """Detach the parts by name; return the names of the detached parts."""
         if self._patches():
             raise self._patched()
         before = self._detached()
@@ -186,11 +185,11 @@ class _Leaving:
         return taken
 
     def _send(self, what: str) -> None:
-        """Send a statement that detaches.
+        """Send a statement that detaches parts.
 
         Raises:
             ClickHouseError: ClickHouse refused it.
-            SourceError: there is no answer; it may have been performed.
+            SourceError: no response arrived; it may have been executed.
         """
         try:
             self._alter(what)
@@ -207,7 +206,7 @@ class _Leaving:
             raise SourceError(message, code=error.code) from error
 
     def _put_back(self, taken: Iterable[str]) -> None:
-        """Attach again what was detached; what cannot be attached is named.
+        """Attach detached parts again; the error names those that cannot be attached.
 
         Raises:
             SourceError: a part stays detached.
@@ -232,7 +231,7 @@ class _Leaving:
         self.connection.command(f"ALTER TABLE {self.table.sql} {what}")
 
     def _active(self) -> dict[str, int]:
-        """Return the rows of each active part of the partition, by its name."""
+        """Return the rows of each active part of the partition, by name."""
         found = self.connection.rows(
             f"SELECT name, toInt64(rows) FROM system.parts WHERE {of_table(self.table)} AND active"
             f" AND partition_id = {quote_string(str(self.one))}"
@@ -240,7 +239,7 @@ class _Leaving:
         return {text(row[0]): whole(row[1]) for row in found}
 
     def _detached(self) -> frozenset[str]:
-        """Return what a statement detached; what ClickHouse set aside by itself has a reason."""
+        """Return the detached parts without a reason: ClickHouse sets one for those it detaches."""
         found = texts(
             self.connection,
             f"SELECT name FROM system.detached_parts WHERE {of_table(self.table)}"
@@ -249,11 +248,11 @@ class _Leaving:
         return frozenset(found)
 
     def _taken(self, before: frozenset[str]) -> frozenset[str]:
-        """Return which of the parts were detached since."""
+        """Return the parts of the partition that were detached since."""
         return frozenset(n for n in self._detached() - before if _AGAIN.sub("", n) in self.names)
 
     def _patches(self) -> tuple[str, ...]:
-        """Return the parts that hold lightweight updates of the partition."""
+        """Return the patch parts with lightweight updates of the partition."""
         return texts(
             self.connection,
             f"SELECT name FROM system.parts WHERE {of_table(self.table)} AND active AND"
@@ -305,7 +304,7 @@ def _reason(error: SourceError) -> str:
 
 
 def _way(error: SourceError) -> str:
-    """Return what to do about what ClickHouse says, as a next sentence; '' when that is unknown."""
+    """Return the remedy of an error as a further sentence, '' if it is unknown."""
     found = advice(error.code, error.reason) if isinstance(error, ClickHouseError) else None
     return f" {found}" if found else ""
 

@@ -94,23 +94,23 @@ __all__ = [
 ]
 
 MAIN_KEEPER: Final = "default"
-"""What servers call the ensemble that is not an auxiliary one."""
+"""The name of the main ensemble; others are auxiliary."""
 
 
 def node_of(
     connection: Connection, path: str, keeper: str
 ) -> KeeperNode | KeeperUnavailable | None:
-    """Return the node of a table; None where no Keeper can be asked at all.
+    """Return the Keeper node of a table; None if the server has no such ensemble.
 
     Args:
         connection: to a server.
-        path: of the table in Keeper.
-        keeper: the name of the ensemble that has it.
+        path: the table's path in Keeper.
+        keeper: the name of the ensemble with the path.
 
     Raises:
         SourceError: the server cannot be read, or its user may not read `system.zookeeper`.
     """
-    # Versions that cannot ask auxiliary ensembles do not have the column.
+    # Versions that cannot read auxiliary ensembles do not have the column.
     of_keeper = "" if keeper == MAIN_KEEPER else f" AND zookeeperName = {quote_string(keeper)}"
     try:
         found = connection.rows(
@@ -133,17 +133,17 @@ def node_of(
 
 _WORD: Final = r"(?:`(?:[^`\\]|\\.|``)+`|\w+)"
 _NAME: Final = rf"{_WORD}(?:\.{_WORD})?"
-# What may stand before TO, such as a schedule, has no parentheses and no quoted name.
+# Other clauses before TO, such as a schedule, have no parentheses and no quoted name.
 _TO: Final = re.compile(
     rf"\ACREATE MATERIALIZED VIEW {_NAME}(?: [^(`]*?)?? TO (?P<to>{_NAME})(?=[ (]|\Z)"
 )
 
 
 class ViewError(UnsupportedError):
-    """A view was named, which has no parts; `target` is the table that it writes to, if known."""
+    """The name is that of a view, which has no parts; `target` is its target table, if known."""
 
     def __init__(self, message: str, *, code: int | None, target: TableName | None) -> None:
-        """Remember the table."""
+        """Keep the target."""
         super().__init__(message, code=code)
         self.target = target
 
@@ -151,13 +151,13 @@ class ViewError(UnsupportedError):
 def written_table(
     connection: Connection, view: TableName, statement: str, uuid: str
 ) -> TableName | None:
-    """Return the table that a materialized view writes to, None when it cannot be told.
+    """Return the table that a materialized view writes to, None if it is unknown.
 
     Args:
         connection: the source.
-        view: its name.
+        view: the view's name.
         statement: its `create_table_query`.
-        uuid: its own, '' where there is none.
+        uuid: the view's UUID, '' if it has none.
 
     Raises:
         SourceError: the source cannot be read.
@@ -176,7 +176,7 @@ def written_table(
 
 
 def not_found(connection: Connection, name: TableName) -> NotFoundError:
-    """Return the refusal of a name that no table has; the nearest names are in it.
+    """Return the error for a table that does not exist, with the most similar names.
 
     Raises:
         SourceError: the source cannot be read.
@@ -215,7 +215,7 @@ def _nearest(near: list[str], names: tuple[str, ...]) -> str:
 
 
 def not_merge_tree(name: TableName, kind: str, target: TableName | None) -> UnsupportedError:
-    """Return the refusal of a table of another engine; `target` is where a view writes to."""
+    """Return the refusal of a table of another engine; `target` is the target table of a view."""
     way = (
         f"Name the table that it writes to{f', {target}' if target else ''}."
         if kind in ("MaterializedView", "Distributed", "Buffer")
@@ -235,10 +235,10 @@ _UUID_DIRECTORY: Final = re.compile(r"/store/[0-9a-f]{3}/(?P<uuid>[0-9a-f-]{36})
 
 
 def describe(connection: Connection, capabilities: Capabilities, name: TableName) -> MergeTreeTable:
-    """Return the table as it is now.
+    """Return the current definition of a table.
 
     Raises:
-        NotFoundError: no such database or table; the nearest names are given.
+        NotFoundError: no such database or table; the error has the most similar names.
         UnsupportedError: it is not of the MergeTree family.
         SourceError: the source cannot be read.
     """
@@ -275,7 +275,7 @@ def describe(connection: Connection, capabilities: Capabilities, name: TableName
 
 
 def engine_of(connection: Connection, name: TableName) -> str | None:
-    """Return the engine of any table or view, None when there is no such table.
+    """Return the engine of any table or view, None if it does not exist.
 
     Raises:
         SourceError: the source cannot be read.
@@ -287,9 +287,9 @@ def engine_of(connection: Connection, name: TableName) -> str | None:
 
 
 def list_partitions(connection: Connection, name: TableName) -> tuple[PartitionSummary, ...]:
-    """Return the partitions with active parts, in the order of their ids; patch parts are left out.
+    """Return the partitions with active parts, sorted by id, without patch parts.
 
-    Their times are for `source.py` to read.
+    `source.with_times` adds their times.
 
     Raises:
         SourceError: the source cannot be read.
@@ -316,10 +316,10 @@ def list_parts(
     name: TableName,
     partition_ids: tuple[PartitionId, ...] = (),
 ) -> tuple[Part, ...]:
-    """Return the active parts that hold rows, of some partitions or (none given) of all.
+    """Return the active parts with rows of some partitions, or of all if none is given.
 
-    `disk` of each part is the root directory of its disk, '' where the server does not say. Where
-    it has no hashes, `hash_of_all_files` is the text that `snapshot/comparison.py` reads.
+    `disk` of a part is the root directory of its disk, '' if the server does not show it. Without
+    hashes, `hash_of_all_files` is the text of `named_sizes_sql`.
 
     Raises:
         SourceError: the source cannot be read.
@@ -343,7 +343,7 @@ def list_parts(
 
 
 def has_active_parts(connection: Connection, name: TableName, partition_id: PartitionId) -> bool:
-    """Whether a partition has active parts, be they without rows.
+    """Whether a partition has active parts, with or without rows.
 
     Raises:
         SourceError: the source cannot be read.
@@ -359,11 +359,11 @@ def has_active_parts(connection: Connection, name: TableName, partition_id: Part
 def row_policies(
     connection: Connection, capabilities: Capabilities, name: TableName
 ) -> tuple[str, ...] | None:
-    """Return the row policies of a table, which its clone would not apply; None when hidden.
+    """Return the row policies of a table, which its clone would not apply; None if hidden.
 
-    They are hidden from a user without the grant SHOW ROW POLICIES, also in an embedded ClickHouse
-    without a configuration of its own (where none can be made either), and by versions that keep
-    them in configuration files only.
+    They are hidden from a user without the grant SHOW ROW POLICIES, in an embedded ClickHouse
+    without a configuration (where none can be created), and in versions that have them only in
+    configuration files.
 
     Raises:
         SourceError: the source cannot be read.
@@ -384,7 +384,7 @@ def row_policies(
 
 
 def of_table(name: TableName, *, column: str = "table") -> str:
-    """Return the condition that leaves the rows of one table in a system table."""
+    """Return the WHERE condition that selects one table in a system table."""
     return (
         f"database = {quote_string(name.database)}"
         f" AND {quote_identifier(column)} = {quote_string(name.name)}"
@@ -392,21 +392,21 @@ def of_table(name: TableName, *, column: str = "table") -> str:
 
 
 def active_parts(name: TableName) -> str:
-    """Return the condition that leaves the active parts of one table in system.parts.
+    """Return the WHERE condition that selects the active parts of one table in system.parts.
 
-    Patch parts hold updates for other parts and have partition ids of their own: they are left out.
+    Patch parts, which hold updates of other parts under partition ids of their own, are left out.
     """
     return f"active AND {of_table(name)} AND NOT startsWith(partition_id, 'patch-')"
 
 
 def _or(capabilities: Capabilities, offer: Offer, sql: str, otherwise: str) -> str:
-    """Return the SQL of a column, or a text in its place where it is not there."""
+    """Return the SQL of a column, or a text as its value if the version lacks the column."""
     return sql if capabilities.has(offer) else quote_string(otherwise)
 
 
 def _directory_sql(capabilities: Capabilities) -> str:
     if capabilities.has(Offer.DATA_PATHS):
-        # `[1]` of no paths is ''.
+        # `[1]` of an empty array is ''.
         return "data_paths[1]"
     return _or(capabilities, Offer.DATA_PATH, "data_path", "")
 
@@ -447,14 +447,15 @@ def _columns(
 
 
 def _with_value(connection: Connection, of: DataType) -> DataType:
-    """Return a state with the type of what it comes to, which its own type does not say."""
+    """Return the type of an aggregate state with its result type, which its name does not show."""
     if not isinstance(of, AggregateFunction):
         return of
     empty = f"defaultValueOfTypeName({quote_string(render_type(of))})"
     try:
         found = one_text(connection, f"SELECT toTypeName(finalizeAggregation({empty}))")
     except ClickHouseError:
-        # Not every version can make an empty state of every function; then nothing is finalized.
+        # Not every version can create an empty state of every function; such states are not
+        # finalized.
         return of
     return AggregateFunction(of.arguments, parse_type(found))
 
@@ -483,7 +484,7 @@ def _projections(
 
 
 def _own_uuid(uuid: str, directory: str) -> str:
-    """Return a table's UUID; chdb's `default` database hides it, the data directory has it."""
+    """Return a table's UUID; chdb's `default` database hides it, but the data directory has it."""
     found = _UUID_DIRECTORY.search(directory)
     return found["uuid"] if uuid == _NIL_UUID and found else uuid
 
@@ -491,7 +492,7 @@ def _own_uuid(uuid: str, directory: str) -> str:
 def _keeper_path(
     connection: Connection, capabilities: Capabilities, name: TableName, engine: Engine
 ) -> tuple[str, str]:
-    """Return the path of a replicated table, '' for any other, and the ensemble that has it."""
+    """Return the Keeper path of a replicated table, '' for any other, and its ensemble."""
     if not engine.replicated:
         return "", MAIN_KEEPER
     keeper = _or(capabilities, Offer.KEEPER_NAMES, "zookeeper_name", MAIN_KEEPER)
@@ -502,14 +503,14 @@ def _keeper_path(
 
 
 def _identity(capabilities: Capabilities, name: TableName, uuid: str, directory: str) -> str:
-    """Return what tells a table without a Keeper from others, whatever they are called."""
+    """Return a text that identifies a table without Keeper; a UUID survives renames."""
     if uuid not in ("", _NIL_UUID):
         return f"uuid:{uuid}"
     server = capabilities.server_uuid
     if not server:
-        # An old server has no identity of its own. Several may run on one host.
+        # An old server has no identity. Several may run on one host.
         return f"host:{capabilities.host_name}:{directory}:{name}"
-    # Nor has an embedded ClickHouse: its directory stands for it.
+    # An embedded ClickHouse has none either: its data directory identifies it.
     where = f"server:{server}" if server != _NIL_UUID else f"directory:{directory}"
     return f"{where}:{name}"
 
@@ -519,15 +520,15 @@ _AZURE: Final = "AzureBlobStorage"
 _HDFS: Final = "HDFS"
 _BELOW: Final = ("/**/*.parquet", "/**.parquet")
 _PLACE: Final = 3
-"""Arguments of AzureBlobStorage that say where it is."""
+"""The number of first arguments of AzureBlobStorage with its location."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectTable:
-    """A table over objects; `address` is '' where a named collection has it.
+    """A table over object storage; `address` is '' if a named collection has it.
 
-    In Azure `address` is a connection string or that of an account, and `container` and `path` are
-    there; in HDFS it is that of the directory. `is_hive` tells that its rows are in directories
+    In Azure `address` is a connection string or the URL of an account, and `container` and `path`
+    are set; in HDFS it is the URL of the directory. `is_hive`: its rows are in directories
     `column=value`.
     """
 
@@ -542,7 +543,7 @@ class ObjectTable:
 
 
 def object_table(connection: Connection, name: TableName) -> ObjectTable | None:
-    """Return a table over objects; None when there is none, or its engine is of another kind.
+    """Return a table over object storage, None if it does not exist or has another engine.
 
     Raises:
         SourceError: the source cannot be read.
@@ -556,7 +557,7 @@ def object_table(connection: Connection, name: TableName) -> ObjectTable | None:
         engine = parse_engine(text(found[0][0]))
         whole = parse_expression(f"tuple({engine.arguments})")
     except (UsageError, UnsupportedError):
-        # What is not written like functions of literals is no engine of this kind.
+        # The arguments of these engines are always literals or functions of literals.
         return None
     given = whole.arguments if isinstance(whole, Call) else ()
     placed = _placed(engine.name, _texts(given), _options(given), divided=bool(engine.partition_by))
@@ -567,11 +568,11 @@ def object_table(connection: Connection, name: TableName) -> ObjectTable | None:
 def _placed(
     engine: str, given: tuple[str, ...], options: Mapping[str, str], *, divided: bool
 ) -> tuple[str, str, str, str, bool]:
-    """Return address, container, path and format, and whether the table is over directories."""
+    """Return address, container, path, format, and whether the table is over Hive directories."""
     first = given[0] if given else ""
     if engine == _AZURE and len(given) >= _PLACE:
         address, container, path, *rest = given
-        # It stands behind the format and its compression.
+        # It follows the format and the compression.
         at = next((n for n, one in enumerate(rest) if n > 1 and one.lower() == _HIVE), None)
         return address, container, path, "" if at is None else rest[at - 2], at is not None
     if engine == _HDFS:
@@ -582,7 +583,7 @@ def _placed(
 
 
 def _texts(given: tuple[Expression, ...]) -> tuple[str, ...]:
-    """Return the arguments that are given by position, as texts; '' for any other."""
+    """Return the positional arguments as texts, '' for any other."""
     unnamed = (one for one in given if not (isinstance(one, Call) and one.function == "equals"))
     return tuple(
         one.value if isinstance(one, Literal) and isinstance(one.value, str) else ""
@@ -591,7 +592,7 @@ def _texts(given: tuple[Expression, ...]) -> tuple[str, ...]:
 
 
 def _options(given: tuple[Expression, ...]) -> Mapping[str, str]:
-    """Return the arguments that are given by name, as texts."""
+    """Return the named arguments as texts."""
     found = {}
     for one in given:
         match one:

@@ -1,1 +1,1 @@
-"""A source without a server: frozen or restored part folders, and their CREATE TABLE statement."""
+"""Reads frozen or restored part folders and their CREATE TABLE statement, without a server."""

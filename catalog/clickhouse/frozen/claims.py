@@ -85,7 +85,7 @@ def other_settings(
     directory: Path,
     partition_ids: Collection[PartitionId],
 ) -> dict[PartitionId, RefusedError]:
-    """Return the partitions whose parts are read otherwise than they were written.
+    """Return the partitions with parts that are not read as they were written.
 
     Args:
         connection: has the parts open as the table.

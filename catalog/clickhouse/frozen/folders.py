@@ -30,7 +30,8 @@ __all__ = ["PartFolder", "PartFolders", "find_folders"]
 _PATCH: Final = re.compile(r"patch-[0-9a-f]{32}-(?P<partition>.+)\Z")
 _OLD_NAME: Final = re.compile(r"\d{8}_\d{8}_\d+_\d+_\d+(?:_\d+)?\Z")
 _PACKED: Final = re.compile(r"(?P<name>.+?)\.(?:zip|tgz|tar|tzst|gz|zst|bz2|xz|lz4|7z)(?:\.\w+)?\Z")
-# Files of parts in every version; a folder without any of them is no part in spite of its name.
+# Parts of every version have at least one of these files; a folder without them is no part,
+# whatever its name.
 _FILES_OF_PARTS: Final = ("checksums.txt", "columns.txt", "count.txt")
 _CHECKSUMS: Final = "checksums.txt"
 _CHECKSUMS_BEGIN: Final = b"checksums format version: "
@@ -202,7 +203,7 @@ def _overlapping(names: Iterable[PartName]) -> dict[PartName, str]:
 
 
 def _covers(one: PartName, other: PartName) -> bool:
-    """Whether one part's name says that it was made from another."""
+    """Whether a part's name shows that it was merged or mutated from another part."""
     return (
         one.low <= other.low
         and one.high >= other.high

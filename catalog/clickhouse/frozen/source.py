@@ -92,7 +92,7 @@ class ProofRequest:
 
 
 def prove_parts(
-    connection: Connection, capabilities: Capabilities, claimed: Claimed, asked: ProofRequest
+    connection: Connection, capabilities: Capabilities, claimed: Claimed, request: ProofRequest
 ) -> SourceSnapshot:
     """Prove partitions in open parts; each is complete, or refused with its reason.
 
@@ -100,13 +100,13 @@ def prove_parts(
         RefusedError: the table cannot be read reliably.
         SourceError: ClickHouse does not respond.
     """
-    refused: dict[PartitionId, TableFormatError] = dict(asked.refused)
+    refused: dict[PartitionId, TableFormatError] = dict(request.refused)
     table = claimed.table
     check_readable(table)
     for check in _CLAIMS:
-        rest = tuple(one for one in asked.partition_ids if one not in refused)
+        rest = tuple(one for one in request.partition_ids if one not in refused)
         refused |= _refuted(check, connection, claimed, rest)
-    rest = tuple(one for one in asked.partition_ids if one not in refused)
+    rest = tuple(one for one in request.partition_ids if one not in refused)
     listed = list_parts(connection, capabilities, table.name, rest) if rest else ()
     held = with_missing_columns(connection, table.name, listed)
     # '' as the place: tasks open the directory itself, and nothing is created in it.
@@ -115,14 +115,14 @@ def prove_parts(
         for one in rest
     }
     clone = Clone(table.name, table.name, parts)
-    proved = prove(connection, capabilities, clone, asked.probes, asked.digest)
+    proved = prove(connection, capabilities, clone, request.probes, request.digest)
     refused |= proved.refused
     return SourceSnapshot(
         table=table,
         layout=files_layout(table, capabilities).over(table, proved.partitions),
         partitions=tuple(sorted(proved.partitions, key=lambda p: p.partition_id)),
         refused=tuple(sorted(refused.items(), key=lambda pair: pair[0])),
-        handle=(asked.handle,) if proved.partitions else (),
+        handle=(request.handle,) if proved.partitions else (),
     )
 
 
@@ -174,7 +174,7 @@ def refused_folders(
     loaded: Iterable[Part],
     partition_ids: Collection[PartitionId],
 ) -> dict[PartitionId, RefusedError]:
-    """Return the partitions with a part that is damaged, covered, there twice or not loaded.
+    """Return the partitions with a part that is damaged, covered, duplicated or not loaded.
 
     Args:
         opened: the parts.
@@ -282,8 +282,10 @@ class FrozenPartsSource(ClickHouseSource):
             UsageError: the statement cannot be parsed.
             SourceError: ClickHouse does not respond.
         """
-        said = read_definition(self._opened()[0], self._settings.ddl_file)
-        return TableName(said.database or otherwise.database, said.name or otherwise.name)
+        definition = read_definition(self._opened()[0], self._settings.ddl_file)
+        return TableName(
+            definition.database or otherwise.database, definition.name or otherwise.name
+        )
 
     def describe(self, table: TableName) -> MergeTreeTable:
         """Return the table of the statement.
@@ -299,11 +301,11 @@ class FrozenPartsSource(ClickHouseSource):
         if (stated := opened.stated) is not None:
             columns, indices, projections = stated.columns, stated.indices, stated.projections
             found = replace(found, columns=columns, indices=indices, projections=projections)
-        said, shown = opened.definition.engine, found.engine
+        of_statement, shown = opened.definition.engine, found.engine
         uuid = uuid_of(self._settings, opened.definition, opened.folders.directory)
         # The clauses as ClickHouse formats them; the engine of the opened table is not the table's.
         engine = replace(
-            said,
+            of_statement,
             partition_by=shown.partition_by,
             primary_key=shown.primary_key,
             order_by=shown.order_by,
@@ -354,7 +356,7 @@ class FrozenPartsSource(ClickHouseSource):
         )
 
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
-        """Return the parts of partitions, those included that ClickHouse did not load.
+        """Return the parts of partitions, including those that ClickHouse did not load.
 
         Raises:
             SourceError: the parts cannot be read.
@@ -364,7 +366,7 @@ class FrozenPartsSource(ClickHouseSource):
         return _shown((*super().parts(table, *partition_ids), *named))
 
     def all_parts(self, table: TableName) -> tuple[Part, ...]:
-        """Return all parts, those included that ClickHouse did not load.
+        """Return all parts, including those that ClickHouse did not load.
 
         Raises:
             SourceError: the parts cannot be read.
@@ -380,9 +382,9 @@ class FrozenPartsSource(ClickHouseSource):
             UsageError: the statement cannot be parsed.
             SourceError: ClickHouse does not respond.
         """
-        said = read_definition(self._opened()[0], self._settings.ddl_file)
-        named = said.name == table.name and said.database in ("", table.database)
-        return said.engine.name if named else None
+        definition = read_definition(self._opened()[0], self._settings.ddl_file)
+        named = definition.name == table.name and definition.database in ("", table.database)
+        return definition.engine.name if named else None
 
     def refusals(
         self, table: TableName, partition_ids: tuple[PartitionId, ...]
@@ -408,7 +410,7 @@ class FrozenPartsSource(ClickHouseSource):
         }
 
     def copied_to(self, table: TableName) -> dict[PartitionId, str]:  # noqa: ARG002  of any table
-        """Return nothing: the parts are opened where they are."""
+        """Return nothing: tasks open the parts in their directory."""
         return {}
 
     def passed_over(self, table: TableName) -> tuple[str, ...]:
@@ -528,8 +530,8 @@ class FrozenPartsSource(ClickHouseSource):
             )
             refused = dict.fromkeys(partition_ids, RefusedError(message))
         handle = f"parts:{opened.folders.directory}"
-        asked = ProofRequest(partition_ids, refused, request.probes, request.digest, handle)
-        return prove_parts(*self._opened(), Claimed(described, self._settings.ddl_file), asked)
+        proof = ProofRequest(partition_ids, refused, request.probes, request.digest, handle)
+        return prove_parts(*self._opened(), Claimed(described, self._settings.ddl_file), proof)
 
     def _found_again(self, search: Search) -> SourceSnapshot:
         """Return the wanted partitions that have exactly the recorded parts, proved again."""
