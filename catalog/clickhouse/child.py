@@ -1,9 +1,10 @@
-"""The process of an embedded ClickHouse: `python -m catalog.clickhouse.child IN OUT [DIR]`.
+"""Runs an embedded ClickHouse: `python -m catalog.clickhouse.child IN OUT [DIR]`.
 
-Reads requests and writes answers, one JSON object a line, over two inherited file descriptors:
-standard output belongs to ClickHouse, which may print there. `embedded.py` is the other end. It is
-a process of its own because chdb blocks signals while a query runs, allows one data path a process
-and hangs after a fork. End of input ends it, also in the middle of a query. It removes DIR then.
+It reads requests and writes responses, one JSON object a line, over two inherited file descriptors.
+Standard output belongs to ClickHouse, which may print there. `embedded.py` is the other end. This
+is a separate process because chdb blocks signals while a query runs, allows one data path in a
+process, and hangs after a fork. The end of input ends the process, also during a query. It then
+removes DIR.
 
     {"id": 1, "open": "<path>[?config-file=<file>]"}    -> {"id": 1, "done": true}
     {"id": 2, "rows": "<sql>"}                          -> {"id": 2, "rows": [[...], ...]}
@@ -28,9 +29,9 @@ from chdb import session
 
 __all__ = ["main"]
 
-# How long a statement may still take when the other end is gone, before the process ends anyway.
+# Time limit of a statement after the parent has closed its end.
 _GRACE_SECONDS: Final = 2.0
-# How long closing may take; what a mutation does in the background has no other end.
+# Time limit of closing, because a background mutation may never end.
 _CLOSE_SECONDS: Final = 30.0
 _DRAINS: Final = 3
 _UNCLEAN: Final = 3
@@ -40,13 +41,13 @@ Leave = Callable[[int], None]
 
 
 class _Clickhouse:
-    """The one session of this process."""
+    """The only session of this process."""
 
     def __init__(self) -> None:
         self._session: Any = None
 
-    def answer(self, request: Request) -> bytes:
-        """Perform a request and return its answer, without the line end."""
+    def execute(self, request: Request) -> bytes:
+        """Execute a request; return the response without a line end."""
         number = request["id"]
         try:
             if "open" in request:
@@ -57,23 +58,23 @@ class _Clickhouse:
             else:
                 result = self._session.query(request["rows"], "JSONCompactEachRow")
                 return b'{"id":%d,"rows":[%s]}' % (number, _joined(result.bytes()))
-        except Exception as error:  # noqa: BLE001  whatever it is, the other end is told
+        except Exception as error:  # noqa: BLE001  reported to the other end
             self._drain()
             return json.dumps({"id": number, "error": f"{error}"}).encode()
         return json.dumps({"id": number, "done": True}).encode()
 
     def _drain(self) -> None:
-        """Take away the rows of a failed query: chdb gives them out before those of the next."""
+        """Discard the rows of a failed query, which chdb would return before the next result."""
         if self._session is None:
             return
         for _ in range(_DRAINS):
             if self._session.query("SELECT 'clean'", "TSV").bytes() == b"clean\n":
                 return
-        # No answer of this process can be trusted any more.
+        # Further responses could belong to an earlier statement.
         os._exit(_UNCLEAN)
 
     def close(self) -> None:
-        """Close the session, which gives the directory free."""
+        """Close the session, which releases the directory."""
         if self._session is not None:
             self._session.close()
 
@@ -88,7 +89,7 @@ def _receive(
     closing: threading.Event,
     leave: Leave,
 ) -> None:
-    """Pass requests on until the other end is gone; a statement that then still runs is cut off."""
+    """Queue requests until the parent closes its end, then end the process if it does not stop."""
     for line in source:
         requests.put(json.loads(line))
     requests.put(None)
@@ -98,21 +99,21 @@ def _receive(
 
 
 def _leave(directory: str | None, status: int) -> None:
-    """End the process; its directory goes with it."""
-    # Also where the parent removes it: at the end of input nothing tells yet whether it was killed.
+    """Remove the directory, and end the process."""
+    # Also if the parent removes it, because the parent may have been killed.
     if directory is not None:
         shutil.rmtree(directory, ignore_errors=True)
-    # Past the interpreter's own ending, in which chdb's threads may still be at work.
+    # Without the interpreter's shutdown, during which threads of chdb may still run.
     os._exit(status)
 
 
-def main(requests_from: int, answers_to: int, directory: str | None = None) -> None:
-    """Answer requests until there are no more, then end the process.
+def main(requests_from: int, responses_to: int, directory: str | None = None) -> None:
+    """Execute requests until input ends, then end the process.
 
     Args:
-        requests_from: the file descriptor of requests.
-        answers_to: that of answers.
-        directory: removed at the end.
+        requests_from: the file descriptor to read requests from.
+        responses_to: the file descriptor to write responses to.
+        directory: a directory to remove at the end.
     """
     requests: queue.Queue[Request | None] = queue.Queue()
     source = os.fdopen(requests_from, "rb")
@@ -121,10 +122,10 @@ def main(requests_from: int, answers_to: int, directory: str | None = None) -> N
     receiving = (source, requests, closing, leave)
     threading.Thread(target=_receive, args=receiving, daemon=True).start()
     clickhouse = _Clickhouse()
-    with os.fdopen(answers_to, "wb") as answers:
+    with os.fdopen(responses_to, "wb") as responses:
         while (request := requests.get()) is not None:
-            answers.write(clickhouse.answer(request) + b"\n")
-            answers.flush()
+            responses.write(clickhouse.execute(request) + b"\n")
+            responses.flush()
     closing.set()
     clickhouse.close()
     leave(0)

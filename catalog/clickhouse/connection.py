@@ -1,11 +1,11 @@
 """Defines `Connection`, the SQL interface of all of `catalog.clickhouse`, and its errors.
 
-- Rows arrive as JSON with integers of 64 bits and more unquoted. Python integers have no limit,
-  so no digit is lost and no type has to be interpreted. Decimals, NaN, infinities and dates
-  arrive as text. `text`, `whole`, `flag`, `texts` and `one_text` check the type of a value.
-- `advice` maps the number of a ClickHouse error that the server caused to a sentence that says
-  what to do. A missing right (error 497) becomes the GRANT statement that gives it.
-- `definitions` cuts the column list of a CREATE TABLE statement, as ClickHouse prints it, into
+- Rows arrive as JSON with integers of 64 bits and more unquoted. Python integers have no limit, so
+  no digit is lost and no type has to be interpreted. Decimals, NaN, infinities and dates arrive as
+  text. `text`, `whole`, `flag`, `texts` and `one_text` check the type of a value.
+- `advice` maps the code of an error that the server caused to a sentence with a remedy. For a
+  missing right (code 497) it is the GRANT statement.
+- `definitions` splits the column list of a CREATE TABLE statement, as ClickHouse prints it, into
   columns, indices, projections and constraints.
 """
 
@@ -67,11 +67,11 @@ _WHO: Final = re.compile(r"\A(?P<user>.+?): Not enough privileges")
 
 
 def advice(code: int | None, reason: str = "") -> str | None:
-    """Return a sentence that says what to do, None for an error that says too little.
+    """Return a sentence with the remedy of an error, None if it is unknown.
 
     Args:
-        code: of the error.
-        reason: its text, which names a right that is missing.
+        code: the code of the error.
+        reason: its text, which names a missing right.
     """
     if code == ACCESS_DENIED and (who := _WHO.search(reason)):
         given = statements(wanted_grant(reason), who["user"])
@@ -81,7 +81,7 @@ def advice(code: int | None, reason: str = "") -> str | None:
 
 Row = tuple[object, ...]
 
-# Every implementation sends its queries with these, in the format JSONCompactEachRow.
+# All connections send these settings with their queries, in the format JSONCompactEachRow.
 JSON_SETTINGS: Final = (
     ("output_format_json_quote_64bit_integers", "0"),
     ("output_format_json_quote_decimals", "1"),
@@ -93,32 +93,32 @@ LARGE_QUERY_SETTINGS: Final = (
     ("max_ast_elements", "100000000"),
     ("max_expanded_ast_elements", "100000000"),
 )
-"""What a query over thousands of columns needs: one of their digest has a megabyte of text."""
-# ClickHouse's own bounds are 262,144 bytes and 50,000 elements.
+"""Settings for queries over thousands of columns; the text of their digest has a megabyte."""
+# ClickHouse's defaults are 262,144 bytes and 50,000 elements.
 _SMALL_QUERY_BYTES: Final = 65536
 _CODE: Final = re.compile(r"Code: (\d+)[.,]")
 _TAIL: Final = re.compile(
     r"(, e\.what\(\) = (?:DB|Coordination)::\w*Exception)?( \(version .*\)\.?)?\Z"
 )
-# Newer versions repeat the whole statement behind the name that they do not know.
+# Newer versions repeat the whole statement after an unknown name.
 _SCOPE: Final = re.compile(r"\. In scope .*?(?=\. \([A-Z_]+\)|\Z)", re.DOTALL)
 _EXCEPTION: Final = re.compile(r"\A.*?(?:DB|Coordination)::Exception: ", re.DOTALL)
 
 
 class ClickHouseError(SourceError):
-    """ClickHouse answered with an error; `reason` is its first line, without the code."""
+    """An error of ClickHouse; `reason` is its first line without the code."""
 
-    def __init__(self, answer: str, *, place: str = "ClickHouse") -> None:
-        """Read code and reason from ClickHouse's answer, without stack trace and version.
+    def __init__(self, error_text: str, *, place: str = "ClickHouse") -> None:
+        """Parse code and reason from ClickHouse's error text, without stack trace and version.
 
         Args:
-            answer: what it said.
-            place: which ClickHouse, for the message.
+            error_text: ClickHouse's text.
+            place: names the ClickHouse in the message.
         """
-        found = _CODE.search(answer)
-        said = _TAIL.sub("", answer.strip().partition("\n")[0])
-        said = _SCOPE.sub("", _EXCEPTION.sub("", said))
-        self.reason = said.rstrip(". ") or "it gave no reason"
+        found = _CODE.search(error_text)
+        first_line = _TAIL.sub("", error_text.strip().partition("\n")[0])
+        first_line = _SCOPE.sub("", _EXCEPTION.sub("", first_line))
+        self.reason = first_line.rstrip(". ") or "it gave no reason"
         code = int(found[1]) if found else None
         way = advice(code, self.reason)
         also = f" {way}" if way else ""
@@ -127,51 +127,51 @@ class ClickHouseError(SourceError):
 
 
 class Connection(Protocol):
-    """An open ClickHouse. One statement at a time; not for use by several threads."""
+    """An open ClickHouse. Executes one statement at a time; not safe from threads."""
 
     @property
     def address(self) -> str:
-        """Where tasks ask for rows, without a secret; '' when they open its files as they are."""
+        """The server's address for tasks, without a secret; '' if tasks open the parts as files."""
         ...
 
     @property
     def staging_database(self) -> str:
-        """The database of our own in which staging tables are made."""
+        """The database for staging tables."""
         ...
 
     def rows(self, sql: str) -> tuple[Row, ...]:
-        """Return the rows of a query. `sql` carries no FORMAT clause.
+        """Return the rows of a query, which has no FORMAT clause.
 
         Raises:
             ClickHouseError: ClickHouse refused the query, or it failed.
-            SourceError: ClickHouse does not answer any more.
+            SourceError: ClickHouse no longer responds.
         """
         ...
 
     def command(self, sql: str) -> None:
-        """Run a statement that gives no rows.
+        """Run a statement without a result.
 
         Raises:
             ClickHouseError: ClickHouse refused the statement, or it failed.
-            SourceError: ClickHouse does not answer any more.
+            SourceError: ClickHouse no longer responds.
         """
         ...
 
     def close(self) -> None:
-        """Let go of ClickHouse. Closing twice is the same as once."""
+        """Close the connection; closing again does nothing."""
         ...
 
 
 def large_query_settings(sql: str) -> tuple[tuple[str, str], ...]:
-    """Return the settings that a query needs because of its size; none for an ordinary one."""
+    """Return the settings that a large query needs, none for an ordinary one."""
     return LARGE_QUERY_SETTINGS if len(sql) > _SMALL_QUERY_BYTES else ()
 
 
 def text(value: object) -> str:
-    """Return a value that the query made text.
+    """Return a value that must be text.
 
     Raises:
-        InternalError: it is no text.
+        InternalError: it is another type.
     """
     if isinstance(value, str):
         return value
@@ -179,10 +179,10 @@ def text(value: object) -> str:
 
 
 def whole(value: object) -> int:
-    """Return a value that the query made a whole number.
+    """Return a value that must be an integer.
 
     Raises:
-        InternalError: it is none.
+        InternalError: it is another type.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -190,10 +190,10 @@ def whole(value: object) -> int:
 
 
 def flag(value: object) -> bool:
-    """Return a value that the query made 0 or 1 (true and false in newer versions).
+    """Return a value that must be 0 or 1 (true and false in newer versions).
 
     Raises:
-        InternalError: it is neither.
+        InternalError: it is another value.
     """
     if value in (0, 1):
         return bool(value)
@@ -233,7 +233,7 @@ _TTL: Final = re.compile(r"\bTTL\b")
 
 
 def definitions(create_query: str) -> tuple[str, ...]:
-    """Return the definitions of columns, indices, projections and constraints, each as its text.
+    """Return the definitions of columns, indices, projections and constraints as texts.
 
     Args:
         create_query: `create_table_query` of system.tables.
@@ -255,9 +255,9 @@ def definitions(create_query: str) -> tuple[str, ...]:
 
 
 def ttl_columns(create_query: str) -> tuple[str, ...]:
-    """Return the columns whose definition may carry a TTL.
+    """Return the columns whose definition may have a TTL.
 
-    A column that only reads another one called TTL is among them; ClickHouse itself knows better.
+    A column that reads another column named TTL is included; ClickHouse tells them apart.
     """
     names = []
     for definition in definitions(create_query):
@@ -272,7 +272,7 @@ def _outside_quotes(definition: str) -> str:
 
 
 def _cut(sql: str) -> Iterator[str]:
-    """Cut SQL into quoted texts (whole) and single characters."""
+    """Split SQL into quoted texts and single characters."""
     i = 0
     while i < len(sql):
         start = i

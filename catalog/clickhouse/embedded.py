@@ -54,18 +54,18 @@ _CONFIG: Final = "config-file="
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSettings:
-    """Where an embedded ClickHouse keeps its data, and the configuration it is opened with."""
+    """The data directory of an embedded ClickHouse and its configuration file."""
 
     directory: Path
     config_file: Path | None = None
 
 
 def parse_source(uri: str) -> EmbeddedSettings:
-    """Read `chdb:DIRECTORY` or `chdb:DIRECTORY?config-file=FILE`.
+    """Parse `chdb:DIRECTORY` or `chdb:DIRECTORY?config-file=FILE`.
 
     Raises:
         UnsupportedError: it names another kind of source.
-        UsageError: the directory or the file is missing, or another option stands there.
+        UsageError: the directory or the file is missing, or there is another option.
     """
     if not uri.startswith(_SCHEME):
         message = (
@@ -89,7 +89,7 @@ def parse_source(uri: str) -> EmbeddedSettings:
 
 
 def render_source(settings: EmbeddedSettings) -> str:
-    """Return the text that `parse_source` reads."""
+    """Return the text that `parse_source` parses."""
     tail = "" if settings.config_file is None else f"?{_CONFIG}{settings.config_file}"
     return f"{_SCHEME}{settings.directory}{tail}"
 
@@ -100,15 +100,15 @@ _CLOSE_SECONDS: Final = 30.0
 _TAIL_BYTES: Final = 2000
 _CLOUDS: Final = ("AWS_", "GOOGLE_")
 _LOCKED: Final = ("Another server instance", "Cannot lock file")
-# What ClickHouse makes in any data directory that has ever held a table.
+# ClickHouse creates these in every data directory that has ever had a table.
 _SIGNS_OF_DATA: Final = ("metadata", "store", "data")
 
 
 class EmbeddedConnection(Closing):
-    """A connection to ClickHouse's data in a directory; nobody else can open it until `close`.
+    """A connection to a ClickHouse data directory, locked for other processes until `close`.
 
-    A context manager: leaving it closes. `seconds` is how long a statement may take, None for ever:
-    what takes longer is ended with its process, and the connection can only be closed then.
+    A context manager that closes it. `seconds` limits each statement, None for no limit. A
+    statement that exceeds it ends with its process; then the connection can only be closed.
     """
 
     seconds: float | None = None
@@ -130,15 +130,15 @@ class EmbeddedConnection(Closing):
             directory: ClickHouse's data path.
             wait: seconds.
             config_file: a ClickHouse server configuration, for disks and storage policies.
-            create: make a new data directory when there is none.
-            staging_database: where staging tables are made.
+            create: create the data directory if it does not exist.
+            staging_database: the database for staging tables.
             zone: the server's time zone, None for this machine's.
-            scratch: a directory of this process, which the child removes when it ends;
-                the child works in it, and it holds the configuration.
+            scratch: a directory of this process with the configuration. The child works in it and
+                removes it when it ends.
 
         Raises:
-            NotFoundError: there is no such directory, or no ClickHouse data in it.
-            SourceError: it stayed in use, ClickHouse cannot open it, or Python cannot be run.
+            NotFoundError: the directory does not exist, or has no ClickHouse data.
+            SourceError: it stayed in use, or ClickHouse or Python cannot be started.
         """
         self._directory, self._in_scratch = directory.absolute(), scratch is not None
         _check_paths(self._directory, config_file, create=create)
@@ -149,12 +149,12 @@ class EmbeddedConnection(Closing):
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
         child_in, self._to_child = os.pipe()
         from_child, child_out = os.pipe()
-        self._answers = os.fdopen(from_child, "rb")
+        self._responses = os.fdopen(from_child, "rb")
         try:
             self._child = _started((child_in, child_out), self._log, zone, scratch)
         except OSError as error:
             self._open = False
-            self._answers.close()
+            self._responses.close()
             os.close(self._to_child)
             self._log.close()
             message = (
@@ -176,17 +176,17 @@ class EmbeddedConnection(Closing):
 
     @property
     def process_id(self) -> int:
-        """The process that has the directory open."""
+        """The id of the process that has the directory open."""
         return self._child.pid
 
     @property
     def address(self) -> str:
-        """Nothing: a ClickHouse in our own process answers no task, its files are at hand."""
+        """'': tasks read the parts as files, because this ClickHouse serves no other process."""
         return ""
 
     @property
     def staging_database(self) -> str:
-        """The database of our own in which staging tables are made."""
+        """The database for staging tables."""
         return self._staging_database
 
     def rows(self, sql: str) -> tuple[Row, ...]:
@@ -196,19 +196,19 @@ class EmbeddedConnection(Closing):
             ClickHouseError: ClickHouse refused the query, or it failed.
             SourceError: the process that runs ClickHouse ended.
         """
-        return tuple(tuple(row) for row in self._ask("rows", sql)["rows"])
+        return tuple(tuple(row) for row in self._request("rows", sql)["rows"])
 
     def command(self, sql: str) -> None:
-        """Run a statement that gives no rows.
+        """Run a statement without a result.
 
         Raises:
             ClickHouseError: ClickHouse refused the statement, or it failed.
             SourceError: the process that runs ClickHouse ended.
         """
-        self._ask("command", sql)
+        self._request("command", sql)
 
     def close(self) -> None:
-        """Give the directory free. A statement that still runs ends with its process."""
+        """Release the directory. A running statement ends with its process."""
         if not self._open:
             return
         self._open = False
@@ -220,25 +220,26 @@ class EmbeddedConnection(Closing):
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-        self._answers.close()
+        self._responses.close()
         self._log.close()
 
     def _open_directory(self, config_file: Path | None, wait: float) -> None:
         path = str(self._directory)
         if config_file is not None:
-            # ClickHouse takes some characters of a path for the end of it.
+            # A plain file name in the scratch directory, because ClickHouse ends the path at some
+            # characters.
             named = config_file.name if self._in_scratch else config_file.absolute()
             path += f"?config-file={named}"
         deadline = time.monotonic() + wait
         while True:
-            said_before = os.fstat(self._log.fileno()).st_size
+            log_position = os.fstat(self._log.fileno()).st_size
             try:
-                self._ask("open", path)
+                self._request("open", path)
             except ClickHouseError as error:
-                # The library prints the reason and raises another error without it.
-                said = self._said(said_before)
-                if not any(words in said for words in _LOCKED):
-                    reason = ClickHouseError(said).reason if said else error.reason
+                # The library prints the reason, and raises an error without it.
+                output = self._output(log_position)
+                if not any(words in output for words in _LOCKED):
+                    reason = ClickHouseError(output).reason if output else error.reason
                     message = (
                         f"Cannot open the ClickHouse directory {self._directory}: {reason}. "
                         "Check the directory and the configuration file."
@@ -250,7 +251,7 @@ class EmbeddedConnection(Closing):
             else:
                 return
 
-    def _ask(self, what: str, argument: str) -> Mapping[str, Any]:
+    def _request(self, what: str, argument: str) -> Mapping[str, Any]:
         if not self._open:
             message = (
                 f"Cannot use ClickHouse on {self._directory}: the connection is closed. "
@@ -258,7 +259,7 @@ class EmbeddedConnection(Closing):
             )
             raise SourceError(message)
         if self._busy:
-            # Its answer would be taken for the answer to this one.
+            # The response to that statement would be taken for the response to this one.
             message = (
                 f"Cannot use ClickHouse on {self._directory}: a statement was interrupted. "
                 "Close the connection and open it again."
@@ -267,33 +268,33 @@ class EmbeddedConnection(Closing):
         self._number += 1
         self._busy = True
         request = json.dumps({"id": self._number, what: argument}).encode() + b"\n"
-        answer = b""
+        response = b""
         try:
             _write_all(self._to_child, request)
-            self._await_answer()
-            answer = self._answers.readline()
+            self._wait_for_response()
+            response = self._responses.readline()
         except BrokenPipeError:
-            pass  # as an empty answer: the child is gone
-        if not answer.endswith(b"\n"):
+            pass  # like an empty response: the child has ended
+        if not response.endswith(b"\n"):
             raise self._died()
         self._busy = False
-        # ClickHouse strings are bytes; those that are no UTF-8 survive as surrogates.
-        read: Mapping[str, Any] = json.loads(answer.decode("utf-8", "surrogateescape"))
+        # ClickHouse strings are bytes; surrogates keep those that are not UTF-8.
+        read: Mapping[str, Any] = json.loads(response.decode("utf-8", "surrogateescape"))
         if "error" in read:
             raise ClickHouseError(read["error"])
         return read
 
-    def _await_answer(self) -> None:
-        """Wait until the child answers or ends, for no longer than a statement may take.
+    def _wait_for_response(self) -> None:
+        """Wait until the child responds or ends, up to the time limit of a statement.
 
         Raises:
-            ClickHouseError: it took longer (code 159).
+            ClickHouseError: the time limit is exceeded (code 159).
         """
         if self.seconds is None:
             return
-        answers = select.poll()
-        answers.register(self._answers, select.POLLIN)
-        if not answers.poll(self.seconds * 1000):
+        responses = select.poll()
+        responses.register(self._responses, select.POLLIN)
+        if not responses.poll(self.seconds * 1000):
             self._child.kill()
             reason = f"it ran longer than {self.seconds:,.0f} seconds"
             raise ClickHouseError(f"Code: {TIMEOUT_EXCEEDED}. DB::Exception: {reason}")
@@ -301,15 +302,15 @@ class EmbeddedConnection(Closing):
     def _died(self) -> SourceError:
         status = self._child.wait()
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        said = " ".join(self._said(0)[-_TAIL_BYTES:].split())
+        output = " ".join(self._output(0)[-_TAIL_BYTES:].split())
         return SourceError(
             f"Cannot read ClickHouse on {self._directory}: the process that runs it ended with "
-            f"{how}{f' and said {said!r}' if said else ''}. Run again; what a job left in the "
+            f"{how}{f' and said {output!r}' if output else ''}. Run again; what a job left in the "
             "source is dropped by the next one."
         )
 
-    def _said(self, since: int) -> str:
-        """Return what the child printed, from a position in its log."""
+    def _output(self, since: int) -> str:
+        """Return the output of the child from a position in its log."""
         end = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), end - since, since).decode("utf-8", "replace").strip()
 
@@ -346,7 +347,7 @@ def _in_use(directory: Path) -> SourceError:
 
 
 def _holder(directory: Path) -> str:
-    """Return what the owner of a directory left in its status file: its process and its start."""
+    """Return the process and start time in a directory's status file, as text for a message."""
     try:
         lines = (directory / "status").read_text().splitlines()
     except OSError:
@@ -373,15 +374,16 @@ def _started(
         stderr=log,
         cwd=scratch,
         env=_environment(alone=scratch is not None) | ({} if zone is None else {"TZ": zone}),
-        # Ctrl-C goes to every process of a session; this one must end its statement first.
+        # A terminal sends Ctrl-C to all processes of a session; the child must end its statement
+        # first.
         start_new_session=True,
     )
 
 
 def _environment(*, alone: bool) -> dict[str, str]:
-    """Return an environment in which the child finds our packages, without any secret.
+    """Return an environment in which the child finds our packages, without secrets.
 
-    One that is `alone` opens no disk of its own, and gets none of those of Amazon and Google.
+    With `alone`, the child opens no disk of the user and gets no variables of Amazon and Google.
     """
     ours = str(Path(catalog.__file__).parent.parent)
     others = os.environ.get("PYTHONPATH")
@@ -402,20 +404,20 @@ _RIGHTS: Final = (
     "CREATE DATABASE, CREATE TABLE, CREATE TEMPORARY TABLE, DROP TABLE ON *.*",
     "READ, WRITE ON FILE",
 )
-"""Of its only user. What it does in the background, such as a mutation, is done by no user."""
+"""The rights of its only user. Background work, such as mutations, runs without a user."""
 _SETTINGS: Final = (("allow_introspection_functions", "0"), ("allow_ddl", "1"))
-"""Whose values no statement can change."""
+"""Settings that no statement can change."""
 MEMORY: Final = 0.5
-"""The share of the machine's memory that it may have."""
+"""The share of the machine's memory that it may use."""
 LEAST_SECONDS: Final = 60.0
-"""How long a statement without rows may take that others wrote, or of which they wrote a part."""
+"""Seconds that a statement with text of others may take, before time for its rows is added."""
 ROWS_A_SECOND: Final = 10_000
 BYTES_A_SECOND: Final = 1 << 20
-"""Of so many it may take a second more."""
+"""Each of these adds a second to the limit."""
 
 
 class OwnClickHouse(EmbeddedConnection):
-    """A ClickHouse without data, in a directory which goes with it. Leaving it closes."""
+    """An empty ClickHouse in a temporary directory, which `close` removes with it."""
 
     def __init__(
         self,
@@ -429,10 +431,10 @@ class OwnClickHouse(EmbeddedConnection):
 
         Args:
             purpose: a word for the directory's name.
-            zone: the server's time zone, None for this machine's. What ClickHouse does in the
-                background (a mutation) knows no zone of a session.
-            seconds: how long a statement may take, None for ever.
-            memory: the share of the machine's memory that it may have.
+            zone: the server's time zone, None for this machine's. Background work (a mutation) uses
+                it, not the zone of a session.
+            seconds: the time limit of a statement, None for no limit.
+            memory: the share of the machine's memory that it may use.
 
         Raises:
             SourceError: ClickHouse does not start.
@@ -456,27 +458,27 @@ class OwnClickHouse(EmbeddedConnection):
 
     @property
     def directory(self) -> Path:
-        """Where files may be put that go with it."""
+        """The directory, removed by `close`; callers may put files there."""
         return self._scratch.path
 
     def allow(self, rows: int, size: int) -> None:
-        """Let each of the next statements take the time that rows may need.
+        """Set the time limit of the following statements to what their rows may need.
 
         Args:
-            rows: that they are about.
-            size: of their files, in bytes.
+            rows: their number of rows.
+            size: the size of the files with the rows, in bytes.
         """
         self.seconds = LEAST_SECONDS + rows / ROWS_A_SECOND + size / BYTES_A_SECOND
 
     def _check_configured(self) -> None:
-        """Make sure that ClickHouse has read its configuration.
+        """Check that ClickHouse has read its configuration.
 
         Raises:
-            SourceError: it can do what it must not.
+            SourceError: it has not, so it has rights that it must not have.
         """
         names = ", ".join(quote_string(name) for name, _ in _SETTINGS)
-        asked = f"SELECT count() FROM system.settings WHERE readonly AND name IN ({names})"
-        if self.rows(asked) != ((len(_SETTINGS),),):
+        query = f"SELECT count() FROM system.settings WHERE readonly AND name IN ({names})"
+        if self.rows(query) != ((len(_SETTINGS),),):
             message = (
                 f"Cannot start ClickHouse in {self.directory}: it did not read its configuration "
                 "there. Let TMPDIR be a directory with a plain name."
@@ -484,7 +486,7 @@ class OwnClickHouse(EmbeddedConnection):
             raise SourceError(message)
 
     def close(self) -> None:
-        """End ClickHouse and remove its directory. Closing twice is the same as once."""
+        """End ClickHouse and remove its directory; closing again does nothing."""
         super().close()
         self._scratch.close()
 

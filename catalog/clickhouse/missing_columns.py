@@ -1,8 +1,8 @@
-"""Which stored columns of its table a part has no values of, as the system tables show it.
+"""Finds the stored columns that parts of a table lack, from the system tables.
 
-ClickHouse shows the columns of parts slowly, those of a thousand parts in half a second, and of the
-whole table however few are asked for. What a part lacks never changes as long as the columns of the
-table do not: so each part is looked at once by a connection.
+ClickHouse lists the columns of parts slowly: half a second for a thousand parts, and always for the
+whole table. A part's missing columns change only with the columns of the table. So each connection
+looks up each part once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tableformat.names import TableName, quote_string
 __all__ = ["with_missing_columns"]
 
 _NAMED: Final = 1000
-"""Names of parts in one query."""
+"""Number of part names in one query."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What was seen of a table: its stored columns, and what each part lacks of them, by name.
+    """The missing columns of a table's parts, by part name, for its stored columns.
 
-    `contents` tells parts from those that a table of the same name had.
+    `contents` distinguishes parts from those of an earlier table of the same name.
     """
 
     columns: tuple[str, ...]
@@ -35,7 +35,7 @@ class _Looked:
     contents: dict[str, str] = field(default_factory=dict)
 
     def knows(self, parts: Iterable[Part]) -> bool:
-        """Whether each of the parts was looked at."""
+        """Whether each of the parts was looked up."""
         return all(
             p.name in self.lacks
             and self.contents.setdefault(p.name, p.hash_of_all_files) == p.hash_of_all_files
@@ -66,7 +66,7 @@ def with_missing_columns(
     if looked is None or looked.columns != columns or not looked.knows(parts):
         looked = known[name] = _look(connection, name, columns)
         looked.knows(parts)
-    # A part that has gone meanwhile was merged or dropped, which its caller finds out.
+    # A part that no longer exists was merged or dropped; the caller notices it.
     return tuple(replace(p, lacks=looked.lacks.get(p.name, ())) for p in parts)
 
 

@@ -1,7 +1,4 @@
-"""A few rows in any of ClickHouse's output formats: ClickHouse itself writes them.
-
-A ClickHouse of our own, empty and gone afterwards, is started for it.
-"""
+"""Writes a few rows in any of ClickHouse's output formats, with a temporary empty ClickHouse."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from tableformat.names import quote_identifier, quote_string
 __all__ = ["Columns", "check_format", "formatted"]
 
 Columns: TypeAlias = Sequence[tuple[str, str]]
-"""Names and ClickHouse types, without Nullable: any value may be None."""
+"""Names and ClickHouse types, not Nullable: any value may be None."""
 
 
 def check_format(form: str, columns: Columns) -> bool:
-    """Return whether a format is made to be read by people; other ones are no text.
+    """Return whether a format is text for people; other formats may be binary.
 
     Raises:
-        UnsupportedError: ClickHouse does not write such rows in it (its code and reason).
+        UnsupportedError: ClickHouse cannot write such rows in it (its code and reason).
         SourceError: ClickHouse does not start.
     """
     with OwnClickHouse("format") as clickhouse:
@@ -43,16 +40,16 @@ def check_format(form: str, columns: Columns) -> bool:
                 f"output. {advice}"
             )
             raise UnsupportedError(message, code=UNKNOWN_FORMAT)
-        # Two: some formats have room for one.
+        # Two rows, because some formats can write only one.
         _written(clickhouse, form, columns, [[None] * len(columns)] * 2)
         return known[form.lower()][1]
 
 
 def formatted(form: str, columns: Columns, rows: Sequence[Sequence[object]]) -> bytes:
-    """Return rows of texts and whole numbers in a format.
+    """Return rows of texts and integers in a format.
 
     Raises:
-        UnsupportedError: ClickHouse does not write such rows in it (its code and reason).
+        UnsupportedError: ClickHouse cannot write such rows in it (its code and reason).
         SourceError: ClickHouse does not start.
     """
     with OwnClickHouse("format") as clickhouse:
@@ -64,7 +61,7 @@ def _written(
 ) -> bytes:
     path = clickhouse.directory / "rows"
     structure = ", ".join(f"{quote_identifier(name)} Nullable({of})" for name, of in columns)
-    # Of no rows one is made, and left out.
+    # Without rows, one is written and filtered out.
     each = rows or [[None] * len(columns)]
     values = ", ".join(f"({', '.join(map(_literal, row))})" for row in each)
     given = f"values({quote_string(structure)}, {values})"

@@ -1,11 +1,11 @@
-"""A ClickHouse that the user has open in this very process: a chdb session as a source.
+"""Reads an open chdb session of this process as a source.
 
-Its directory is locked by this process, so no child of ours can open it. All
-questions are asked in a second session on the same data, which has settings and a database of its
-own: what the user set (`limit`, `final`, filters) must not hide a row from an export, and nothing
-of the user's session changes. Only what a temporary table needs is asked in the user's own.
+This process locks the session's directory, so no child process can open it. Queries run in a second
+session on the same data, with its own settings and database. The user's settings (`limit`, `final`,
+filters) therefore hide no row from an export, and the user's session does not change. Only
+statements about temporary tables run in the user's session.
 
-The session brings chdb with it: nothing here loads it into a process that has none.
+The caller's session has loaded chdb; this module never imports it.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _DRAINS: Final = 3
 
 
 class ChdbSession(Protocol):
-    """What is used of a `chdb.session.Session`."""
+    """The methods of a `chdb.session.Session` that this package uses."""
 
     def query(self, sql: str, fmt: str = ...) -> Any:
-        """Run one statement; its answer has `bytes()`."""
+        """Run one statement; its result has `bytes()`."""
         ...
 
     def close(self) -> None:
-        """Let go of the data."""
+        """Release the data directory."""
         ...
 
 
 def check_session(session: object) -> None:
-    """Make sure that an object is an open chdb session.
+    """Check that an object is an open chdb session.
 
     Raises:
-        UsageError: it is something else, or it is closed.
+        UsageError: it is another object, or it is closed.
     """
     if _class_of(session) is None:
         message = (
@@ -58,45 +58,45 @@ def check_session(session: object) -> None:
 
 
 def rows_in(session: ChdbSession, sql: str) -> tuple[Row, ...]:
-    """Return the rows of a query. `sql` carries no FORMAT clause.
+    """Return the rows of a query, which has no FORMAT clause.
 
     Raises:
         ClickHouseError: ClickHouse refused the query, or it failed.
-        SourceError: its answers cannot be told apart any more.
+        SourceError: after an error, results no longer match their statements.
     """
-    lines = _answered(session, sql, _ROWS).split(b"\n")
-    # ClickHouse strings are bytes; those that are no UTF-8 survive as surrogates.
+    lines = _result(session, sql, _ROWS).split(b"\n")
+    # ClickHouse strings are bytes; surrogates keep those that are not UTF-8.
     return tuple(
         tuple(json.loads(line.decode("utf-8", "surrogateescape"))) for line in lines if line
     )
 
 
 def run_in(session: ChdbSession, sql: str) -> None:
-    """Run a statement that gives no rows.
+    """Run a statement without a result.
 
     Raises:
         ClickHouseError: ClickHouse refused the statement, or it failed.
-        SourceError: its answers cannot be told apart any more.
+        SourceError: after an error, results no longer match their statements.
     """
-    _answered(session, sql, "Null")
+    _result(session, sql, "Null")
 
 
 class SessionConnection(Closing):
-    """A connection beside an open session, to the same data; the session itself is left alone.
+    """A connection to the data of an open session, which does not change the session.
 
-    A context manager: leaving it closes the connection, never the session.
+    A context manager that closes the connection, never the session.
     """
 
     def __init__(self, session: ChdbSession, *, staging_database: str = STAGING_DATABASE) -> None:
-        """Open a second session on the data of one that is open.
+        """Open a second session on the data of an open one.
 
         Args:
-            session: the user's.
-            staging_database: where staging tables are made.
+            session: the user's session.
+            staging_database: the database for staging tables.
 
         Raises:
             UsageError: it is no chdb session, or it is closed.
-            SourceError: there can be no second one.
+            SourceError: a second session cannot be opened.
         """
         check_session(session)
         self._staging_database = staging_database
@@ -111,12 +111,12 @@ class SessionConnection(Closing):
 
     @property
     def address(self) -> str:
-        """Nothing: a ClickHouse in our own process answers no task, its files are at hand."""
+        """'': tasks read the parts as files, because this ClickHouse serves no other process."""
         return ""
 
     @property
     def staging_database(self) -> str:
-        """The database of our own in which staging tables are made."""
+        """The database for staging tables."""
         return self._staging_database
 
     def rows(self, sql: str) -> tuple[Row, ...]:
@@ -129,7 +129,7 @@ class SessionConnection(Closing):
         return rows_in(self._opened(), sql)
 
     def command(self, sql: str) -> None:
-        """Run a statement that gives no rows.
+        """Run a statement without a result.
 
         Raises:
             ClickHouseError: ClickHouse refused the statement, or it failed.
@@ -138,7 +138,7 @@ class SessionConnection(Closing):
         run_in(self._opened(), sql)
 
     def close(self) -> None:
-        """Let go of the second session."""
+        """Close the second session."""
         ours, self._ours = self._ours, None
         if ours is not None:
             ours.close()
@@ -151,7 +151,7 @@ class SessionConnection(Closing):
 
 
 def _class_of(session: object) -> type[Any] | None:
-    """Return chdb's own class of a session, whatever the user derived from it."""
+    """Return chdb's session class of an object, also of a subclass; None for other objects."""
     for kind in type(session).__mro__:
         if kind.__name__ == "Session" and kind.__module__.startswith("chdb.session"):
             return kind
@@ -159,14 +159,14 @@ def _class_of(session: object) -> type[Any] | None:
 
 
 def _check_open(session: object) -> None:
-    # chdb has no question for this; a closed session would be opened anew, without the lock.
+    # chdb has no function for this; a query would open a closed session again, without the lock.
     if getattr(session, "_conn", None) is None:
         message = "Cannot read from the chdb session: it is closed. Open it, and call again."
         raise UsageError(message)
 
 
 def _second(session: object) -> ChdbSession:
-    """Open a second session on the same data: chdb finds it by the text that opened the first."""
+    """Open a second session on the same data; chdb finds it by the path that opened the first."""
     kind, path = _class_of(session), getattr(session, "_path", None)
     if kind is None or not isinstance(path, str):
         message = (
@@ -186,20 +186,20 @@ def _second(session: object) -> ChdbSession:
     return opened
 
 
-def _answered(session: ChdbSession, sql: str, answer_format: str) -> bytes:
+def _result(session: ChdbSession, sql: str, output_format: str) -> bytes:
     try:
-        answer: bytes = session.query(sql, answer_format).bytes()
+        result: bytes = session.query(sql, output_format).bytes()
     except RuntimeError as error:
         _drain(session)
         raise ClickHouseError(str(error)) from error
-    return answer
+    return result
 
 
 def _drain(session: ChdbSession) -> None:
-    """Take away the rows of a failed query: chdb gives them out before those of the next.
+    """Discard the rows of a failed query, which chdb would return before the next result.
 
     Raises:
-        SourceError: they do not end.
+        SourceError: rows of the failed query remain.
     """
     for _ in range(_DRAINS):
         if session.query(f"SELECT '{_CLEAN}'", "TSV").bytes() == f"{_CLEAN}\n".encode():

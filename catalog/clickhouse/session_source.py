@@ -1,13 +1,12 @@
-"""Makes tables of an open chdb session a source, temporary tables included.
+"""Reads tables of an open chdb session as a source, including temporary tables.
 
 Only its own session can name a temporary table, so an export reads a stand-in:
 
-1. The session creates a table of the same statement, visible to all sessions, in the staging
-   database.
+1. The session creates a table with the same definition in the staging database, where all sessions
+   see it.
 2. It attaches the parts of the temporary table there (hard links, `ATTACH PARTITION ALL FROM`).
-3. system.parts shows every session the temporary table's own parts, under a database and a name
-   of ClickHouse's (measured with 26.9). The stand-in is used only if it holds exactly those
-   parts.
+3. In every session, system.parts shows the temporary table's own parts, under an internal database
+   and name (measured with 26.9). The stand-in is used only if it has exactly those parts.
 
 Part names and block numbers are always those of the temporary table; its identity is its UUID.
 Messages about the stand-in name the temporary table.
@@ -59,7 +58,7 @@ __all__ = [
 ]
 
 TEMPORARY: Final = "_temporary_and_external_tables"
-"""The database of ClickHouse's own in which temporary tables are; nobody else can name it."""
+"""ClickHouse's internal database of temporary tables; users cannot name it."""
 _ATTEMPTS: Final = 5
 _START: Final = re.compile(
     r"CREATE TEMPORARY TABLE (?:`(?:[^`\\]|\\.)*`|[^\s(`]+)(?: UUID '[^']*')? \(", re.DOTALL
@@ -68,9 +67,9 @@ _START: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A stand-in: its name, the UUID of the temporary table, and whose part each of its parts is.
+    """A stand-in: its name, the temporary table's UUID, and the original of each of its parts.
 
-    `originals` are the temporary table's own parts by the names that they have here.
+    `originals` maps the stand-in's part names to the temporary table's parts.
     """
 
     name: TableName
@@ -78,15 +77,15 @@ class StandIn:
     originals: Mapping[str, Part]
 
     def renamed(self, message: str, table: TableName) -> str:
-        """Return a message about the stand-in as one about the temporary table."""
+        """Return a message with the temporary table's name instead of the stand-in's."""
         return _renamed(message, self.name, table)
 
 
 def only_row(session: ChdbSession, sql: str) -> Row:
-    """Return the only row of an answer of the user's session.
+    """Return the only row of a query in the user's session.
 
     Raises:
-        SourceError: it gave none, or more, or does not answer.
+        SourceError: it returns no row or several, or the session fails.
     """
     found = rows_in(session, sql)
     if len(found) != 1:
@@ -101,23 +100,23 @@ def only_row(session: ChdbSession, sql: str) -> Row:
 def make_stand_in(
     connection: Connection, capabilities: Capabilities, session: ChdbSession, table: TableName
 ) -> StandIn:
-    """Make the stand-in of a temporary table; whoever asked for it drops it.
+    """Create the stand-in of a temporary table; the caller drops it.
 
     Args:
-        connection: beside the session.
+        connection: to the session's data.
         capabilities: of the connection.
-        session: that has the table.
+        session: the session with the table.
         table: its name, in the database `TEMPORARY`.
 
     Raises:
         NotFoundError: the session has no such table.
         UnsupportedError: it is not of the MergeTree family (code 48).
-        RefusedError: it is changing.
-        SourceError: the session does not answer, or its parts cannot be attached.
+        RefusedError: a mutation or ALTER of it is not finished.
+        SourceError: the session fails, or its parts change or cannot be attached.
     """
     uuid, statement = _statement(session, table)
     for _ in range(_ATTEMPTS):
-        # Like a staging table of a job of this process, so that a leftover is swept.
+        # Named like a staging table of a job of this process, so that a leftover is swept.
         name = staging_table(connection, f"{new_job()}_1")
         making = _Making(connection, capabilities, session, table, name)
         try:
@@ -139,7 +138,7 @@ def make_stand_in(
 
 @dataclass(frozen=True, slots=True)
 class _Making:
-    """One attempt; `name` is the stand-in's."""
+    """One attempt to create the stand-in `name`."""
 
     connection: Connection
     capabilities: Capabilities
@@ -148,7 +147,7 @@ class _Making:
     name: TableName
 
     def run(self, uuid: str, statement: str) -> Mapping[str, Part] | None:
-        """Make and fill it; return whose part each part is, None when that cannot be told."""
+        """Create and fill the stand-in; return its parts' originals, None if the parts changed."""
         self._create(statement)
         hidden = TableName(TEMPORARY, f"_tmp_{uuid}")
         self._check_steady(hidden)
@@ -159,7 +158,7 @@ class _Making:
         return _paired(copies, self._parts(hidden))
 
     def _create(self, statement: str) -> None:
-        """Make an empty table of the temporary one's statement, in which nothing merges.
+        """Create an empty table with the temporary table's definition, in which nothing merges.
 
         Raises:
             UnsupportedError: it is not of the MergeTree family.
@@ -171,7 +170,7 @@ class _Making:
             )
             raise UnsupportedError(message)
         create_database(self.connection, self.capabilities)
-        # What the user's session was allowed to make, this one has to make again.
+        # The definition may need settings that the user's session allowed.
         for setting, value in self.capabilities.permissions:
             self.connection.command(f"SET {setting} = {value}")
         start = f"CREATE TABLE {self.name.sql} ("
@@ -181,10 +180,10 @@ class _Making:
         self.connection.command(f"SYSTEM STOP TTL MERGES {self.name.sql}")
 
     def _check_steady(self, hidden: TableName) -> None:
-        """Refuse what a clone would show otherwise than the table does (`preflight.py`).
+        """Refuse unfinished changes, which a clone would lose (`preflight.py`).
 
         Raises:
-            RefusedError: a mutation is not finished.
+            RefusedError: a mutation is not finished, or parts have columns that the table lacks.
         """
         pending = f"{of_table(hidden)} AND NOT is_done"
         unfinished = texts(
@@ -205,12 +204,12 @@ class _Making:
 
 
 def _statement(session: ChdbSession, table: TableName) -> tuple[str, str]:
-    """Return the UUID of a temporary table, and the statement that makes it.
+    """Return the UUID and the CREATE statement of a temporary table.
 
     Raises:
-        NotFoundError: the session has it not.
+        NotFoundError: the session does not have it.
     """
-    # What the user set in the session must not hide the row.
+    # Settings of the user's session must not hide the row.
     found = rows_in(
         session,
         "SELECT toString(uuid), create_table_query FROM system.tables WHERE is_temporary"
@@ -226,9 +225,9 @@ def _statement(session: ChdbSession, table: TableName) -> tuple[str, str]:
 
 
 def _paired(copies: tuple[Part, ...], originals: tuple[Part, ...]) -> dict[str, Part] | None:
-    """Return for each copy the part that it is of; None when one of either has no other.
+    """Return the original of each copy by content, None if a copy or an original has no pair.
 
-    Equal parts are taken in order, which attaching keeps.
+    Equal parts are paired in order, which attaching keeps.
     """
     left: dict[tuple[str, str, int], list[Part]] = {}
     for part in originals:
@@ -238,7 +237,7 @@ def _paired(copies: tuple[Part, ...], originals: tuple[Part, ...]) -> dict[str, 
         same = left.get(copy.content)
         if not same:
             return None
-        # Of the columns of a temporary table system.columns shows other sessions nothing.
+        # In other sessions, system.columns does not show the columns of a temporary table.
         found[copy.name] = replace(same.pop(0), lacks=copy.lacks)
     return None if any(left.values()) else found
 
@@ -253,44 +252,48 @@ E = TypeVar("E", bound=TableFormatError)
 
 @dataclass(frozen=True, slots=True)
 class SessionName:
-    """A table that a session finds; a temporary one is of a database of ClickHouse's own."""
+    """A table that a session finds; a temporary one is in `TEMPORARY`."""
 
     name: TableName
     is_temporary: bool = False
 
 
 def find_table(session: ChdbSession, parts: tuple[str, ...]) -> SessionName:
-    """Return what one or two parts of a name mean in a session: its own temporary table first.
+    """Return the table that a name means in a session: a temporary table first.
+
+    Args:
+        session: the session.
+        parts: database and table, or the table alone.
 
     Raises:
-        SourceError: the session does not answer.
+        SourceError: the session fails.
     """
     if len(parts) > 1:
         return SessionName(TableName(*parts))
     (name,) = parts
-    (there,) = only_row(session, f"EXISTS TEMPORARY TABLE {quote_identifier(name)}")
-    if there:
+    (exists,) = only_row(session, f"EXISTS TEMPORARY TABLE {quote_identifier(name)}")
+    if exists:
         return SessionName(TableName(TEMPORARY, name), is_temporary=True)
     (database,) = only_row(session, "SELECT currentDatabase() SETTINGS limit = 0, offset = 0")
     return SessionName(TableName(text(database), name))
 
 
 def open_session(session: ChdbSession, found: SessionName) -> ClickHouseSource:
-    """Return the source of a table of a session; `close` lets go of it, and of nothing else."""
+    """Return a table of a session as a source; `close` leaves the session open."""
     if found.is_temporary:
         return TemporaryTableSource(session, found.name)
     return ClickHouseSource(lambda _: SessionConnection(session))
 
 
 class TemporaryTableSource(ClickHouseSource):
-    """The temporary table of a session as a source. A context manager: leaving it lets go."""
+    """A temporary table of a session as a source. A context manager that closes it."""
 
     def __init__(self, session: ChdbSession, table: TableName) -> None:
         """Keep the session; nothing is opened yet.
 
         Args:
-            session: that has the table.
-            table: its name, in the database of ClickHouse's own.
+            session: the session with the table.
+            table: its name, in the database `TEMPORARY`.
         """
         super().__init__(lambda _: SessionConnection(session))
         self._session = session
@@ -298,42 +301,42 @@ class TemporaryTableSource(ClickHouseSource):
         self._made: StandIn | None = None
 
     def describe(self, table: TableName) -> MergeTreeTable:
-        """Return the table as it is now.
+        """Return the current definition of the table.
 
         Raises:
-            NotFoundError: the session has it no more (code 60).
+            NotFoundError: the session no longer has it (code 60).
             UnsupportedError: it is not of the MergeTree family (code 48).
-            RefusedError: it is changing.
-            SourceError: the session does not answer.
+            RefusedError: a mutation or ALTER of it is not finished.
+            SourceError: the session fails.
         """
         made, found = self._stand_in(), self._described()
         return replace(found, name=table, uuid=made.uuid, identity=f"uuid:{made.uuid}")
 
     def partitions(self, table: TableName) -> tuple[PartitionSummary, ...]:  # noqa: ARG002  one
-        """Return the partitions with active parts, in the order of their ids.
+        """Return the partitions with active parts, sorted by id.
 
         Raises:
-            SourceError: the session does not answer.
+            SourceError: the session fails.
         """
         return super().partitions(self._stand_in().name)
 
     def with_times(
         self, table: MergeTreeTable, found: tuple[PartitionSummary, ...]
     ) -> tuple[PartitionSummary, ...]:
-        """Return partitions with their times, or with why these are not known.
+        """Return partitions with their times, or why these are unknown.
 
         Raises:
-            SourceError: the session does not answer.
+            SourceError: the session fails.
         """
         return super().with_times(replace(table, name=self._stand_in().name), found)
 
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:  # noqa: ARG002  one
-        """Return the active parts of partitions, by their own names and block numbers.
+        """Return the active parts of partitions, with their own names and block numbers.
 
         Raises:
-            SourceError: the session does not answer.
+            SourceError: the session fails.
         """
-        # Those of the stand-in are numbered anew each time, and would pass for merged ones.
+        # A stand-in's parts get new numbers each time, and would look like merged parts.
         found = self._stand_in().originals.values()
         return tuple(part for part in found if part.partition_id in partition_ids)
 
@@ -345,18 +348,18 @@ class TemporaryTableSource(ClickHouseSource):
         """Return the partitions that a snapshot would refuse now.
 
         Raises:
-            SourceError: the session does not answer.
+            SourceError: the session fails.
         """
         found = super().refusals(self._stand_in().name, partition_ids)
         return {one: self._renamed(error) for one, error in found.items()}
 
     def find_partition(self, table: MergeTreeTable, expression: str) -> PartitionId:
-        """Return the id that ClickHouse itself gives to a partition expression.
+        """Return ClickHouse's id of a partition expression.
 
         Raises:
             UsageError: the expression is not made of literals, or does not fit the partition key.
             NotFoundError: no active part has that value.
-            SourceError: the session does not answer.
+            SourceError: the session fails.
         """
         try:
             return super().find_partition(replace(table, name=self._stand_in().name), expression)
@@ -364,10 +367,10 @@ class TemporaryTableSource(ClickHouseSource):
             raise self._renamed(error) from error
 
     def key_types(self, table: MergeTreeTable) -> tuple[DataType, ...]:
-        """Return the types of the members of the partition key, in their order.
+        """Return the types of the members of the partition key, in order.
 
         Raises:
-            SourceError: the session does not answer.
+            SourceError: the session fails.
         """
         return super().key_types(replace(table, name=self._stand_in().name))
 
@@ -377,15 +380,15 @@ class TemporaryTableSource(ClickHouseSource):
         partition_id: PartitionId,
         probes: tuple[Probe, ...],
     ) -> tuple[ProbedValue, ...] | None:
-        """Return what probes find in a partition as it is now; None when it shows no rows.
+        """Return the results of probes in a partition, None if it has no visible rows.
 
         Raises:
-            SourceError: the session does not answer.
+            SourceError: the session fails.
         """
         return super().probe(self._stand_in().name, partition_id, probes)
 
     def close(self) -> None:
-        """Drop the stand-in and let go of the session, which stays open."""
+        """Drop the stand-in and close the connection; the session stays open."""
         made, self._made = self._made, None
         try:
             if made is not None:
@@ -394,7 +397,7 @@ class TemporaryTableSource(ClickHouseSource):
             super().close()
 
     def _taken(self, request: SnapshotRequest) -> SourceSnapshot:
-        """Freeze partitions of the stand-in; parts have the names of the temporary table's."""
+        """Take a snapshot of the stand-in, with the part names of the temporary table."""
         now = self.describe(request.table.name)
         if different := differences(request.table, now, copy=False):
             message = (
@@ -414,16 +417,16 @@ class TemporaryTableSource(ClickHouseSource):
         )
 
     def _found_again(self, search: Search) -> SourceSnapshot:
-        """Find nothing: a stand-in of another time is nobody's, and everything is frozen anew."""
+        """Find nothing: the stand-in of an earlier snapshot is not reused."""
         found = super()._found_again(replace(search, table=self._described(), wanted={}))
         return replace(found, table=search.table)
 
     def _described(self) -> MergeTreeTable:
-        """Return the stand-in as it is now.
+        """Return the current definition of the stand-in.
 
         Raises:
             UnsupportedError: it is not of the MergeTree family (code 48).
-            SourceError: the session does not answer.
+            SourceError: the session fails.
         """
         try:
             return super().describe(self._stand_in().name)
@@ -431,20 +434,20 @@ class TemporaryTableSource(ClickHouseSource):
             raise self._renamed(error) from error
 
     def _stand_in(self) -> StandIn:
-        """Return the stand-in, made by the first call that needs it.
+        """Return the stand-in, created by the first call.
 
         Raises:
-            NotFoundError: the session has no such table any more.
+            NotFoundError: the session no longer has the table.
             UnsupportedError: it is not of the MergeTree family (code 48).
-            RefusedError: it is changing.
-            SourceError: the session does not answer.
+            RefusedError: a mutation or ALTER of it is not finished.
+            SourceError: the session fails.
         """
         if self._made is None:
             self._made = make_stand_in(*self._opened(), self._session, self._table)
         return self._made
 
     def _renamed(self, error: E) -> E:
-        """Return an error that names the temporary table where it named its stand-in."""
+        """Return an error with the temporary table's name instead of the stand-in's."""
         if self._made is not None:
             return error.reword(partial(self._made.renamed, table=self._table))
         return error

@@ -1,7 +1,7 @@
-"""What a task asks of a slice that is open for reading, wherever its rows come from.
+"""Defines the interface through which a task reads a slice, from files or from a server.
 
-`parts.py` opens files of this host, `server/rows.py` asks the server that keeps the parts.
-Nothing here loads chdb, so that the process that forks Spark's workers may import it.
+`parts.py` opens files of this host, `server/rows.py` queries the server that has the parts. This
+module does not load chdb, so the process that forks Spark's workers may import it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["OpenSlice", "OpenTogether", "OpenedSlice", "condition_of"]
 
 
 def condition_of(slice_: Slice) -> str:
-    """Return the condition that leaves the rows of a slice in the table that has its parts."""
+    """Return the WHERE condition that selects a slice's rows in the table with its parts."""
     return " OR ".join(_condition(part) for part in slice_.ranges)
 
 
@@ -44,7 +44,7 @@ class OpenedSlice(Protocol):
 
     @property
     def rows(self) -> int | None:
-        """How many rows it must give; None when nobody can say before they are read."""
+        """The number of rows that it must return, None if unknown before they are read."""
         ...
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -65,10 +65,10 @@ class OpenedSlice(Protocol):
 
 
 OpenSlice = Callable[[Slice], AbstractContextManager[OpenedSlice]]
-"""Opens exactly the parts of a slice, and proves it before anything is read.
+"""Opens exactly the parts of a slice, and proves them before anything is read.
 
-Raises a SourceError when they cannot be read from here, or what opened is not what was planned.
+Raises a SourceError if they cannot be read from here, or differ from the plan.
 """
 
 OpenTogether = Callable[[tuple[Slice, ...]], AbstractContextManager[OpenSlice]]
-"""Prepares slices of one place together; one that cannot be opened with the others fails alone."""
+"""Prepares slices of one place together; a slice that cannot be opened fails alone."""

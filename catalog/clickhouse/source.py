@@ -1,14 +1,13 @@
-"""`ClickHouseSource`: the contract `tableformat.source.Source` over any connection to a ClickHouse.
+"""Implements `tableformat.source.Source` over any connection to a ClickHouse.
 
-Owns when the connection is open. It is opened by the first call that needs it and stays open until
-`close`, so that a job describes and freezes within one opening, lets go while it writes, and opens
-again to release: nobody else can open an embedded ClickHouse's directory in between.
-
-The least and greatest time of each partition, in the type of the table's own time column.
-
-system.parts has them as Date and DateTime only: a DateTime64 of 2299 or of 1969 is another time
-there, and a Date32 has none. Where the column is neither a Date nor a DateTime its values are
-asked for; ClickHouse takes them from the index of each part that it keeps for partition keys.
+- `ClickHouseSource` opens the connection at the first call that needs it, and keeps it until
+  `close`. A job describes a table and takes its snapshot in one opening, closes the source while it
+  writes, and opens it again to release the snapshot. Meanwhile no other process can open an
+  embedded ClickHouse's directory unless the source is closed.
+- `with_times` adds the minimum and maximum of the table's time column to each partition, in the
+  column's type. system.parts has them only as Date and DateTime, which cannot hold a DateTime64 of
+  2299 or 1969, and not at all for a Date32. For other types a query computes them; ClickHouse reads
+  them from the partition key's index of each part.
 """
 
 from __future__ import annotations
@@ -81,12 +80,12 @@ def with_times(
     table: MergeTreeTable,
     found: tuple[PartitionSummary, ...],
 ) -> tuple[PartitionSummary, ...]:
-    """Return partitions with their times, or with why these are not known.
+    """Return partitions with the minimum and maximum of their time column, or why it is unknown.
 
     Args:
         connection: to the source.
         capabilities: of the source.
-        table: whose partitions they are.
+        table: the table of the partitions.
         found: the partitions.
 
     Raises:
@@ -101,10 +100,10 @@ def with_times(
         known = _of_parts(connection, table, column)
     else:
         known = _of_rows(connection, capabilities, table, column, found)
-    gone = NoTimes("it changed while it was looked at. Run the command again")
+    changed = NoTimes("it changed while it was looked at. Run the command again")
     empty = Times("", "")
     return tuple(
-        replace(one, times=known.get(str(one.partition_id), gone) if one.rows else empty)
+        replace(one, times=known.get(str(one.partition_id), changed) if one.rows else empty)
         for one in found
     )
 
@@ -112,7 +111,7 @@ def with_times(
 def _of_parts(
     connection: Connection, table: MergeTreeTable, column: Column
 ) -> dict[str, Times | NoTimes]:
-    """Return the times of system.parts, which are exact for a Date and a DateTime."""
+    """Return the times in system.parts, which are exact for a Date and a DateTime."""
     if isinstance(column.type, DateTime):
         zone = f", {quote_string(column.type.zone)}" if column.type.zone else ""
         least, greatest = f"toString(min(min_time){zone})", f"toString(max(max_time){zone})"
@@ -132,9 +131,9 @@ def _of_rows(
     column: Column,
     found: tuple[PartitionSummary, ...],
 ) -> dict[str, Times | NoTimes]:
-    """Return the times that a query finds, of partitions whose rows are all shown to it.
+    """Return the times that a query computes, if it sees all rows of the partition.
 
-    Rows that are deleted lightly count here, as they count in system.parts.
+    Rows removed by lightweight deletes count, as in system.parts.
     """
     value = f"{SOURCE_ALIAS}.{quote_identifier(column.name)}"
     settings = " SETTINGS apply_deleted_mask = 0" if capabilities.has(Offer.DELETED_ROWS) else ""
@@ -163,7 +162,7 @@ _WITH_REPLICAS: Final = ("Replicated", "Shared")
 
 
 class ClickHouseSource(Closing):
-    """A ClickHouse as a source. A context manager: leaving it lets go, snapshots stay."""
+    """A ClickHouse as a source. A context manager that closes it; snapshots are kept."""
 
     def __init__(
         self,
@@ -171,20 +170,20 @@ class ClickHouseSource(Closing):
         *,
         sync_timeout: float = SYNC_TIMEOUT,
     ) -> None:
-        """Keep the way to a connection; nothing is opened yet.
+        """Keep the function that connects; nothing is opened yet.
 
         Args:
-            open_connection: opens a ClickHouse for a table, or for whatever has to be done, e.g.
-                `lambda _: EmbeddedConnection(directory)`; of replicas it chooses one.
-            sync_timeout: how many seconds a partition of a server waits for the parts that its
-                replica was told of and does not have yet.
+            open_connection: opens a ClickHouse for a table, or without one for other work, e.g.
+                `lambda _: EmbeddedConnection(directory)`. It chooses among replicas.
+            sync_timeout: seconds to wait for parts of a partition that the replicas have announced
+                and the server does not have yet.
         """
         self._open_connection = open_connection
         self._sync_timeout = sync_timeout
         self._held: tuple[Connection, Capabilities] | None = None
 
     def describe(self, table: TableName) -> MergeTreeTable:
-        """Return the table as it is now.
+        """Return the current definition of a table.
 
         Raises:
             NotFoundError: no such database or table (code 81, 60).
@@ -194,7 +193,7 @@ class ClickHouseSource(Closing):
         return reading.describe(*self._opened(table), table)
 
     def partitions(self, table: TableName) -> tuple[PartitionSummary, ...]:
-        """Return the partitions with active parts, in the order of their ids, without patch parts.
+        """Return the partitions with active parts, sorted by id, without patch parts.
 
         Raises:
             SourceError: the source cannot be read.
@@ -204,11 +203,11 @@ class ClickHouseSource(Closing):
     def with_times(
         self, table: MergeTreeTable, found: tuple[PartitionSummary, ...]
     ) -> tuple[PartitionSummary, ...]:
-        """Return partitions with their times, or with why these are not known."""
+        """Return partitions with their times, or why these are unknown."""
         return with_times(*self._opened(table.name), table, found)
 
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
-        """Return the active parts of partitions that hold rows, in one query.
+        """Return the active parts with rows of partitions, in one query.
 
         Raises:
             SourceError: the source cannot be read.
@@ -219,7 +218,7 @@ class ClickHouseSource(Closing):
         return with_missing_columns(opened[0], table, parts)
 
     def all_parts(self, table: TableName) -> tuple[Part, ...]:
-        """Return the active parts of a table that hold rows.
+        """Return the active parts with rows of a table.
 
         Raises:
             SourceError: the source cannot be read.
@@ -228,7 +227,7 @@ class ClickHouseSource(Closing):
         return with_missing_columns(opened[0], table, reading.list_parts(*opened, table))
 
     def engine_of(self, table: TableName) -> str | None:
-        """Return the engine of any table or view, None when there is no such table.
+        """Return the engine of any table or view, None if it does not exist.
 
         Raises:
             SourceError: the source cannot be read.
@@ -236,7 +235,7 @@ class ClickHouseSource(Closing):
         return reading.engine_of(self._opened(table)[0], table)
 
     def object_table(self, table: TableName) -> ObjectTable | None:
-        """Return a table over objects; None when there is none, or it is of another kind.
+        """Return a table over object storage, None if it does not exist or has another engine.
 
         Raises:
             SourceError: the source cannot be read.
@@ -246,7 +245,7 @@ class ClickHouseSource(Closing):
     def refusals(
         self, table: TableName, partition_ids: tuple[PartitionId, ...]
     ) -> dict[PartitionId, RefusedError]:
-        """Return the partitions that a snapshot would refuse now: its mutations, damage, disks.
+        """Return the partitions that a snapshot would refuse now, for mutations, damage or disks.
 
         Raises:
             SourceError: the source cannot be read.
@@ -258,7 +257,7 @@ class ClickHouseSource(Closing):
         }
 
     def copied_to(self, table: TableName) -> dict[PartitionId, str]:
-        """Return the partitions that a snapshot copies, as tasks cannot open a part of them.
+        """Return the partitions that a snapshot copies, because tasks cannot open all their parts.
 
         Returns:
             The root directory of the disk to which each is copied.
@@ -275,10 +274,10 @@ class ClickHouseSource(Closing):
         return {part.partition_id: path for part in far}
 
     def free_bytes(self) -> dict[str, int] | None:
-        """Return what is free on the disks of a server, by their root directory.
+        """Return the free bytes of a server's disks, by root directory.
 
-        None for a source whose disks are on this host, where everybody can look. A server that does
-        not show its disks gives none.
+        None if the disks are on this host, where they can be measured directly. Empty if the server
+        does not show its disks.
 
         Raises:
             SourceError: the source cannot be read.
@@ -292,11 +291,11 @@ class ClickHouseSource(Closing):
         return {text(row[0]): whole(row[1]) for row in found}
 
     def passed_over(self, table: TableName) -> tuple[str, ...]:  # noqa: ARG002  none of any table
-        """Return the names of what lies beside the parts and is not read: only files have that."""
+        """Return nothing: only a directory of parts has other entries that are not read."""
         return ()
 
     def row_policies(self, table: TableName) -> tuple[str, ...] | None:
-        """Return the row policies that an export would not apply; None when they are hidden.
+        """Return the row policies that an export would not apply, None if they are hidden.
 
         Raises:
             SourceError: the source cannot be read.
@@ -304,7 +303,7 @@ class ClickHouseSource(Closing):
         return reading.row_policies(*self._opened(table), table)
 
     def find_partition(self, table: MergeTreeTable, expression: str) -> PartitionId:
-        """Return the id that ClickHouse itself gives to a partition expression.
+        """Return ClickHouse's id of a partition expression.
 
         Raises:
             UsageError: the expression is not made of literals, or does not fit the partition key.
@@ -325,7 +324,7 @@ class ClickHouseSource(Closing):
                 assert_never(unexpected)
 
     def key_types(self, table: MergeTreeTable) -> tuple[DataType, ...]:
-        """Return the types of the members of a table's partition key, in their order.
+        """Return the types of the members of a table's partition key, in order.
 
         Raises:
             UnsupportedError: this ClickHouse does not show the value of a partition (code 48).
@@ -336,7 +335,7 @@ class ClickHouseSource(Closing):
     def probe(
         self, table: TableName, partition_id: PartitionId, probes: tuple[Probe, ...]
     ) -> tuple[ProbedValue, ...] | None:
-        """Return what probes find in a partition as it is now; None when it shows no rows.
+        """Return the results of probes in a partition, None if it has no visible rows.
 
         Raises:
             SourceError: the source cannot be read.
@@ -355,7 +354,7 @@ class ClickHouseSource(Closing):
         probes: tuple[Probe, ...] = (),
         digest: tuple[DigestColumn, ...] = (),
     ) -> SourceSnapshot:
-        """Freeze partitions: all or none of each, verified part by part.
+        """Take a snapshot of partitions, each completely or not at all, verified part by part.
 
         Raises:
             SourceError: the source cannot be used at all.
@@ -370,7 +369,7 @@ class ClickHouseSource(Closing):
         probes: tuple[Probe, ...] = (),
         digest: tuple[DigestColumn, ...] = (),
     ) -> SourceSnapshot:
-        """Find again what a dead job had frozen, proved anew; what cannot be is left out.
+        """Return the snapshot that an ended job left, proved again, without changed partitions.
 
         Raises:
             SourceError: the source cannot be read.
@@ -378,7 +377,7 @@ class ClickHouseSource(Closing):
         return self._found_again(Search(table, wanted, probes, digest))
 
     def release(self, snapshot: SourceSnapshot, keep: Collection[str] = ()) -> None:
-        """Drop what the snapshot holds but the staging tables in `keep`. May be repeated.
+        """Drop the staging tables of a snapshot except those in `keep`; may be repeated.
 
         Raises:
             SourceError: the source cannot be used.
@@ -386,7 +385,7 @@ class ClickHouseSource(Closing):
         self.release_staging(tuple(name for name in snapshot.handle if name not in keep))
 
     def release_staging(self, handle: tuple[str, ...]) -> None:
-        """Drop the staging tables of a snapshot of which only the handle is left.
+        """Drop the staging tables of a snapshot by its handle.
 
         Raises:
             SourceError: the source cannot be used.
@@ -400,11 +399,11 @@ class ClickHouseSource(Closing):
     def sweep_leftovers(
         self, is_alive: Callable[[str], bool], keep: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Drop the staging tables of dead jobs; return their names.
+        """Drop the staging tables of ended jobs; return their names.
 
         Args:
-            is_alive: whether the job of that name may still need its staging tables.
-            keep: names of staging tables that stay.
+            is_alive: whether the job of a name may still need its staging tables.
+            keep: names of staging tables to keep.
 
         Raises:
             SourceError: the source cannot be used.
@@ -412,7 +411,7 @@ class ClickHouseSource(Closing):
         return sweep_leftovers(*self._opened(), is_alive, keep)
 
     def leftovers(self) -> tuple[Leftover, ...]:
-        """Return every staging table in the source, in the order of the names.
+        """Return every staging table in the source, in order of name.
 
         Raises:
             SourceError: the source cannot be read.
@@ -422,10 +421,10 @@ class ClickHouseSource(Closing):
     def take_out(
         self, table: TableName, partition_id: PartitionId, exported: tuple[ExportedPart, ...]
     ) -> tuple[DetachedPart, ...]:
-        """Detach a partition that holds exactly these parts; return what is detached then.
+        """Detach a partition that has exactly these parts; return the detached parts.
 
         Raises:
-            RefusedError: the partition is not what was exported; it stays as it is.
+            RefusedError: the partition differs from what was exported; it stays unchanged.
             SourceError: ClickHouse failed; the rows are in the table or among its detached parts.
         """
         connection, capabilities = self._opened(table)
@@ -441,11 +440,11 @@ class ClickHouseSource(Closing):
         self, table: TableName, partition_id: PartitionId, parts: tuple[DetachedPart, ...], *,
         fresh: bool,
     ) -> int:  # fmt: skip
-        """Drop what `take_out` detached, a moment ago if `fresh`; return the bytes that are freed.
+        """Drop the parts that `take_out` detached, just before if `fresh`; return the freed bytes.
 
         Raises:
-            RefusedError: a part is another one than was detached; nothing is dropped.
-            SourceError: ClickHouse failed; the others are still detached.
+            RefusedError: a part is not the detached one; nothing is dropped.
+            SourceError: ClickHouse failed; the remaining parts are still detached.
         """
         return drop_detached(*self._opened(table), table, partition_id, parts, fresh=fresh)
 
@@ -458,13 +457,13 @@ class ClickHouseSource(Closing):
         self._opened(table)[0].command(statement)
 
     def close(self) -> None:
-        """Let go of the source; snapshots stay. The next call opens it again."""
+        """Close the connection; snapshots are kept. The next call opens it again."""
         held, self._held = self._held, None
         if held is not None:
             held[0].close()
 
     def _taken(self, request: SnapshotRequest) -> SourceSnapshot:
-        """Do what `snapshot` is asked for."""
+        """Take a snapshot, as `snapshot` does; subclasses override it."""
         connection, capabilities = self._opened(request.table.name)
         late = self._late(connection, request.table, request.partition_ids)
         ready = tuple(one for one in request.partition_ids if one not in late)
@@ -472,11 +471,11 @@ class ClickHouseSource(Closing):
         return replace(taken, refused=tuple(sorted((*taken.refused, *late.items()))))
 
     def _found_again(self, search: Search) -> SourceSnapshot:
-        """Do what `find_snapshot` is asked for."""
+        """Find a snapshot, as `find_snapshot` does; subclasses override it."""
         return find_left_snapshot(*self._opened(search.table.name), search)
 
     def _resolved(self, table: MergeTreeTable, expression: str, sql: str) -> PartitionId:
-        """Let ClickHouse compute the id: attach the partition somewhere and look what came."""
+        """Let ClickHouse compute the id: attach the partition to a scratch table, and read it."""
         connection, _ = self._opened()
         with self._scratch(table) as scratch:
             try:
@@ -490,7 +489,7 @@ class ClickHouseSource(Closing):
                 f"SELECT DISTINCT partition_id FROM system.parts WHERE {reading.of_table(scratch)}",
             )
         if not found:
-            # ClickHouse attaches nothing, silently, when no part has that value.
+            # ClickHouse attaches nothing, without an error, if no part has that value.
             raise no_such_partition(table, expression)
         (one,) = found
         return PartitionId(one)
@@ -498,7 +497,7 @@ class ClickHouseSource(Closing):
     def _late(
         self, connection: Connection, table: MergeTreeTable, partition_ids: tuple[PartitionId, ...]
     ) -> dict[PartitionId, TableFormatError]:
-        """Return the partitions that a server's replica has not all parts of, in time."""
+        """Return the partitions for whose parts the server's replica did not arrive in time."""
         if not (connection.address and table.engine.replicated):
             return {}
         return Waiting(connection, self._sync_timeout).refused(table.name, partition_ids)
@@ -515,9 +514,9 @@ class ClickHouseSource(Closing):
 
     @contextlib.contextmanager
     def _scratch(self, table: MergeTreeTable) -> Iterator[TableName]:
-        """Make an empty staging table that ends with the `with`."""
+        """Create an empty staging table, dropped at the end of the `with`."""
         connection, capabilities = self._opened()
-        # Like a staging table of a job of this process, so that a leftover is swept.
+        # Named like a staging table of a job of this process, so that a leftover is swept.
         name = staging_table(connection, f"{new_job()}_1")
         create_staging(connection, capabilities, table, name)
         try:

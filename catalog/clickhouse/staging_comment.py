@@ -1,8 +1,8 @@
-"""The comment of a staging table: of which source table its parts are, who made it, and when.
+"""Reads and writes the comment of a staging table: its source table, its creator and the time.
 
-It is written when the staging table is made, so that leftovers can be told apart by whoever finds
-them, and one of another table is never taken for what a dead job had frozen of this one. Who made
-it is a process on a host, never a user. Comments of earlier releases say only the source table.
+It is written when the staging table is created. By it users recognize leftovers, and a job does not
+mistake the staging table of another table for one of its own. The creator is a process on a host,
+never a user. Comments of earlier releases have only the source table.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from tableformat.names import TableName
 __all__ = ["STAGING_DATABASE", "Made", "Origin"]
 
 STAGING_DATABASE: Final = "mergeberg_staging"
-"""Where staging tables are made unless the user names another database."""
+"""The default database for staging tables."""
 _WHAT: Final = "staged by mergeberg from"
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Who made a staging table, and when, to the second in UTC by the clock of that host."""
+    """The process that created a staging table, and the time in UTC seconds by its host's clock."""
 
     owner: Owner
     at: datetime
 
     @classmethod
     def by(cls, owner: Owner, at: datetime) -> Self:
-        """Return what a comment can say of a moment in any zone."""
+        """Return the creator with a time of any zone, converted to UTC and whole seconds."""
         return cls(owner, at.astimezone(UTC).replace(microsecond=0))
 
     @property
     def shown(self) -> str:
-        """For people."""
+        """The creator and time as a message shows them."""
         return f"{self.owner}, {_text_of(self.at)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A source table: its name when the staging table was made, and its identity."""
+    """The source of a staging table: the table's name at its creation, and the table's identity."""
 
     table: TableName
     identity: str
@@ -51,23 +51,23 @@ class Origin:
 
     @classmethod
     def of(cls, table: MergeTreeTable, made: Made | None = None) -> Self:
-        """Return the origin of the parts of a described table."""
+        """Return the origin for parts of a described table."""
         return cls(table.name, table.identity, made)
 
     @property
     def comment(self) -> str:
-        """The text that a staging table carries; ASCII whatever the names are."""
+        """The comment of the staging table; it is ASCII for any name."""
         names = {"database": self.table.database, "table": self.table.name}
-        said: dict[str, Any] = {"what": _WHAT, **names, "identity": self.identity}
+        members: dict[str, Any] = {"what": _WHAT, **names, "identity": self.identity}
         if self.made is not None:
             owner = self.made.owner
-            said["owner"] = {"host": owner.host, "process": owner.pid, "start": owner.start}
-            said["made"] = _text_of(self.made.at)
-        return json.dumps(said)
+            members["owner"] = {"host": owner.host, "process": owner.pid, "start": owner.start}
+            members["made"] = _text_of(self.made.at)
+        return json.dumps(members)
 
     @classmethod
     def parse(cls, comment: str) -> Self | None:
-        """Return what a comment says; None when it is not one of ours."""
+        """Parse a comment; return None if it is not one of ours."""
         try:
             read: Any = json.loads(comment)
         except ValueError:
@@ -83,7 +83,7 @@ class Origin:
 
 
 def _made(read: Any) -> Made | None:
-    """Return who made a staging table and when; None when its comment does not say both."""
+    """Return the creator of a staging table, None if the comment lacks the process or the time."""
     match read:
         case {
             "owner": {"host": str(host), "process": int(process), "start": str(start)},

@@ -119,14 +119,14 @@ def test_closing_cancels_a_statement_that_was_interrupted(
 
         def close(self) -> None: ...
 
-    answers = connection._answers
-    monkeypatch.setattr(connection, "_answers", Interrupted())
+    responses = connection._responses
+    monkeypatch.setattr(connection, "_responses", Interrupted())
     with pytest.raises(KeyboardInterrupt):
         connection.rows("SELECT sum(sleepEachRow(1)) FROM numbers(60) SETTINGS max_block_size = 1")
     with pytest.raises(SourceError, match="a statement was interrupted"):
         connection.rows("SELECT 1")
     connection.close()
-    answers.close()
+    responses.close()
 
     EmbeddedConnection(directory, wait=5).close()
 
