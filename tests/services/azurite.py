@@ -133,13 +133,13 @@ class Azurite(ServerProcess):
     def make_container(self, name: str = "lake") -> str:
         """Make a container that no other test has; return its name, which begins with `name`."""
         made = f"{name}-{next(self._numbers)}"
-        self._client().http.ask("PUT", f"/{made}", query={"restype": "container"})
+        self._client().http.request("PUT", f"/{made}", query={"restype": "container"})
         return made
 
     def objects(self, container: str) -> list[str]:
         """Return the names of all blobs of a container, also of those that are not committed."""
         query = {"restype": "container", "comp": "list", "include": "uncommittedblobs"}
-        _, data = self._client().http.ask("GET", f"/{container}", query=query)
+        _, data = self._client().http.request("GET", f"/{container}", query=query)
         return [one.findtext("Name", "") for one in ET.fromstring(data).iter("Blob")]  # noqa: S314
 
     def _client(self) -> AbfsObjects:

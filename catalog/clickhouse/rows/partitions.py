@@ -432,7 +432,7 @@ class RowPartitions(Closing):
         if not self._key:
             return _ALL
         try:
-            return self._asked(path, state)
+            return self._distinct_ids(path, state)
         except (pa.ArrowException, ClickHouseError) as error:
             reason = error.reason if isinstance(error, ClickHouseError) else str(error)
             raise OSError(reason) from error
@@ -453,9 +453,9 @@ class RowPartitions(Closing):
         found = clickhouse.directory / f"numbers-{uuid.uuid4().hex}.parquet"
         try:
             self._insert(path, state, _NUMBERED, (ROW_NUMBER,))
-            (lie,) = texts(clickhouse, f"SELECT toString(count()) FROM {_NUMBERED}")
-            if (rows := pq.read_metadata(path).num_rows) != int(lie):
-                message = f"{int(lie):,} of {rows:,} rows were told their partition"
+            (stored,) = texts(clickhouse, f"SELECT toString(count()) FROM {_NUMBERED}")
+            if (rows := pq.read_metadata(path).num_rows) != int(stored):
+                message = f"{int(stored):,} of {rows:,} rows were told their partition"
                 raise OSError(message)
             clickhouse.command(
                 f"INSERT INTO FUNCTION file({quote_string(str(found))}, Parquet)"
@@ -479,7 +479,7 @@ class RowPartitions(Closing):
                 tables.make(_NUMBERED, (*self._key, *numbered(ROW_NUMBER)), key)
         return self._held
 
-    def _asked(self, path: Path, state: LakeTableState) -> frozenset[PartitionId]:
+    def _distinct_ids(self, path: Path, state: LakeTableState) -> frozenset[PartitionId]:
         self._insert(path, state, _TABLE)
         found = texts(self._opened(), f"SELECT DISTINCT _partition_id FROM {_TABLE}")
         return frozenset(PartitionId(one) for one in found)

@@ -197,9 +197,9 @@ class AbfsObjects:
     @contextmanager
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
         """Open an object's bytes, which are verified at the end."""
-        with self.http.answer("GET", _object(place), query=self._sas) as answer:
+        with self.http.open_response("GET", _object(place), query=self._sas) as response:
             # A blob that was stored in blocks has no MD5.
-            yield verified(answer, answer.headers.get("Content-MD5"))
+            yield verified(response, response.headers.get("Content-MD5"))
 
     def below(self, place: Place) -> Iterator[StoredObject]:
         """Yield the objects below a directory."""
@@ -218,18 +218,18 @@ class AbfsObjects:
     def remove(self, place: Place) -> None:
         """Remove an object."""
         headers = {"x-ms-delete-snapshots": "include"}
-        self.http.ask("DELETE", _object(place), query=self._sas, headers=headers)
+        self.http.request("DELETE", _object(place), query=self._sas, headers=headers)
 
     def check_root(self, place: Place) -> None:
         """Raise if the container does not exist."""
         self._page(place, {"maxresults": "1"})
 
     def _metadata(self, place: Place) -> Mapping[str, str]:
-        return self.http.ask("HEAD", _object(place), query=self._sas)[0]
+        return self.http.request("HEAD", _object(place), query=self._sas)[0]
 
     def _page(self, place: Place, query: Mapping[str, str]) -> ET.Element:
         parameters = {**self._sas, **_LIST, **query}
-        _, data = self.http.ask("GET", _container(place), query=parameters)
+        _, data = self.http.request("GET", _container(place), query=parameters)
         try:
             # The store is the user's own, and the parser loads no external entities.
             return ET.fromstring(data)  # noqa: S314
@@ -237,7 +237,7 @@ class AbfsObjects:
             raise AbfsRefusalError(200, "", data.decode("utf-8", "replace")) from error
 
     def _insert(self, place: Place, content: Content, more: Mapping[str, str]) -> None:
-        self.http.ask(
+        self.http.request(
             "PUT",
             _object(place),
             query=self._sas,

@@ -152,10 +152,10 @@ class GsObjects:
     @contextmanager
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
         """Open an object's bytes, which are verified at the end."""
-        with self.http.answer("GET", _object(place), query={"alt": "media"}) as answer:
+        with self.http.open_response("GET", _object(place), query={"alt": "media"}) as response:
             # A composed object has no MD5.
-            md5 = _MD5.search(answer.headers.get("X-Goog-Hash", ""))
-            yield verified(answer, md5[1] if md5 else None)
+            md5 = _MD5.search(response.headers.get("X-Goog-Hash", ""))
+            yield verified(response, md5[1] if md5 else None)
 
     def below(self, place: Place) -> Iterator[StoredObject]:
         """Yield the objects below a directory."""
@@ -181,7 +181,7 @@ class GsObjects:
     def _document(
         self, method: str, path: str, query: Mapping[str, str] | None = None, **more: Any
     ) -> Mapping[str, Any]:
-        _, data = self.http.ask(method, path, query=query, **more)
+        _, data = self.http.request(method, path, query=query, **more)
         try:
             found: Mapping[str, Any] | None = json.loads(data or b"{}")
         except ValueError as error:

@@ -187,8 +187,8 @@ class HdfsObjects:
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
         """Open a file's bytes, which the DataNode verifies by its checksums."""
         rows, path = self._data_node("GET", place, "OPEN")
-        with rows.answer("GET", path) as answer:
-            yield answer.stream(_CHUNK)
+        with rows.open_response("GET", path) as response:
+            yield response.stream(_CHUNK)
 
     def below(self, place: Place) -> Iterator[StoredObject]:
         """Yield the files below a directory, unfinished ones too."""
@@ -221,7 +221,7 @@ class HdfsObjects:
         rows, path = self._data_node("PUT", hidden, "CREATE", overwrite="false")
         length = {"Content-Length": str(content.size), "Content-Type": "application/octet-stream"}
         try:
-            rows.ask("PUT", path, headers=length, body=content.pieces())
+            rows.request("PUT", path, headers=length, body=content.pieces())
             if (size := self.size(hidden)) != content.size:
                 detail = f"{size} bytes came of {content.size}"
                 raise ChangedError(detail)
@@ -279,7 +279,7 @@ class HdfsObjects:
             {"delegation": access.token} if access.token else {"user.name": access.user or ""}
         )
         path = f"/webhdfs/v1/{quote(place.key)}"
-        _, data = self._names.ask(method, path, query={"op": operation, **identity, **more})
+        _, data = self._names.request(method, path, query={"op": operation, **identity, **more})
         try:
             found: Mapping[str, Any] | None = json.loads(data or b"{}")
         except ValueError as error:

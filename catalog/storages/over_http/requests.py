@@ -346,7 +346,7 @@ class Requests:
         """The client, one for each access, shared by the threads of a process."""
         return _client(self.opened, self.access, os.getpid())
 
-    def ask(self, what: str, location: str, request: Callable[[ObjectClient], T]) -> T:
+    def run(self, what: str, location: str, request: Callable[[ObjectClient], T]) -> T:
         """Run a request, with retries; return its result.
 
         Args:
@@ -466,7 +466,7 @@ class Client:
         self._pool, self._endpoint, self._signed, self._refusal = pool, endpoint, signed, refusal
 
     @contextmanager
-    def answer(
+    def open_response(
         self,
         method: str,
         path: str,
@@ -484,10 +484,10 @@ class Client:
         """
         query, headers = query or {}, headers or {}
         signed = self._signed(method, path, query, headers)
-        question = f"?{urlencode(query, quote_via=quote)}" if query else ""
+        query_string = f"?{urlencode(query, quote_via=quote)}" if query else ""
         response = self._pool.request(
             method,
-            f"{self._endpoint}{path}{question}",
+            f"{self._endpoint}{path}{query_string}",
             headers={**signed, **headers, "User-Agent": "mergeberg"},
             body=body,
             redirect=False,
@@ -507,7 +507,7 @@ class Client:
         if response.status >= _FAILED:
             raise self._refusal(response.status, response.headers, response.read())
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -523,5 +523,5 @@ class Client:
             LoginError: the client cannot authenticate.
             HTTPError: there is no complete response.
         """
-        with self.answer(method, path, query=query, headers=headers, body=body) as response:
+        with self.open_response(method, path, query=query, headers=headers, body=body) as response:
             return response.headers, response.read()

@@ -108,7 +108,7 @@ def put(requests: Requests, location: str, data: bytes) -> None:
         DestinationError: it cannot be stored.
     """
     place, content = Place.of(location), Content.of(data)
-    requests.ask("write", location, lambda client: client.insert(place, content))
+    requests.run("write", location, lambda client: client.insert(place, content))
 
 
 def put_new(requests: Requests, location: str, data: bytes) -> bool:
@@ -136,7 +136,7 @@ def delete(requests: Requests, location: str) -> None:
                 raise
             client.check_root(place)
 
-    requests.ask("delete", location, deleted)
+    requests.run("delete", location, deleted)
 
 
 def _put_new(requests: Requests, location: str, content: Content, writer: str) -> bool:
@@ -151,7 +151,7 @@ def _put_new(requests: Requests, location: str, content: Content, writer: str) -
             return False
         return True
 
-    return requests.ask("write", location, put_once) or _writer_of(requests, location) == writer
+    return requests.run("write", location, put_once) or _writer_of(requests, location) == writer
 
 
 def _writer_of(requests: Requests, location: str) -> str | None:
@@ -166,7 +166,7 @@ def _writer_of(requests: Requests, location: str) -> str | None:
                 return None
             raise
 
-    return requests.ask("read", location, found)
+    return requests.run("read", location, found)
 
 
 T = TypeVar("T")
@@ -198,7 +198,7 @@ class ObjectStorage:
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
         """Return the finished objects below a directory, at any depth, sorted."""
         place = Place.below(prefix)
-        return self._requests.ask("list", prefix, lambda client: tuple(sorted(client.below(place))))
+        return self._requests.run("list", prefix, lambda client: tuple(sorted(client.below(place))))
 
     def list_unfinished(self, prefix: str) -> tuple[StoredObject, ...]:  # noqa: ARG002  it is so everywhere
         """Return nothing: unfinished objects exist only on the writer's host."""
@@ -262,7 +262,7 @@ class ObjectStorage:
                 client.check_root(Place.of(location))
                 return None
 
-        found = self._requests.ask("read", location, send)
+        found = self._requests.run("read", location, send)
         if found is None:
             raise missing_object(location)
         return found

@@ -237,7 +237,7 @@ class Requests:
         """boto3's client, one for each access, shared by the threads of a process."""
         return _client(self.access, os.getpid())
 
-    def ask(self, what: str, location: str, request: Callable[[Any], T]) -> T:
+    def run(self, what: str, location: str, request: Callable[[Any], T]) -> T:
         """Run a request, with retries; return its result.
 
         Args:

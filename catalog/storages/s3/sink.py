@@ -167,7 +167,7 @@ class S3Sink:
         self._sent.append(self._senders.submit(self._part, self._upload, number, data))
 
     def _start_upload(self) -> str:
-        response = self._requests.ask(
+        response = self._requests.run(
             "write",
             self._location,
             lambda client: client.create_multipart_upload(
@@ -178,7 +178,7 @@ class S3Sink:
 
     def _part(self, upload: str, number: int, data: bytes) -> Mapping[str, Any]:
         crc = checksum(data)
-        stored = self._requests.ask(
+        stored = self._requests.run(
             "write",
             self._location,
             lambda client: client.upload_part(
@@ -222,7 +222,7 @@ def put_new(requests: Requests, location: str, data: bytes, writer: str) -> bool
             return False
         return True
 
-    return requests.ask("write", location, put) or writer_of(requests, location) == writer
+    return requests.run("write", location, put) or writer_of(requests, location) == writer
 
 
 def complete_new(
@@ -257,7 +257,7 @@ def complete_new(
             return False
         return True
 
-    if requests.ask("write", location, complete):
+    if requests.run("write", location, complete):
         return True
     found = writer_of(requests, location)
     if found is None:
@@ -282,7 +282,7 @@ def writer_of(requests: Requests, location: str) -> str | None:
             raise
         return str(head["Metadata"].get(WRITER, ""))
 
-    return requests.ask("read", location, found)
+    return requests.run("read", location, found)
 
 
 def warn_left(requests: Requests, what: str, location: str, error: Exception) -> None:

@@ -67,7 +67,7 @@ class _ServerCopy:
 
     def begun(self, writer: str) -> str:
         """Start the copy; return the id of its upload."""
-        begun = self.requests.ask(
+        begun = self.requests.run(
             "write",
             self.to,
             lambda client: client.create_multipart_upload(**self.named, Metadata={WRITER: writer}),
@@ -100,7 +100,7 @@ class _ServerCopy:
                 raise
             return {"PartNumber": number, "ETag": made["CopyPartResult"]["ETag"]}
 
-        return self.requests.ask("copy", self.location, copy)
+        return self.requests.run("copy", self.location, copy)
 
     def parts(self, upload: str) -> list[Mapping[str, Any] | None]:
         """Copy all ranges; after a failure no other one is started or retried."""
@@ -135,7 +135,7 @@ def copied(requests: Requests, location: str, to: str) -> bool:
         DestinationError: it cannot be copied, or another object has the name.
     """
     place, writer = Place.of(location), uuid.uuid4().hex
-    head = requests.ask(
+    head = requests.run(
         "read", location, lambda client: client.head_object(Bucket=place.bucket, Key=place.key)
     )
     size = int(head["ContentLength"])
@@ -185,7 +185,7 @@ class S3Storage:
     def put(self, location: str, data: bytes) -> None:
         """Write a whole small object; an existing one is replaced."""
         place = Place.of(location)
-        self._requests.ask(
+        self._requests.run(
             "write",
             location,
             lambda client: client.put_object(
@@ -216,7 +216,7 @@ class S3Storage:
                 sorted(StoredObject(place.location(one["Key"]), one["Size"]) for one in files)
             )
 
-        return self._requests.ask("list", prefix, listed)
+        return self._requests.run("list", prefix, listed)
 
     def list_unfinished(self, prefix: str) -> tuple[StoredObject, ...]:
         """Return the unfinished uploads below a directory, of running and of ended writers."""
@@ -229,7 +229,7 @@ class S3Storage:
                 sorted(StoredObject(place.location(one.name), size) for one, size in sizes)
             )
 
-        return self._requests.ask("list the begun uploads of", prefix, listed)
+        return self._requests.run("list the begun uploads of", prefix, listed)
 
     def delete(self, location: str) -> None:
         """Remove an object, or abort an unfinished upload; a missing one counts as removed."""
@@ -248,12 +248,12 @@ class S3Storage:
                 if code_of(error) != "NoSuchUpload":
                     raise
 
-        self._requests.ask("delete", location, delete)
+        self._requests.run("delete", location, delete)
 
     def size(self, location: str) -> int:
         """Return an object's size in bytes."""
         place = Place.of(location)
-        return self._requests.ask(
+        return self._requests.run(
             "read",
             location,
             lambda client: int(
@@ -294,12 +294,12 @@ class S3Storage:
         place = Place.of(location)
 
         def read(client: Any) -> T:
-            answer = client.get_object(Bucket=place.bucket, Key=place.key)
+            response = client.get_object(Bucket=place.bucket, Key=place.key)
             # As a context manager, a body returns the raw stream, which verifies nothing.
-            with contextlib.closing(answer["Body"]) as body:
+            with contextlib.closing(response["Body"]) as body:
                 return use(body)
 
-        return self._requests.ask("read", location, read)
+        return self._requests.run("read", location, read)
 
 
 def _unfinished_uploads(client: Any, place: Place) -> Iterator[UnfinishedUpload]:
