@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -146,6 +147,42 @@ def test_field_ids_sorting_columns_and_indexes_are_in_the_file() -> None:
     assert group.column(1).has_offset_index
     assert group.column(1).compression == "ZSTD"
     assert b"ARROW:schema" not in (footer(sink).metadata or {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "in_dictionary"),
+    [
+        (pa.int64(), lambda n: n, False),
+        (pa.int64(), lambda n: n % 100, True),
+        (pa.string(), lambda n: f"value {n}", False),
+        (pa.string(), lambda n: f"value {n % 7}", True),
+        (pa.decimal128(20, 0), Decimal, False),
+        (pa.float64(), lambda n: None if n % 2 else n / 3, False),
+        (pa.float64(), lambda _: None, True),
+        (pa.binary(16), lambda n: n.to_bytes(16), False),
+        (pa.list_(field("element", pa.string(), 9)), lambda n: [f"{n}", f"{-n}"], False),
+        (pa.list_(field("element", pa.string(), 9)), lambda n: ["a", None, f"{n % 5}"], True),
+        (pa.struct([field("a", pa.int64(), 9)]), lambda n: {"a": n}, False),
+    ],
+)
+def test_a_column_has_a_dictionary_if_its_values_repeat(
+    kind: pa.DataType,
+    value: Callable[[int], object],
+    in_dictionary: bool,  # noqa: FBT001  a column of the table above
+) -> None:
+    """Harm prevented: a dictionary of distinct values costs time and bytes, and saves nothing."""
+    rows = 30_000
+    schema = pa.schema([field("c", kind, 2)])
+    batch = pa.record_batch([pa.array(map(value, range(rows)), kind)], schema=schema)
+    sink = MemorySink()
+
+    write_file([batch], sink, schema, FileFormat(row_group_rows=10_000), [], convert=unchanged)
+
+    chunks = [footer(sink).row_group(i).column(0) for i in range(3)]
+    assert [chunk.has_dictionary_page for chunk in chunks] == [in_dictionary] * 3
+    assert pq.read_table(pa.BufferReader(sink.data.getvalue()))["c"].to_pylist() == [
+        value(n) for n in range(rows)
+    ]
 
 
 def test_no_rows_make_a_valid_file_of_no_rows() -> None:
