@@ -289,7 +289,7 @@ def _listed(
 def _other_parts(table: TableName, one: PartitionId, names: list[str]) -> RefusedError:
     return RefusedError(
         f"Cannot drop the detached parts of partition {one} of {table}: {', '.join(names)} cannot "
-        "be told to be what was archived, by its size and time. Nothing was dropped. Look at the "
+        "be identified as archived by its size and time. Nothing was dropped. Look at the "
         f"part, and free the disk yourself: ALTER TABLE {table.sql} DROP DETACHED PART "
         f"{quote_string(names[0])} SETTINGS allow_drop_detached = 1, and so on."
     )
@@ -319,7 +319,7 @@ def _changed(table: TableName, one: PartitionId) -> RefusedError:
 def _unseen(table: TableName, one: PartitionId) -> UnsupportedError:
     message = (
         f"Cannot archive partition {one} of {table}: this version of ClickHouse does not show "
-        "detached parts, so nobody can see whether a row that came a moment ago went with them. "
+        "detached parts, so it is unknown whether a row that was just inserted went with them. "
         "Stop the inserts into the partition, export it once more, and detach it yourself: "
         f"ALTER TABLE {table.sql} DETACH PARTITION ID {quote_string(str(one))}."
     )

@@ -205,7 +205,7 @@ def _drain(session: ChdbSession) -> None:
         if session.query(f"SELECT '{_CLEAN}'", "TSV").bytes() == f"{_CLEAN}\n".encode():
             return
     message = (
-        "Cannot read from the chdb session: after a failed statement it answers with what was "
-        "left of it. Close the session, open it again, and run again."
+        "Cannot read from the chdb session: after a failed statement it returns the rest of "
+        "that statement's result. Close the session, open it again, and run again."
     )
     raise SourceError(message)

@@ -303,7 +303,9 @@ def _given(name: str, conf: Mapping[str, str]) -> dict[str, str]:
 def _kind(name: str, given: Mapping[str, str]) -> str:
     type_, class_ = given.get("type", ""), given.get("catalog-impl", "")
     if type_ and class_:
-        raise refusal(name, "catalog-impl", "stands beside type, of which Iceberg allows one")
+        raise refusal(
+            name, "catalog-impl", "is set in addition to type, and Iceberg allows only one of them"
+        )
     if class_:
         if kind := _CLASSES.get(class_):
             return kind
@@ -369,7 +371,7 @@ def _check_files(catalog: _SparkCatalog) -> None:
         if there and any(one.startswith(settings) for one in catalog.conf):
             why = (
                 f"leaves files to Hadoop, whose settings ({settings[0]}…) PyIceberg does not know; "
-                f"set it to {instead} and so on beside it"
+                f"set it to {instead} and its other settings, too"
             )
             raise catalog.refuse("io-impl", why)
 

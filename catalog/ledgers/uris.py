@@ -37,8 +37,8 @@ def open_ledger(uri: str | None, *, local_warehouse: Path | None) -> Ledger:
     if uri is None:
         if local_warehouse is None:
             message = (
-                "Cannot choose a ledger: the warehouse is not a local directory, so there is no "
-                "place beside it. Say where it is, for example --ledger "
+                "Cannot choose a ledger: the warehouse is not a local directory, so the ledger has "
+                "no default place. Name it, for example --ledger "
                 "sqlite:/var/lib/mergeberg/ledger.db, the same in every run."
             )
             raise UsageError(message)

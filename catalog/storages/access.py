@@ -93,8 +93,8 @@ def refuse_http(storage: str, endpoint: str) -> RefusedError:
     """Return the refusal of an http endpoint that is not allowed."""
     message = (
         f"Cannot use the {storage} endpoint {endpoint}: over http everybody on the way reads the "
-        "rows, and can change them. Use https, or allow it, beside the endpoint in the catalog's "
-        f"configuration ({ALLOW_INSECURE}: true) or by {INSECURE}=1."
+        "rows, and can change them. Use https, or allow it in the catalog's configuration, next "
+        f"to the endpoint ({ALLOW_INSECURE}: true), or by {INSECURE}=1."
     )
     return RefusedError(message)
 

@@ -194,7 +194,7 @@ class FileRows:
             if column.name not in lacking:
                 continue
             if column.name not in self.optional:
-                why = "by which its rows are told apart"
+                why = "which identifies its rows"
             elif isinstance(column.type, _NEVER_NULL):
                 why = f"and a value of {column.type_text} is never NULL in ClickHouse"
             else:

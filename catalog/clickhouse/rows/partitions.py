@@ -145,7 +145,7 @@ def partition_id_of(table: MergeTreeTable, expression: str) -> PartitionId:
 def all_partitions_error(table: MergeTreeTable, expression: str) -> UsageError:
     """Return the error for ALL where one partition must be named."""
     return UsageError(
-        f"Cannot find the partition {expression} of {table.name}: it stands for all of them. Use "
+        f"Cannot find the partition {expression} of {table.name}: it means all partitions. Use "
         "--all."
     )
 
@@ -316,9 +316,9 @@ class _Scratch:
         if found is not None:
             return found
         message = (
-            f"Cannot find the partition {self._expression} of {self._table.name}: which value of "
-            f"the partition key {key} it is can only be told by the source. Name the partition by "
-            "its id, for example ID '202401'."
+            f"Cannot find the partition {self._expression} of {self._table.name}: only the source "
+            f"can convert it to a value of the partition key {key}. Name the partition by its id, "
+            "for example ID '202401'."
         )
         raise UsageError(message)
 
@@ -455,7 +455,7 @@ class RowPartitions(Closing):
             self._insert(path, state, _NUMBERED, (ROW_NUMBER,))
             (stored,) = texts(clickhouse, f"SELECT toString(count()) FROM {_NUMBERED}")
             if (rows := pq.read_metadata(path).num_rows) != int(stored):
-                message = f"{int(stored):,} of {rows:,} rows were told their partition"
+                message = f"{int(stored):,} of {rows:,} rows got a partition"
                 raise OSError(message)
             clickhouse.command(
                 f"INSERT INTO FUNCTION file({quote_string(str(found))}, Parquet)"

@@ -190,7 +190,7 @@ class _GroupSnapshot:
             message = "mutations were started"
             raise _SourceMoved(message)
         if not _lacked(after) <= _lacked(before):
-            message = "parts came that lack columns"
+            message = "parts that lack columns were added"
             raise _SourceMoved(message)
         matched, refused = self._matched(staging, before, after)
         make_readonly(self.connection, self.capabilities, self.request.table, staging)
@@ -307,8 +307,8 @@ class _GroupSnapshot:
         missing = _content(originals) - _content(copies)
         names = ", ".join(part.name for part in originals if part.content in missing)
         return SourceError(
-            f"Cannot export partition {one} of {self._source}: read anew from their files, "
-            f"{names or 'its parts'} have other rows or another hash than ClickHouse keeps in "
+            f"Cannot export partition {one} of {self._source}: read again from their files, "
+            f"{names or 'its parts'} have other rows or another hash than ClickHouse has in "
             "memory, so the files are damaged. Repair the part from a replica or a backup, or "
             "detach it, and run again."
         )

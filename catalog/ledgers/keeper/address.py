@@ -133,7 +133,7 @@ def parse_keeper(uri: str, *, environment: Mapping[str, str]) -> KeeperAddress:
     shown = f"{scheme}://{place}"
     if at and not re.fullmatch(r"[A-Za-z0-9._-]+", before):
         message = (
-            f"Cannot open the ledger {shown}: what stands before the @ is no name of a user. A "
+            f"Cannot open the ledger {shown}: the text before the @ is no user name. A "
             f"password in it could be seen in the list of processes: set {PASSWORD} instead."
         )
         raise UsageError(message)
@@ -227,8 +227,8 @@ def _with_environment(
 def _checked(address: KeeperAddress) -> KeeperAddress:
     if not address.secure and address.certificate is not None:
         message = (
-            f"Cannot open the ledger {address.shown}: a client certificate is given, and without "
-            f"TLS nobody asks for one. Use keepers://, or leave {CERTIFICATE} out."
+            f"Cannot open the ledger {address.shown}: a client certificate is given, but without "
+            f"TLS no server requests one. Use keepers://, or leave {CERTIFICATE} out."
         )
         raise UsageError(message)
     if address.warnings and not address.allow_insecure:

@@ -151,7 +151,7 @@ class KeeperLedger:
                 transaction(check(paths.mark), set_data(paths.epoch, data, version))
             )
             if first_failure(responses) is not None:
-                raise AttemptError("others draw epochs all the time", retryable=True)
+                raise AttemptError("other processes keep drawing epochs", retryable=True)
             return last + 1
 
         return self._session.within("draw an epoch", attempt)
@@ -294,10 +294,10 @@ class KeeperLedger:
         rights = [] if isinstance(response, NoNodeError) else response[0]
         if any(one.id.scheme == _EVERY_CLIENT and one.perms & _CHANGES for one in rights):
             raise AttemptError(
-                f"anybody may change the node {root}: the ledger was made by somebody who did not "
-                "log in",
-                "Name another place for a new ledger, or let an administrator give its nodes to "
-                "the user",
+                f"every client may change the node {root}, because the client that created the "
+                "ledger did not log in",
+                "Name another place for a new ledger, or let an administrator restrict its nodes "
+                "to the user",
             )
 
     def _open_or_create(self) -> _OpenLedger:
@@ -317,7 +317,7 @@ class KeeperLedger:
             return self._remember(paths)
         if isinstance(failure[1], NoNodeError):
             self._create_parents(ledger_root(self._address.chroot))
-        raise AttemptError("somebody else makes and removes them all the time", retryable=True)
+        raise AttemptError("other processes keep creating and removing them", retryable=True)
 
     def _create_parents(self, path: str) -> None:
         """Create a node's parent, and the missing nodes above it.

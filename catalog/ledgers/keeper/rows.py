@@ -379,7 +379,7 @@ class KeeperRows:
             if (failure := first_failure(responses)) is not None:
                 if failure[0] == 0:
                     raise other_ledger()
-                raise AttemptError("others write the row all the time", retryable=True)
+                raise AttemptError("other processes keep writing the row", retryable=True)
             self._sweep_all(key)
             return None
 

@@ -368,7 +368,7 @@ class KeeperSession:
             sessions.add(connection.session)
         if len(sessions) > 1:
             # The new session's server may lag behind the state that the old one has read.
-            raise AttemptError("the session ended while it was asked", retryable=True)
+            raise AttemptError("the session ended before all responses arrived", retryable=True)
         return responses
 
     def _connected(self) -> Connection:
@@ -378,7 +378,7 @@ class KeeperSession:
             connection = self._connection
         while not connection.wait(min(self._seconds_left(), _POLL_SECONDS)):
             if self._seconds_left() <= 0:
-                raise NoResponseError(connection.last_warning or "nobody answers")
+                raise NoResponseError(connection.last_warning or "no server responds")
         return connection
 
     def leave(self) -> None:
@@ -440,18 +440,18 @@ def _refused(error: KazooException) -> AttemptError:
     name = type(error).__name__
     if isinstance(error, NoAuthError):
         return AttemptError(
-            "whoever made its nodes, or those above them, lets nobody else use them",
+            "the client that created its nodes, or nodes above them, allows no other to use them",
             "Set MERGEBERG_LEDGER_USER and MERGEBERG_LEDGER_PASSWORD, or the client certificate, "
-            "as they were then",
+            "to those of that client",
         )
     if name in ("InvalidACLError", "AuthFailedError"):
         return AttemptError(
-            f"the servers do not know who logs in ({name})",
-            "Correct MERGEBERG_LEDGER_USER and MERGEBERG_LEDGER_PASSWORD; where the servers do not "
-            "go by client certificates, set these beside one",
+            f"the servers refuse the credentials ({name})",
+            "Correct MERGEBERG_LEDGER_USER and MERGEBERG_LEDGER_PASSWORD; if the servers do not "
+            "authenticate client certificates, set both in addition to one",
         )
     return AttemptError(
-        f"Keeper answered {name}{f' ({error})' if str(error) else ''}", _CHECK_SERVERS
+        f"Keeper reports {name}{f' ({error})' if str(error) else ''}", _CHECK_SERVERS
     )
 
 

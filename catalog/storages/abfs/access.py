@@ -63,7 +63,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "adls.tenant-id": _BY_ENTRA,
     "adls.client-id": _BY_ENTRA,
     "adls.client-secret": _BY_ENTRA,
-    "adls.anon": "an export writes, which nobody does without a name",
+    "adls.anon": "an export writes, which needs credentials",
     "adls.blob-storage-authority": _ON_HTTPS,
     "adls.dfs-storage-authority": _ON_HTTPS,
     "adls.blob-storage-scheme": _ON_HTTPS,
@@ -238,7 +238,7 @@ def _credentials(
     if key := given.get("adls.account-key"):
         return _key(key), None, None
     message = (
-        f"Cannot use {location}: nobody is named who asks. Give adls.account-key, {_SAS}, "
+        f"Cannot use {location}: there are no credentials. Give adls.account-key, {_SAS}, "
         f"adls.token or {ENDPOINT} in the catalog's configuration, or set "
         f"{_ENVIRONMENT[ENDPOINT]}."
     )

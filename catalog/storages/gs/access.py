@@ -33,7 +33,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "gcs.encryption-key": "set the bucket's default encryption",
     "gcs.decryption-key": "set the bucket's default encryption",
     "gcs.impersonate.service-account": f"name it in the file of {_KEY_FILE}",
-    "gcs.no-auth": "an export writes, which nobody does without a name",
+    "gcs.no-auth": "an export writes, which needs credentials",
 }
 
 

@@ -31,7 +31,7 @@ _KEYS: Final = ("access-key-id", "secret-access-key", "session-token", "region",
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REFUSED: Final[Mapping[str, str]] = {
     "role-arn": "name a profile of ~/.aws/config that has role_arn, as s3.profile-name",
-    "anonymous": "an export writes, which nobody does without a name",
+    "anonymous": "an export writes, which needs credentials",
     "signer": "requests are signed here; let the catalog vend credentials",
     "server-side-encryption": "set the bucket's default encryption",
     "sse-kms-key-id": "set the bucket's default encryption",

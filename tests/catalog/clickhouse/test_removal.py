@@ -287,7 +287,7 @@ def test_a_detached_part_that_may_be_another_one_is_not_dropped(
     clickhouse.command(f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 1000, 'more')")
     first, second = clickhouse.source.take_out(name, _ONE, exported(clickhouse, name))
 
-    with pytest.raises(RefusedError, match=f"{second.name} cannot be told to be what was archived"):
+    with pytest.raises(RefusedError, match=f"{second.name} cannot be identified as archived"):
         clickhouse.source.drop_detached(name, _ONE, (first, other(second)), fresh=False)
 
     assert rows(clickhouse, name) == (0, 2)

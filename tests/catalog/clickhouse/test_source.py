@@ -66,7 +66,7 @@ def test_a_value_that_no_part_has_is_not_found(
     [
         ("202401", r"partition expression.*The partition key is \(toYYYYMM\(d\), s\)"),
         ("(202401, 'a', 3)", r"partition expression.*The partition key is"),
-        ("ALL", "it stands for all of them"),
+        ("ALL", "it means all partitions"),
         ("(202401, 'a'", "Cannot read the partition"),
         ("(202401, 'a'); DROP TABLE x", "Cannot read the partition"),
     ],

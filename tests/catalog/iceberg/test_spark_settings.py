@@ -197,7 +197,7 @@ def test_files_in_s3_are_reached_in_the_same_way() -> None:
         ({"type": "hadoop", "warehouse": "/w"}, {}, r"lake\.type is 'hadoop'"),
         ({"type": "nessie"}, {}, r"lake\.type is 'nessie'"),
         ({"catalog-impl": "com.example.C"}, {}, r"lake\.catalog-impl is 'com\.example\.C'"),
-        (KINDS[REST] | {"catalog-impl": "x"}, {}, r"lake\.catalog-impl stands beside type"),
+        (KINDS[REST] | {"catalog-impl": "x"}, {}, r"lake\.catalog-impl is set in addition to type"),
         (KINDS[REST] | {"uri": "lake.example"}, {}, r"lake\.uri is no http"),
         (KINDS[REST] | {"rest.auth.type": "google"}, {}, r"rest\.auth\.type may be none"),
         (

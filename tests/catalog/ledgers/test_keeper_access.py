@@ -90,10 +90,10 @@ def test_nodes_of_a_user_are_inaccessible_to_others(zookeeper_server: ZooKeeper)
         stranger = replace(address_of("localhost", environment), hosts=address.hosts)
         stranger = replace(stranger, chroot=address.chroot)
         with opened(stranger) as ledger:
-            with pytest.raises(LedgerError, match=r"lets nobody else use them\. Set MERGEB") as e:
+            with pytest.raises(LedgerError, match=r"allows no other to use them\. Set MERGEB") as e:
                 ledger.read(KEY)
             assert "another-one" not in str(e.value)
-            with pytest.raises(LedgerError, match="lets nobody else use them"):
+            with pytest.raises(LedgerError, match="allows no other to use them"):
                 ledger.write(a_row())
 
 
@@ -106,9 +106,9 @@ def test_a_user_refuses_nodes_that_anybody_may_change(
         everybodys.write(a_row())
 
     with opened(address) as ledger:
-        with pytest.raises(LedgerError, match=f"anybody may change the node {address.chroot}"):
+        with pytest.raises(LedgerError, match=f"every client may change the node {address.chroot}"):
             ledger.write(a_row("other"))
-        with pytest.raises(LedgerError, match="anybody may change the node"):
+        with pytest.raises(LedgerError, match="every client may change the node"):
             ledger.read(KEY)
 
 

@@ -68,7 +68,7 @@ def test_attempts_that_fail_in_spite_of_responses_end(session: KeeperSession) ->
 
     def attempt(_: int) -> int:
         asking(session, PATIENCE * 2)
-        raise AttemptError("others draw epochs all the time", retryable=True)
+        raise AttemptError("other processes keep drawing epochs", retryable=True)
 
     made, counted = counting(attempt)
 
@@ -82,7 +82,7 @@ def test_others_in_the_way_are_no_servers_that_are_away(session: KeeperSession) 
 
     def in_the_way() -> int:
         session.send(stat("/"))
-        raise AttemptError("others draw epochs all the time", retryable=True)
+        raise AttemptError("other processes keep drawing epochs", retryable=True)
 
     with pytest.raises(LedgerError) as raised:
         session.within("draw an epoch", in_the_way)

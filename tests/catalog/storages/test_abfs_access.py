@@ -85,7 +85,7 @@ def test_tasks_get_all_of_it_and_no_secret_is_shown() -> None:
 @pytest.mark.parametrize(
     ("properties", "error", "message"),
     [
-        ({}, UsageError, r"nobody is named who asks\. Give adls\.account-key"),
+        ({}, UsageError, r"there are no credentials\. Give adls\.account-key"),
         ({"adls.account-key": "?"}, UsageError, "adls.account-key is not in base64"),
         ({"adls.connection-string": "hidden"}, UsageError, "is no connection string"),
         ({"adls.connection-string": f"{CONNECTION};BlobEndpoint=ftp://x"}, UsageError,

@@ -213,7 +213,7 @@ def test_a_part_that_took_the_name_of_what_was_detached_is_not_dropped(
     code, found = archive(places, table, "--partition-id", "1", "--drop")
 
     assert (code, [f["source"] for f in found]) == (3, ["kept"])
-    assert "cannot be told to be what was archived" in str(found[0]["message"])
+    assert "cannot be identified as archived" in str(found[0]["message"])
     assert in_source(places, table)[1] == 2
 
 

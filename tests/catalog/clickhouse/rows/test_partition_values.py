@@ -136,5 +136,5 @@ def test_a_value_that_only_the_source_can_read_is_refused(clickhouse: Clickhouse
     """Harm prevented: a truncated value names another partition."""
     name = clickhouse.table("ENGINE = MergeTree PARTITION BY s ORDER BY s", "s FixedString(3)")
 
-    with pytest.raises(UsageError, match="can only be told by the source"):
+    with pytest.raises(UsageError, match="only the source can convert it"):
         partition_id_of(clickhouse.source.describe(name), "'abcd'")

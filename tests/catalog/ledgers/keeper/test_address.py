@@ -74,8 +74,8 @@ def test_ports_and_chroot_may_be_left_out() -> None:
         ("keeper://localhost/x?timeout=soon", "'timeout' is no option, or has another value"),
         ("keeper://localhost/x?allow-insecure=yes", "'allow-insecure' is no option, or has"),
         (f"keeper://localhost/x?password={SECRET}", "'password' is no option"),
-        (f"keeper://u:{SECRET}@localhost/x", "no name of a user. A password in it could be seen"),
-        (f"keeper://u:{SECRET}/@localhost/x", "no name of a user"),
+        (f"keeper://u:{SECRET}@localhost/x", "no user name. A password in it could be seen"),
+        (f"keeper://u:{SECRET}/@localhost/x", "no user name"),
         (f"keeper:u:{SECRET}@localhost/x", "it is no address of Keeper"),
         ("keeper://u@localhost/x", "the user u is given alone. Set MERGEBERG_LEDGER_PASSWORD"),
     ],
@@ -117,7 +117,7 @@ def test_what_the_environment_gives_is_checked(tmp_path: Path) -> None:
         ({"USER": "a:b", "PASSWORD": SECRET}, "keeper://localhost", UsageError, "has a colon"),
         ({"CA_FILE": "/nowhere"}, "keepers://h", NotFoundError, "there is no such file"),
         ({"KEY": str(pem)}, "keepers://h", UsageError, "Set MERGEBERG_LEDGER_CERTIFICATE, too"),
-        ({"CERTIFICATE": str(pem)}, "keeper://localhost", UsageError, "nobody asks for one"),
+        ({"CERTIFICATE": str(pem)}, "keeper://localhost", UsageError, "no server requests one"),
     ):
         given = {f"MERGEBERG_LEDGER_{name}": text for name, text in environment.items()}
         with pytest.raises(error, match=said) as caught:
