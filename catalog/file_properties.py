@@ -155,8 +155,8 @@ def _refuse_other_endpoint(
         RefusedError: the endpoint is not the configured one.
     """
     endpoint = text_of(given, name)
-    own = text_of(configured, name) or text_of(environment, *_VARIABLES.get(name, ()))
-    if endpoint is None or (own or "").rstrip("/") == endpoint.rstrip("/"):
+    trusted = text_of(configured, name) or text_of(environment, *_VARIABLES.get(name, ()))
+    if endpoint is None or (trusted or "").rstrip("/") == endpoint.rstrip("/"):
         return
     # The text before an @ may be a secret.
     shown = endpoint.rpartition("@")[2]
@@ -186,10 +186,10 @@ def _of_configuration(kind: type[Catalog]) -> type[Catalog]:
     if issubclass(kind, MetastoreCatalog):
         # For other catalogs the server stages the table.
         methods["_update_and_stage_table"] = _update_and_stage_table
-    made: type[Catalog] = types.new_class(
-        kind.__name__, (kind,), exec_body=lambda own: own.update(methods)
+    subclass: type[Catalog] = types.new_class(
+        kind.__name__, (kind,), exec_body=lambda namespace: namespace.update(methods)
     )
-    return made
+    return subclass
 
 
 def _load_file_io(

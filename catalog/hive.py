@@ -190,10 +190,10 @@ class PublishedCommits:
         Raises:
             DestinationError: a data file does not match its commit file, or the storage refuses.
         """
-        made = index.counting
-        if not all(commit.name in self._there for commit in made):
+        current = index.counting
+        if not all(commit.name in self._there for commit in current):
             self._there |= self._files.listed()
-        for commit in made:
+        for commit in current:
             if commit.name not in self._there:
                 for file in commit.files:
                     self._files.check(commit, file, content=True)
@@ -316,8 +316,8 @@ class OpenedTree:
         properties: Mapping[str, str],
     ) -> HiveTable:
         """Create the tree; return the existing one if another process created it meanwhile."""
-        made = new_identity(schema, spec, order, properties)
-        self.storage.put_if_absent(self.paths.identity, made.to_bytes())
+        identity = new_identity(schema, spec, order, properties)
+        self.storage.put_if_absent(self.paths.identity, identity.to_bytes())
         found = self.table(name)
         if found is None:
             message = f"Cannot make {name}: its identity is gone at once. Run the command again."
@@ -376,17 +376,17 @@ class HiveTable:
         return state
 
     def _read_log(self) -> None:
-        known: dict[int, LogEntry] = {}
+        entries_by_number: dict[int, LogEntry] = {}
         for stored in self._storage.list(self._paths.log(self._identity.uuid)):
             name = stored.location.rsplit("/", 1)[-1]
             if _ENTRY.fullmatch(name):
                 number = int(name.partition(".")[0])
-                known[number] = self._known.get(number) or LogEntry.from_bytes(
+                entries_by_number[number] = self._known.get(number) or LogEntry.from_bytes(
                     self._storage.read(stored.location), stored.location
                 )
-        if known != self._known:
-            self._known = known
-            entries = (known[number] for number in sorted(known))
+        if entries_by_number != self._known:
+            self._known = entries_by_number
+            entries = (entries_by_number[number] for number in sorted(entries_by_number))
             self._index = LogIndex.of(tuple(entries), self._paths)
 
     def unseen(self, transaction_id: str) -> str:
@@ -434,10 +434,10 @@ class HiveTable:
         for at in (o.location for o in self._storage.list(directory)):
             if self._paths.is_data(at):
                 one = self._index.by_location.get(at)
-                known = one is not None and one.is_in(last)
-                if one is not None and one.entry.number <= last and not known:
+                is_current = one is not None and one.is_in(last)
+                if one is not None and one.entry.number <= last and not is_current:
                     continue
-                rows, snapshot = (one.rows, one.entry.snapshot_id) if one and known else (0, 0)
+                rows, snapshot = (one.rows, one.entry.snapshot_id) if one and is_current else (0, 0)
                 found.append(PartitionFile(at, rows, snapshot, key_in(at), whole=True))
         return tuple(found)
 

@@ -2,9 +2,9 @@
 
 - `local_tables` resolves a Distributed table or a cluster.
 - `hosts_to_look_at` lists each host of a source or cluster once, for work on every host.
-- `other_replica` finds another host when the one that served a job is gone. It asks the other
-  hosts of the address, the least-behind first; `ServerSource.why_not_instead_of` decides whether
-  a host fits.
+- `other_replica` finds another host when the host of a job no longer responds. It connects to the
+  other hosts of the address, the least-behind first; `ServerSource.why_not_instead_of` decides
+  whether a host fits.
 
 See docs/reference/source-server.md, "Shards" and "Another replica".
 """
@@ -180,9 +180,9 @@ def other_replica(
         UsageError: the address is malformed.
     """
     settings = server_of(place)
-    left = () if settings is None else tuple(one for one in settings.hosts if one not in tried)
-    while left:
-        with open_source(replace(place, hosts=left), is_exporting=True) as source:
+    remaining = () if settings is None else tuple(one for one in settings.hosts if one not in tried)
+    while remaining:
+        with open_source(replace(place, hosts=remaining), is_exporting=True) as source:
             why = _why_not(source, gone, table)
             host = source.host if isinstance(source, ServerSource) else None
         if host is None:
@@ -191,7 +191,7 @@ def other_replica(
         if not why:
             return host
         note(f"{host.place} cannot go on: {why}")
-        left = tuple(one for one in left if one != host)
+        remaining = tuple(one for one in remaining if one != host)
     return None
 
 

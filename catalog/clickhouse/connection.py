@@ -63,7 +63,7 @@ _BY_CODE: Final = {
     QUERY_IS_PROHIBITED: "Set allow_ddl = 1 in the profile of the user.",
     QUERY_WAS_CANCELLED: "Somebody ended the query there (KILL QUERY); run again.",
 }
-_WHO: Final = re.compile(r"\A(?P<user>.+?): Not enough privileges")
+_DENIED_USER: Final = re.compile(r"\A(?P<user>.+?): Not enough privileges")
 
 
 def advice(code: int | None, reason: str = "") -> str | None:
@@ -73,8 +73,8 @@ def advice(code: int | None, reason: str = "") -> str | None:
         code: the code of the error.
         reason: its text, which names a missing right.
     """
-    if code == ACCESS_DENIED and (who := _WHO.search(reason)):
-        given = statements(wanted_grant(reason), who["user"])
+    if code == ACCESS_DENIED and (user := _DENIED_USER.search(reason)):
+        given = statements(wanted_grant(reason), user["user"])
         return f"Run {' '.join(given)}" if given else None
     return None if code is None else _BY_CODE.get(code)
 
@@ -120,8 +120,8 @@ class ClickHouseError(SourceError):
         first_line = _SCOPE.sub("", _EXCEPTION.sub("", first_line))
         self.reason = first_line.rstrip(". ") or "it gave no reason"
         code = int(found[1]) if found else None
-        way = advice(code, self.reason)
-        also = f" {way}" if way else ""
+        remedy = advice(code, self.reason)
+        also = f" {remedy}" if remedy else ""
         message = f"Cannot run a statement in {place}: {self.reason}.{also}"
         super().__init__(message, code=code, why=self.reason)
 

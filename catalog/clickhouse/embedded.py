@@ -167,8 +167,8 @@ class EmbeddedConnection(Closing):
             os.close(child_out)
         try:
             self._open_directory(config_file, wait)
-            ours = (*JSON_SETTINGS, *LARGE_QUERY_SETTINGS)
-            settings = ", ".join(f"{name} = {value}" for name, value in ours)
+            defaults = (*JSON_SETTINGS, *LARGE_QUERY_SETTINGS)
+            settings = ", ".join(f"{name} = {value}" for name, value in defaults)
             self.command(f"SET {settings}")
         except BaseException:
             self.close()
@@ -385,12 +385,12 @@ def _environment(*, alone: bool) -> dict[str, str]:
 
     With `alone`, the child opens no disk of the user and gets no variables of Amazon and Google.
     """
-    ours = str(Path(catalog.__file__).parent.parent)
+    packages = str(Path(catalog.__file__).parent.parent)
     others = os.environ.get("PYTHONPATH")
     given = harmless_environment()
     if alone:
         given = {name: text for name, text in given.items() if not name.startswith(_CLOUDS)}
-    return given | {"PYTHONPATH": ours + (os.pathsep + others if others else "")}
+    return given | {"PYTHONPATH": packages + (os.pathsep + others if others else "")}
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

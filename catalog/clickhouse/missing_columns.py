@@ -24,7 +24,7 @@ _NAMED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _MissingColumns:
     """The missing columns of a table's parts, by part name, for its stored columns.
 
     `contents` distinguishes parts from those of an earlier table of the same name.
@@ -43,7 +43,9 @@ class _Looked:
         )
 
 
-_LOOKED: Final[WeakKeyDictionary[Connection, dict[TableName, _Looked]]] = WeakKeyDictionary()
+_BY_CONNECTION: Final[WeakKeyDictionary[Connection, dict[TableName, _MissingColumns]]] = (
+    WeakKeyDictionary()
+)
 
 
 def with_missing_columns(
@@ -61,16 +63,16 @@ def with_missing_columns(
         " AND toString(default_kind) NOT IN ('ALIAS', 'EPHEMERAL')"
     )
     columns = texts(connection, stored)
-    known = _LOOKED.setdefault(connection, {})
-    looked = known.get(name)
-    if looked is None or looked.columns != columns or not looked.knows(parts):
-        looked = known[name] = _look(connection, name, columns)
-        looked.knows(parts)
+    by_table = _BY_CONNECTION.setdefault(connection, {})
+    missing = by_table.get(name)
+    if missing is None or missing.columns != columns or not missing.knows(parts):
+        missing = by_table[name] = _look(connection, name, columns)
+        missing.knows(parts)
     # A part that no longer exists was merged or dropped; the caller notices it.
-    return tuple(replace(p, lacks=looked.lacks.get(p.name, ())) for p in parts)
+    return tuple(replace(p, lacks=missing.lacks.get(p.name, ())) for p in parts)
 
 
-def _look(connection: Connection, name: TableName, columns: tuple[str, ...]) -> _Looked:
+def _look(connection: Connection, name: TableName, columns: tuple[str, ...]) -> _MissingColumns:
     held = f"FROM system.parts_columns WHERE active AND {of_table(name)}"
     stored = ", ".join(quote_string(column) for column in columns)
     counts = connection.rows(
@@ -87,4 +89,4 @@ def _look(connection: Connection, name: TableName, columns: tuple[str, ...]) -> 
     found: dict[str, tuple[str, ...]] = {text(row[0]): () for row in counts}
     for part, names_held in has.items():
         found[part] = tuple(c for c in columns if c not in names_held)
-    return _Looked(columns, found)
+    return _MissingColumns(columns, found)

@@ -215,11 +215,13 @@ def unread(
     """
     granularity = int(dict(settings).get("index_granularity", "").strip("'") or _GRANULARITY)
     return {
-        part.name: why for part in opened if (why := _why(directory / part.name, part, granularity))
+        part.name: why
+        for part in opened
+        if (why := _why_unread(directory / part.name, part, granularity))
     }
 
 
-def _why(folder: Path, part: PartFiles, granularity: int) -> str:
+def _why_unread(folder: Path, part: PartFiles, granularity: int) -> str:
     files = [file for file in folder.iterdir() if file.is_file()]
     written = {file.name.removesuffix(_DATA) for file in files if file.suffix == _DATA}
     if others := sorted(written - part.read):

@@ -79,9 +79,9 @@ def take_out(
     ):
         raise _changed(table, one)
     leaving = _Leaving(connection, table, one, frozenset(p.name for p in held))
-    taken = leaving.detach_each(capabilities) if has_replicas else leaving.detach_whole()
+    detached = leaving.detach_each(capabilities) if has_replicas else leaving.detach_whole()
     listed = _listed(connection, capabilities, table, one)
-    return tuple(listed.get(name, DetachedPart(name)) for name in sorted(taken))
+    return tuple(listed.get(name, DetachedPart(name)) for name in sorted(detached))
 
 
 def drop_detached(
@@ -124,8 +124,8 @@ def drop_detached(
         except SourceError as error:
             message = (
                 f"Cannot drop the parts of partition {one} of {table}, which are archived and "
-                f"detached: {_reason(error)}.{_way(error)} Run the command again, or free the disk "
-                f"with ALTER TABLE {table.sql} DROP DETACHED PART {quote_string(part.name)} "
+                f"detached: {_reason(error)}.{_remedy(error)} Run the command again, or free the "
+                f"disk with ALTER TABLE {table.sql} DROP DETACHED PART {quote_string(part.name)} "
                 "SETTINGS allow_drop_detached = 1, and so on."
             )
             raise SourceError(message, code=error.code) from error
@@ -150,11 +150,11 @@ class _Leaving:
             raise _changed(self.table, self.one)
         before = self._detached()
         self._send(f"DETACH PARTITION ID {quote_string(str(self.one))}")
-        taken = self._detached() - before
-        if not self.names <= _names(taken) <= rows.keys():
-            self._put_back(taken)
+        detached = self._detached() - before
+        if not self.names <= _names(detached) <= rows.keys():
+            self._put_back(detached)
             raise _changed(self.table, self.one)
-        return taken
+        return detached
 
     def detach_each(self, capabilities: Capabilities) -> frozenset[str]:
         """Detach the parts by name; return the names of the detached parts."""
@@ -170,19 +170,19 @@ class _Leaving:
                 each = ", ".join(f"DETACH PART {quote_string(name)}" for name in some)
                 self._send(f"{each}{settings}")
         except ClickHouseError as error:
-            self._put_back(self._taken(before))
+            self._put_back(self._newly_detached(before))
             message = (
                 f"Cannot archive partition {self.one} of {self.table}: ClickHouse did not detach "
                 f"all of its parts: {error.reason}. The source is as it was."
-                f"{_way(error) or ' Run the command again.'}"
+                f"{_remedy(error) or ' Run the command again.'}"
             )
             raise RefusedError(message, code=error.code) from error
-        taken = self._taken(before)
+        detached = self._newly_detached(before)
         patches = self._patches()
-        if _names(taken) != self.names or patches or any(self._active().values()):
-            self._put_back(taken)
+        if _names(detached) != self.names or patches or any(self._active().values()):
+            self._put_back(detached)
             raise self._patched() if patches else _changed(self.table, self.one)
-        return taken
+        return detached
 
     def _send(self, what: str) -> None:
         """Send a statement that detaches parts.
@@ -205,24 +205,24 @@ class _Leaving:
             )
             raise SourceError(message, code=error.code) from error
 
-    def _put_back(self, taken: Iterable[str]) -> None:
+    def _put_back(self, detached: Iterable[str]) -> None:
         """Attach detached parts again; the error names those that cannot be attached.
 
         Raises:
             SourceError: a part stays detached.
         """
-        left, ways = [], set[str]()
-        for name in sorted(taken):
+        failed, remedies = [], set[str]()
+        for name in sorted(detached):
             try:
                 self._alter(f"ATTACH PART {quote_string(name)}")
             except SourceError as error:
-                left.append(f"{name} ({_reason(error)})")
-                ways.add(_way(error))
-        if left:
+                failed.append(f"{name} ({_reason(error)})")
+                remedies.add(_remedy(error))
+        if failed:
             message = (
                 f"Cannot archive partition {self.one} of {self.table}: it changed while it was "
-                f"detached, and {', '.join(left)} could not be attached again."
-                f"{''.join(sorted(ways))} The rows are among the table's detached parts: "
+                f"detached, and {', '.join(failed)} could not be attached again."
+                f"{''.join(sorted(remedies))} The rows are among the table's detached parts: "
                 f"ALTER TABLE {self.table.sql} ATTACH PARTITION ID {quote_string(str(self.one))}."
             )
             raise SourceError(message)
@@ -247,7 +247,7 @@ class _Leaving:
         )
         return frozenset(found)
 
-    def _taken(self, before: frozenset[str]) -> frozenset[str]:
+    def _newly_detached(self, before: frozenset[str]) -> frozenset[str]:
         """Return the parts of the partition that were detached since."""
         return frozenset(n for n in self._detached() - before if _AGAIN.sub("", n) in self.names)
 
@@ -275,10 +275,10 @@ def _listed(
     connection: Connection, capabilities: Capabilities, table: TableName, one: PartitionId
 ) -> dict[str, DetachedPart]:
     """Return the detached parts of a partition by name, as the source lists them."""
-    known = capabilities.has(Offer.DETACHED_TIMES)
+    has_times = capabilities.has(Offer.DETACHED_TIMES)
     figures = "toInt64(bytes_on_disk), toInt64(toUnixTimestamp(modification_time))"
     found = connection.rows(
-        f"SELECT name, {figures if known else 'toInt64(0), toInt64(0)'}"
+        f"SELECT name, {figures if has_times else 'toInt64(0), toInt64(0)'}"
         f" FROM system.detached_parts WHERE {of_table(table)}"
         f" AND partition_id = {quote_string(str(one))}"
     )
@@ -295,15 +295,15 @@ def _other_parts(table: TableName, one: PartitionId, names: list[str]) -> Refuse
     )
 
 
-def _names(taken: Iterable[str]) -> set[str]:
-    return {_AGAIN.sub("", name) for name in taken}
+def _names(detached: Iterable[str]) -> set[str]:
+    return {_AGAIN.sub("", name) for name in detached}
 
 
 def _reason(error: SourceError) -> str:
     return error.reason if isinstance(error, ClickHouseError) else error.message.rstrip(".")
 
 
-def _way(error: SourceError) -> str:
+def _remedy(error: SourceError) -> str:
     """Return the remedy of an error as a further sentence, '' if it is unknown."""
     found = advice(error.code, error.reason) if isinstance(error, ClickHouseError) else None
     return f" {found}" if found else ""

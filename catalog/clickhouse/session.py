@@ -100,10 +100,10 @@ class SessionConnection(Closing):
         """
         check_session(session)
         self._staging_database = staging_database
-        self._ours: ChdbSession | None = _second(session)
+        self._second_session: ChdbSession | None = _second(session)
         try:
-            ours = (*JSON_SETTINGS, *LARGE_QUERY_SETTINGS)
-            settings = ", ".join(f"{name} = {value}" for name, value in ours)
+            defaults = (*JSON_SETTINGS, *LARGE_QUERY_SETTINGS)
+            settings = ", ".join(f"{name} = {value}" for name, value in defaults)
             self.command(f"SET {settings}")
         except BaseException:
             self.close()
@@ -139,15 +139,15 @@ class SessionConnection(Closing):
 
     def close(self) -> None:
         """Close the second session."""
-        ours, self._ours = self._ours, None
-        if ours is not None:
-            ours.close()
+        second, self._second_session = self._second_session, None
+        if second is not None:
+            second.close()
 
     def _opened(self) -> ChdbSession:
-        if self._ours is None:
+        if self._second_session is None:
             message = "Cannot use ClickHouse: the connection to it is closed. Open it again."
             raise SourceError(message)
-        return self._ours
+        return self._second_session
 
 
 def _class_of(session: object) -> type[Any] | None:

@@ -118,9 +118,9 @@ def make_stand_in(
     for _ in range(_ATTEMPTS):
         # Named like a staging table of a job of this process, so that a leftover is swept.
         name = staging_table(connection, f"{new_job()}_1")
-        making = _Making(connection, capabilities, session, table, name)
+        attempt = _Attempt(connection, capabilities, session, table, name)
         try:
-            originals = making.run(uuid, statement)
+            originals = attempt.run(uuid, statement)
         except BaseException as error:
             drop_staging(connection, capabilities, name)
             if isinstance(error, TableFormatError):
@@ -137,7 +137,7 @@ def make_stand_in(
 
 
 @dataclass(frozen=True, slots=True)
-class _Making:
+class _Attempt:
     """One attempt to create the stand-in `name`."""
 
     connection: Connection
@@ -151,8 +151,8 @@ class _Making:
         self._create(statement)
         hidden = TableName(TEMPORARY, f"_tmp_{uuid}")
         self._check_steady(hidden)
-        here = f"ALTER TABLE {self.name.sql} ATTACH PARTITION ALL FROM"
-        run_in(self.session, f"{here} {quote_identifier(self.table.name)}")
+        attach = f"ALTER TABLE {self.name.sql} ATTACH PARTITION ALL FROM"
+        run_in(self.session, f"{attach} {quote_identifier(self.table.name)}")
         self._check_steady(hidden)
         copies = with_missing_columns(self.connection, self.name, self._parts(self.name))
         return _paired(copies, self._parts(hidden))

@@ -1,8 +1,8 @@
 """Reads and writes the comment of a staging table: its source table, its creator and the time.
 
-It is written when the staging table is created. By it users recognize leftovers, and a job does not
-mistake the staging table of another table for one of its own. The creator is a process on a host,
-never a user. Comments of earlier releases have only the source table.
+The comment is written when the staging table is created. It identifies leftovers for users, and
+prevents a job from reusing the staging table of another source table. The creator is a process on a
+host, never a user. Comments of earlier releases have only the source table.
 """
 
 from __future__ import annotations

@@ -216,14 +216,14 @@ def _nearest(near: list[str], names: tuple[str, ...]) -> str:
 
 def not_merge_tree(name: TableName, kind: str, target: TableName | None) -> UnsupportedError:
     """Return the refusal of a table of another engine; `target` is the target table of a view."""
-    way = (
+    remedy = (
         f"Name the table that it writes to{f', {target}' if target else ''}."
         if kind in ("MaterializedView", "Distributed", "Buffer")
         else "Copy the rows into a MergeTree table first (INSERT INTO ... SELECT)."
     )
     message = (
         f"Cannot read partitions of {name}: its engine is {kind}, and only tables of the "
-        f"MergeTree family have partitions and parts. {way}"
+        f"MergeTree family have partitions and parts. {remedy}"
     )
     if kind == "MaterializedView":
         return ViewError(message, code=NOT_IMPLEMENTED, target=target)

@@ -277,8 +277,8 @@ class OpenedCatalog:
                     sort_order=order,
                     properties=dict(properties),
                 )
-            made = catalog.load_table(name.identifier)
-            return IcebergTable(catalog, name, made, self.storages)
+            created = catalog.load_table(name.identifier)
+            return IcebergTable(catalog, name, created, self.storages)
         except Exception as error:
             raise unreachable(self.name, f"create {name}", error) from error
 

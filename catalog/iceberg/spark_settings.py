@@ -367,8 +367,8 @@ def _check_files(catalog: _SparkCatalog) -> None:
     if not by_hadoop:
         return
     for schemes, settings, instead in _HADOOP_SCHEMES:
-        there = not warehouse or warehouse.startswith(schemes)
-        if there and any(one.startswith(settings) for one in catalog.conf):
+        applies = not warehouse or warehouse.startswith(schemes)
+        if applies and any(one.startswith(settings) for one in catalog.conf):
             why = (
                 f"leaves files to Hadoop, whose settings ({settings[0]}…) PyIceberg does not know; "
                 f"set it to {instead} and its other settings, too"
@@ -420,9 +420,9 @@ def _database(catalog: _SparkCatalog) -> dict[str, str]:
         raise catalog.refuse("jdbc.schema-version", f"is {version!r}, and may be V0 or V1")
     if not catalog.text("warehouse"):
         raise catalog.refuse("warehouse", "is missing")
-    made = {"uri": sqlalchemy_uri(catalog.text("uri"), driver_properties, catalog.refuse)}
+    properties = {"uri": sqlalchemy_uri(catalog.text("uri"), driver_properties, catalog.refuse)}
     # V0 is only Spark's default for a new database; PyIceberg keeps an existing layout.
-    return made | ({"schema_version": "v1"} if version == "v1" else {})
+    return properties | ({"schema_version": "v1"} if version == "v1" else {})
 
 
 def _metastore(catalog: _SparkCatalog) -> dict[str, str]:
@@ -465,8 +465,8 @@ def _authentication(catalog: _SparkCatalog) -> dict[str, Any]:
             return {**signed, "auth": {"type": "noop"}}
         case "basic" if not signed:
             names = ("username", "password")
-            who = {one: catalog.text(f"rest.auth.basic.{one}") for one in names}
-            return {"auth": {"type": "basic", "basic": who}}
+            login = {one: catalog.text(f"rest.auth.basic.{one}") for one in names}
+            return {"auth": {"type": "basic", "basic": login}}
         case "oauth2":
             return signed | _token(catalog)
         case _ if signed:

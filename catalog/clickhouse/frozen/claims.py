@@ -55,11 +55,11 @@ def other_types(connection: Connection, claimed: Claimed) -> dict[PartitionId, R
         SourceError: ClickHouse does not respond.
     """
     table = claimed.table
-    own = ", ".join(quote_string(column) for column in OWN_COLUMNS)
+    internal = ", ".join(quote_string(column) for column in OWN_COLUMNS)
     declared = {column.name: column.type_text for column in table.columns}
     found = connection.rows(
         "SELECT partition_id, column, type, min(name) FROM system.parts_columns"
-        f" WHERE active AND {of_table(table.name)} AND column NOT IN ({own})"
+        f" WHERE active AND {of_table(table.name)} AND column NOT IN ({internal})"
         " GROUP BY partition_id, column, type ORDER BY partition_id, column, type"
     )
     refused: dict[PartitionId, RefusedError] = {}
@@ -177,10 +177,10 @@ def other_partition_keys(
     )
     refused: dict[PartitionId, RefusedError] = {}
     for row in found:
-        partition, own, other = (text(value) for value in row)
+        partition, as_value, other = (text(value) for value in row)
         message = (
             f"Cannot export partition {partition} of {table.name}: the partition is that of "
-            f"{own}, and PARTITION BY {key}, as {claimed.file} says, makes {other} of some of "
+            f"{as_value}, and PARTITION BY {key}, as {claimed.file} says, makes {other} of some of "
             f"its rows in the time zone {table.server_zone}. Give the statement of the table, and "
             "its server's time zone by &zone=ZONE."
         )

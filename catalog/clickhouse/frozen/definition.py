@@ -70,9 +70,9 @@ class Definition:
         """
         same_database = self.database in ("", table.database)
         if not same_database or self.name not in ("", table.name):
-            own = TableName(self.database or table.database, self.name or table.name)
+            stated = TableName(self.database or table.database, self.name or table.name)
             message = (
-                f"Cannot find the table {table}: the statement in {file} is that of {own}. Name "
+                f"Cannot find the table {table}: the statement in {file} is that of {stated}. Name "
                 "that table, or the file of the other one."
             )
             raise NotFoundError(message, code=UNKNOWN_TABLE)

@@ -45,21 +45,21 @@ def open_clickhouse(zone: str) -> Connection:
         UsageError: there is no such time zone.
         SourceError: ClickHouse does not start.
     """
-    ours = OwnClickHouse("parts")
+    clickhouse = OwnClickHouse("parts")
     try:
         if zone:
-            ours.command(f"SET session_timezone = {quote_string(zone)}")
+            clickhouse.command(f"SET session_timezone = {quote_string(zone)}")
     except ClickHouseError as error:
-        ours.close()
+        clickhouse.close()
         message = (
             f"Cannot use the time zone {zone!r}: {error.reason}. Name it as the server does that "
             "wrote the parts, for example &zone=Europe/Berlin."
         )
         raise UsageError(message, code=error.code) from error
     except BaseException:
-        ours.close()
+        clickhouse.close()
         raise
-    return ours
+    return clickhouse
 
 
 @dataclass(frozen=True, slots=True)

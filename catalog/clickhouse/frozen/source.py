@@ -347,12 +347,12 @@ class FrozenPartsSource(ClickHouseSource):
             SourceError: the parts cannot be read.
         """
         unread = {part.partition_id: part.name for part in unloaded_parts(self._open(table.name))}
-        known = super().with_times(table, found)
+        timed = super().with_times(table, found)
         return tuple(
             replace(one, times=NoTimes(f"its part {unread[one.partition_id]} cannot be opened"))
             if one.partition_id in unread
             else one
-            for one in known
+            for one in timed
         )
 
     def parts(self, table: TableName, *partition_ids: PartitionId) -> tuple[Part, ...]:
@@ -536,12 +536,12 @@ class FrozenPartsSource(ClickHouseSource):
     def _found_again(self, search: Search) -> SourceSnapshot:
         """Return the wanted partitions that have exactly the recorded parts, proved again."""
         name = search.table.name
-        here = tuple(
+        matching = tuple(
             one
             for one, left in search.wanted.items()
             if left.parts and _recorded(self.parts(name, one)) == frozenset(left.parts)
         )
-        request = SnapshotRequest(search.table, here, "", search.probes, search.digest)
+        request = SnapshotRequest(search.table, matching, "", search.probes, search.digest)
         return replace(self._taken(request), refused=())
 
     def _open(self, table: TableName) -> OpenedParts:

@@ -116,9 +116,9 @@ class FileRows:
             if column.name in self._widened:
                 # ClickHouse needs a default for NULLs, even in an empty table.
                 empty = f"DEFAULT defaultValueOfTypeName({quote_string(column.type_text)})"
-                own = f"{column.default_kind} {column.default_expression}"
-                self._modify(column, f"{column.type_text} {own if own.strip() else empty}")
-                if not own.strip():
+                default = f"{column.default_kind} {column.default_expression}"
+                self._modify(column, f"{column.type_text} {default if default.strip() else empty}")
+                if not default.strip():
                     self._modify(column, "REMOVE DEFAULT")
         self._widened.clear()
 
@@ -230,12 +230,12 @@ class FileRows:
         )
         of_file = "" if number is None else f" WHERE {FILE_NUMBER} = {number}"
         table = f"(SELECT * FROM {into}{of_file})" if of_file else into
-        here = self._digest(read.wanted, f"{table} AS {SOURCE_ALIAS}")
-        there = self._digest(read.read, read.table)
-        if here != there or here[0] != file.rows:
+        stored = self._digest(read.wanted, f"{table} AS {SOURCE_ALIAS}")
+        in_file = self._digest(read.read, read.table)
+        if stored != in_file or stored[0] != file.rows:
             message = (
                 f"its values are no values of the types {', '.join(sorted(types.values()))}, or "
-                f"not all came back ({here[0]:,} of {file.rows:,} rows)"
+                f"not all came back ({stored[0]:,} of {file.rows:,} rows)"
             )
             raise OSError(message)
 

@@ -387,8 +387,8 @@ class RowPartitions(Closing):
             RefusedError: one was renamed or dropped.
         """
         table = table_of(state)
-        there = {field.name for field in table.schema().fields}
-        lacking = ", ".join(name for name in self.columns if name not in there)
+        existing = {field.name for field in table.schema().fields}
+        lacking = ", ".join(name for name in self.columns if name not in existing)
         if lacking:
             message = (
                 f"Cannot tell in which partition of {'.'.join(table.name())} rows lie: it has no "

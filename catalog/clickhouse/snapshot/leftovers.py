@@ -128,8 +128,8 @@ def _proved(
     missing: Left,
 ) -> Proved:
     """Prove the missing partitions of which a staging table has exactly the recorded parts."""
-    here = {one: left for one, left in missing.items() if staging.name in left.staging}
-    parts = _matched(connection, capabilities, staging, here)
+    wanted = {one: left for one, left in missing.items() if staging.name in left.staging}
+    parts = _matched(connection, capabilities, staging, wanted)
     if not parts:
         return Proved((), {})
     clone = Clone(search.table.name, staging, parts)
@@ -137,11 +137,11 @@ def _proved(
 
 
 def _matched(
-    connection: Connection, capabilities: Capabilities, staging: TableName, here: Left
+    connection: Connection, capabilities: Capabilities, staging: TableName, wanted: Left
 ) -> dict[PartitionId, tuple[FrozenPart, ...]]:
     """Return each partition's parts with their recorded names, without partitions that differ."""
     # A partition without recorded parts would match, empty, in every table.
-    recorded = {one: left for one, left in here.items() if left.parts}
+    recorded = {one: left for one, left in wanted.items() if left.parts}
     if not recorded:
         return {}
     listed = list_parts(connection, capabilities, staging, tuple(recorded))

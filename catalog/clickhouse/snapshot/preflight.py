@@ -110,8 +110,8 @@ def far_parts(
     Raises:
         SourceError: the source cannot be read.
     """
-    known = capabilities.has(Offer.DISKS) and capabilities.has(Offer.PART_DISKS)
-    if connection.address or not known:
+    shows_disks = capabilities.has(Offer.DISKS) and capabilities.has(Offer.PART_DISKS)
+    if connection.address or not shows_disks:
         return ()
     far = _far_disks(connection, capabilities)
     if not far:
@@ -174,10 +174,10 @@ def foreign_columns(
     Raises:
         SourceError: the source cannot be read.
     """
-    own = ", ".join(quote_string(column) for column in OWN_COLUMNS)
+    internal = ", ".join(quote_string(column) for column in OWN_COLUMNS)
     found = connection.rows(
         f"SELECT DISTINCT partition_id, column FROM system.parts_columns WHERE {of_table(parts_of)}"
-        f" AND active AND NOT startsWith(partition_id, 'patch-') AND column NOT IN ({own})"
+        f" AND active AND NOT startsWith(partition_id, 'patch-') AND column NOT IN ({internal})"
         f" AND column NOT IN (SELECT name FROM system.columns WHERE {of_table(columns_of)})"
         " ORDER BY partition_id, column"
     )
@@ -227,15 +227,15 @@ def _refused_by_mutation(
     killable: bool,
 ) -> RefusedError | None:
     for mutation, command, to_do, failure in mutations:
-        here = [part for part in to_do if _may_be_of(part, partition_id)]
+        of_partition = [part for part in to_do if _may_be_of(part, partition_id)]
         # Without a list of parts, the mutation may still change any partition.
-        if here or not to_do:
+        if of_partition or not to_do:
             which = f"{of_table(name)} AND mutation_id = {quote_string(mutation)}"
             failed = f" It failed last with: {failure.partition(chr(10))[0]}." if failure else ""
             return RefusedError(
                 f"Cannot export partition {partition_id} of {name}: the mutation {mutation} "
                 f"({command}) is not finished; it has still to change "
-                f"{some(here) or 'parts that it does not name'}.{failed} Wait until it is "
+                f"{some(of_partition) or 'parts that it does not name'}.{failed} Wait until it is "
                 f"done{f', or run KILL MUTATION WHERE {which}' if killable else ''}."
             )
     return None
@@ -294,15 +294,15 @@ def _computed_elsewhere(
         return {}
     columns = describe(connection, capabilities, name).columns
     functions = f"SELECT lower(name) FROM system.functions{_OF_ITS_OWN}"
-    known = frozenset(texts(connection, functions))
+    built_in = frozenset(texts(connection, functions))
     found: dict[str, tuple[str, str, str]] = {}
     for part in parts:
         for column in part.lacks:
             why = next(
                 (
-                    f"{one.name} {one.default_kind} {one.default_expression} takes {taken}"
+                    f"{one.name} {one.default_kind} {one.default_expression} takes {reference}"
                     for one in definitions(columns, (column,))
-                    if (taken := external_reference(one.default_expression, known))
+                    if (reference := external_reference(one.default_expression, built_in))
                 ),
                 "",
             )

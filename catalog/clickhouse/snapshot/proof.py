@@ -96,8 +96,10 @@ def damaged(
         if alone is None:
             each = (damaged(connection, capabilities, clone, (one,)) for one in partition_ids)
             return {one: why for refused in each for one, why in refused.items()}
-        way = advice(error.code, error.reason) or _REPAIR
-        return {alone: _refuse(clone, alone, f"{how} fails: {_without_place(error.reason)}", way)}
+        remedy = advice(error.code, error.reason) or _REPAIR
+        return {
+            alone: _refuse(clone, alone, f"{how} fails: {_without_place(error.reason)}", remedy)
+        }
     refused: dict[PartitionId, TableFormatError] = {}
     for one in partition_ids:
         if damage := _damage(clone.parts[one], names.get(str(one), ()), result):
@@ -175,9 +177,9 @@ def _damage(parts: tuple[FrozenPart, ...], expected: tuple[str, ...], result: _C
     ]
     if broken:
         return f"{result.how} finds damage in {some(broken)}"
-    unseen = [source_names.get(name, name) for name in expected if name not in checked]
-    unseen += [name for frozen, name in source_names.items() if frozen not in expected]
-    return f"{result.how} did not look at {some(unseen)}" if unseen else ""
+    unchecked = [source_names.get(name, name) for name in expected if name not in checked]
+    unchecked += [name for frozen, name in source_names.items() if frozen not in expected]
+    return f"{result.how} did not look at {some(unchecked)}" if unchecked else ""
 
 
 def _without_advice(finding: str) -> str:
@@ -190,8 +192,8 @@ def _without_place(reason: str) -> str:
     return reason.partition(": (while reading")[0].rstrip(".")
 
 
-def _refuse(clone: Clone, one: PartitionId, damage: str, way: str = _REPAIR) -> SourceError:
-    return SourceError(f"Cannot export partition {one} of {clone.source}: {damage}. {way}")
+def _refuse(clone: Clone, one: PartitionId, damage: str, remedy: str = _REPAIR) -> SourceError:
+    return SourceError(f"Cannot export partition {one} of {clone.source}: {damage}. {remedy}")
 
 
 _OF_THE_QUERY: Final = (SYNTAX_ERROR, TOO_BIG_AST, UNKNOWN_IDENTIFIER)
@@ -254,8 +256,8 @@ def _unreadable_disks(connection: Connection, capabilities: Capabilities, clone:
     refused: dict[PartitionId, TableFormatError] = {}
     for one, parts in clone.parts.items():
         # A part at another place is not opened from its disk.
-        here = (part for part in parts if part.place == part.part.disk and part.part.name in far)
-        if part := next(here, None):
+        moved = (part for part in parts if part.place == part.part.disk and part.part.name in far)
+        if part := next(moved, None):
             refused[one] = SourceError(
                 f"Cannot export partition {one} of {clone.source}: its part {part.source_name} was "
                 f"moved to the disk {far[part.part.name]} while the snapshot was taken. Run the "
@@ -428,9 +430,9 @@ def _text_or_none(value: object) -> str | None:
 
 
 def _read_error(clone: Clone, one: PartitionId, error: ClickHouseError) -> SourceError:
-    way = advice(error.code, error.reason) or "Check the table with CHECK TABLE and run again."
+    remedy = advice(error.code, error.reason) or "Check the table with CHECK TABLE and run again."
     message = (
         f"Cannot export partition {one} of {clone.source}: reading its snapshot failed: "
-        f"{error.reason}. {way}"
+        f"{error.reason}. {remedy}"
     )
     return SourceError(message, code=error.code)

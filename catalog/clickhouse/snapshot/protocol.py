@@ -148,20 +148,20 @@ class _GroupSnapshot:
 
     def run(self) -> _Outcome:
         """Take the snapshot of the group, or of each partition if the clone of the group fails."""
-        moved = ""
+        change = ""
         for _ in range(_ATTEMPTS):
             staging = next_staging(self.connection, self.request.job)
             try:
                 return self._attempt(staging)
             except _SourceMoved as why:
-                moved = str(why)
+                change = str(why)
             except RefusedError as error:
                 return self._refuse_all(error)
             except ClickHouseError as error:
                 if len(self.request.partition_ids) == 1:
                     return self._refuse_all(self._clone_error(error))
                 return self._one_by_one()
-        return self._refuse_all(self._unsteady(moved))
+        return self._refuse_all(self._unsteady(change))
 
     def _attempt(self, staging: TableName) -> _Outcome:
         """Take the snapshot in a new staging table, which is dropped if that fails."""
@@ -294,9 +294,9 @@ class _GroupSnapshot:
     def _refuse_all(self, error: TableFormatError) -> _Outcome:
         return _Outcome(refused=tuple((one, error) for one in self.request.partition_ids))
 
-    def _unsteady(self, moved: str) -> SourceError:
+    def _unsteady(self, change: str) -> SourceError:
         return SourceError(
-            f"Cannot export {self._source}: in {_ATTEMPTS} attempts to take a snapshot, {moved} "
+            f"Cannot export {self._source}: in {_ATTEMPTS} attempts to take a snapshot, {change} "
             "each time meanwhile. Run the export again when the table is changed less."
         )
 
@@ -341,8 +341,10 @@ class _GroupSnapshot:
             return RefusedError(message, code=error.code)
         if error.code == BAD_ARGUMENTS and "has no parts in partition" in error.reason:
             return self._no_parts(one)
-        way = advice(error.code, error.reason) or "Check the table with CHECK TABLE and run again."
-        message = f"{what}: ClickHouse cannot clone it: {error.reason}. {way}"
+        remedy = (
+            advice(error.code, error.reason) or "Check the table with CHECK TABLE and run again."
+        )
+        message = f"{what}: ClickHouse cannot clone it: {error.reason}. {remedy}"
         return SourceError(message, code=error.code)
 
 

@@ -71,8 +71,8 @@ def next_staging(connection: Connection, job: str) -> TableName:
     Raises:
         SourceError: the source cannot be read.
     """
-    taken = [int(number) for owner, number in _leftovers(connection) if owner == job]
-    return staging_table(connection, f"{job}_{max(taken, default=0) + 1}")
+    numbers = [int(number) for owner, number in _leftovers(connection) if owner == job]
+    return staging_table(connection, f"{job}_{max(numbers, default=0) + 1}")
 
 
 def create_staging(

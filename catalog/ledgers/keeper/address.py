@@ -73,7 +73,7 @@ class KeeperAddress:
     @property
     def shown(self) -> str:
         """The address without secrets; `parse_keeper` reads it."""
-        who = f"{self.user}@" if self.user else ""
+        user = f"{self.user}@" if self.user else ""
         scheme = "keepers" if self.secure else "keeper"
         options = [
             *([f"timeout={self.seconds:g}"] if self.seconds != _TIMEOUT else ()),
@@ -85,7 +85,7 @@ class KeeperAddress:
             *(["allow-insecure=1"] if self.allow_insecure else ()),
         ]
         tail = f"?{'&'.join(options)}" if options else ""
-        return f"{scheme}://{who}{','.join(self.hosts)}{self.chroot}{tail}"
+        return f"{scheme}://{user}{','.join(self.hosts)}{self.chroot}{tail}"
 
     @property
     def has_credentials(self) -> bool:

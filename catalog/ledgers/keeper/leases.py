@@ -127,18 +127,18 @@ class KeeperLeases:
         def attempt() -> None:
             while left:
                 # `left` may name another owner's lease of the same key, which has lost it.
-                ours: dict[str, tuple[Lease, Request]] = {}
+                held_by_us: dict[str, tuple[Lease, Request]] = {}
                 nodes = self._nodes([lease.key for lease in left])
                 for lease, node in zip(left, nodes, strict=True):
                     if node is not None and node.held.owner == lease.owner:
                         removal = transaction(delete(self._paths.lease(lease.key), node.version))
-                        ours[lease.key] = lease, removal
+                        held_by_us[lease.key] = lease, removal
                     else:
                         self._forget(lease)
-                made = self._apply([(key, removal) for key, (_, removal) in ours.items()])
+                made = self._apply([(key, removal) for key, (_, removal) in held_by_us.items()])
                 for key in made:
-                    self._forget(ours[key][0])
-                left[:] = [lease for key, (lease, _) in ours.items() if key not in made]
+                    self._forget(held_by_us[key][0])
+                left[:] = [lease for key, (lease, _) in held_by_us.items() if key not in made]
 
         return attempt
 
@@ -179,16 +179,16 @@ class KeeperLeases:
     def _apply(self, puts: Sequence[tuple[str, Request]]) -> list[str]:
         """Send changes; return the keys of those that were made."""
         responses = self._session.send(*(request for _, request in puts))
-        made, is_gone = [], False
+        applied, is_gone = [], False
         for (key, _), response in zip(puts, responses, strict=True):
             failure = first_failure(response)
             if failure is None:
-                made.append(key)
+                applied.append(key)
             elif isinstance(failure[1], NoNodeError):
                 is_gone = True
         if is_gone:
             self._create_folder()
-        return made
+        return applied
 
     def _create_folder(self) -> None:
         """Create the parent node of the leases again after it was removed with them."""
@@ -248,7 +248,7 @@ class KeeperHistory:
         blocks = _blocks([event.to_json() for event in events[-self._most :]])
         write = uuid.uuid4().hex
         names = [BlockName(len(block), write, n) for n, block in enumerate(blocks)]
-        made = [
+        creations = [
             create(self._paths.block(name), sealed_members({"events": block}), numbered=True)
             for name, block in zip(names, blocks, strict=True)
         ]
@@ -256,11 +256,11 @@ class KeeperHistory:
 
         def attempt() -> None:
             # A repeated attempt may find that some blocks are stored.
-            there = {name.block for name in self._names() if name.write == write} if before else ()
+            stored = {name.block for name in self._names() if name.write == write} if before else ()
             before.append(1)
-            if names[-1].block in there:
+            if names[-1].block in stored:
                 return
-            left = [made[n.block] for n in names[:-1] if n.block not in there]
+            left = [creations[n.block] for n in names[:-1] if n.block not in stored]
             self._session.send(*(transaction(one) for one in left))
             path = self._paths.counters
             (found,) = send_confirmed(self._session, self._paths, read(path))
@@ -268,10 +268,10 @@ class KeeperHistory:
             # Not `Counter + Counter`: it drops counters that are 0.
             data = sealed_members({"totals": {**totals, **_sum(totals, counted)}})
             last = self._session.send(
-                transaction(check(self._paths.mark), made[-1], set_data(path, data, version))
+                transaction(check(self._paths.mark), creations[-1], set_data(path, data, version))
             )[0]
             if first_failure(last) is not None:
-                raise AttemptError("others note events all the time", retryable=True)
+                raise AttemptError("other processes keep writing events", retryable=True)
             self._sweep_after(BlockName.parse(str(last[1]).rpartition("/")[2]).number, len(names))
 
         return attempt

@@ -303,18 +303,18 @@ class KeeperRows:
         names = [BodyName(head.written, head.write, n) for n in range(head.pieces)]
         paths = [self._paths.body(key, name) for name in names]
         responses = send_confirmed(self._session, self._paths, *(read(path) for path in paths))
-        gone = [
+        missing = [
             p
             for p, response in zip(paths, responses, strict=True)
             if isinstance(response, NoNodeError)
         ]
-        if gone:
+        if missing:
             (now,) = self._heads([key])
             if now is None or now.version != head.version:
                 raise AttemptError(
                     "the row is written again and again while it is read", retryable=True
                 )
-            raise damaged(gone[0], "it is not there")
+            raise damaged(missing[0], "it is not there")
         pieces = [unsealed(a[0], p) for a, p in zip(responses, paths, strict=True)]
         try:
             return zlib.decompress(b"".join(pieces))
@@ -485,13 +485,13 @@ class KeeperRows:
         path, found = self._paths.landed(destination), known[destination]
         if draft.landed <= _sequence_number(found, path):
             return writes
-        there = -1 if isinstance(found, NoNodeError) else int(found[1].version)
+        version = -1 if isinstance(found, NoNodeError) else int(found[1].version)
         if destination in raised:
             same = draft.landed <= raised[destination]
-            return (*writes, lambda made: made.check(path, there + 1)) if same else None
+            return (*writes, lambda made: made.check(path, version + 1)) if same else None
         raised[destination] = draft.landed
         data = sealed_members({"destination": destination, "sequence_number": draft.landed})
-        return (*writes, create(path, data) if there < 0 else set_data(path, data, there))
+        return (*writes, create(path, data) if version < 0 else set_data(path, data, version))
 
     def _sweep(self, written: Sequence[RowDraft]) -> None:
         """Remove pieces to which no row can refer any more."""

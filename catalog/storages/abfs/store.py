@@ -128,17 +128,17 @@ def signed_by(access: AbfsAccess) -> Signed:
     def signed(
         method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
     ) -> Mapping[str, str]:
-        own = {"x-ms-version": VERSION, "x-ms-date": formatdate(usegmt=True)}
+        azure_headers = {"x-ms-version": VERSION, "x-ms-date": formatdate(usegmt=True)}
         if access.token is not None:
-            return {**own, "Authorization": f"Bearer {access.token}"}
+            return {**azure_headers, "Authorization": f"Bearer {access.token}"}
         if key is None:
             # A shared access signature is in the query.
-            return own
+            return azure_headers
         resource = f"/{access.account}{above}{path}"
-        text = _text(method, resource, query, {**headers, **own})
+        text = _text(method, resource, query, {**headers, **azure_headers})
         digest = hmac.new(key, text.encode(), hashlib.sha256).digest()
         signature = base64.b64encode(digest).decode()
-        return {**own, "Authorization": f"SharedKey {access.account}:{signature}"}
+        return {**azure_headers, "Authorization": f"SharedKey {access.account}:{signature}"}
 
     return signed
 
@@ -148,13 +148,15 @@ def _text(method: str, resource: str, query: Mapping[str, str], headers: Mapping
     lower = {name.lower(): value.strip() for name, value in headers.items()}
     if lower.get("content-length") == "0":
         del lower["content-length"]
-    ours = sorted((name, value) for name, value in lower.items() if name.startswith("x-ms-"))
+    azure_headers = sorted(
+        (name, value) for name, value in lower.items() if name.startswith("x-ms-")
+    )
     parameters = sorted((name.lower(), value) for name, value in query.items())
     return "\n".join(
         (
             method,
             *(lower.get(name, "") for name in _SIGNED),
-            *(f"{name}:{value}" for name, value in ours),
+            *(f"{name}:{value}" for name, value in azure_headers),
             resource,
             *(f"{name}:{value}" for name, value in parameters),
         )

@@ -101,10 +101,10 @@ class GsAccess:
         """Whether requests have no credentials; only servers on this host (emulators) allow it."""
         host = urlsplit(self.endpoint).hostname or ""
         try:
-            own = ipaddress.ip_address(host).is_loopback
+            is_local = ipaddress.ip_address(host).is_loopback
         except ValueError:
-            own = host == "localhost"
-        return own and self.token is None and self.key is None
+            is_local = host == "localhost"
+        return is_local and self.token is None and self.key is None
 
     @property
     def is_vended(self) -> bool:

@@ -308,9 +308,9 @@ class HdfsObjects:
         root = Place(place.head, place.bucket, "")
         detail = self._document("PUT", root, "CREATE", {"noredirect": "true"})
         query = parse_qs(urlsplit(str(detail.get("Location", ""))).query)
-        own = query.get("namenoderpcaddress", [place.bucket])[0]
-        if own not in (place.bucket, f"{place.bucket}:{_RPC_PORT}"):
-            text = f"{self._access.endpoint} serves hdfs://{own}, not hdfs://{place.bucket}"
+        name_node = query.get("namenoderpcaddress", [place.bucket])[0]
+        if name_node not in (place.bucket, f"{place.bucket}:{_RPC_PORT}"):
+            text = f"{self._access.endpoint} serves hdfs://{name_node}, not hdfs://{place.bucket}"
             raise HdfsRefusalError(OTHER_CLUSTER, "", text)
         self._known.add(place.bucket)
 

@@ -85,7 +85,7 @@ _TRANSIENT_ERRORS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """What helps where a server has refused, and the kind of error that this is."""
+    """The remedy for a refusal of a server, and the kind of its error."""
 
     text: str
     kind: type[DestinationError] = LastingError
@@ -178,8 +178,8 @@ def failure(what: str, location: str, error: Exception, access: S3Access) -> Des
     # Some servers, MinIO among them, report expired temporary keys as unknown.
     ended = access.token is not None and code_of(error) == "InvalidAccessKeyId"
     advice = _EXPIRED if ended else _ADVICE.get(code_of(error)) or _other_advice(error)
-    way = f"{advice.text[:1].upper()}{advice.text[1:]}"
-    return advice.kind(f"{message} {way}; it is safe to run again.")
+    remedy = f"{advice.text[:1].upper()}{advice.text[1:]}"
+    return advice.kind(f"{message} {remedy}; it is safe to run again.")
 
 
 def error_text(error: Exception) -> str:
