@@ -497,7 +497,7 @@ class ClickHouseSource(Closing):
     def _late(
         self, connection: Connection, table: MergeTreeTable, partition_ids: tuple[PartitionId, ...]
     ) -> dict[PartitionId, TableFormatError]:
-        """Return the partitions for whose parts the server's replica did not arrive in time."""
+        """Return the partitions whose parts did not all reach the server's replica in time."""
         if not (connection.address and table.engine.replicated):
             return {}
         return Waiting(connection, self._sync_timeout).refused(table.name, partition_ids)
