@@ -32,7 +32,7 @@ from catalog.clickhouse.part_directories import (
     plain_disk_sql,
     unread,
 )
-from catalog.clickhouse.slice_reader import OpenedSlice, OpenSlice, OpenTogether, condition_of
+from catalog.clickhouse.slice_reader import OpenSlice, OpenTogether, SliceReader, condition_of
 from tableformat.errors import InternalError, SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
@@ -54,7 +54,7 @@ _NOT_MAPPED: Final = "local_filesystem_read_method = 'pread', min_bytes_to_use_m
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """An `OpenedSlice` whose parts are files of this host."""
+    """A `SliceReader` whose parts are files of this host."""
 
     plan: WritePlan
     slice: Slice
@@ -198,7 +198,7 @@ def open_slice(plan: WritePlan, slice_: Slice) -> Iterator[FileSlice]:
 
 
 @contextlib.contextmanager
-def _open_one(plan: WritePlan, together: _Table | None, slice_: Slice) -> Iterator[OpenedSlice]:
+def _open_one(plan: WritePlan, together: _Table | None, slice_: Slice) -> Iterator[SliceReader]:
     if together is not None and not _wrong_parts(plan, slice_, together):
         yield FileSlice(plan, slice_, together.name, _where(slice_, together))
         return

@@ -1,7 +1,7 @@
-"""Defines the interface through which a task reads a slice, from files or from a server.
+"""Defines the reader of a slice's rows, for parts on this host and for parts on a server.
 
-`parts.py` opens files of this host, `server/rows.py` queries the server that has the parts. This
-module does not load chdb, so the process that forks Spark's workers may import it.
+`parts.py` reads files of this host; `server/rows.py` queries the server that has the parts. This
+module does not import chdb, so the process that forks Spark's workers may import it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tableformat.export.slices import Slice
 from tableformat.names import SOURCE_ALIAS, quote_string
 from tableformat.receipt import PartRange
 
-__all__ = ["OpenSlice", "OpenTogether", "OpenedSlice", "condition_of"]
+__all__ = ["OpenSlice", "OpenTogether", "SliceReader", "condition_of"]
 
 
 def condition_of(slice_: Slice) -> str:
-    """Return the WHERE condition that selects a slice's rows in the table with its parts."""
+    """Return the condition that selects the rows of a slice in a table with its parts."""
     return " OR ".join(_condition(part) for part in slice_.ranges)
 
 
@@ -34,7 +34,7 @@ def _condition(part: PartRange) -> str:
     )
 
 
-class OpenedSlice(Protocol):
+class SliceReader(Protocol):
     """The rows of one slice, open for reading until the `with` of `OpenSlice` ends."""
 
     @property
@@ -44,7 +44,7 @@ class OpenedSlice(Protocol):
 
     @property
     def rows(self) -> int | None:
-        """The number of rows that it must return, None if unknown before they are read."""
+        """The number of rows that it must return; None if it is not known before they are read."""
         ...
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -64,10 +64,10 @@ class OpenedSlice(Protocol):
         ...
 
 
-OpenSlice = Callable[[Slice], AbstractContextManager[OpenedSlice]]
-"""Opens exactly the parts of a slice, and proves them before anything is read.
+OpenSlice = Callable[[Slice], AbstractContextManager[SliceReader]]
+"""Opens exactly the parts of a slice, and checks that before any row is read.
 
-Raises a SourceError if they cannot be read from here, or differ from the plan.
+Raises a SourceError if the parts cannot be read, or differ from the plan.
 """
 
 OpenTogether = Callable[[tuple[Slice, ...]], AbstractContextManager[OpenSlice]]

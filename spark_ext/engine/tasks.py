@@ -40,7 +40,7 @@ from pyspark import TaskContext
 
 from catalog.clickhouse.part_directories import sweep
 from catalog.clickhouse.server.settings import ServerSettings
-from catalog.clickhouse.slice_reader import OpenedSlice, OpenSlice, OpenTogether
+from catalog.clickhouse.slice_reader import OpenSlice, OpenTogether, SliceReader
 from catalog.processes import job_may_be_alive
 from catalog.spool import read_first
 from catalog.storages.schemes import Access, open_storage
@@ -188,7 +188,7 @@ def check_host(plan: WritePlan, installed: tuple[tuple[str, str], ...], slice_: 
             raise SourceError(message)
 
 
-def run_checks(plan: WritePlan, opened: OpenedSlice, checks: list[DataCheck]) -> None:
+def run_checks(plan: WritePlan, opened: SliceReader, checks: list[DataCheck]) -> None:
     """Run checks over the slice: in one pass, or several where there are very many columns.
 
     Raises:
@@ -432,7 +432,7 @@ def _receipts(plan: WritePlan, slice_: Slice) -> str:
 
 
 def _write(
-    files: _Files, opened: OpenedSlice, path: str, on_rows: Callable[[int], None]
+    files: _Files, opened: SliceReader, path: str, on_rows: Callable[[int], None]
 ) -> WrittenFile:
     """Stream the slice into its file; afterwards the file is complete and has the planned rows."""
     plan = files.plan

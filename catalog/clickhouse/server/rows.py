@@ -28,7 +28,7 @@ from catalog.clickhouse.server.native import native_batches
 from catalog.clickhouse.server.replicas import query_prefix
 from catalog.clickhouse.server.settings import Host, ServerSettings
 from catalog.clickhouse.server.streams import arrow_batches
-from catalog.clickhouse.slice_reader import OpenedSlice, OpenSlice, OpenTogether, condition_of
+from catalog.clickhouse.slice_reader import OpenSlice, OpenTogether, SliceReader, condition_of
 from catalog.network import some
 from tableformat.clickhouse_codes import UNKNOWN_DATABASE, UNKNOWN_SETTING, UNKNOWN_TABLE
 from tableformat.errors import InternalError, SourceError, SourceGoneError
@@ -76,7 +76,7 @@ def _open_slices(
 @contextlib.contextmanager
 def _open_slice(
     plan: WritePlan, layout: ServedLayout, client: ServerClient, slice_: Slice
-) -> Iterator[OpenedSlice]:
+) -> Iterator[SliceReader]:
     """Open a slice whose staging table has its parts.
 
     Raises:
@@ -89,7 +89,7 @@ def _open_slice(
 
 @dataclass(frozen=True, slots=True)
 class ServedSlice:
-    """An `OpenedSlice` that a server reads."""
+    """A `SliceReader` that a server reads."""
 
     plan: WritePlan
     layout: ServedLayout
