@@ -295,7 +295,7 @@ ABANDONED_TTL: Final = 7 * 86_400
 _MOST_FILES: Final = 256
 _MOST_MILLISECONDS: Final = 3_000
 _MOST_ATTEMPTS: Final = 3
-_INTERRUPTED: Final = "interrupted, and nobody went on with it"
+_INTERRUPTED: Final = "interrupted, and no later run resumed it"
 
 
 @dataclass(frozen=True, slots=True)

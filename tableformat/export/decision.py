@@ -302,9 +302,9 @@ def _other(
     if part := _recreated(row.key, done, content):
         return Skip(
             Status.REFUSED,
-            f"{text}. Its part {part} was another one then, and only its name tells this table "
-            f"apart ({row.key.source}): it was made anew, or another one was renamed to it. Export "
-            "it into another lake table, or use --force to replace what was exported.",
+            f"{text}. Its part {part} was another one then, and this table is identified only by "
+            f"its name ({row.key.source}): it was created again, or another table was renamed to "
+            "it. Export it into another lake table, or use --force to replace what was exported.",
         )
     if done.refuses(now):
         if done.ttl == 0:

@@ -147,7 +147,7 @@ def refuse_foreign(
         message = (
             f"Cannot export into this lake partition: main has {counted(len(found), 'file')}"
             f"{held_rows} there that no export of this ledger wrote, added by {_by(found, state)}. "
-            f"{held.text + ' ' if gone else ''}If they are other rows, go on beside them with "
+            f"{held.text + ' ' if gone else ''}If they are other rows, export alongside them with "
             f"{'--force ' if gone else ''}--overwrite-file-if-exists; they stay."
         )
         raise RowsOfOthersError(message)

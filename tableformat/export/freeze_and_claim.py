@@ -245,8 +245,8 @@ class Freezing:
 
     def _is_lost(self, partition_id: PartitionId) -> SourceError:
         return SourceError(
-            f"Cannot go on with the export of partition {partition_id} of {self.table.name}: the "
-            "source has no active part of it any more, and what an interrupted run had frozen is "
+            f"Cannot resume the export of partition {partition_id} of {self.table.name}: the "
+            "source has no active part of it any more, and the snapshot of an interrupted run is "
             "gone, too. Attach its parts again, or restore them."
         )
 
@@ -488,9 +488,7 @@ def _note(work: Work, planned: _Cut) -> str:
     if claim.fingerprint == now.fingerprint or is_merged(claim, now) or not begun:
         return ""
     rows = sum(p.rows for p in claim.parts)
-    beginning = (
-        f"an interrupted run had frozen it with {rows:,} rows, and that is what was exported; the "
-    )
+    beginning = f"exported from the snapshot of an interrupted run, with {rows:,} rows; the "
     if not now.parts:
         return f"{beginning}source partition is gone since"
     return f"{beginning}source has {now.rows:,} now. Export it again after its manifest TTL"

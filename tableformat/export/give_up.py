@@ -350,7 +350,7 @@ def _of_claim(row: Row, seen: int, claim: Claim) -> Verdict:
     if proof is not None and claim is not row.claim:
         return Verdict(may_go=True, why=f"a later export landed in snapshot {proof.snapshot_id}")
     if claim is row.claim and row.state is State.RUNNING:
-        return Verdict(may_go=False, why="its export can be gone on with, or cancelled")
+        return Verdict(may_go=False, why="its export can be resumed, or cancelled")
     return Verdict(
         may_go=False, why="a request of it may still be applied until a later export has landed"
     )
@@ -359,7 +359,7 @@ def _of_claim(row: Row, seen: int, claim: Claim) -> Verdict:
 def _of_landed(row: Row, state: LakeTableState, referred: int, landed: Landed) -> Verdict:
     under_way = row.state is State.RUNNING and row.claim.transaction_id == landed.transaction_id
     if under_way or not 0 < landed.sequence_number <= state.last_sequence_number:
-        return Verdict(may_go=False, why="whether a request of it is under way cannot be told")
+        return Verdict(may_go=False, why="it is not known whether a request of it is running")
     if landed.transaction_id in state.replaced:
         if referred:
             why = "a later export replaced it, and readers may still use its files"
@@ -371,7 +371,7 @@ def _of_landed(row: Row, state: LakeTableState, referred: int, landed: Landed) -
     if referred != landed.data_files or not referred:
         return Verdict(
             may_go=False,
-            why=f"which of its files landed cannot be told: {landed.data_files} did, snapshots "
+            why=f"it is not known which of its files landed: {landed.data_files} did, snapshots "
             f"refer to {referred}",
         )
     return Verdict(may_go=True, why=f"not among the files that landed in {landed.snapshot_id}")
@@ -396,7 +396,7 @@ def list_verdict(listed: Iterable[Listing], state: LakeTableState) -> Verdict | 
             text = "not ours to judge: the ledger does not know an export on it"
             return Verdict(may_go=False, why=text)
         if not _is_outlived(one.row, one, state.last_sequence_number):
-            text = "a request of it may still be applied, or its export gone on with"
+            text = "a request of it may still be applied, or its export resumed"
             return Verdict(may_go=False, why=text)
     return Verdict(may_go=True, why="no export on it is in the table, or can be any more")
 

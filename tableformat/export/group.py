@@ -106,7 +106,7 @@ class Abandoning:
             )
         except (LedgerError, SourceError) as error:
             self.ports.observer.note(
-                f"partition {row.key.partition_id}: what an interrupted run had frozen stays: "
+                f"partition {row.key.partition_id}: the snapshot of an interrupted run stays: "
                 f"{error} The next run drops it"
             )
 

@@ -168,7 +168,7 @@ def _after_statements(
         return replace(found, edited=edited)
     if in_line and last.kind is None:
         return _since(last, ancestors, key, files_at, files)
-    text = f"{_done_by(last)}; its files were changed since, or what it left cannot be told."
+    text = f"{_done_by(last)}; its files were changed since, or it is not known what it left."
     return Holding(Kind.CHANGED, text, files)
 
 

@@ -145,7 +145,7 @@ def _row(
     if not files and _never_held(ports, state, key):
         return Rebuilt(row, proved=True)
     lost = replace(_landed(last, state), data_files=0)
-    text = "the ledger was rebuilt, and where the rows of this partition are cannot be told"
+    text = "the ledger was rebuilt, and it is not known where the rows of this partition are"
     return Rebuilt(replace(row, landed=(lost,), last_error=text), proved=False)
 
 

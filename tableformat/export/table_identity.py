@@ -105,13 +105,13 @@ class SameNameExports:
         )
         if options.attaches:
             return (
-                f"{there} If it is the same table, made anew, use REPLACE PARTITION; if its rows "
-                "are others, add them with SETTINGS "
+                f"{there} If it is the same table, created again, use REPLACE PARTITION; if its "
+                "rows are others, add them with SETTINGS "
                 "export_merge_tree_part_overwrite_file_if_exists = 1."
             )
         return (
-            f"{there} If it is the same table, restored, moved or made anew, go on "
-            f"with --same-as {next(iter(found))}; if its rows are others, add them with "
+            f"{there} If it is the same table, restored, moved or created again, use --same-as "
+            f"{next(iter(found))}; if its rows are others, add them with "
             "--overwrite-file-if-exists."
         )
 
@@ -136,7 +136,7 @@ class SameNameExports:
                     "export_merge_tree_part_overwrite_file_if_exists = 1."
                 )
             return (
-                f"{there} If it is the same table, renamed, attached or copied, go on with "
+                f"{there} If it is the same table, renamed, attached or copied, use "
                 f"--same-as {one.key.source}; if its rows are others, or are to be there twice, "
                 "add them with --overwrite-file-if-exists."
             )
@@ -246,8 +246,8 @@ def _why_same(
         return f"its parts are those that were exported from {row.source_table}, merged"
     if is_gone(then[1]):
         return (
-            f"only its name tells this table apart, and {then[1]}, from which the partition was "
-            "exported, is not there any more"
+            f"this table is identified only by its name, and {then[1]}, from which the partition "
+            "was exported, no longer exists"
         )
     return ""
 
@@ -292,8 +292,8 @@ def other_table(row: Row | None, table: MergeTreeTable) -> str:
         return ""
     return (
         f"another table was exported from the Keeper path {path}: its node there was made {then}, "
-        f"this one's {now}, so this is another Keeper, or the table was made anew. Export it into "
-        "another lake table. If it is the same table and its Keeper was restored, give "
+        f"this one's {now}, so this is another Keeper, or the table was created again. Export it "
+        "into another lake table. If it is the same table and its Keeper was restored, give "
         "--same-table to `mergeberg export`."
     )
 

@@ -167,7 +167,10 @@ def _runs(row: Row) -> bool:
 
 
 _BY_ANOTHER = "another run claimed it while its files were written"
-_BY_CANCEL = "it was cancelled. Nothing of this run becomes visible; exporting it again begins anew"
+_BY_CANCEL = (
+    "it was cancelled. Nothing of this run becomes visible; another export starts from the "
+    "beginning"
+)
 
 
 class NoneLeftError(TableFormatError):
@@ -530,8 +533,8 @@ class Committing:
             if found != receipt.file_bytes:
                 message = (
                     f"Cannot commit {receipt.file_path}: it has {found:,} bytes, "
-                    f"{receipt.file_bytes:,} were written. Run the command again: it is written "
-                    "anew."
+                    f"{receipt.file_bytes:,} were written. Run the command again, which writes it "
+                    "again."
                 )
                 raise DestinationError(message)
 

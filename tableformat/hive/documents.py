@@ -101,7 +101,7 @@ def damaged(what: str, why: str, remedy: str = PUT_BACK) -> DestinationError:
     )
 
 
-_REMEDY: Final = "remove it: the next export writes it anew"
+_REMEDY: Final = "remove it: the next export writes it again"
 _NAME: Final = re.compile(r"commit_[A-Za-z0-9-]+_\d{1,20}")
 
 

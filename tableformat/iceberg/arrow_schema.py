@@ -163,7 +163,7 @@ def _ids(of: pa.DataType) -> list[bytes | None]:
 
 def _other_form(name: str, found: object, wanted: object) -> UnsupportedError:
     message = (
-        f"Cannot write the column {name} anew: the file has {found}, and the table's form of it is "
+        f"Cannot rewrite the column {name}: the file has {found}, and the table's form of it is "
         f"{wanted}. Rewrite the file with the engine that wrote it, or export its partition again."
     )
     return UnsupportedError(message, code=NOT_IMPLEMENTED)

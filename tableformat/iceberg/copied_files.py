@@ -299,7 +299,7 @@ def with_ids_of(rows: pa.Table, source: Schema, destination: Schema) -> pa.Table
             continue
         if held.column(at).null_count:
             message = (
-                f"Cannot write the column {field.name} anew: it has NULLs, and is required in the "
+                f"Cannot rewrite the column {field.name}: it has NULLs, and is required in the "
                 "other table. Allow NULL there, with ALTER COLUMN … DROP NOT NULL."
             )
             raise UnsupportedError(message)

@@ -204,7 +204,7 @@ def _name_refusals(fields: list[NestedField]) -> Iterator[str]:
         if len(same) > 1:
             names = " and ".join(sorted(same))
             yield (
-                f"columns {names}: the names differ only in case, which Spark cannot tell apart; "
+                f"columns {names}: the names differ only in case, which Spark cannot distinguish; "
                 "rename one of them"
             )
     yield from _written_clashes(fields)

@@ -320,7 +320,7 @@ def test_a_commit_file_that_was_cut_off_is_to_be_removed_and_is_written_anew(
     path = commit_file(world, "p1")
     before = path.read_bytes()
     path.write_bytes(b"{")
-    with pytest.raises(DestinationError, match="remove it: the next export writes it anew"):
+    with pytest.raises(DestinationError, match="remove it: the next export writes it again"):
         commits(world)
 
     path.unlink()

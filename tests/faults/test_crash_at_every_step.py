@@ -139,5 +139,5 @@ def test_a_crash_and_other_content_afterwards_never_mixes_the_two(
             number
         )
         if told == (Status.COMMITTED, 12):
-            assert "had frozen it with 12 rows" in outcome.message
+            assert "from the snapshot of an interrupted run, with 12 rows" in outcome.message
             assert "the source has 15 now" in outcome.message

@@ -164,7 +164,7 @@ def test_an_export_that_nobody_went_on_with_for_a_week_is_given_up(world: World)
     world.run()
 
     row = row_of(world.directory, "p1")
-    assert (row.state, "nobody went on with it" in row.last_error) == (State.FAILED, True)
+    assert (row.state, "no later run resumed it" in row.last_error) == (State.FAILED, True)
     assert world.files() == []
     assert statuses(world.run(ALL)) == ["committed", "already_exported"]
     assert_exported_once(world.directory, world.source)

@@ -61,8 +61,8 @@ from tests.support.scene import ONE, TTL, Lightly, Scene, snapshot_at
 BESIDE = ExportOptions(manifest_ttl=TTL, overwrite_file_if_exists=True)
 REFUSED = (
     "Cannot export into this lake partition: main has 1 file with 4 rows there that no export "
-    "of this ledger wrote, added by snapshot S{} (append). If they are other rows, go on beside "
-    "them with --overwrite-file-if-exists; they stay."
+    "of this ledger wrote, added by snapshot S{} (append). If they are other rows, export "
+    "alongside them with --overwrite-file-if-exists; they stay."
 )
 
 

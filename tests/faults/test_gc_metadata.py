@@ -200,7 +200,7 @@ def test_the_list_of_an_interrupted_commit_stays_until_another_one_landed(tmp_pa
 
     (kept,) = of_kind(clean_up(sweeping(tmp_path)), Kind.LIST)
 
-    assert kept.why == "a request of it may still be applied, or its export gone on with"
+    assert kept.why == "a request of it may still be applied, or its export resumed"
     run(tmp_path, Partitions())
     (gone,) = of_kind(clean_up(sweeping(tmp_path)), Kind.LIST)
     assert (gone.may_go, gone.location) == (True, kept.location)

@@ -326,7 +326,7 @@ def test_a_partition_that_is_gone_with_its_clone_is_said_to_be_lost(scene: Scene
     scene.source.left.clear()
     scene.source.change("gone")
 
-    with pytest.raises(SourceError, match="what an interrupted run had frozen is gone, too"):
+    with pytest.raises(SourceError, match="the snapshot of an interrupted run is gone, too"):
         scene.run()
 
     assert rows_in_main(scene.directory) == 0
@@ -396,4 +396,4 @@ def test_a_partition_that_is_lost_does_not_stop_the_others(scene: Scene) -> None
     status, says = scene.run(effects=AtStep(Step.SWEEP_SOURCE, lambda: scene.source.change("gone")))
 
     assert (status, rows_in_main(scene.directory)) == ("failed", 3)
-    assert "what an interrupted run had frozen is gone, too" in says
+    assert "the snapshot of an interrupted run is gone, too" in says

@@ -56,7 +56,7 @@ def assert_refused(scene: Scene, options: ExportOptions | None = None) -> None:
     assert status == "refused"
     for text in (
         f"another table was exported from the Keeper path {PATH}: its node there was made {HERE}",
-        f"this one's {THERE}, so this is another Keeper, or the table was made anew",
+        f"this one's {THERE}, so this is another Keeper, or the table was created again",
         "Export it into another lake table.",
         "give --same-table",
     ):

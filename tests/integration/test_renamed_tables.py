@@ -56,7 +56,7 @@ def assert_refused(found: list[Outcome], then: str, why: str) -> None:
     assert [o.status for o in found] == [Status.REFUSED] * 2
     for one in found:
         assert why in one.message
-        assert f"go on with --same-as {then};" in one.message
+        assert f"use --same-as {then};" in one.message
         assert "add them with --overwrite-file-if-exists" in one.message
 
 
@@ -103,7 +103,9 @@ def test_a_table_whose_old_name_another_one_has_is_known_by_its_parts(exports: R
 
     assert_refused(found, then, f"its parts are those that were exported from {old}, merged")
     assert [o.status for o in anew] == [Status.REFUSED] * 2
-    assert all("it was made anew, or another one was renamed to it" in o.message for o in anew)
+    assert all(
+        "it was created again, or another table was renamed to it" in o.message for o in anew
+    )
     assert exports.in_lake(old) == before
 
 

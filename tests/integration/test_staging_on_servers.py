@@ -220,7 +220,7 @@ def test_a_source_alone_is_cleaned_of_what_exports_into_any_table_left(
     assert command.export("other", url)[0] == 0
     ((code, out, _),) = swept
     assert (code, out.splitlines()[-1]) == (0, "removed 1 leftover, 0 B; 1 kept")
-    assert "its export can be gone on with, or cancelled" in out
+    assert "its export can be resumed, or cancelled" in out
 
 
 def test_a_host_that_is_down_is_said_and_the_others_are_done(

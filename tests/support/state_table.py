@@ -89,9 +89,7 @@ _DIFFERS: Final = (
     "then, {parts} now, and the export is younger than its manifest TTL of 180 s. Wait, or use "
     "--force to replace it."
 )
-_FROZEN: Final = (
-    "an interrupted run had frozen it with {frozen} rows, and that is what was exported; the"
-)
+_FROZEN: Final = "exported from the snapshot of an interrupted run, with {frozen} rows; the"
 _OLD: Final = _FROZEN + " source has {listed} now. Export it again after its manifest TTL"
 _SHRINKS: Final = (
     "main holds {rows} rows of it, the source {now} now: replacing them would lose {less}. Use "
@@ -128,7 +126,7 @@ ANSWERS: Final = {
         (
             "Cannot export into this lake partition: main has 1 file with 12 rows there that no "
             f"export of this ledger wrote, added by snapshot S4 (append). {_REMOVED} If they are "
-            "other rows, go on beside them with --force --overwrite-file-if-exists; they stay."
+            "other rows, export alongside them with --force --overwrite-file-if-exists; they stay."
         ),
     ),
     "no place": (

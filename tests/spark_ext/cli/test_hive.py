@@ -228,7 +228,7 @@ def test_a_partition_that_nobody_can_see_is_not_equal(keyed: Places, tmp_path: P
 
     assert code == 1
     assert f"its commit file file://{gone} is not there; the next export writes it" in out
-    assert "remove it: the next export writes it anew" in out
+    assert "remove it: the next export writes it again" in out
     damaged.unlink()
     assert keyed.run(*EXPORT, to)[0] == 0
     assert damaged.read_bytes() == content
