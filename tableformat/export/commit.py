@@ -104,7 +104,7 @@ class Pause(Protocol):
 
 
 def _none(_state: LakeTableState, _keys: tuple[KeyCommit, ...]) -> None:
-    """Leave the watermark as it is."""
+    """Return None: the watermark does not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,7 +454,7 @@ class LeavingMain:
 
 
 def _refuse_uncertain(held: Holding) -> None:
-    """Refuse a commit where it is not certain which rows of the key main has."""
+    """Refuse a commit if it is uncertain which rows of the key main has."""
     if not held.is_certain:
         message = f"Cannot commit: {held.text} Rows could be there twice. Nothing was changed."
         raise RefusedError(message)

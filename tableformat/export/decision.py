@@ -192,9 +192,9 @@ def decide_export(
 
     Args:
         row: the key's row, None when it was never exported.
-        content: what the source partition holds; None when it has no active part any more.
+        content: the content of the source partition, None if it has no active part any more.
         options: of the export.
-        held: what main holds of the key.
+        held: the state of the key in main.
         now: milliseconds since 1970.
     """
     if row is not None and row.move is not None:
@@ -472,7 +472,7 @@ def decide(
 
     Args:
         row: the key's row, None when it was never exported.
-        content: what the source partition holds; None when it has no active part any more.
+        content: the content of the source partition, None if it has no active part any more.
         options: of the export.
         held: the state of the key in main.
         now: milliseconds since 1970.

@@ -84,9 +84,9 @@ class Begun:
 class Work:
     """A partition to export: its ledger row, the state of main, and the claim to resume.
 
-    `held` is what main holds in `state`, an M; `content` is the content of the source partition
-    when the run read it. `unless_equal` is the outcome if the rows differ from the exported rows;
-    then nothing is written.
+    `held` is the state of the key in main of `state`, an M. `content` is the content of the source
+    partition when the run read it. `unless_equal` is the outcome if the rows differ from the
+    exported rows; then nothing is written.
     """
 
     key: Key

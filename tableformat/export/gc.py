@@ -350,7 +350,7 @@ class Sweeping:
         return row if ours else None
 
     def _listed(self, state: LakeTableState) -> dict[str, _OfKey]:
-        """List the data directory, its like on other disks, and the receipts, each once, by key."""
+        """List the data files on all disks, and the receipts, each object once, by key."""
         found: dict[str, _OfKey] = {}
         places = Disks.of(state).places.values()
         for one in sorted({o for p in places for o in self.cleaning.begun_and_finished(p)}):

@@ -253,7 +253,7 @@ def _since(state: LakeTableState) -> str:
 
 
 def _is_ours(row: Row, state: LakeTableState, work: _GivingUp) -> bool:
-    """Whether nobody has claimed the key since (step 4)."""
+    """Whether no other process has claimed the key since (step 4)."""
     mark = state.mark(row.key.hash)
     epoch = work.row.claim.epoch
     later = mark is not None and mark.epoch > epoch

@@ -523,10 +523,10 @@ class Committing:
         )
 
     def _check_files(self, receipts: tuple[Receipt, ...]) -> None:
-        """Look at every file once more.
+        """Check the size of every file before the commit.
 
         Raises:
-            DestinationError: one is not there any more, or is not as long as it was.
+            DestinationError: a file no longer exists, or has another size.
         """
         for receipt in receipts:
             found = self.ports.storage(receipt.file_path).size(receipt.file_path)

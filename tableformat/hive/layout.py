@@ -130,7 +130,7 @@ def listed_names(text: str, what: str) -> dict[str, str]:
         what: the name of the text in messages.
 
     Raises:
-        UsageError: it is no such list, or a name is repeated.
+        UsageError: the text is not such a list, or a name is repeated.
     """
     if not text.strip():
         return {}

@@ -153,7 +153,7 @@ def entry_of(
 
 
 def why_not_whole(entries: Sequence[LogEntry], tree: str) -> str:
-    """Return '' if the entries are a complete log, else what is wrong with them."""
+    """Return '' if the entries are a complete log, else the reason why not."""
     parent = None
     for number, entry in enumerate(entries, start=1):
         if entry.tree != tree:
