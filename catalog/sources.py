@@ -19,7 +19,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 from catalog.clickhouse.capabilities import READING_SETTINGS
 from catalog.clickhouse.connection import Connection, text
@@ -28,19 +27,18 @@ from catalog.clickhouse.frozen.definition import is_parts, parse_parts
 from catalog.clickhouse.frozen.source import FrozenPartsSource
 from catalog.clickhouse.server.access_report import ask_rights, user_of
 from catalog.clickhouse.server.grants import ARCHIVE, Grant, Target, statements
-from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Lag, connect, lag_of
+from catalog.clickhouse.server.replicas import Lag, connect, lag_of
 from catalog.clickhouse.server.settings import PREFIX, Host, ServerSettings, is_server, parse_server
 from catalog.clickhouse.server.source import ServerSource
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.clickhouse.staging_comment import STAGING_DATABASE
 from catalog.clickhouse.table_description import MAIN_KEEPER, node_of
+from catalog.source_defaults import DEFAULT_DATABASE, STAGING_DATABASE, SYNC_TIMEOUT
 from tableformat.clickhouse_codes import ACCESS_DENIED, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.mergetree.table import KeeperNode
 from tableformat.names import TableName, quote_string
 
 __all__ = [
-    "DEFAULT_DATABASE",
     "Replica",
     "SourcePlace",
     "check_alter_allowed",
@@ -53,9 +51,6 @@ __all__ = [
     "server_of",
     "tables_under",
 ]
-
-DEFAULT_DATABASE: Final = "default"
-"""The database of a table that is named without one."""
 
 
 def _given_in_environment() -> Mapping[str, str]:

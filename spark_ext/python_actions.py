@@ -36,7 +36,6 @@ from catalog.ledgers.memory import milliseconds
 from catalog.shards import LocalTable
 from catalog.sources import open_source
 from catalog.storages.local import local_directory
-from spark_ext.actions.cancel import PROOF_SECONDS
 from spark_ext.actions.check import (
     Check,
     CheckRequest,
@@ -84,6 +83,7 @@ from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.sql.messages import in_python
 from spark_ext.system_tables.exports import known_ledger
 from tableformat.errors import TableFormatError, UsageError
+from tableformat.export.options import PROOF_SECONDS
 from tableformat.export.slices import without_files
 from tableformat.history import Event
 

@@ -54,6 +54,7 @@ __all__ = [
     "Record",
     "Row",
     "Stale",
+    "Standing",
     "State",
     "StatementKind",
     "Stop",
@@ -133,6 +134,17 @@ class State(StrEnum):
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     KILLED = "KILLED"
+
+
+class Standing(StrEnum):
+    """The state of a partition's export in `exports list` and `exports show`."""
+
+    IN_PROGRESS = "IN_PROGRESS"
+    INTERRUPTED = "INTERRUPTED"
+    FAILED = "FAILED"
+    KILLED = "KILLED"
+    COMPLETED = "COMPLETED"
+    ARCHIVED = "ARCHIVED"
 
 
 class StatementKind(StrEnum):

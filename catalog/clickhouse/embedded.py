@@ -27,17 +27,16 @@ from typing import IO, Any, Final
 
 import catalog
 from catalog.clickhouse.connection import JSON_SETTINGS, LARGE_QUERY_SETTINGS, ClickHouseError, Row
-from catalog.clickhouse.staging_comment import STAGING_DATABASE
 from catalog.network import without_secret
 from catalog.processes import Closing, ScratchDirectory
 from catalog.secret_variables import harmless_environment
+from catalog.source_defaults import DEFAULT_WAIT, STAGING_DATABASE
 from tableformat.clickhouse_codes import CANNOT_OPEN_FILE, TIMEOUT_EXCEEDED
 from tableformat.errors import NotFoundError, SourceError, UnsupportedError, UsageError
 from tableformat.names import quote_string
 
 __all__ = [
     "BYTES_A_SECOND",
-    "DEFAULT_WAIT",
     "LEAST_SECONDS",
     "MEMORY",
     "ROWS_A_SECOND",
@@ -94,7 +93,6 @@ def render_source(settings: EmbeddedSettings) -> str:
     return f"{_SCHEME}{settings.directory}{tail}"
 
 
-DEFAULT_WAIT: Final = 60.0
 _RETRY_SECONDS: Final = 0.1
 _CLOSE_SECONDS: Final = 30.0
 _TAIL_BYTES: Final = 2000

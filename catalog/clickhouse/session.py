@@ -19,8 +19,8 @@ from catalog.clickhouse.connection import (
     ClickHouseError,
     Row,
 )
-from catalog.clickhouse.staging_comment import STAGING_DATABASE
 from catalog.processes import Closing
+from catalog.source_defaults import STAGING_DATABASE
 from tableformat.errors import SourceError, UsageError
 
 __all__ = ["ChdbSession", "SessionConnection", "check_session", "rows_in", "run_in"]

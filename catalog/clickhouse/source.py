@@ -28,7 +28,7 @@ from catalog.clickhouse.rows.partitions import (
     no_such_partition,
     unresolved,
 )
-from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting
+from catalog.clickhouse.server.replicas import Waiting
 from catalog.clickhouse.snapshot.comparison import within
 from catalog.clickhouse.snapshot.leftovers import Search, find_left_snapshot
 from catalog.clickhouse.snapshot.preflight import (
@@ -48,6 +48,7 @@ from catalog.clickhouse.snapshot.staging import (
 )
 from catalog.clickhouse.table_description import ObjectTable, active_parts, object_table
 from catalog.processes import Closing, new_job
+from catalog.source_defaults import SYNC_TIMEOUT
 from tableformat.errors import RefusedError, TableFormatError
 from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.mergetree.compatibility import time_column

@@ -16,10 +16,8 @@ from tableformat.ledger import Owner
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import TableName
 
-__all__ = ["STAGING_DATABASE", "Made", "Origin"]
+__all__ = ["Made", "Origin"]
 
-STAGING_DATABASE: Final = "mergeberg_staging"
-"""The default database for staging tables."""
 _WHAT: Final = "staged by mergeberg from"
 
 

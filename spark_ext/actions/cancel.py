@@ -51,11 +51,11 @@ from tableformat.export.give_up import (
 )
 from tableformat.export.job import mark_killed
 from tableformat.export.leases import Leases
+from tableformat.export.options import PROOF_SECONDS
 from tableformat.ledger import Ledger, Row, State, Stop
 from tableformat.names import LakeName, PartitionId, TableName
 
 __all__ = [
-    "PROOF_SECONDS",
     "Cancelled",
     "KillStatus",
     "KilledPartition",
@@ -69,8 +69,6 @@ __all__ = [
     "rows_under_way",
 ]
 
-PROOF_SECONDS: Final = 60.0
-"""How long it is waited, unless the user says else, for the proof that nothing can land."""
 _ATTEMPTS: Final = 5
 """Fences of one try; between tries it is told what is waited for."""
 

@@ -46,11 +46,11 @@ from tableformat.errors import (
     UnsupportedError,
     reason_first,
 )
-from tableformat.export.give_up import Standing, is_resumable, standing
+from tableformat.export.give_up import is_resumable, standing
 from tableformat.export.outcome import Status
 from tableformat.export.slices import receipts_below, stored_receipts, with_files, without_files
 from tableformat.history import MOST_EVENTS, Event
-from tableformat.ledger import ExportedPart, LastExport, Ledger, Row, State, last_export
+from tableformat.ledger import ExportedPart, LastExport, Ledger, Row, Standing, State, last_export
 from tableformat.mergetree.expression import ColumnName
 from tableformat.mergetree.expression_text import parse_expression, parse_partition_key
 from tableformat.mergetree.table import MergeTreeTable, Part, PartitionSummary

@@ -33,8 +33,8 @@ from tableformat.errors import (
 from tableformat.export.cleanup import staging_in_use
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import Content, content_of, how_it_differs, same_parts
-from tableformat.export.job import MOST_PARTITIONS
 from tableformat.export.main_state import holding
+from tableformat.export.options import MOST_PARTITIONS
 from tableformat.export.outcome import DIFFERS, FAILED, REFUSED, worst
 from tableformat.export.plan import frozen_content, remembered_conversions
 from tableformat.export.request import AllPartitions, ById, Selection

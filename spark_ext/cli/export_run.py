@@ -22,7 +22,7 @@ from spark_ext.actions.export import Stopping, export_tables
 from spark_ext.actions.export_ports import Places, SparkWhenNeeded, forecasts_of, open_ports
 from spark_ext.actions.metrics import CountingObserver, CountingWriter, Figures
 from spark_ext.cli.background import current_report, reporting
-from spark_ext.cli.options import refuse_unless_confirmed
+from spark_ext.cli.option_values import refuse_unless_confirmed
 from spark_ext.cli.output import Output
 from spark_ext.cli.sections import Invocation
 from spark_ext.engine.session import SparkSettings, slots

@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from spark_ext.actions.exports import ListedExport
-from spark_ext.cli.options import shown_time
-from tableformat.export.give_up import Standing
-from tableformat.ledger import ExportedPart
+from spark_ext.cli.option_values import shown_time
+from tableformat.ledger import ExportedPart, Standing
 from tableformat.quantities import counted, duration_text, human_bytes
 
 __all__ = ["COLUMNS", "WHY", "Records", "follow", "page", "short_record", "total_line"]

@@ -13,207 +13,91 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TextIO
 
 import click
 
-from spark_ext.cli.sections import Invocation, LazyCommand, Section, SectionedGroup
+from spark_ext.cli.sections import Invocation, Section, SectionedGroup
 from spark_ext.cli.streams import Stream, open_closed_streams, text_of
 
 __all__ = ["invoke", "main", "run"]
 
 _OF_LOG: Final = ("--log", "--log-level")
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-_OF_EXPORTS: Final = (
-    LazyCommand(
-        "cancel",
-        "exports_cancel:cancel_export",
-        "Give up the exports of PARTITION_IDs that are under way: nothing of them becomes visible.",
+_OF_EXPORTS: Final = {
+    "cancel": (
+        "Give up the exports of PARTITION_IDs that are under way: nothing of them becomes visible."
     ),
-    LazyCommand(
-        "events",
-        "exports:show_events",
-        "Show what was counted since the ledger was made, in source parts, and what runs now.",
+    "events": (
+        "Show what was counted since the ledger was made, in source parts, and what runs now."
     ),
-    LazyCommand(
-        "forget",
-        "exports:forget_export",
-        "Let the partition PARTITION_ID be exported again before its manifest TTL is over.",
+    "forget": "Let the partition PARTITION_ID be exported again before its manifest TTL is over.",
+    "list": "List the exports that the ledger knows, latest first: what of each is in the lake.",
+    "log": "Show the latest outcomes of exports, oldest first.",
+    "rebuild": "Make a new ledger for a lake table whose ledger was lost, from the table itself.",
+    "show": "Show what became of the exports of PARTITION_ID: rows, files, times, source parts.",
+    "unarchive": "Let exports replace the rows of the archived partition PARTITION_ID again.",
+    "watermark": "Say up to which partition everything is exported, and unchanged since.",
+}
+_STATEMENTS: Final = {
+    "alter": "Run a STATEMENT of ClickHouse's about partitions, as in Spark SQL.",
+    "attach": "Bring detached rows back, or a partition of another table.",
+    "clear-column": "Set a column to its default, in a partition or the whole table.",
+    "clear-index": "Remove the bloom filters of an index from data files.",
+    "delete": "Delete rows, in a partition or the whole table.",
+    "detach": "Take a partition or part out of the table; it can be attached again.",
+    "drop": "Drop a partition or part; earlier snapshots keep its rows until they expire.",
+    "drop-detached": "Drop detached rows.",
+    "fetch": "Bring a partition or part from elsewhere to the detached rows.",
+    "forget": "Forget an empty partition: its record is removed once no snapshot has its rows.",
+    "freeze": "Keep a partition, or the whole table, as it is now, under a tag.",
+    "move": "Move a partition to another table, or a partition or part to a disk or volume.",
+    "optimize": "Rewrite the files of a partition, or of each partition, as few sorted ones.",
+    "replace": "Replace a partition with that of another table, in one snapshot.",
+    "unfreeze": "Remove the tag of a FREEZE, for one partition or for all.",
+    "update": "Set columns of rows, in a partition or the whole table.",
+}
+_LOOKING: Final = {
+    "partitions": (
+        "List the partitions of TABLE (database.table) with active parts, of every shard."
     ),
-    LazyCommand(
-        "list",
-        "exports:list_exports",
-        "List the exports that the ledger knows, latest first: what of each is in the lake.",
+    "parts": "List the active parts of TABLE (database.table), of every shard.",
+    "show": "Show where a lake TABLE is, what it holds, and the lines with which others read it.",
+    "read": "List what is exported into TREE (hive:URI), or read it.",
+}
+_BEGINNING: Final = {
+    "demo": "Show the whole way: fill a ClickHouse, export it through Spark, read the lake back.",
+    "spark": (
+        "Start Spark's own shell with everything of mergeberg; -- and its ARGUMENTS may follow."
     ),
-    LazyCommand("log", "exports:show_log", "Show the latest outcomes of exports, oldest first."),
-    LazyCommand(
-        "rebuild",
-        "exports_rebuild:rebuild_exports",
-        "Make a new ledger for a lake table whose ledger was lost, from the table itself.",
-    ),
-    LazyCommand(
-        "show",
-        "exports:show_export",
-        "Show what became of the exports of PARTITION_ID: rows, files, times, source parts.",
-    ),
-    LazyCommand(
-        "unarchive",
-        "exports:unarchive_export",
-        "Let exports replace the rows of the archived partition PARTITION_ID again.",
-    ),
-    LazyCommand(
-        "watermark",
-        "exports:show_watermark",
-        "Say up to which partition everything is exported, and unchanged since.",
-    ),
-)
-_STATEMENTS: Final = (
-    LazyCommand(
-        "alter",
-        "alter:alter",
-        "Run a STATEMENT of ClickHouse's about partitions, as in Spark SQL.",
-    ),
-    LazyCommand(
-        "attach",
-        "typed_statements:TYPED_COMMANDS",
-        "Bring detached rows back, or a partition of another table.",
-    ),
-    LazyCommand(
-        "clear-column",
-        "typed_statements:TYPED_COMMANDS",
-        "Set a column to its default, in a partition or the whole table.",
-    ),
-    LazyCommand(
-        "clear-index",
-        "typed_statements:TYPED_COMMANDS",
-        "Remove the bloom filters of an index from data files.",
-    ),
-    LazyCommand(
-        "delete",
-        "typed_statements:TYPED_COMMANDS",
-        "Delete rows, in a partition or the whole table.",
-    ),
-    LazyCommand(
-        "detach",
-        "typed_statements:TYPED_COMMANDS",
-        "Take a partition or part out of the table; it can be attached again.",
-    ),
-    LazyCommand(
-        "drop",
-        "typed_statements:TYPED_COMMANDS",
-        "Drop a partition or part; earlier snapshots keep its rows until they expire.",
-    ),
-    LazyCommand("drop-detached", "typed_statements:TYPED_COMMANDS", "Drop detached rows."),
-    LazyCommand(
-        "fetch",
-        "typed_statements:TYPED_COMMANDS",
-        "Bring a partition or part from elsewhere to the detached rows.",
-    ),
-    LazyCommand(
-        "forget",
-        "typed_statements:TYPED_COMMANDS",
-        "Forget an empty partition: its record is removed once no snapshot has its rows.",
-    ),
-    LazyCommand(
-        "freeze",
-        "typed_statements:TYPED_COMMANDS",
-        "Keep a partition, or the whole table, as it is now, under a tag.",
-    ),
-    LazyCommand(
-        "move",
-        "typed_statements:TYPED_COMMANDS",
-        "Move a partition to another table, or a partition or part to a disk or volume.",
-    ),
-    LazyCommand(
-        "optimize",
-        "typed_statements:TYPED_COMMANDS",
-        "Rewrite the files of a partition, or of each partition, as few sorted ones.",
-    ),
-    LazyCommand(
-        "replace",
-        "typed_statements:TYPED_COMMANDS",
-        "Replace a partition with that of another table, in one snapshot.",
-    ),
-    LazyCommand(
-        "unfreeze",
-        "typed_statements:TYPED_COMMANDS",
-        "Remove the tag of a FREEZE, for one partition or for all.",
-    ),
-    LazyCommand(
-        "update",
-        "typed_statements:TYPED_COMMANDS",
-        "Set columns of rows, in a partition or the whole table.",
-    ),
-)
-_LOOKING: Final = (
-    LazyCommand(
-        "partitions",
-        "partitions:partitions",
-        "List the partitions of TABLE (database.table) with active parts, of every shard.",
-    ),
-    LazyCommand(
-        "parts",
-        "partitions:parts",
-        "List the active parts of TABLE (database.table), of every shard.",
-    ),
-    LazyCommand(
-        "show",
-        "show:show",
-        "Show where a lake TABLE is, what it holds, and the lines with which others read it.",
-    ),
-    LazyCommand(
-        "read", "partitions:read", "List what is exported into TREE (hive:URI), or read it."
-    ),
-)
-_BEGINNING: Final = (
-    LazyCommand(
-        "demo",
-        "demo:demo",
-        "Show the whole way: fill a ClickHouse, export it through Spark, read the lake back.",
-    ),
-    LazyCommand(
-        "spark",
-        "spark:spark",
-        "Start Spark's own shell with everything of mergeberg; -- and its ARGUMENTS may follow.",
-    ),
-)
+}
 
 
-@click.group(cls=SectionedGroup, sections=(Section("Commands", _OF_EXPORTS),))
+@click.group(
+    cls=SectionedGroup,
+    sections=(Section("Commands", _OF_EXPORTS),),
+    places=("declarations:OF_EXPORTS",),
+)
 def exports() -> None:
     """Show what was exported, what runs, what failed."""
 
 
-_EXPORTING: Final = (
-    LazyCommand(
-        "check",
-        "check:check",
-        "Say whether TABLE (database.table) can be exported, and how each column would be mapped.",
+_EXPORTING: Final[Mapping[str, str | click.Command]] = {
+    "check": (
+        "Say whether TABLE (database.table) can be exported, and how each column would be mapped."
     ),
-    LazyCommand(
-        "export",
-        "export:export",
-        "Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.",
+    "export": "Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.",
+    "verify": (
+        "Compare exported partitions of the ClickHouse TABLE (database.table) with their source."
     ),
-    LazyCommand(
-        "verify",
-        "verify:verify",
-        "Compare exported partitions of the ClickHouse TABLE (database.table) with their source.",
-    ),
-    LazyCommand(
-        "archive",
-        "archive:archive_command",
+    "archive": (
         "Export partitions of TABLE, compare every column, and only then take them out of "
-        "the source.",
+        "the source."
     ),
-    exports,
-    LazyCommand(
-        "gc",
-        "gc:gc",
-        "List what abandoned exports left in a lake table and in a source; remove it with --yes.",
-    ),
-)
+    "exports": exports,
+    "gc": "List what abandoned exports left in a lake table and in a source; remove it with --yes.",
+}
 
 
 @click.group(
@@ -224,6 +108,7 @@ _EXPORTING: Final = (
         Section("To look", _LOOKING),
         Section("To begin", _BEGINNING),
     ),
+    places=("declarations:COMMANDS", "typed_commands:TYPED_COMMANDS"),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="mergeberg", message="mergeberg %(version)s")

@@ -1,4 +1,4 @@
-"""Serves the metrics of a command over HTTP while it runs, and defines `--metrics-port`.
+"""Serves the metrics of a command over HTTP while it runs, for `--metrics-port`.
 
 The server listens on the loopback address unless the option names another host.
 The metrics are in docs/reference/metrics.md.
@@ -7,7 +7,6 @@ The metrics are in docs/reference/metrics.md.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import re
 import socket
@@ -19,17 +18,14 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
-
-import click
+from typing import Final
 
 from catalog.network import is_port
 from spark_ext.actions.export_ports import ALLOTMENT
 from spark_ext.actions.metrics import Figures, render
-from spark_ext.cli.options import output_for
 from tableformat.errors import RefusedError, UsageError
 
-__all__ = ["MetricsAddress", "metrics_option", "parse_metrics_address", "serving"]
+__all__ = ["MetricsAddress", "counting", "parse_metrics_address", "serving"]
 
 _LOGGER: Final = logging.getLogger("mergeberg")
 _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -146,41 +142,14 @@ class _Scrape(BaseHTTPRequestHandler):
         """Say nothing: standard error is the command's."""
 
 
-def metrics_option(command: Callable[..., int]) -> Callable[..., int]:
-    """Add --metrics-port: the command gets `figures` to count with, None without the option.
-
-    They are served before the command begins, and no longer than it runs.
-    """
-
-    @click.option(
-        "--metrics-port",
-        metavar="[HOST:]PORT",
-        envvar="MERGEBERG_METRICS_PORT",
-        help="Serve metrics for Prometheus at http://HOST:PORT/metrics while the export runs. "
-        "Host is 127.0.0.1 by default; anybody who reaches another host can read them.",
-    )
-    @functools.wraps(command)
-    def with_figures(*, metrics_port: str | None, **others: Any) -> int:
-        note = output_for(as_json=bool(others.get("as_json"))).note
-        # Without waiting, the process that exports serves them.
-        port = None if others.get("no_wait") else metrics_port
-        with _counting(port, note) as figures:
-            return command(figures=figures, **others)
-
-    return with_figures
-
-
 @contextlib.contextmanager
-def _counting(port: str | None, note: Callable[[str], None]) -> Iterator[Figures | None]:
-    """Serve what is counted, if a port is given.
+def counting(port: str, note: Callable[[str], None]) -> Iterator[Figures]:
+    """Serve what is counted, as `[HOST:]PORT` says, as long as the context is open.
 
     Raises:
         UsageError: it is no port.
         RefusedError: it is taken.
     """
-    if port is None:
-        yield None
-        return
     address = parse_metrics_address(port)
     figures = Figures(lambda: ALLOTMENT.slices)
     with serving(address, partial(render, figures)):

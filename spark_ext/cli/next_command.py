@@ -18,7 +18,7 @@ import click
 
 from catalog.iceberg.catalogs import open_catalog
 from catalog.network import without_secret
-from catalog.sources import DEFAULT_DATABASE
+from catalog.source_defaults import DEFAULT_DATABASE
 from spark_ext.cli.outcome_words import quoted
 from spark_ext.cli.output import JsonOutput, Output, TextOutput
 from spark_ext.demo.directory import DemoError

@@ -26,6 +26,8 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any, Final, Protocol, TextIO
 
+import click
+
 from spark_ext.cli.outcome_words import OF_FILES, status_word, undo_command
 from spark_ext.json_text import json_text
 from tableformat.export.outcome import Outcome, Status
@@ -48,6 +50,7 @@ __all__ = [
     "fitting",
     "has_colours",
     "in_colour",
+    "output_for",
     "shortened",
     "terminal_width",
 ]
@@ -579,3 +582,10 @@ def _shown(value: object, name: str) -> str:
     if isinstance(value, int | Decimal) and not name.endswith("_id"):
         return f"{value:,}"
     return str(value)
+
+
+def output_for(*, as_json: bool, quiet: bool = False) -> Output:
+    """Return the output that the user asked for; a log on standard error has its notes."""
+    context = click.get_current_context(silent=True)
+    is_logged = context is not None and context.find_root().params.get("log") == "json"
+    return JsonOutput() if as_json else TextOutput(quiet=quiet or is_logged)

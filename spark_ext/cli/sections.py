@@ -1,20 +1,23 @@
-"""Help in sections, and groups whose commands are imported when one of them runs.
+"""Help in sections, and commands that import what they need when they run.
 
 A group lists its commands with a name and a short help each, so that its help and the completion
 of a command's name import no command. The short help is the first sentence of the command's own.
+A command is declared without what runs it, so that its help and the completion of its options
+import no Spark (`Run`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["Invocation", "LazyCommand", "Section", "SectionedCommand", "SectionedGroup"]
+__all__ = ["Invocation", "Run", "Section", "SectionedCommand", "SectionedGroup"]
 
 _OPTIONS: Final = {
     "Which partitions": ("--partition-id", "--partition", "--all", "--where"),
@@ -72,51 +75,60 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class LazyCommand:
-    """A command that is imported when it is looked up.
+class Run:
+    """Runs a command: it imports the function of the command, and makes values of the options.
 
-    `place` is `module:name` in `spark_ext.cli.commands`, of the command or of a tuple that has it;
-    the help of the group shows `short_help`.
+    `place` is `module:name` in `spark_ext.cli.commands`, of the function; `others` go to it, too.
     """
 
-    name: str
     place: str
-    short_help: str
+    others: Mapping[str, Any] = field(default_factory=dict)
 
-    def load(self) -> click.Command:
-        """Import the command."""
+    def bound(self, given: Mapping[str, Any]) -> Callable[[], Any]:
+        """Return the function with the values of the options."""
         module, _, name = self.place.partition(":")
-        found = getattr(import_module(f"spark_ext.cli.commands.{module}"), name)
-        every: tuple[click.Command, ...] = found if isinstance(found, tuple) else (found,)
-        return next(one for one in every if one.name == self.name)
+        values = import_module("spark_ext.cli.option_values").values_of(given)
+        function = getattr(import_module(f"spark_ext.cli.commands.{module}"), name)
+        return partial(function, **values, **self.others)
+
+    def __call__(self, **given: Any) -> Any:
+        """Run the command."""
+        return self.bound(given)()
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Commands that are listed together, below a title."""
+    """Commands that are listed together, below a title.
+
+    A command is given by its short help where it is imported when it is looked up.
+    """
 
     title: str
-    commands: tuple[LazyCommand | click.Command, ...]
+    commands: Mapping[str, str | click.Command]
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the name and the short help of each command, without importing it."""
-        for one in self.commands:
-            if isinstance(one, LazyCommand):
-                yield one.name, one.short_help
-            else:
-                yield str(one.name), one.get_short_help_str(_WHOLE)
+        for name, one in self.commands.items():
+            yield name, one if isinstance(one, str) else one.get_short_help_str(_WHOLE)
 
 
 class SectionedGroup(click.Group):
     """A group whose help has its commands section by section."""
 
     def __init__(
-        self, name: str | None = None, *, sections: tuple[Section, ...] = (), **named: Any
+        self,
+        name: str | None = None,
+        *,
+        sections: tuple[Section, ...] = (),
+        places: tuple[str, ...] = (),
+        **named: Any,
     ) -> None:
-        """Make a group of the commands of the sections; the rest is Click's."""
-        every = [one for section in sections for one in section.commands]
-        commands = _Commands({str(one.name): one for one in every})
-        super().__init__(name, commands=commands, **named)
+        """Make a group of the commands of the sections; the rest is Click's.
+
+        `places` are `module:name` in `spark_ext.cli`, of tuples that have the commands.
+        """
+        commands = {name: one for section in sections for name, one in section.commands.items()}
+        super().__init__(name, commands=_Commands(commands, places), **named)
         self._sections = sections
 
     def short_helps(self) -> Iterator[tuple[str, str]]:
@@ -145,16 +157,26 @@ class SectionedGroup(click.Group):
 class _Commands(MutableMapping[str, click.Command]):
     """The commands of a group by name, each imported when it is looked up."""
 
-    def __init__(self, commands: dict[str, LazyCommand | click.Command]) -> None:
+    def __init__(self, commands: dict[str, str | click.Command], places: tuple[str, ...]) -> None:
         """Begin with commands of which some are not imported yet."""
-        self._commands = commands
+        self._commands, self._places = commands, places
 
     def __getitem__(self, name: str) -> click.Command:
         """Return a command."""
         found = self._commands[name]
-        if isinstance(found, LazyCommand):
-            found = self._commands[name] = found.load()
+        if isinstance(found, str):
+            found = self._commands[name] = self._loaded(name)
         return found
+
+    def _loaded(self, name: str) -> click.Command:
+        """Import a command."""
+        for place in self._places:
+            module, _, variable = place.partition(":")
+            for command in getattr(import_module(f"spark_ext.cli.{module}"), variable):
+                if command.name == name:
+                    found: click.Command = command
+                    return found
+        raise KeyError(name)
 
     def __setitem__(self, name: str, command: click.Command) -> None:
         """Add a command."""

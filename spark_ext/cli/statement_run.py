@@ -31,7 +31,7 @@ from spark_ext.actions.export_ports import Places, SparkWhenNeeded
 from spark_ext.cli.destination import open_destination
 from spark_ext.cli.export_run import Exporting
 from spark_ext.cli.next_command import exit_code_of
-from spark_ext.cli.options import is_asked, refuse_unless_confirmed, takes_rows
+from spark_ext.cli.option_values import is_asked, refuse_unless_confirmed, takes_rows
 from spark_ext.cli.output import Output
 from spark_ext.engine.session import SparkSettings, slots
 from spark_ext.operations.operate import Operation, operate, operation_of
@@ -69,7 +69,6 @@ from tableformat.operations.statement import EVERY_PARTITION
 
 __all__ = [
     "OF_EXPORTS",
-    "SOURCE",
     "StatementRun",
     "check_ending",
     "check_it_waits",
@@ -245,9 +244,6 @@ def check_not_stopped(asked: SessionExport, stopping: Stopping) -> None:
         )
         raise StoppedError(message)
 
-
-SOURCE: Final = "ch"
-"""The name that the source of --source has in a statement."""
 
 _NAMESPACE: Final = "default"
 """The namespace of a lake table that is named alone."""

@@ -5,27 +5,21 @@ Programs get everything at once, and the summary as the last object.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self
 
-import click
-
-from spark_ext.cli.options import output_for
 from spark_ext.cli.outcome_words import status_word
-from spark_ext.cli.output import Output
+from spark_ext.cli.output import Output, output_for
 from tableformat.errors import UsageError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import ObserverAround
 from tableformat.quantities import counted, duration_text, human_bytes
 
-__all__ = ["Detail", "Effect", "Line", "SummarizedObserver", "Summary", "summary_options"]
-
-F = TypeVar("F", bound=Callable[..., Any])
+__all__ = ["Detail", "Effect", "Line", "SummarizedObserver", "Summary", "summary_of"]
 
 _MOST_UNCHANGED: Final = 5
 """How many partitions for which there was nothing to do have lines of their own."""
@@ -179,29 +173,16 @@ def _effect(*, is_done: bool) -> Effect:
     return Effect.DONE if is_done else Effect.NOTHING_TO_DO
 
 
-def summary_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add --quiet and --verbose, which reach the command with its output as one `Summary`."""
+def summary_of(*, quiet: bool, verbose: bool, as_json: bool, of_all: bool) -> Summary:
+    """Return the summary that the options ask for, with the output of the command.
 
-    @click.option(
-        "--quiet",
-        "-q",
-        is_flag=True,
-        help="With --all: only errors and the summary; no progress.",
-    )
-    @click.option("--verbose", "-v", is_flag=True, help="With --all: a line for every partition.")
-    @functools.wraps(command)
-    def with_summary(
-        *, quiet: bool, verbose: bool, as_json: bool, everything: bool, **others: Any
-    ) -> int:
-        if quiet and verbose:
-            message = (
-                "Cannot say little and much: --quiet and --verbose are given. Leave one of them "
-                "out."
-            )
-            raise UsageError(message)
-        detail = Detail.QUIET if quiet else Detail.VERBOSE if verbose else Detail.NORMAL
-        output = output_for(as_json=as_json, quiet=quiet)
-        summary = Summary(output, detail, of_all=everything, as_json=as_json)
-        return command(summary=summary, everything=everything, **others)
-
-    return with_summary
+    Raises:
+        UsageError: they exclude each other.
+    """
+    if quiet and verbose:
+        message = (
+            "Cannot say little and much: --quiet and --verbose are given. Leave one of them out."
+        )
+        raise UsageError(message)
+    detail = Detail.QUIET if quiet else Detail.VERBOSE if verbose else Detail.NORMAL
+    return Summary(output_for(as_json=as_json, quiet=quiet), detail, of_all, as_json)

@@ -21,6 +21,7 @@ from catalog.iceberg.catalogs import LOCAL_CATALOG, configured_catalogs
 from catalog.ledgers.uris import LEDGER_FILE
 from catalog.processes import ScratchDirectory
 from catalog.secret_variables import is_secret
+from catalog.source_defaults import DEFAULT_SOURCE
 from catalog.storages.local import local_directory, local_location
 from spark_ext.engine.jars import SQLITE, Jar, SparkHome, fetch_jars, find_jar
 from spark_ext.engine.java import cache_directory
@@ -31,10 +32,8 @@ from spark_ext.sql.source_settings import SOURCE
 from spark_ext.sql.statement_settings import SESSION
 from tableformat.errors import DestinationError, RefusedError
 
-__all__ = ["DEFAULT_SOURCE", "Shell", "Wanted"]
+__all__ = ["Shell", "Wanted"]
 
-DEFAULT_SOURCE: Final = "ch"
-"""The source where neither the command nor Spark's settings name one."""
 
 _LAKE: Final = f"spark.sql.catalog.{LOCAL_CATALOG}"
 _LEDGER: Final = f"{SESSION}ledger"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from spark_ext.actions.cancel import (
-    PROOF_SECONDS,
     Cancelled,
     by_destination,
     cancel_each,
@@ -26,8 +25,8 @@ from spark_ext.sql.export import joined
 from spark_ext.sql.messages import in_call
 from spark_ext.system_tables.exports import timestamp
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
-from tableformat.export.give_up import Standing
-from tableformat.ledger import Row
+from tableformat.export.options import PROOF_SECONDS
+from tableformat.ledger import Row, Standing
 from tableformat.names import LakeName, PartitionId, TableName
 
 __all__ = ["CANCEL_EXPORT", "EXPORTS", "FORGET_EXPORT", "export_row"]

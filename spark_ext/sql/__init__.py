@@ -1,6 +1,7 @@
 """Spark SQL's side: ClickHouse's statements as values, and who answers a call from SQL.
 
 The package is also the function `spark_ext.sql(spark, text)`, which `spark_ext.python_api` owns.
+It imports no PySpark: the command line shows the statements in its help without it.
 """
 
 import sys
@@ -8,13 +9,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
 
 class _CallablePackage(ModuleType):
     """This package, which can be called: a module's class is the documented place for that."""
 
-    def __call__(self, spark: SparkSession, text: str, **how: Any) -> DataFrame:
+    def __call__(self, spark: Any, text: str, **how: Any) -> Any:
         """Run a statement of ClickHouse's about partitions, else whatever Spark makes of it.
 
         Args:
@@ -26,8 +25,7 @@ class _CallablePackage(ModuleType):
             TableFormatError: it is one of ClickHouse's, and cannot be read or done.
         """
         # Not at the top: it is made of this package's own modules.
-        found: DataFrame = import_module("spark_ext.python_api").sql(spark, text, **how)
-        return found
+        return import_module("spark_ext.python_api").sql(spark, text, **how)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

@@ -30,14 +30,14 @@ __all__ = ["in_alter", "in_call", "in_command", "in_python", "in_statement"]
 
 def _parameter(option: ExportOption) -> str:
     """Return what an option of an export is in CALL."""
-    value = "false" if option.default is None else "true"
+    value = "false" if option.is_negated else "true"
     is_flag = option.type is OptionType.FLAG
     return f"`{option.name} => {value}`" if is_flag else f"`{option.name}`"
 
 
 _PARAMETERS: Final[Mapping[str, str]] = {
     # Every command and every interface has this one.
-    **{o.flag: _parameter(o) for o in EXPORT_OPTIONS.values() if o.flag not in ("", "--dry-run")},
+    **{o.flag: _parameter(o) for o in EXPORT_OPTIONS.values() if o.name != "dry_run"},
     "--partition-id": "`partition_id`",
     "--where": "`where`",
     "--drop": "`drop => true`",

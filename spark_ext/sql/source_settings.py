@@ -19,11 +19,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from catalog.clickhouse.embedded import DEFAULT_WAIT
-from catalog.clickhouse.server.replicas import SYNC_TIMEOUT
 from catalog.clickhouse.server.settings import PREFIX, is_server
-from catalog.clickhouse.staging_comment import STAGING_DATABASE
-from catalog.sources import DEFAULT_DATABASE, SourcePlace
+from catalog.source_defaults import DEFAULT_DATABASE, DEFAULT_WAIT, STAGING_DATABASE, SYNC_TIMEOUT
+from catalog.sources import SourcePlace
 from tableformat.errors import RefusedError, UsageError
 
 __all__ = ["OPTIONS", "REDACTED", "SOURCE", "Option", "nearest", "source_place"]

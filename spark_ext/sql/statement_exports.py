@@ -19,7 +19,8 @@ from typing import Final, TypeAlias, assert_never
 
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import tree_name
-from catalog.sources import DEFAULT_DATABASE, check_pass_on, pass_on
+from catalog.source_defaults import DEFAULT_DATABASE
+from catalog.sources import check_pass_on, pass_on
 from spark_ext.actions.exports import clickhouse_destination, unsupported
 from spark_ext.sql.clauses import Ending, Setting
 from spark_ext.sql.names import Names

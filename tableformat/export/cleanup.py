@@ -32,6 +32,7 @@ from tableformat.errors import TableFormatError
 from tableformat.export.commit import Ports, load_table
 from tableformat.export.give_up import Verdict, kill, verdict, verdicts
 from tableformat.export.leases import Leases
+from tableformat.export.options import ABANDONED_TTL
 from tableformat.export.ports import JobPorts
 from tableformat.export.slices import stored_receipts
 from tableformat.file_names import RECEIPTS, exported_by
@@ -39,7 +40,6 @@ from tableformat.ledger import Claim, Ledger, Row, State
 from tableformat.storage import Storage, StoredObject
 
 __all__ = [
-    "ABANDONED_TTL",
     "MOST_EXPORTS",
     "MOST_FILES",
     "STAYS_KNOWN",
@@ -290,8 +290,6 @@ def _of(one: StoredObject) -> str:
 
 MOST_EXPORTS: Final = 16
 """The most keys that a run cleans up at its end."""
-ABANDONED_TTL: Final = 7 * 86_400
-"""Seconds after which an interrupted export is given up, by default."""
 _MOST_FILES: Final = 256
 _MOST_MILLISECONDS: Final = 3_000
 _MOST_ATTEMPTS: Final = 3

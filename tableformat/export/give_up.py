@@ -27,7 +27,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import partial
 from typing import Literal
 
@@ -56,6 +55,7 @@ from tableformat.ledger import (
     Owner,
     Row,
     Stale,
+    Standing,
     State,
     Stop,
     last_export,
@@ -67,7 +67,6 @@ __all__ = [
     "KillOutcome",
     "Listing",
     "NotUnderWay",
-    "Standing",
     "TooLate",
     "Verdict",
     "forget",
@@ -439,17 +438,6 @@ def manifest_verdict(sequence_number: int, state: LakeTableState) -> Verdict:
         "without it, or of a snapshot that was expired"
     )
     return Verdict(may_go=True, why=text)
-
-
-class Standing(StrEnum):
-    """The state of a partition's export in `exports list` and `exports show`."""
-
-    IN_PROGRESS = "IN_PROGRESS"
-    INTERRUPTED = "INTERRUPTED"
-    FAILED = "FAILED"
-    KILLED = "KILLED"
-    COMPLETED = "COMPLETED"
-    ARCHIVED = "ARCHIVED"
 
 
 def standing(row: Row, *, worked_on: bool) -> Standing:

@@ -20,19 +20,19 @@ import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError, StoppedError, UsageError
 from tableformat.export.backfill import outdated
-from tableformat.export.cleanup import ABANDONED_TTL, Expired, staging_in_use
+from tableformat.export.cleanup import Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
 from tableformat.export.decision import ExportOptions, in_tree
 from tableformat.export.destination import Destination, evolve_schema, fit
 from tableformat.export.group import GroupJob
 from tableformat.export.history import LoggingOutcomes
 from tableformat.export.leases import Leases
+from tableformat.export.options import ABANDONED_TTL, MAX_RETRIES, MOST_PARTITIONS
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.plan import (
     NO_NAMES,
@@ -47,7 +47,7 @@ from tableformat.export.request import Limits, Selection, select
 from tableformat.export.slices import FileFormat
 from tableformat.export.table_identity import known_as
 from tableformat.export.watermark import Listing, list_source
-from tableformat.export.writers import MAX_RETRIES, with_limits, with_retries
+from tableformat.export.writers import with_limits, with_retries
 from tableformat.hive.layout import check_names, names_in_force
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row, State, Stop
@@ -64,7 +64,6 @@ from tableformat.quantities import counted
 from tableformat.source import Source
 
 __all__ = [
-    "MOST_PARTITIONS",
     "Created",
     "ExportRequest",
     "KilledQuery",
@@ -151,10 +150,6 @@ def mark_killed(effects: Effects, ledger: Ledger, rows: Sequence[Row], now: int)
     )
     written = effects(Step.CLAIM, partial(ledger.write_all, marked))
     return tuple(row for row in written if isinstance(row, Row))
-
-
-MOST_PARTITIONS: Final = 100
-"""The most partitions of a group: one ALTER in the source, one Spark job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tableformat.errors import Advice, NotFoundError, UsageError
+from tableformat.export.options import MAX_SLICES
 from tableformat.export.slices import Share
 from tableformat.mergetree.compatibility import time_column
 from tableformat.mergetree.expression_text import render_expression
@@ -28,7 +29,6 @@ from tableformat.quantities import counted
 from tableformat.source import Source
 
 __all__ = [
-    "MAX_SLICES",
     "AllPartitions",
     "Allotment",
     "ByExpression",
@@ -142,10 +142,6 @@ def _unknown(
         f"never exported. {has} List them with `mergeberg partitions {table.name}`.",
         advice=frozenset({Advice.LIST_PARTITIONS}),
     )
-
-
-MAX_SLICES: Final = 8
-"""ClickHouse's default of `background_move_pool_size`."""
 
 
 @dataclass(frozen=True, slots=True)

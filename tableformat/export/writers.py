@@ -48,7 +48,7 @@ from tableformat.names import LakeName
 from tableformat.receipt import Receipt
 from tableformat.source import ServedLayout
 
-__all__ = ["MAX_RETRIES", "Limited", "Retrying", "with_limits", "with_retries"]
+__all__ = ["Limited", "Retrying", "with_limits", "with_retries"]
 
 _LOOK_SECONDS: Final = 0.1
 # While a task writes a row group it does not read the server's response. The server closes the
@@ -151,10 +151,6 @@ def _not_begun(tasks: tuple[SliceTask, ...]) -> tuple[SliceFailure, ...]:
     )
     error = NotBegunError(message)
     return tuple(SliceFailure(slice_.number, error) for task in tasks for slice_ in task.slices)
-
-
-MAX_RETRIES: Final = 3
-"""ClickHouse's default of `export_merge_tree_partition_max_retries`."""
 
 
 def with_retries(ports: JobPorts, to: LakeName, most: int) -> JobPorts:

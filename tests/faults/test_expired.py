@@ -13,10 +13,11 @@ import pytest
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import DestinationError, LedgerError
-from tableformat.export.cleanup import ABANDONED_TTL, MOST_EXPORTS
+from tableformat.export.cleanup import MOST_EXPORTS
 from tableformat.export.commit import Ports
 from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import GivenUp, kill
+from tableformat.export.options import ABANDONED_TTL
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent
 from tableformat.export.request import ById

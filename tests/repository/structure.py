@@ -28,6 +28,7 @@ from tests.repository.source_files import ROOT, SourceFile, source_files
 
 __all__ = [
     "ENTERED",
+    "EVERY_HELP",
     "HELP",
     "crossed_files",
     "entered",
@@ -43,6 +44,12 @@ _VALUES: Final = frozenset(one.__name__ for one in (*get_args(Command), Optimize
 """The names of the values of statements."""
 HELP: Final = "import spark_ext.cli.main as m; m.invoke(['--help'], sys.stdout, sys.stderr)"
 """A program that prints the help of `mergeberg`; it needs `sys`."""
+EVERY_HELP: Final = (
+    "import spark_ext.cli.main as m; groups = [((), m.main), (('exports',), m.exports)]; "
+    "all(m.invoke([*before, name, '--help'], sys.stdout, sys.stderr) == 0"
+    " for before, group in groups for name in group.commands) or sys.exit(1)"
+)
+"""A program that prints the help of every command; it needs `sys`."""
 ENTERED: Final = "entered.json"
 """What the tracer writes: by command, pairs of a path and a function's qualified name."""
 

@@ -15,15 +15,20 @@ import click
 import pytest
 
 import spark_ext
-from spark_ext.cli.commands.archive import archive_command
-from spark_ext.cli.commands.check import check
-from spark_ext.cli.commands.export import export
-from spark_ext.cli.commands.exports import forget_export, show_log
-from spark_ext.cli.commands.exports_cancel import cancel_export
-from spark_ext.cli.commands.gc import gc
-from spark_ext.cli.commands.partitions import partitions, parts
-from spark_ext.cli.commands.verify import verify
-from spark_ext.cli.main import exports
+from spark_ext.cli.declarations import (
+    archive_command,
+    cancel_export,
+    check,
+    export,
+    forget_export,
+    gc,
+    list_exports,
+    partitions,
+    parts,
+    show_export,
+    show_log,
+    verify,
+)
 from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.sql.statements import TYPED
 
@@ -131,14 +136,14 @@ EVERY = {
         only_here={"--table": "`source` takes a table of a source, too"},
     ),
     "exports list": Interfaces(
-        exports.commands["list"],
+        list_exports,
         ("exports",),
         spark_ext.exports,
         {"--to": "table", "--table": "source", "--status": "status", "--limit": "limit"},
         only_here={"--wide": _OF_TERMINAL, "--watch": _OF_TERMINAL},
     ),
     "exports show": Interfaces(
-        exports.commands["show"],
+        show_export,
         (),
         spark_ext.show_export,
         {"PARTITION_ID": "partition_id", "--table": "source"},

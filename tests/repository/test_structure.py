@@ -15,6 +15,7 @@ from spark_ext.sql.recognition import SHARED
 from spark_ext.sql.statements import READERS, TYPED, Command
 from tests.repository.source_files import FOLDERS, ROOT, source_files
 from tests.repository.structure import (
+    EVERY_HELP,
     HELP,
     crossed_files,
     imported_by,
@@ -35,22 +36,24 @@ STATEMENT_LISTS = {
 """The modules that name many statements, and why they may."""
 DEFAULTS = {"ABANDONED_TTL", "MANIFEST_TTL", "MAX_RETRIES", "MAX_SLICES", "MOST_PARTITIONS"}
 """The defaults and bounds of options of an export, which `tableformat.export.options` has."""
-HAVE_DEFAULTS = {
-    "spark_ext/actions/verify.py",
-    "spark_ext/cli/commands/export.py",
-    "spark_ext/cli/options.py",
-}
+HAVE_DEFAULTS = {"spark_ext/actions/verify.py"}
 """Modules that name one of them; `verify` divides its partitions as an export does."""
 CROSSED = {"export": 122, "detach": 68, "call": 128}
 HELP_IMPORTS = 6
 """Our modules that are imported where no command runs: packages, main, sections and streams."""
 ALL_IMPORTS = 180
 """Modules, Python's and Click's included, that help may import beyond those of every program."""
+OPTION_IMPORTS = 45
+"""Our modules that are imported for options: those above, the lists, and their values."""
+ENGINES = {"pyspark", "pyarrow", "pyiceberg", "chdb", "boto3", "numpy", "pydantic", "kazoo"}
+RUN = "from spark_ext.cli.main import run; run()"
 COMPLETION = {
     "_MERGEBERG_COMPLETE": "bash_complete",
     "COMP_WORDS": "mergeberg ex",
     "COMP_CWORD": "1",
 }
+OPTIONS = {**COMPLETION, "COMP_WORDS": "mergeberg export --", "COMP_CWORD": "2"}
+OPTIONS_OF_STATEMENT = {**COMPLETION, "COMP_WORDS": "mergeberg drop --", "COMP_CWORD": "2"}
 ABSENT = re.compile(r"\bDESIGN\b|\bcoverage\.md\b|\bHole \d|\bnotes/\w+\.md\b|\breadings? \d+\b")
 """How documents were cited that are not in the repository."""
 CITED = re.compile(r"\bdocs/[\w./-]+\.md\b")
@@ -132,7 +135,7 @@ def test_a_command_crosses_few_files() -> None:
         pytest.param(HELP, {}, id="help"),
         pytest.param(HELP.replace("--help", "--version"), {}, id="version"),
         pytest.param(HELP.replace("'--help'", "'exports', '--help'"), {}, id="help of a group"),
-        pytest.param("from spark_ext.cli.main import run; run()", COMPLETION, id="completion"),
+        pytest.param(RUN, COMPLETION, id="completion"),
     ],
 )
 def test_what_runs_no_command_imports_no_command(program: str, environment: dict[str, str]) -> None:
@@ -141,6 +144,24 @@ def test_what_runs_no_command_imports_no_command(program: str, environment: dict
 
     assert "click" in imported
     assert len(own(imported)) <= HELP_IMPORTS, sorted(own(imported))
+    assert len(imported) <= ALL_IMPORTS, sorted(imported)
+
+
+@pytest.mark.parametrize(
+    ("program", "environment"),
+    [
+        pytest.param(EVERY_HELP, {}, id="help of every command"),
+        pytest.param(RUN, OPTIONS, id="completion of options"),
+        pytest.param(RUN, OPTIONS_OF_STATEMENT, id="completion of options of a statement"),
+    ],
+)
+def test_what_shows_options_imports_no_engine(program: str, environment: dict[str, str]) -> None:
+    """Harm prevented: seconds of imports of Spark and Arrow for the help of a command."""
+    imported, _ = imported_by(program, **environment)
+
+    assert "spark_ext.cli.options" in imported
+    assert imported & ENGINES == set()
+    assert len(own(imported)) <= OPTION_IMPORTS, sorted(own(imported))
     assert len(imported) <= ALL_IMPORTS, sorted(imported)
 
 

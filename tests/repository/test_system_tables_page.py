@@ -6,7 +6,7 @@ import re
 
 from spark_ext.actions.cancel import KillStatus
 from spark_ext.procedures.registry import TABLES
-from tableformat.export.give_up import Standing
+from tableformat.ledger import Standing
 from tests.repository.source_files import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "system-tables.md").read_text()

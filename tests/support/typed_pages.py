@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from spark_ext.cli.commands.typed_statements import TYPED_COMMANDS, example
+from spark_ext.cli.typed_commands import TYPED_COMMANDS, example
 from spark_ext.sql.arguments import GivenValue
 from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statement_text import render_statement

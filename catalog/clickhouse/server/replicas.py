@@ -28,6 +28,7 @@ from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.settings import Host, ServerSettings, host_at
 from catalog.clickhouse.table_description import of_table
 from catalog.network import some
+from catalog.source_defaults import SYNC_TIMEOUT
 from tableformat.clickhouse_codes import ACCESS_DENIED, CLUSTER_DOESNT_EXIST, READONLY
 from tableformat.errors import (
     NotFoundError,
@@ -44,7 +45,6 @@ from tableformat.names import PartitionId, TableName, quote_string
 from tableformat.source import ServedLayout
 
 __all__ = [
-    "SYNC_TIMEOUT",
     "ClusterHost",
     "Distributed",
     "Lag",
@@ -60,7 +60,6 @@ __all__ = [
     "shards_of",
 ]
 
-SYNC_TIMEOUT: Final = 60.0
 _LOOK_SECONDS: Final = 0.5
 
 

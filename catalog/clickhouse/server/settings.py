@@ -28,8 +28,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from catalog.clickhouse.staging_comment import STAGING_DATABASE
 from catalog.network import has_options_before_host, is_this_machine, named_host
+from catalog.source_defaults import STAGING_DATABASE
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 
 __all__ = [

@@ -21,10 +21,11 @@ from catalog.clickhouse.server.access_report import (
 )
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.policies import Policies, hidden_rows, refuse_hidden
-from catalog.clickhouse.server.replicas import SYNC_TIMEOUT, Waiting, connect, lag_of
+from catalog.clickhouse.server.replicas import Waiting, connect, lag_of
 from catalog.clickhouse.server.settings import Host, ServerSettings
 from catalog.clickhouse.snapshot.protocol import SnapshotRequest
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.source_defaults import SYNC_TIMEOUT
 from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import SourceError, TableFormatError
 from tableformat.mergetree.table import KeeperNode, MergeTreeTable, PartitionSummary

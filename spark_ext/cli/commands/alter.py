@@ -11,26 +11,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import click
-
 from catalog.network import TimeOuts
-from catalog.sources import DEFAULT_DATABASE, SourcePlace
+from catalog.source_defaults import DEFAULT_SOURCE
+from catalog.sources import SourcePlace
 from spark_ext.actions.export import Stopping
-from spark_ext.cli.options import (
-    catalog_options,
-    cluster_host_option,
-    grace_option,
-    ledger_options,
-    named_catalog_option,
-    output_for,
-    output_options,
-    pairs,
-    session_options,
-    source_options,
-    yes_option,
-)
-from spark_ext.cli.sections import SectionedCommand
-from spark_ext.cli.statement_run import SOURCE, StatementRun, check_ending, statement_exports
+from spark_ext.cli.option_values import pairs
+from spark_ext.cli.output import output_for
+from spark_ext.cli.statement_run import StatementRun, check_ending, statement_exports
 from spark_ext.engine.session import SparkSettings
 from spark_ext.sql.grammar import parse_statement, what_is_wrong
 from spark_ext.sql.messages import in_alter
@@ -44,53 +31,18 @@ from tableformat.errors import TableFormatError, UsageError
 __all__ = ["alter"]
 
 
-@click.command(cls=SectionedCommand)
-@click.argument("statement")
-@click.option(
-    "--allow-alter",
-    is_flag=True,
-    envvar="MERGEBERG_ALLOW_ALTER",
-    help="Let a statement about a ClickHouse table change it.",
-)
-@click.option(
-    "--database",
-    default=DEFAULT_DATABASE,
-    show_default=True,
-    envvar="MERGEBERG_DATABASE",
-    help="ClickHouse database of tables that are named without one.",
-)
-@grace_option
-@click.option("--dry-run", is_flag=True, help="Only report what the statement would do.")
-@click.option("--fast", is_flag=True, help="Compare files that come to a lake table by size alone.")
-@yes_option
-@named_catalog_option
-@session_options
-@cluster_host_option
-@source_options()
-@ledger_options
-@catalog_options
-@output_options
 def alter(  # noqa: PLR0913, PLR0917  one parameter per option
     statement: str, database: str, grace: float, master: str, conf: tuple[str, ...],
     cluster_host: tuple[str, ...], source: SourcePlace, warehouse: Path, ledger: str | None,
     time_outs: TimeOuts, catalog: str | None,
     *, allow_alter: bool, yes: bool, dry_run: bool, fast: bool, as_json: bool
 ) -> int:  # fmt: skip
-    """Run a STATEMENT of ClickHouse's about partitions, as in Spark SQL.
-
-    The source is called ch. INTO OUTFILE and FORMAT write what became of each partition.
-
-    \b
-    Examples:
-      mergeberg alter "ALTER TABLE ch.db.events EXPORT PARTITION ID '202401' \\
-          TO TABLE lake.analytics.events SETTINGS allow_experimental_export_merge_tree_part = 1"
-      mergeberg alter "ALTER TABLE ch.db.events DETACH PARTITION 202401" --allow-alter
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg alter`; return the exit code."""
     given = pairs("--conf", conf)
     settings = SessionSettings(
-        {SOURCE: replace(source, allow_alter=allow_alter, database=database)},
+        {DEFAULT_SOURCE: replace(source, allow_alter=allow_alter, database=database)},
         ledger,
-        SOURCE,
+        DEFAULT_SOURCE,
         warehouse,
         time_outs,
     )

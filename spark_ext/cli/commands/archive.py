@@ -10,8 +10,6 @@ from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import click
-
 from catalog.network import TimeOuts
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, check_alter_allowed, check_alter_rights
@@ -19,25 +17,9 @@ from spark_ext.actions.archive import Archived, archive, rehearse_archive
 from spark_ext.actions.export import each_table
 from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.cli.destination import open_destination, parse_destination
-from spark_ext.cli.options import (
-    catalog_options,
-    cluster_options,
-    conversions,
-    hive_column_option,
-    ledger_options,
-    limit_options,
-    mapping_options,
-    output_options,
-    pairs,
-    partition_options,
-    selection,
-    source_options,
-    spark_options,
-    where_option,
-)
+from spark_ext.cli.option_values import conversions, pairs, selection
 from spark_ext.cli.output import JsonOutput, Output
-from spark_ext.cli.sections import SectionedCommand
-from spark_ext.cli.summary import Effect, Line, Summary, summary_options
+from spark_ext.cli.summary import Effect, Line, Summary
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
@@ -87,62 +69,16 @@ def show_archive_rehearsal(
     return worst(one.exit_code for one in told)
 
 
-@click.command("archive", cls=SectionedCommand)
-@click.argument("table")
-@partition_options("Archive")
-@where_option
-@click.option(
-    "--to",
-    required=True,
-    help="The destination: catalog.namespace.table, or hive:URI for a tree of Hive directories.",
-)
-@click.option(
-    "--drop/--detach",
-    "drop",
-    default=False,
-    help="Drop the archived parts from the source; by default they are detached and stay on disk.",
-)
-@click.option(
-    "--allow-alter",
-    is_flag=True,
-    envvar="MERGEBERG_ALLOW_ALTER",
-    help="Change the table on a server; a directory of your own needs no such permission.",
-)
-@click.option("--dry-run", is_flag=True, help="Only report what would leave the source.")
-@mapping_options
-@hive_column_option
-@limit_options
-@spark_options
-@cluster_options
-@source_options()
-@ledger_options
-@catalog_options
-@output_options
-@summary_options
 def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, where: str | None, to: str,
-    partition_spec: str | None, convert: tuple[str, ...], target_file_size: int,
+    partition_spec: str | None, convert: tuple[str, ...], file_format: FileFormat,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts, cluster: str | None, cluster_host: tuple[str, ...],
-    hive_column: tuple[str, ...], limits: Limits, summary: Summary, *, everything: bool,
+    hive_columns: tuple[str, ...], limits: Limits, summary: Summary, *, everything: bool,
     drop: bool, allow_alter: bool, evolve_schema: bool, strict: bool, dry_run: bool
 ) -> int:  # fmt: skip
-    """Export partitions of TABLE, compare every column, and only then take them out of the source.
-
-    A partition that changed meanwhile, or is not equal in every figure, stays in the source. A
-    partition that was exported before is compared again. Run the command again to continue: what an
-    earlier run detached is dropped with --drop. A server is changed only with --allow-alter.
-
-    \b
-    Examples:
-      mergeberg archive db.events --partition-id 202401 --source chdb:./clickhouse \\
-          --to lake.analytics.events
-      mergeberg archive db.events --all --where "max_time < '2024-01-01'" --drop \\
-          --to lake.analytics.events
-      mergeberg archive db.events --all --source https://archiver@ch1.example --allow-alter \\
-          --to lake.analytics.events
-    """  # noqa: D301  \b is Click's mark for lines to keep
-    name, directories = TableName.parse(table), pairs("--hive-column", hive_column)
+    """Run `mergeberg archive`; return the exit code."""
+    name, directories = TableName.parse(table), pairs("--hive-column", hive_columns)
     source = replace(source, allow_alter=allow_alter)
     check_alter_allowed(source, name, drop=drop)
     request = ExportRequest(
@@ -157,7 +93,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         directories=directories,
         evolve_schema=evolve_schema,
         limits=limits,
-        format=FileFormat(target_file_bytes=target_file_size),
+        format=file_format,
     )
     lake = open_destination(
         request.to, warehouse=warehouse, time_outs=time_outs, looks_only=dry_run

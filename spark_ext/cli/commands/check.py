@@ -11,8 +11,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-import click
-
 from catalog.clickhouse.server.access_report import ServerReport
 from catalog.clickhouse.server.grants import Grant, statements
 from catalog.ledgers.uris import open_ledger
@@ -30,19 +28,8 @@ from spark_ext.actions.check import (
 from spark_ext.actions.export import each_table
 from spark_ext.cli.destination import open_iceberg, parse_destination
 from spark_ext.cli.export_run import show_space
-from spark_ext.cli.options import (
-    catalog_options,
-    cluster_options,
-    conversions,
-    ledger_options,
-    mapping_options,
-    output_for,
-    output_options,
-    pairs,
-    source_options,
-)
-from spark_ext.cli.output import Output
-from spark_ext.cli.sections import SectionedCommand
+from spark_ext.cli.option_values import conversions, pairs
+from spark_ext.cli.output import Output, output_for
 from spark_ext.engine.session import TASK_MEMORY, slots
 from tableformat.export.outcome import REFUSED
 from tableformat.names import TableName
@@ -138,32 +125,13 @@ _KINDS: Final = {
 _COLUMNS: Final = ("column", "clickhouse", "iceberg", "kind", "note")
 
 
-@click.command(cls=SectionedCommand)
-@click.argument("table")
-@click.option("--to", help="The destination: catalog.namespace.table.")
-@mapping_options
-@cluster_options
-@source_options()
-@ledger_options
-@catalog_options
-@output_options
 def check(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, to: str | None, partition_spec: str | None, convert: tuple[str, ...],
     source: SourcePlace, warehouse: Path, ledger: str | None,
     time_outs: TimeOuts, cluster: str | None,
     cluster_host: tuple[str, ...], *, evolve_schema: bool, strict: bool, as_json: bool
 ) -> int:  # fmt: skip
-    """Say whether TABLE (database.table) can be exported, and how each column would be mapped.
-
-    Starts nothing and changes nothing. Ends with 3, and all reasons, when it cannot be exported. Of
-    a server it also says what its user may not do, as GRANT statements.
-
-    \b
-    Examples:
-      mergeberg check db.events --source https://exporter@ch1.example
-      mergeberg check db.events --source chdb:./clickhouse
-      mergeberg check db.events --to lake.analytics.events --partition-spec "day(ts)"
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg check`; return the exit code."""
     output = output_for(as_json=as_json)
     name = TableName.parse(table)
     destination = parse_destination(to, name, source) if to is not None else None

@@ -7,8 +7,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
-import click
-
 from catalog.iceberg.catalogs import open_catalog
 from catalog.sources import SourcePlace
 from spark_ext.actions.export_ports import (
@@ -18,10 +16,9 @@ from spark_ext.actions.export_ports import (
     export_all,
     open_ports,
 )
-from spark_ext.cli.options import output_for, output_options
-from spark_ext.cli.output import Output
+from spark_ext.cli.output import Output, output_for
 from spark_ext.demo.commands import Command, export_command, next_commands
-from spark_ext.demo.data import ENGINE, ROWS, TABLE, fill
+from spark_ext.demo.data import ENGINE, TABLE, fill
 from spark_ext.demo.directory import INSTALL, LAKE_TABLE, DemoDirectory, DemoError, Found, look
 from spark_ext.demo.readers import (
     Answer,
@@ -47,32 +44,8 @@ _CENT: Final = Decimal("0.01")
 _SETTINGS: Final = SparkSettings()
 
 
-@click.command()
-@click.option(
-    "--directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("demo"),
-    show_default=True,
-    help="The directory of the demo; remove it when you are done.",
-)
-@click.option(
-    "--rows",
-    type=click.IntRange(1),
-    default=ROWS,
-    show_default=True,
-    help="Rows of each of the three partitions.",
-)
-@output_options
 def demo(directory: Path, rows: int, *, as_json: bool) -> int:
-    """Show the whole way: fill a ClickHouse, export it through Spark, read the lake back.
-
-    Running it again changes nothing.
-
-    \b
-    Examples:
-      mergeberg demo
-      mergeberg demo --directory /tmp/demo
-    """  # noqa: D301  click reads the character, not the two that write it
+    """Run `mergeberg demo`; return the exit code."""
     output = output_for(as_json=as_json)
     place = DemoDirectory(directory)
     duckdb = find_duckdb()

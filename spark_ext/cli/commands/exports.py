@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import click
-
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_known_ledger
 from catalog.network import TimeOuts
@@ -55,22 +53,12 @@ from spark_ext.cli.exports_screen import (
     short_record,
     total_line,
 )
-from spark_ext.cli.options import (
-    catalog_options,
-    is_asked,
-    ledger_options,
-    output_for,
-    output_options,
-    refuse_unless_confirmed,
-    shown_time,
-    source_options,
-)
-from spark_ext.cli.output import Output
+from spark_ext.cli.option_values import is_asked, refuse_unless_confirmed, shown_time
+from spark_ext.cli.output import Output, output_for
 from tableformat.errors import TableFormatError, UsageError
-from tableformat.export.give_up import Standing
 from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.history import MEANINGS, Event
-from tableformat.ledger import ExportedPart, Ledger
+from tableformat.ledger import ExportedPart, Ledger, Standing
 from tableformat.manifest import manifest
 from tableformat.names import LakeName, TableName, written_name
 from tableformat.quantities import counted, parse_duration
@@ -86,14 +74,6 @@ __all__ = [
 ]
 
 
-@click.command("forget")
-@click.argument("partition_id")
-@click.option("--table", "source_table", required=True, help="The source table (database.table).")
-@click.option(
-    "--to", help="The destination, if there are several: catalog.namespace.table, or hive:URI."
-)
-@ledger_options
-@output_options
 def forget_export(
     partition_id: str,
     source_table: str,
@@ -103,15 +83,7 @@ def forget_export(
     *,
     as_json: bool,
 ) -> int:
-    """Let the partition PARTITION_ID be exported again before its manifest TTL is over.
-
-    Ends the refusal, and only that: what landed stays known, so that rows are never exported
-    twice. Nothing changes in the lake.
-
-    \b
-    Example:
-      mergeberg exports forget 202401 --table db.events --to lake.analytics.events
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg exports forget`; return the exit code."""
     destination = destination_name(to) if to is not None else None
     table = TableName.parse(source_table)
     output = output_for(as_json=as_json)
@@ -130,24 +102,6 @@ _LOG_COLUMNS: Final = (
 _LINES: Final = 50
 
 
-@click.command("log")
-@click.option("--table", "source_table", help="Only this source table (database.table).")
-@click.option("--since", help="Only what is not older than this, for example 30s, 15m, 1h or 7d.")
-@click.option(
-    "--failed",
-    is_flag=True,
-    help="Only unsuccessful results: failed, stopped, killed, refused, unknown, differs or "
-    "unverified.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(0),
-    default=_LINES,
-    show_default=True,
-    help="Show at most so many, the latest; 0 shows all.",
-)
-@ledger_options
-@output_options
 def show_log(
     source_table: str | None,
     since: str | None,
@@ -158,17 +112,7 @@ def show_log(
     failed: bool,
     as_json: bool,
 ) -> int:
-    """Show the latest outcomes of exports, oldest first.
-
-    One line for each partition; one for each source part of what was exported or failed.
-    The ledger keeps the latest 10,000.
-
-    \b
-    Examples:
-      mergeberg exports log --failed --since 1d
-      mergeberg exports log --table db.events --since 1h
-      mergeberg exports log --json
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg exports log`; return the exit code."""
     named = None if source_table is None else written_name(source_table)
     start = milliseconds() - parse_duration("--since", since) if since is not None else None
     what = "show the log of exports"
@@ -182,16 +126,8 @@ def show_log(
     return 0
 
 
-@click.command("events")
-@ledger_options
-@output_options
 def show_events(warehouse: Path, ledger: str | None, *, as_json: bool) -> int:
-    """Show what was counted since the ledger was made, in source parts, and what runs now.
-
-    \b
-    Example:
-      mergeberg exports events --json
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg exports events`; return the exit code."""
     what = "show what was counted"
     with contextlib.closing(open_known_ledger(ledger, what, local_warehouse=warehouse)) as opened:
         counters = opened.counters()
@@ -222,15 +158,6 @@ def _shown(event: Event, *, whole: bool) -> dict[str, Any]:
     }
 
 
-@click.command("unarchive")
-@click.argument("partition_id")
-@click.option("--table", "source_table", required=True, help="The source table (database.table).")
-@click.option("--to", required=True, help="The destination: catalog.namespace.table, or hive:URI.")
-@click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
-@click.option("--dry-run", is_flag=True, help="Only report which rows may be replaced.")
-@ledger_options
-@catalog_options
-@output_options
 def unarchive_export(  # noqa: PLR0913  one parameter per option
     partition_id: str,
     source_table: str,
@@ -243,15 +170,7 @@ def unarchive_export(  # noqa: PLR0913  one parameter per option
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Let exports replace the rows of the archived partition PARTITION_ID again.
-
-    The lake may have the only copy of them. Says how many rows the next export may replace, and
-    asks. Nothing changes in the lake, or in the source.
-
-    \b
-    Example:
-      mergeberg exports unarchive 202401 --table db.events --to lake.analytics.events
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg exports unarchive`; return the exit code."""
     output, name = output_for(as_json=as_json), destination_name(to)
     opened = partial(open_destination, warehouse=warehouse, time_outs=time_outs, looks_only=True)
     what = f"unarchive partition {partition_id} of {source_table}"
@@ -283,27 +202,11 @@ def unarchive_export(  # noqa: PLR0913  one parameter per option
     return 0
 
 
-@click.command("watermark")
-@click.option("--table", "source_table", required=True, help="The source table (database.table).")
-@click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
-@source_options()
-@ledger_options
-@catalog_options
-@output_options
 def show_watermark(
     source_table: str, to: str, source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts, *, as_json: bool
 ) -> int:  # fmt: skip
-    """Say up to which partition everything is exported, and unchanged since.
-
-    The greatest partition id, in ClickHouse's order, up to which every source partition is whole in
-    the lake; and what stops it there. Never inside a partition. Changes nothing.
-
-    \b
-    Example:
-      mergeberg exports watermark --table db.events --source chdb:./clickhouse \\
-          --to lake.analytics.events
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg exports watermark`; return the exit code."""
     table = TableName.parse(source_table)
     name = parse_destination(to, table, source)
     what = f"tell the watermark of {table} in {name}"
@@ -354,43 +257,11 @@ _COLUMNS: Final = (
 _SHOWN: Final = 100
 
 
-@click.command("list")
-@click.option(
-    "--status",
-    type=click.Choice([one.value for one in Standing], case_sensitive=False),
-    help="Only exports with this status.",
-)
-@click.option("--table", "source_table", help="Only exports of this source table (database.table).")
-@click.option("--to", help="Only exports into this lake table.")
-@click.option("--limit", type=click.IntRange(1), help="Show at most this many, the latest.")
-@click.option("--wide", is_flag=True, help="All columns, however wide the lines become.")
-@click.option(
-    "--watch",
-    type=click.FloatRange(0.1),
-    is_flag=False,
-    flag_value=2.0,
-    metavar="[SECONDS]",
-    help="Show running exports, and refresh every SECONDS (default 2) until nothing is in "
-    "progress. "
-    "Ctrl-C stops. With --json one line for each change.",
-)
-@ledger_options
-@output_options
 def list_exports(  # noqa: PLR0913  one parameter per option
     status: str | None, source_table: str | None, to: str | None, limit: int | None,
     watch: float | None, warehouse: Path, ledger: str | None, *, wide: bool, as_json: bool
 ) -> int:  # fmt: skip
-    """List the exports that the ledger knows, latest first: what of each is in the lake.
-
-    A line says how many rows of the partition the lake has now, since when, and, if something is
-    wrong, what. With --json, and with --wide, every column; times are UTC.
-
-    \b
-    Example:
-      mergeberg exports list --table db.events --limit 20 --warehouse ./warehouse
-      mergeberg exports list --status FAILED
-      mergeberg exports list --watch 5
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg exports list`; return the exit code."""
     output = output_for(as_json=as_json)
     name = destination_name(to) if to is not None else None
     opened = open_known_ledger(ledger, "list exports", local_warehouse=warehouse)
@@ -498,23 +369,11 @@ class _Listed:
         return {one.row.key.hash: make(one) for one in every if self.wanted.has(one)}
 
 
-@click.command("show")
-@click.argument("partition_id")
-@click.option("--table", "source_table", help="Only exports of this source table (database.table).")
-@ledger_options
-@output_options
 def show_export(
     partition_id: str, source_table: str | None, warehouse: Path, ledger: str | None, *,
     as_json: bool
 ) -> int:  # fmt: skip
-    """Show what became of the exports of PARTITION_ID: rows, files, times, source parts.
-
-    With --json the manifest of the last one, over several lines.
-
-    \b
-    Example:
-      mergeberg exports show 202401 --table db.events
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg exports show`; return the exit code."""
     named = None if source_table is None else written_name(source_table)
     what = f"show the export of partition {partition_id}"
     opened = open_known_ledger(ledger, what, local_warehouse=warehouse)

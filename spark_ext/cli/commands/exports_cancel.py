@@ -9,11 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import click
-
 from catalog.network import TimeOuts
 from spark_ext.actions.cancel import (
-    PROOF_SECONDS,
     Cancelled,
     by_destination,
     cancel_each,
@@ -21,8 +18,7 @@ from spark_ext.actions.cancel import (
     rows_under_way,
 )
 from spark_ext.cli.destination import destination_name, open_destination, open_ledger_of
-from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
-from spark_ext.cli.output import Output
+from spark_ext.cli.output import Output, output_for
 from tableformat.errors import TableFormatError, UsageError
 from tableformat.export.outcome import worst
 from tableformat.ledger import Row
@@ -35,40 +31,11 @@ _CODES: Final = {"committed": 3, "unknown": 5, "in_progress": 6}
 """The exit code by status; any other is 0."""
 
 
-@click.command("cancel")
-@click.argument("partition_ids", nargs=-1, metavar="[PARTITION_ID]...")
-@click.option("--all", "everything", is_flag=True, help="All running exports.")
-@click.option(
-    "--table", "source_table", help="The source table (database.table); not needed with --all."
-)
-@click.option(
-    "--to", help="The destination, if there are several: catalog.namespace.table, or hive:URI."
-)
-@click.option(
-    "--wait",
-    type=click.FloatRange(0),
-    default=PROOF_SECONDS,
-    show_default=True,
-    help="Seconds to wait for the proof that nothing of it can become visible.",
-)
-@ledger_options
-@catalog_options
-@output_options
 def cancel_export(  # noqa: PLR0913  one parameter per option
     partition_ids: tuple[str, ...], source_table: str | None, to: str | None, wait: float,
     warehouse: Path, ledger: str | None, time_outs: TimeOuts, *, everything: bool, as_json: bool
 ) -> int:  # fmt: skip
-    """Give up the exports of PARTITION_IDs that are under way: nothing of them becomes visible.
-
-    A run that works on one stops within seconds; its finished files are removed. Says so when the
-    export has landed already. Exporting the partition again begins anew.
-
-    \b
-    Examples:
-      mergeberg exports cancel 202401 202402 --table db.events
-      mergeberg exports cancel 202401 --table db.events --to lake.analytics.events --wait 10
-      mergeberg exports cancel --all --table db.events
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg exports cancel`; return the exit code."""
     output = output_for(as_json=as_json)
     table = TableName.parse(source_table) if source_table is not None else None
     name = destination_name(to) if to is not None else None

@@ -6,14 +6,12 @@ import contextlib
 import time
 from pathlib import Path
 
-import click
-
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
 from catalog.network import TimeOuts
 from spark_ext.actions.exports import existing_table
 from spark_ext.cli.destination import destination_name, open_destination
-from spark_ext.cli.options import catalog_options, ledger_options, output_for, output_options
+from spark_ext.cli.output import output_for
 from tableformat.effects import Direct
 from tableformat.export.commit import Ports
 from tableformat.export.rebuild import rebuild
@@ -21,11 +19,6 @@ from tableformat.export.rebuild import rebuild
 __all__ = ["rebuild_exports"]
 
 
-@click.command("rebuild")
-@click.option("--to", required=True, help="The lake table: catalog.namespace.table, or hive:URI.")
-@ledger_options
-@catalog_options
-@output_options
 def rebuild_exports(
     to: str,
     warehouse: Path,
@@ -34,16 +27,7 @@ def rebuild_exports(
     *,
     as_json: bool,
 ) -> int:
-    """Make a new ledger for a lake table whose ledger was lost, from the table itself.
-
-    What is whole in main is known as exported again. What cannot be proved is kept from being
-    exported twice, and is named. Afterwards the table belongs to the new ledger: an export that is
-    under way with the lost one lands nothing any more.
-
-    \b
-    Example:
-      mergeberg exports rebuild --to lake.analytics.events --ledger sqlite:/var/lib/new-ledger.db
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg exports rebuild`; return the exit code."""
     name = destination_name(to)
     what = f"rebuild the ledger of {name}"
     catalog = open_destination(name, warehouse=warehouse, time_outs=time_outs, looks_only=False)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from catalog.hive import OpenedTree
 from catalog.ledgers.uris import open_known_ledger
 from catalog.network import TimeOuts
@@ -18,16 +16,8 @@ from catalog.sources import SourcePlace
 from spark_ext.actions.exports import open_existing
 from spark_ext.actions.gc import sweep, sweep_sources
 from spark_ext.cli.destination import destination_name, open_destination
-from spark_ext.cli.options import (
-    catalog_options,
-    cluster_host_option,
-    ledger_options,
-    output_for,
-    output_options,
-    pairs,
-    source_options,
-)
-from spark_ext.cli.output import Output
+from spark_ext.cli.option_values import pairs
+from spark_ext.cli.output import Output, output_for
 from tableformat.errors import UsageError
 from tableformat.export.gc import Garbage
 from tableformat.names import HiveName, TableName
@@ -36,44 +26,6 @@ from tableformat.quantities import counted, human_bytes, parse_duration
 __all__ = ["gc"]
 
 
-@click.command()
-@click.option(
-    "--to",
-    help="The lake table: catalog.namespace.table, or hive:URI. Without it: --source only.",
-)
-@source_options(default=None, says="Look for staging tables there, on every host:")
-@click.option("--cluster", help="Look on every host of every shard of this cluster.")
-@click.option(
-    "--table", help="Look on every host of every shard of this Distributed table of the source."
-)
-@cluster_host_option
-@click.option(
-    "--older-than",
-    default="0s",
-    show_default=True,
-    metavar="AGE",
-    help="Only objects that are at least this old, e.g. 12h or 1d. The age is a filter and no "
-    "proof, except for staging tables of runs on other hosts, whose state cannot be seen from "
-    "here.",
-)
-@click.option(
-    "--expire-dropped",
-    metavar="AGE",
-    help="Also expire the snapshots before DROP PARTITION statements of at least this age, e.g. "
-    "10m, and remove the files that only they had. Snapshots of other writers, branches and tags "
-    "stay.",
-)
-@click.option(
-    "--keep-replaced",
-    default="1d",
-    show_default=True,
-    metavar="AGE",
-    help="In a tree of Hive directories: how long replaced files stay for readers that have begun.",
-)
-@click.option("--yes", is_flag=True, help="Remove it; without this option gc only lists it.")
-@ledger_options
-@catalog_options
-@output_options
 def gc(  # noqa: PLR0913, PLR0917  one parameter per option
     to: str | None, source: SourcePlace | None, cluster: str | None, table: str | None,
     cluster_host: tuple[str, ...], older_than: str, expire_dropped: str | None,
@@ -81,19 +33,7 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
     ledger: str | None, time_outs: TimeOuts,
     *, yes: bool, as_json: bool
 ) -> int:  # fmt: skip
-    """List what abandoned exports left in a lake table and in a source; remove it with --yes.
-
-    Only what is proved to be of no use goes: no request for it can be applied any more, and no
-    snapshot refers to it. Whatever else is found is kept, with the reason.
-
-    \b
-    Examples:
-      mergeberg gc --to lake.analytics.events
-      mergeberg gc --to lake.analytics.events --older-than 1d --yes
-      mergeberg gc --to lake.analytics.events --expire-dropped 10m --yes
-      mergeberg gc --to lake.analytics.events --source https://ch1.example,ch2.example --yes
-      mergeberg gc --source https://ch1.example --cluster main --yes
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg gc`; return the exit code."""
     age = parse_duration("--older-than", older_than)
     dropped = None if expire_dropped is None else parse_duration("--expire-dropped", expire_dropped)
     kept = parse_duration("--keep-replaced", keep_replaced)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,15 +20,8 @@ from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
 from spark_ext.actions.export import each_table
 from spark_ext.actions.exports import partitions_of, parts_of
-from spark_ext.cli.options import (
-    catalog_options,
-    cluster_options,
-    output_for,
-    output_options,
-    pairs,
-    source_options,
-)
-from spark_ext.cli.output import Output
+from spark_ext.cli.option_values import pairs
+from spark_ext.cli.output import Output, output_for
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, UsageError
 from tableformat.hive.documents import CommitFile, TreeIdentity
@@ -48,21 +40,11 @@ _COLUMNS: Final = (
 )
 
 
-@click.command()
-@click.argument("table")
-@cluster_options
-@source_options()
-@output_options
 def partitions(
     table: str, source: SourcePlace, cluster: str | None, cluster_host: tuple[str, ...],
     *, as_json: bool
 ) -> int:  # fmt: skip
-    """List the partitions of TABLE (database.table) with active parts, of every shard.
-
-    \b
-    Example:
-      mergeberg partitions db.events --source chdb:./clickhouse
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg partitions`; return the exit code."""
     output = output_for(as_json=as_json)
     tables = local_tables(
         source,
@@ -101,22 +83,11 @@ _PART_COLUMNS: Final = (
 )
 
 
-@click.command()
-@click.argument("table")
-@click.option("--partition-id", help="Only this partition.")
-@cluster_options
-@source_options()
-@output_options
 def parts(
     table: str, partition_id: str | None, source: SourcePlace,
     cluster: str | None, cluster_host: tuple[str, ...], *, as_json: bool
 ) -> int:  # fmt: skip
-    """List the active parts of TABLE (database.table), of every shard.
-
-    \b
-    Example:
-      mergeberg parts db.events --source chdb:./clickhouse
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg parts`; return the exit code."""
     output = output_for(as_json=as_json)
     tables = local_tables(
         source,
@@ -141,31 +112,11 @@ def parts(
 _ROW_COLUMNS: Final = ("partition_id", "transaction_id", "rows", "bytes", "path")
 
 
-@click.command()
-@click.argument("tree")
-@click.option("--partition-id", help="Only this partition.")
-@click.option(
-    "--rows", "with_rows", is_flag=True, help="Print the rows, one JSON object a line, not files."
-)
-@click.option("--check", is_flag=True, help="Read every file, and compare its SHA-256.")
-@catalog_options
-@output_options
 def read(
     tree: str, partition_id: str | None, time_outs: TimeOuts,
     *, with_rows: bool, check: bool, as_json: bool
 ) -> int:  # fmt: skip
-    """List what is exported into TREE (hive:URI), or read it.
-
-    Only what commit files name: no file of an export that is under way, or that died. Every file
-    has the size that its commit file says, or the command fails; files whose rows are read are
-    compared with their SHA-256 too.
-
-    \b
-    Examples:
-      mergeberg read hive:/data/lake/events
-      mergeberg read hive:/data/lake/events --partition-id 202401 --rows
-      mergeberg read hive:/data/lake/events --check --json
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg read`; return the exit code."""
     name = LakeName.parse(tree)
     if not isinstance(name, HiveName):
         message = (

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-import click
-
 from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.network import TimeOuts
 from spark_ext.cli.destination import destination_name, open_iceberg
-from spark_ext.cli.options import catalog_options, output_for, output_options, warehouse_option
+from spark_ext.cli.output import output_for
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import NotFoundError
@@ -52,19 +50,8 @@ class _Shown:
         return len({(one.spec_id, one.partition) for one in self.files})
 
 
-@click.command()
-@click.argument("table")
-@warehouse_option
-@catalog_options
-@output_options
 def show(table: str, warehouse: Path, time_outs: TimeOuts, *, as_json: bool) -> int:
-    """Show where a lake TABLE is, what it holds, and the lines with which others read it.
-
-    \b
-    Examples:
-      mergeberg show lake.analytics.events
-      mergeberg show lake.analytics.events --json
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg show`; return the exit code."""
     output = output_for(as_json=as_json)
     name = destination_name(table)
     catalog = open_iceberg(name, f"show {name}", warehouse=warehouse, time_outs=time_outs)

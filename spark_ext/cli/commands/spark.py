@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from click.core import ParameterSource
 from pyspark.find_spark_home import _find_spark_home
 
 from catalog.iceberg.catalogs import LOCAL_CATALOG
-from spark_ext.cli.options import ledger_options, output_for, pairs
+from spark_ext.cli.option_values import pairs
+from spark_ext.cli.output import output_for
 from spark_ext.engine.jars import SparkHome
 from spark_ext.engine.java import find_java
-from spark_ext.engine.shell import DEFAULT_SOURCE, Shell, Wanted
+from spark_ext.engine.shell import Shell, Wanted
 from tableformat.errors import UsageError
 
 __all__ = ["spark"]
 
-_NAMED: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<address>.+)", re.DOTALL)
 # Given to Spark's program, each would take the place of what is in our file.
 _INSTEAD: Final = {
     "--jars": "--conf spark.jars=",
@@ -32,68 +31,11 @@ _JOINED: Final = ("spark.jars", "spark.jars.packages", "spark.sql.extensions")
 _CONF: Final = ("--conf", "-c")
 
 
-class _Source(click.ParamType[tuple[str, str]]):
-    """NAME=ADDRESS, or an address alone."""
-
-    name = "name=address"
-
-    def convert(
-        self, value: Any, _param: click.Parameter | None, _context: click.Context | None
-    ) -> tuple[str, str]:
-        """Return name and address."""
-        if isinstance(value, tuple):
-            return value
-        named = _NAMED.fullmatch(value)
-        return (named["name"], named["address"]) if named else (DEFAULT_SOURCE, value)
-
-    def split_envvar_value(self, rv: str) -> Sequence[str]:
-        """Return the one that an environment variable has: an address may have blanks in it."""
-        return (rv,)
-
-
-@click.command()
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("--python", is_flag=True, help="PySpark's shell instead of spark-sql.")
-@click.option(
-    "--source",
-    "sources",
-    multiple=True,
-    type=_Source(),
-    metavar="[NAME=]ADDRESS",
-    envvar="MERGEBERG_SOURCE",
-    help="Where a ClickHouse's data is: chdb:DIRECTORY, https://[USER@]HOST[:PORT] or "
-    "parts:DIR?ddl=FILE. Without a name it is called ch. Repeatable.  "
-    "[default: ch=chdb:./clickhouse]",
-)
-@click.option(
-    "--master",
-    envvar="MERGEBERG_MASTER",
-    help="Spark's master.  [default: that of Spark's configuration, else local[*]]",
-)
-@click.option(
-    "--conf",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A Spark setting; not in the shell's list of arguments. Repeatable.",
-)
-@ledger_options
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def spark(
     arguments: tuple[str, ...], sources: tuple[tuple[str, str], ...], master: str | None,
     conf: tuple[str, ...], warehouse: Path, ledger: str | None, *, python: bool
 ) -> None:  # fmt: skip
-    """Start Spark's own shell with everything of mergeberg; -- and its ARGUMENTS may follow.
-
-    CALL lake.system.… and ALTER TABLE ch.… PARTITION … can be typed as they stand in the manual.
-    The catalog `lake` is that of Spark's own configuration, else the one of the other commands. The
-    exit code is the shell's.
-
-    \b
-    Examples:
-      mergeberg spark
-      mergeberg spark --source ch=https://exporter@ch1.example -- -e "SHOW PROCEDURES IN mergeberg"
-      mergeberg spark --python --master local[4]
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg spark`; the process ends with the exit code of the shell."""
     _check(arguments)
     _check_names([name for name, _ in sources])
     given_by = click.get_current_context().get_parameter_source("warehouse")

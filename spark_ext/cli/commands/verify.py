@@ -7,8 +7,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-import click
-
 from catalog.clickhouse.rows.digests import FileDigests
 from catalog.network import TimeOuts
 from catalog.shards import LocalTable, local_tables
@@ -17,20 +15,9 @@ from spark_ext.actions.export import each_table
 from spark_ext.actions.exports import open_existing
 from spark_ext.actions.verify import Comparison, Verdict, Verifying, VerifyRequest, exit_code
 from spark_ext.cli.destination import open_destination, parse_destination
-from spark_ext.cli.options import (
-    catalog_options,
-    cluster_options,
-    conversions,
-    ledger_options,
-    output_options,
-    pairs,
-    partition_options,
-    selection,
-    source_options,
-)
+from spark_ext.cli.option_values import conversions, pairs, selection
 from spark_ext.cli.output import Output
-from spark_ext.cli.sections import SectionedCommand
-from spark_ext.cli.summary import Effect, Line, Summary, summary_options
+from spark_ext.cli.summary import Effect, Line, Summary
 from tableformat.names import TableName
 from tableformat.quantities import counted, rate_text
 
@@ -45,22 +32,6 @@ _SAID = {
 }
 
 
-@click.command(cls=SectionedCommand)
-@click.argument("table")
-@partition_options("Compare")
-@click.option("--to", required=True, help="The lake table: catalog.namespace.table, or hive:URI.")
-@click.option(
-    "--convert",
-    multiple=True,
-    metavar="COLUMN=HOW",
-    help="A conversion of the export that the lake table does not remember. Repeatable.",
-)
-@cluster_options
-@source_options()
-@ledger_options
-@catalog_options
-@output_options
-@summary_options
 def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, to: str,
     convert: tuple[str, ...], source: SourcePlace, warehouse: Path,
@@ -68,17 +39,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     cluster: str | None, cluster_host: tuple[str, ...],
     summary: Summary, *, everything: bool
 ) -> int:  # fmt: skip
-    """Compare exported partitions of the ClickHouse TABLE (database.table) with their source.
-
-    Rows, and of each column NULLs, least, greatest and a checksum. Changes nothing. Ends with 1,
-    and every difference, when the lake does not hold what the source holds.
-
-    \b
-    Examples:
-      mergeberg verify db.events --partition-id 202401 --source chdb:./clickhouse \\
-          --to lake.analytics.events
-      mergeberg verify db.events --all --to lake.analytics.events --json
-    """  # noqa: D301  \b is Click's mark for lines to keep
+    """Run `mergeberg verify`; return the exit code."""
     output = summary.output
     name = TableName.parse(table)
     request = VerifyRequest(

@@ -10,7 +10,7 @@ from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.clickhouse.staging_comment import STAGING_DATABASE
+from catalog.source_defaults import STAGING_DATABASE
 from tableformat.errors import (
     NotFoundError,
     RefusedError,

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 
 from catalog.ledgers import uris
-from spark_ext.cli.options import shown_time
+from spark_ext.cli.option_values import shown_time
 from tableformat.ledger import Key, Row
 from tests.wrong.places import Places
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.cli.options import conversions, pairs
+from spark_ext.cli.option_values import conversions, pairs
 from spark_ext.sql.messages import in_call
 from tableformat.errors import UsageError
 from tableformat.names import (

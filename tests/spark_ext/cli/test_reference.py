@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import re
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import partial
 
 import click
 import pytest
 from click.shell_completion import BashComplete
 
-from spark_ext.cli.commands.typed_statements import TYPED_COMMANDS
 from spark_ext.cli.main import exports, invoke, main
-from spark_ext.cli.sections import SectionedGroup
+from spark_ext.cli.sections import Run, SectionedGroup
+from spark_ext.cli.typed_commands import TYPED_COMMANDS
 from tableformat.export.outcome import Outcome, Status
 from tests.support.typed_pages import REFERENCE, options, shared
 
@@ -61,6 +63,18 @@ def told() -> dict[str, dict[str, tuple[str, str]]]:
                 rows |= more
             found[part.splitlines()[0]] = rows
     return found
+
+
+@pytest.mark.parametrize("command", dict(commands(main)).values(), ids=dict(commands(main)))
+def test_what_runs_a_command_takes_its_options(command: click.Command) -> None:
+    """Harm prevented: an option that is declared, and that the function of the command lacks."""
+    run = command.callback
+    assert isinstance(run, Run)
+    with command.make_context("", [], resilient_parsing=True) as context:
+        bound = run.bound(context.params)
+
+    assert isinstance(bound, partial)
+    inspect.signature(bound.func).bind(**bound.keywords)
 
 
 def test_the_first_page_lists_every_command() -> None:

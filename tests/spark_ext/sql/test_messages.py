@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.cli.commands.alter import alter
-from spark_ext.cli.commands.export import export
-from spark_ext.cli.commands.gc import gc
+from spark_ext.cli.declarations import alter, export, gc
 from spark_ext.sql.messages import in_alter, in_call, in_command, in_statement
 from tableformat.export.options import EXPORT_OPTIONS, ExportOption
 from tests.repository.source_files import source_files
@@ -80,7 +78,7 @@ def test_no_option_of_the_command_is_left_in_any_message() -> None:
 
 @pytest.mark.parametrize(
     "option",
-    [one for one in EXPORT_OPTIONS.values() if one.flag not in {"", "--dry-run"}],
+    [one for one in EXPORT_OPTIONS.values() if one.name != "dry_run"],
     ids=lambda one: one.name,
 )
 def test_every_option_of_an_export_is_named_as_its_argument_in_a_call(option: ExportOption) -> None:

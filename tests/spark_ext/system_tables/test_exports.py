@@ -26,10 +26,9 @@ from spark_ext.system_tables.exports import export_row
 from tableformat.effects import Effects, Step
 from tableformat.errors import SourceError, StoppedError
 from tableformat.export.decision import ExportOptions
-from tableformat.export.give_up import Standing
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.history import RUNNING_EXPORTS
-from tableformat.ledger import Row, State
+from tableformat.ledger import Row, Standing, State
 from tableformat.names import TableName
 from tests.strategies.ledger import ledger_rows
 from tests.support.lake_statements import detach, drop, in_files, running

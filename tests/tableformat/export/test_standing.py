@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.export.give_up import Standing, is_resumable, standing
-from tableformat.ledger import Archived, Row, State, StatementKind, Stop
+from tableformat.export.give_up import is_resumable, standing
+from tableformat.ledger import Archived, Row, Standing, State, StatementKind, Stop
 from tests.strategies.ledger import ledger_rows
 
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from tableformat.effects import Step
 from tableformat.errors import DestinationError
-from tableformat.export.give_up import Standing, standing
+from tableformat.export.give_up import standing
 from tableformat.export.job import export
 from tableformat.export.outcome import Status
 from tableformat.export.ports import JobPorts, Silent
 from tableformat.export.slices import Slice, just_written
+from tableformat.ledger import Standing
 from tableformat.receipt import PartRange, Receipt
 from tests.support.dying import Dies, KilledAt
 from tests.support.scenarios import (
