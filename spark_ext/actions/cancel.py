@@ -186,7 +186,7 @@ def by_destination(rows: Iterable[Row]) -> Iterator[tuple[LakeName, tuple[Row, .
 
 def cancel_each(
     rows: Iterable[Row],
-    catalog: OpenedCatalog | OpenedTree,
+    opened: Callable[[LakeName], OpenedCatalog | OpenedTree],
     ledger: Ledger,
     *,
     wait: float,
@@ -195,8 +195,8 @@ def cancel_each(
     """Give up exports as `cancel` does; one that cannot be keeps none of the others back.
 
     Args:
-        rows: as they were read, into one destination.
-        catalog: that their destination is in.
+        rows: as they were read.
+        opened: opens the catalog of a destination; where it cannot, that stands for all its rows.
         ledger: where the rows are.
         wait: seconds until it has to be proved of all that nothing of them can land.
         note: hears what is waited for, and what could not be removed.
@@ -205,15 +205,21 @@ def cancel_each(
         Each row, and what became of it, or why nothing did.
     """
     until = time.monotonic() + wait
-    for row in rows:
-        left = max(0.0, until - time.monotonic())
+    for to, there in by_destination(rows):
         try:
-            became: Cancelled | TableFormatError = cancel(
-                row, catalog, ledger, wait=left, note=note
-            )
+            catalog = opened(to)
         except TableFormatError as error:
-            became = error
-        yield row, became
+            yield there[0], error
+            continue
+        for row in there:
+            left = max(0.0, until - time.monotonic())
+            try:
+                became: Cancelled | TableFormatError = cancel(
+                    row, catalog, ledger, wait=left, note=note
+                )
+            except TableFormatError as error:
+                became = error
+            yield row, became
 
 
 def cancel(

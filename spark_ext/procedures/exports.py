@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -113,22 +112,14 @@ def _cancel_export(call: Call) -> Rows:
         message = f"Cannot wait {wait} seconds. Give `wait` a number of seconds from 0."
         raise UsageError(message)
     found: list[tuple[Row, Cancelled | TableFormatError]] = []
-    errors: list[TableFormatError] = []
     with contextlib.closing(names.open_ledger(of.to)) as ledger:
         if of.partition_id is None or of.table is None:
             rows = rows_under_way(ledger, of.table, of.to)
         else:
             rows = rows_to_cancel(ledger, of.partition_id, of.table, of.to)
-        until = time.monotonic() + wait
-        for to, there in by_destination(rows):
-            left = max(0.0, until - time.monotonic())
-            try:
-                lake = names.open_destination(to)
-                ended = cancel_each(there, lake, ledger, wait=left, note=_LOGGER.info)
-                found.extend((row, _or_error(row, became)) for row, became in ended)
-            except TableFormatError as error:
-                errors.append(error)
-    errors.extend(became for _, became in found if isinstance(became, TableFormatError))
+        ended = cancel_each(rows, names.open_destination, ledger, wait=wait, note=_LOGGER.info)
+        found.extend((row, _or_error(row, became)) for row, became in ended)
+    errors = [became for _, became in found if isinstance(became, TableFormatError)]
     for to, _ in by_destination(row for row, _ in found):
         errors.extend(unseen(call.spark, to))
     given_up = [(row, became) for row, became in found if isinstance(became, Cancelled)]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from catalog.network import TimeOuts
 from spark_ext.actions.cancel import (
     Cancelled,
-    by_destination,
     cancel_each,
     rows_to_cancel,
     rows_under_way,
@@ -55,15 +54,9 @@ def cancel_export(  # noqa: PLR0913  one parameter per option
             found.rows.extend(rows_under_way(known, table, name))
         if not found.rows and not found.errors:
             output.say("nothing to cancel: no export is under way")
-        until = time.monotonic() + wait
-        for to_cancel, rows in by_destination(found.rows):
-            with found.failing():
-                catalog = open_destination(
-                    to_cancel, warehouse=warehouse, time_outs=time_outs, looks_only=False
-                )
-                left = max(0.0, until - time.monotonic())
-                for row, became in cancel_each(rows, catalog, known, wait=left, note=output.note):
-                    found.told(output, row, became, as_json=as_json)
+        opened = partial(open_destination, warehouse=warehouse, time_outs=time_outs)
+        for row, became in cancel_each(found.rows, opened, known, wait=wait, note=output.note):
+            found.told(output, row, became, as_json=as_json)
     return found.ended(output)
 
 
