@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import OpenedTree, open_tree, tree_name
 from catalog.network import TimeOuts
 from catalog.shards import LocalTable, local_tables
@@ -30,14 +31,11 @@ from tableformat.names import HiveName, LakeName, PartitionId, TableName
 __all__ = ["partitions", "parts", "read"]
 
 _COLUMNS: Final = (
-    "partition_id",
-    "partition",
-    "parts",
-    "rows",
-    "bytes_on_disk",
-    "min_time",
-    "max_time",
-)
+    "partition_id", "partition", "parts", "rows", "bytes_on_disk", "min_time", "max_time",
+)  # fmt: skip
+_PART_COLUMNS: Final = (
+    "name", "partition_id", "part_type", "rows", "bytes_on_disk", "disk", "hash_of_all_files",
+)  # fmt: skip
 
 
 def partitions(
@@ -45,42 +43,9 @@ def partitions(
     *, as_json: bool
 ) -> int:  # fmt: skip
     """Run `mergeberg partitions`; return the exit code."""
-    output = output_for(as_json=as_json)
-    tables = local_tables(
-        source,
-        TableName.parse(table),
-        cluster=cluster,
-        cluster_hosts=pairs("--cluster-host", cluster_host),
-    )
-
-    def list_one(one: LocalTable) -> int:
-        with open_source(one.place) as opened:
-            found = partitions_of(opened, one.table)
-        output.table(
-            (*one.columns, *_COLUMNS),
-            [
-                {
-                    **one.fields,
-                    **{c: getattr(p, c) for c in _COLUMNS},
-                    "partition_id": p.partition_id.value,
-                }
-                for p in found
-            ],
-        )
-        return 0
-
-    return each_table(tables, list_one, output.note)
-
-
-_PART_COLUMNS: Final = (
-    "name",
-    "partition_id",
-    "part_type",
-    "rows",
-    "bytes_on_disk",
-    "disk",
-    "hash_of_all_files",
-)
+    hosts = pairs("--cluster-host", cluster_host)
+    tables = local_tables(source, TableName.parse(table), cluster=cluster, cluster_hosts=hosts)
+    return _list_each(tables, partitions_of, _COLUMNS, output_for(as_json=as_json))
 
 
 def parts(
@@ -88,21 +53,28 @@ def parts(
     cluster: str | None, cluster_host: tuple[str, ...], *, as_json: bool
 ) -> int:  # fmt: skip
     """Run `mergeberg parts`; return the exit code."""
-    output = output_for(as_json=as_json)
-    tables = local_tables(
-        source,
-        TableName.parse(table),
-        cluster=cluster,
-        cluster_hosts=pairs("--cluster-host", cluster_host),
-    )
+    hosts = pairs("--cluster-host", cluster_host)
+    tables = local_tables(source, TableName.parse(table), cluster=cluster, cluster_hosts=hosts)
     wanted = PartitionId(partition_id) if partition_id else None
+    listed = partial(parts_of, partition_id=wanted)
+    return _list_each(tables, listed, _PART_COLUMNS, output_for(as_json=as_json))
+
+
+def _list_each(
+    tables: tuple[LocalTable, ...],
+    listed: Callable[[ClickHouseSource, TableName], Iterable[object]],
+    columns: tuple[str, ...],
+    output: Output,
+) -> int:
+    """Print what is listed of each table, one or those of the shards; return the exit code."""
 
     def list_one(one: LocalTable) -> int:
         with open_source(one.place) as opened:
-            found = parts_of(opened, one.table, wanted)
+            found = listed(opened, one.table)
+        records = [{column: getattr(each, column) for column in columns} for each in found]
         output.table(
-            (*one.columns, *_PART_COLUMNS),
-            [{**one.fields, **asdict(p), "partition_id": p.partition_id.value} for p in found],
+            (*one.columns, *columns),
+            [{**one.fields, **r, "partition_id": r["partition_id"].value} for r in records],
         )
         return 0
 
