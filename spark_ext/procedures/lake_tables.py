@@ -37,6 +37,7 @@ from spark_ext.procedures.export import (
     LAKE_TABLE,
     PARTITION,
     PARTITION_ID,
+    PARTITION_SPEC,
     SHARD,
     SOURCE,
     STRICT,
@@ -220,7 +221,7 @@ CREATE_TABLE_LIKE: Final = Procedure(
         LAKE_TABLE,
         SOURCE,
         CONVERT,
-        Parameter("partition_spec", "STRING", "for example month(ts); NULL to derive it", "NULL"),
+        replace(PARTITION_SPEC, comment="for example month(ts); NULL to derive it"),
         STRICT,
         Parameter("dry_run", "BOOLEAN", "only report what would be created", "false"),
     ),
@@ -318,9 +319,7 @@ VERIFY_PARTITION: Final = Procedure(
         DESTINATION,
         SOURCE,
         PARTITION_ID,
-        Parameter(
-            "convert", "MAP<STRING, STRING>", "conversions that the lake table lost", "map()"
-        ),
+        replace(CONVERT, comment="conversions that the lake table lost"),
         CLUSTER,
         PARTITION,
         ALL_PARTITIONS,
