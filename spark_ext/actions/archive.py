@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 _EXPORTED: Final = (Status.UNCHANGED.value, Status.ALREADY_EXPORTED.value)
-"""Of a forecast: nothing would be written, main has it."""
+"""Actions of a forecast that writes nothing, because main already holds the partition."""
 _IN_MAIN: Final = frozenset(
     (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status.ALREADY_EXPORTED)
 )
@@ -71,11 +71,12 @@ _IN_MAIN: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What became of one partition: the export's outcome, and whether it left the source.
+    """The result of archiving one partition.
 
-    `status` is `detached`, `dropped` or `kept`; `message` says why it was kept, or what is still to
-    be done by hand. `detached_bytes` is the size of what lies among the source's detached parts,
-    `freed_bytes` of what this run dropped. `ended`: an earlier run had detached it.
+    `status` is `detached`, `dropped` or `kept`. `message` gives the reason for `kept`, or the
+    steps that the user still has to take. `detached_bytes` is the size of the partition's detached
+    parts, and `freed_bytes` the size of the parts that this run dropped. `ended` is True if an
+    earlier run detached the partition.
     """
 
     outcome: Outcome
@@ -87,21 +88,22 @@ class Archived:
 
     @property
     def exit_code(self) -> int:
-        """0 when it left the source, else that of the outcome, or 3."""
+        """0 if the partition left the source, else the exit code of its export, or 3."""
         return 0 if self.status != "kept" else self.outcome.status.exit_code or REFUSED
 
 
 def archive(
     request: ExportRequest, ports: JobPorts, places: Places, *, slots: int, drop: bool
 ) -> Iterator[Archived]:
-    """Archive what was asked for; yield what became of each partition.
+    """Archive the selected partitions, and yield the result of each.
 
     Args:
-        request: what to export.
-        ports: of the export, with digests: every export is compared after its commit.
-        places: where source and lake are.
+        request: selects the partitions to export.
+        ports: the ports of the export. They have digests, so that every export is verified after
+            its commit.
+        places: the addresses of source, lake and ledger.
         slots: how many tasks can run at a time.
-        drop: whether the source's parts are dropped instead of detached.
+        drop: whether to drop the source's parts instead of detaching them.
 
     Raises:
         TableFormatError: the request was refused as a whole, or failed before any partition.
@@ -119,7 +121,7 @@ def archive(
 
 
 class _TakingOut:
-    """Takes partitions of one table out of their source."""
+    """Detaches or drops partitions of one source table."""
 
     def __init__(
         self,
@@ -135,7 +137,7 @@ class _TakingOut:
         self._drop = drop
 
     def take_out(self, outcome: Outcome) -> Archived:
-        """Take one partition out, if everything that has to be true of it is."""
+        """Detach or drop one partition if it passes every check, else keep it with the reason."""
         if outcome.status not in _IN_MAIN:
             return Archived(outcome, "kept", outcome.message or outcome.status.value)
         try:
@@ -160,10 +162,10 @@ class _TakingOut:
         return Archived(compared, "dropped", text, freed_bytes=freed)
 
     def drop_earlier(self, seen: Container[str]) -> Iterator[Archived]:
-        """Drop what earlier runs detached of partitions that the source has no parts of any more.
+        """Drop parts that earlier runs detached, of partitions without active parts in the source.
 
         Args:
-            seen: ids of partitions that were looked at.
+            seen: ids of the partitions that this run has processed already.
 
         Raises:
             TableFormatError: the source, the lake or the ledger cannot be read.
@@ -188,11 +190,11 @@ class _TakingOut:
             )
 
     def _end(self, outcome: Outcome, row: Row, table: MergeTreeTable) -> Archived:
-        """End what an earlier run began: the source has no part of the partition any more.
+        """Finish the archiving that an earlier run began; the partition has no active parts.
 
         Raises:
-            RefusedError: nobody can tell which detached parts are those that were archived.
-            TableFormatError: the source failed, or the ledger.
+            RefusedError: the ledger does not record which detached parts were archived.
+            TableFormatError: the source or the ledger failed.
         """
         if row.archived is None:
             return Archived(outcome, "kept", "nothing to archive: already detached or dropped")
@@ -226,16 +228,17 @@ class _TakingOut:
     def _dropped(
         self, archived: Archiving, one: PartitionId, parts: tuple[DetachedPart, ...], *, fresh: bool
     ) -> int:
-        """Drop detached parts, and note that; return the bytes that are freed."""
+        """Drop detached parts, record that in the ledger, and return the bytes that were freed."""
         freed = self._source.drop_detached(self._request.table, one, parts, fresh=fresh)
         archived.note_detached(())
         return freed
 
     def _exported(self, outcome: Outcome, table: MergeTreeTable) -> tuple[Row, Record]:
-        """Return what the ledger has of an export that is in main as it is now.
+        """Return the ledger row and record of an export whose files are all in main.
 
         Raises:
-            RefusedError: it is not whole in main, or nobody sees it there.
+            RefusedError: some of its files are not in main, or readers of the Hive tree do not
+                see them.
         """
         lake = self._lake()
         state = lake.load()
@@ -263,7 +266,7 @@ class _TakingOut:
         return row, row.done
 
     def _compare(self, outcome: Outcome) -> None:
-        """Compare an export of an earlier run with what the source holds now.
+        """Compare the export of an earlier run with the current rows of the source.
 
         Raises:
             RefusedError: they differ, or cannot be compared.
@@ -297,13 +300,13 @@ class _TakingOut:
 def _earlier_rows(
     ledger: Ledger, source: str, destination: str, seen: Container[str]
 ) -> tuple[Row, ...]:
-    """Return the archived partitions of a table of which detached parts are known, by their ids.
+    """Return the archived partitions whose detached parts the ledger records, in order of their id.
 
     Args:
-        ledger: what was exported.
+        ledger: the ledger of the exports.
         source: the identity of the source table.
-        destination: that of the lake table.
-        seen: ids that are left out.
+        destination: the UUID of the lake table.
+        seen: ids of partitions to leave out.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -321,10 +324,10 @@ def _earlier_rows(
 
 @dataclass(frozen=True, slots=True)
 class ArchiveForecast:
-    """What would become of one partition: `source` is `detach`, `drop` or `keep`.
+    """The forecast of archiving one partition.
 
-    `export` is what would become of its export. `source` is `detached` or `dropped` where an
-    earlier run did that and nothing is left to do.
+    `source` is `detach`, `drop` or `keep`. It is `detached` or `dropped` if an earlier run did
+    that already and nothing is left to do. `export` is the action of the export's own forecast.
     """
 
     partition_id: str
@@ -345,15 +348,15 @@ def rehearse_archive(
     note: Callable[[str], None],
     none: Callable[[str], None],
 ) -> tuple[ArchiveForecast, ...]:
-    """Return what would leave the source, and what would stay; nothing is done.
+    """Return a forecast for each selected partition, and change nothing.
 
     Args:
-        request: what to archive.
-        places: where source and lake are.
+        request: selects the partitions to archive.
+        places: the addresses of source, lake and ledger.
         slots: how many tasks could run at a time.
-        drop: whether parts would be dropped.
-        note: hears what else is to be said.
-        none: hears that no partition is selected.
+        drop: whether parts would be dropped instead of detached.
+        note: receives every notice for the user.
+        none: receives the notice that no partition is selected.
 
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
@@ -442,7 +445,7 @@ def _where(row: Row | None, text: str) -> str:
 
 
 def _elsewhere(table: MergeTreeTable, parts: tuple[DetachedPart, ...]) -> str:
-    """Say what is left on other replicas, each of which has detached parts of its own."""
+    """Return the notice that the other replicas keep their own copies of the detached parts."""
     return (
         f"{counted(len(parts), 'part')} of it stay detached on its other replicas: run there "
         "ALTER TABLE "
@@ -453,7 +456,7 @@ def _elsewhere(table: MergeTreeTable, parts: tuple[DetachedPart, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unarchivable:
-    """An archived partition, and how many rows of it main has: the next export may replace them."""
+    """An archived partition that can be unarchived, and its number of rows and files in main."""
 
     row: Row
     rows: int
@@ -461,7 +464,7 @@ class Unarchivable:
 
     @property
     def text(self) -> str:
-        """What unarchiving it allows, in a sentence."""
+        """A sentence on the rows that the next export may replace after unarchiving."""
         row = self.row
         return (
             f"partition {row.key.partition_id} of {row.source_table}: {counted(self.rows, 'row')} "
@@ -479,18 +482,20 @@ def unarchivable(
     to: LakeName,
     open_lake: Callable[[LakeName], OpenedCatalog | OpenedTree],
 ) -> tuple[Unarchivable, ...]:
-    """Return the archived rows of a partition; a table that was made anew has several.
+    """Return the archived ledger rows of a partition.
+
+    There are several when the source table or the lake table was dropped and created again.
 
     Args:
-        ledger: what was exported.
-        partition_id: as the source has it.
+        ledger: the ledger of the exports.
+        partition_id: the partition's id in the source.
         table: the source table.
         to: the destination.
-        open_lake: opens the catalog that has it, or its tree.
+        open_lake: opens the catalog of the destination, or its Hive tree.
 
     Raises:
-        NotFoundError: the ledger knows no export of it.
-        RefusedError: none of them is archived.
+        NotFoundError: the ledger has no export of the partition.
+        RefusedError: the partition is not archived.
         TableFormatError: the ledger or the lake cannot be read.
     """
     what = f"Cannot unarchive partition {partition_id} of {table} in {to}"
@@ -518,10 +523,10 @@ def unarchivable(
 
 
 def unarchive_each(ledger: Ledger, found: tuple[Unarchivable, ...]) -> None:
-    """Let exports replace what was found.
+    """Allow exports to replace these partitions again.
 
     Raises:
-        RefusedError: an export of it runs, or the row moved meanwhile.
+        RefusedError: an export of a partition is running, or its row has changed since it was read.
         LedgerError: the ledger cannot be read or written.
     """
     for one in found:

@@ -6,7 +6,7 @@ the proof that nothing of it can land, and removes its files.
 `cancel` gives up an export that runs in another process or was interrupted.
 
 `KILL QUERY WHERE query_id = '...'` gives up every partition that a statement is exporting.
-The statement may run anywhere: the ledger has its claims, with its query id
+The statement may run on any machine: its claims in the ledger carry its query id
 (RQ…QueryCancellation). Partitions that it has exported stay in the lake, and it starts no
 other partition (`tableformat/export/job.py`).
 
@@ -70,19 +70,19 @@ __all__ = [
 ]
 
 _ATTEMPTS: Final = 5
-"""Fences of one try; between tries it is told what is waited for."""
+"""Fences in one attempt; between two attempts the user is notified of the reason for waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """What became of it, and which of its files were removed."""
+    """The outcome of a cancellation, and the files that it removed."""
 
     outcome: KillOutcome
     cleaned: Cleaned
 
     @property
     def status(self) -> str:
-        """One word: killed, failed, committed, in_progress or unknown."""
+        """The state of the export afterwards: killed, failed, committed, in_progress or unknown."""
         match self.outcome:
             case GivenUp():
                 return "killed"
@@ -101,7 +101,7 @@ class Cancelled:
 
     @property
     def text(self) -> str:
-        """A sentence without its end; what was removed is not in it."""
+        """The outcome in words, without a full stop and without the files that were removed."""
         match self.outcome:
             case GivenUp():
                 return "KILLED"
@@ -124,19 +124,19 @@ class Cancelled:
 def rows_to_cancel(
     ledger: Ledger, partition_id: PartitionId, table: TableName, to: LakeName | None
 ) -> tuple[Row, ...]:
-    """Return the rows that are meant, all into one destination: those that are under way, else one.
+    """Return the running exports of a partition into one destination, or else its first row.
 
-    Shards export partitions of one id into one table, each by a row of its own.
+    There can be several: each shard exports a partition with this id, and has its own row.
 
     Args:
-        ledger: what was exported.
-        partition_id: as the source has it.
+        ledger: the ledger of the exports.
+        partition_id: the partition's id in the source.
         table: the source table.
-        to: the destination, None for the only one.
+        to: the destination; None if there is only one.
 
     Raises:
-        NotFoundError: there is none.
-        UsageError: they are under way to several destinations, and none was named.
+        NotFoundError: the ledger has no export of the partition.
+        UsageError: exports to several destinations are running, and `to` is None.
         LedgerError: the ledger cannot be read.
     """
     found = rows_of_name(ledger, partition_id.value, table, to)
@@ -156,12 +156,12 @@ def rows_to_cancel(
 
 
 def rows_under_way(ledger: Ledger, table: TableName | None, to: LakeName | None) -> tuple[Row, ...]:
-    """Return the rows of all exports that are under way, or did not end.
+    """Return the rows of all exports that are running or were interrupted.
 
     Args:
-        ledger: what was exported.
-        table: the source table, None for every one.
-        to: the destination, None for every one.
+        ledger: the ledger of the exports.
+        table: the source table; None for all.
+        to: the destination; None for all.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -178,7 +178,7 @@ def rows_under_way(ledger: Ledger, table: TableName | None, to: LakeName | None)
 
 
 def by_destination(rows: Iterable[Row]) -> Iterator[tuple[LakeName, tuple[Row, ...]]]:
-    """Yield each destination with its rows, in the order in which they are given."""
+    """Yield each destination with its rows, in the order of the rows."""
     every = tuple(rows)
     for name in dict.fromkeys(row.destination_table for row in every):
         yield LakeName.parse(name), tuple(r for r in every if r.destination_table == name)
@@ -192,17 +192,17 @@ def cancel_each(
     wait: float,
     note: Callable[[str], None],
 ) -> Iterator[tuple[Row, Cancelled | TableFormatError]]:
-    """Give up exports as `cancel` does; one that cannot be keeps none of the others back.
+    """Cancel several exports; an error in one does not stop the others.
 
     Args:
-        rows: as they were read.
-        opened: opens the catalog of a destination; where it cannot, that stands for all its rows.
-        ledger: where the rows are.
-        wait: seconds until it has to be proved of all that nothing of them can land.
-        note: hears what is waited for, and what could not be removed.
+        rows: rows of the ledger.
+        opened: opens the catalog of a destination; if it cannot, its error is the result of all rows.
+        ledger: the ledger that has the rows.
+        wait: seconds in total for the proof that none of the exports can land any more.
+        note: receives the reason for waiting, and the files that could not be removed.
 
     Yields:
-        Each row, and what became of it, or why nothing did.
+        Each row with its result, or with the error.
     """
     until = time.monotonic() + wait
     for to, there in by_destination(rows):
@@ -231,18 +231,18 @@ def cancel(
     note: Callable[[str], None],
     why: Stop = Stop.CANCELLED,
 ) -> Cancelled:
-    """Give up the export of a row, and remove its files.
+    """Cancel the export of a row, and remove its files.
 
     Args:
-        row: as it was read.
-        catalog: that its destination is in.
-        ledger: where the row is.
-        wait: seconds until it has to be proved that nothing of it can land.
-        note: hears what is waited for, and what could not be removed.
-        why: what its row says while it is given up.
+        row: the row of the ledger.
+        catalog: the catalog of its destination, or its Hive tree.
+        ledger: the ledger that has the row.
+        wait: seconds for the proof that the export cannot land any more.
+        note: receives the reason for waiting, and the files that could not be removed.
+        why: the reason that the row shows while the export is being cancelled.
 
     Raises:
-        RefusedError: the table that it goes to is not there any more.
+        RefusedError: the table that the export writes to does not exist any more.
         TableFormatError: the table or the ledger cannot be read or written.
     """
     until = time.monotonic() + wait
@@ -271,7 +271,7 @@ def _table(
 def _killed(
     ports: Ports, key: str, note: Callable[[str], None], until: float, why: Stop
 ) -> KillOutcome:
-    """Give it up; while that is not known, say what is waited for, and go on."""
+    """Cancel the export of a key; repeat until the outcome is known or the time is over."""
     while True:
         outcome = kill(ports, key, state=State.KILLED, why=why, on_claim=_taken_over(note))
         if not isinstance(outcome, Unknown) or time.monotonic() >= until:
@@ -290,7 +290,7 @@ def _taken_over(note: Callable[[str], None]) -> Callable[[Row], None]:
 def _cleaned(
     ports: Ports, storages: Storages, outcome: KillOutcome, note: Callable[[str], None]
 ) -> Cleaned:
-    """Remove the files of an export that was given up; what does not go is left to `gc`."""
+    """Remove the files of a cancelled export; leave those that cannot be removed to `gc`."""
     if not isinstance(outcome, GivenUp):
         return Cleaned()
     try:
@@ -306,7 +306,7 @@ _LOGGER: Final = logging.getLogger("mergeberg")
 
 
 class KillStatus(StrEnum):
-    """What became of a partition, in ClickHouse's words."""
+    """The status of a partition in the result of KILL QUERY, in ClickHouse's words."""
 
     FINISHED = "finished"
     WAITING = "waiting"
@@ -318,12 +318,12 @@ _STATUSES: Final[Mapping[str, KillStatus]] = {
     "failed": KillStatus.FINISHED,
     "committed": KillStatus.CANT_CANCEL,
 }
-"""By the status of a `Cancelled`; any other is not decided yet."""
+"""The KILL QUERY status by `Cancelled.status`; every other status means `waiting`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KilledPartition:
-    """A partition that a killed statement had under way, and what became of it."""
+    """A partition that a killed statement was exporting, and its status after the kill."""
 
     row: Row
     status: KillStatus
@@ -338,14 +338,15 @@ def kill_queries(
     mode: KillMode,
     note: Callable[[str], None],
 ) -> tuple[KilledPartition, ...]:
-    """Give up what statements are exporting; return what became of each partition.
+    """Cancel every partition that the named statements are exporting; return the results.
 
     Args:
-        query_ids: their names; one that has nothing under way is passed over, as in ClickHouse.
-        ledger: through which they are reached.
-        open_destination: opens the catalog that has a destination, or its tree.
-        mode: with TEST nothing is done; SYNC waits until it is proved that nothing can land.
-        note: hears what is waited for.
+        query_ids: ids of the statements. An id without a running export is ignored, as in
+            ClickHouse.
+        ledger: the ledger that has the statements' claims.
+        open_destination: opens the catalog of a destination, or its Hive tree.
+        mode: TEST changes nothing. SYNC waits for the proof that nothing can land any more.
+        note: receives the reason for waiting.
 
     Raises:
         LedgerError: the ledger cannot be read or written.
@@ -372,7 +373,7 @@ def _kill(
         lake = open_destination(LakeName.parse(row.destination_table))
         ended = cancel(row, lake, ledger, wait=left, note=note, why=Stop.QUERY_KILLED)
     except TableFormatError as error:
-        # The others are given up all the same.
+        # An error in one partition must not stop the cancellation of the others.
         return KilledPartition(row, KillStatus.CANT_CANCEL, error.message)
     status = _STATUSES.get(ended.status, KillStatus.WAITING)
     return KilledPartition(row, status, ended.text)
@@ -388,12 +389,12 @@ def _under_way(query_ids: Collection[str], ledger: Ledger) -> tuple[Row, ...]:
 def kill_in_session(
     query_ids: Collection[str], conf: Mapping[str, str], mode: KillMode
 ) -> tuple[KilledPartition, ...]:
-    """Do what KILL QUERY asks for in a session; return what became of each partition.
+    """Run KILL QUERY with the ledger and catalogs of a session; return the results.
 
     Args:
-        query_ids: the statements.
+        query_ids: ids of the statements.
         conf: the settings of the session, which name the ledger and the catalogs.
-        mode: as above.
+        mode: as for `kill_queries`.
 
     Raises:
         TableFormatError: the ledger cannot be read or written.
@@ -413,23 +414,28 @@ def kill_in_session(
 def forget_exports(
     ledger: Ledger, partition_id: str, table: TableName, to: LakeName | None
 ) -> Iterator[tuple[Row, str]]:
-    """End the refusal of the exports of a partition; yield each row, and what was done with it.
+    """End the manifest TTL of a partition's exports, so that it can be exported again at once.
 
     Args:
-        ledger: what was exported.
-        partition_id: as the source has it.
-        table: the source table; one that was made anew has several rows.
-        to: the destination, None for the only one.
+        ledger: the ledger of the exports.
+        partition_id: the partition's id in the source.
+        table: the source table. If it was dropped and created again, it has several rows.
+        to: the destination; None if there is only one.
+
+    Yields:
+        Each row with a report of the change.
 
     Raises:
-        NotFoundError: there is none.
-        UsageError: they are of several destinations, and none was named.
-        RefusedError: an export of it runs, or none has completed.
+        NotFoundError: the ledger has no export of the partition.
+        UsageError: the partition was exported to several destinations, and `to` is None.
+        RefusedError: an export of the partition is running, or none has completed.
         LedgerError: the ledger cannot be read or written.
     """
     for row in _rows(ledger, partition_id, table, to):
-        said = forget(ledger, row, owner=this_process(), is_alive=may_be_alive, now=milliseconds())
-        yield row, said
+        report = forget(
+            ledger, row, owner=this_process(), is_alive=may_be_alive, now=milliseconds()
+        )
+        yield row, report
 
 
 def _rows(

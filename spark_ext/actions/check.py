@@ -1,7 +1,7 @@
-"""Whether an export would work: everything that can be known before one, gathered into one value.
+"""Checks whether an export would succeed, and collects all reasons and warnings in one value.
 
-Nothing is started and nothing is made. Owns the gathering; how it is shown is
-`cli/commands/check.py`. A reason forbids the export, a warning is what somebody should know first.
+The check starts no Spark and creates nothing. A reason means that the export would be refused. A
+warning does not stop the export. `cli/commands/check.py` prints the result.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PACKAGES: Final = ("chdb-core", "pyspark", "pyarrow", "pyiceberg")
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What a user wants to export; `to` is None when only the source is to be looked at."""
+    """The export to check; `to` is None if only the source is to be checked."""
 
     table: TableName
     to: LakeName | None
@@ -63,7 +63,10 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class CheckedColumn:
-    """What a column becomes: `kind` is A, B or C (docs/reference/types.md), '-' when refused."""
+    """The Iceberg column of a source column.
+
+    `kind` is A, B or C as in docs/reference/types.md, or '-' if the column is refused.
+    """
 
     column: str
     clickhouse: str
@@ -74,7 +77,7 @@ class CheckedColumn:
 
 @dataclass(slots=True)
 class Check:
-    """What was found; `server` is None when the source is none."""
+    """The result of a check; `server` is None if the source is not a ClickHouse server."""
 
     columns: list[CheckedColumn] = field(default_factory=list)
     partition_key: str = ""
@@ -95,16 +98,16 @@ class Check:
 def check_export(
     request: CheckRequest, source: ClickHouseSource, lake: Lake | None, ledger: Ledger | None
 ) -> Check:
-    """Gather everything that speaks for and against an export.
+    """Check an export, and collect its mapping, its reasons and its warnings.
 
     Args:
-        request: what is to be exported.
-        source: where the table is.
-        lake: the catalog of the destination, None without one.
-        ledger: of that catalog's exports.
+        request: the export to check.
+        source: the source that has the table.
+        lake: the catalog of the destination; None without a destination.
+        ledger: the ledger of that catalog's exports.
 
     Raises:
-        TableFormatError: the table is not there, or a side cannot be read: nothing is known then.
+        TableFormatError: the table does not exist, or source, catalog or ledger cannot be read.
     """
     found = Check()
     if isinstance(source, ServerSource):
@@ -146,7 +149,7 @@ def _unreadable(table: MergeTreeTable) -> list[str]:
 def _as_remembered(
     request: CheckRequest, table: MergeTreeTable, lake: Lake | None, found: Check
 ) -> CheckRequest:
-    """Return the request with the conversions that an existing destination remembers."""
+    """Return the request with the conversions that an existing destination was created with."""
     if request.to is None or lake is None:
         return request
     try:
@@ -163,7 +166,7 @@ def _as_remembered(
 def _check_columns(
     request: CheckRequest, table: MergeTreeTable, found: Check
 ) -> MappedColumns | None:
-    """Map each column by itself, for the list, and all together, for the reasons."""
+    """Map each column alone for the list of columns, and all together for the reasons."""
     good = []
     for column in table.stored_columns:
         made = _column(request, table, column)
@@ -179,14 +182,14 @@ def _check_columns(
     try:
         return map_columns(replace(table, columns=tuple(good)), conversions) if good else None
     except RefusedError:
-        # What is wrong between columns, such as their names, is among the reasons already.
+        # The call above has added conflicts between columns, such as equal names, to the reasons.
         return None
 
 
 def _hints(table: MergeTreeTable, columns: Sequence[CheckedColumn]) -> Iterator[str]:
-    """Yield what should be chosen now, because a lake table keeps the conversion it was made with.
+    """Yield advice on conversions, which cannot be changed after the lake table is created.
 
-    Nothing is read for it: the greatest value of a column would be a scan of the table.
+    The advice uses column types only: finding the greatest value of a column would need a scan.
     """
     whole = [one.column for one in columns if one.clickhouse == "UInt64" and one.kind == "A"]
     if whole:
@@ -266,7 +269,7 @@ def _check_destination(
 
 
 def _check_source(source: ClickHouseSource, table: MergeTreeTable, found: Check) -> None:
-    """Look at what a snapshot would refuse now, and at what it would pass over silently."""
+    """Add what a snapshot of the source would refuse as reasons, and what it omits as warnings."""
     found.partitions = source.partitions(table.name)
     ids = tuple(p.partition_id for p in found.partitions)
     found.reasons.extend(error.message for error in source.refusals(table.name, ids).values())
@@ -277,7 +280,7 @@ def _check_source(source: ClickHouseSource, table: MergeTreeTable, found: Check)
     found.free_at_server = source.free_bytes()
     if others := source.passed_over(table.name):
         found.warnings.append(f"not read, because it is no part: {', '.join(others)}")
-    # A server's report has them already.
+    # The report of a server lists its row policies already.
     policies = source.row_policies(table.name) if found.server is None else None
     if policies:
         found.warnings.append(
@@ -302,7 +305,7 @@ def _check_versions(table: MergeTreeTable, found: Check) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """One place: `free` is None where there is no bound or it cannot be asked."""
+    """Needed and free bytes in one place; `free` is None if unlimited or unknown."""
 
     side: str
     path: str
@@ -311,11 +314,11 @@ class Space:
 
     @property
     def enough(self) -> bool:
-        """Whether what is needed is free, as far as is known."""
+        """Whether the needed space is free; True if the free space is unknown."""
         return self.free is None or self.needed <= self.free
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return needed and free space in words."""
         free = "free space unknown" if self.free is None else f"{human_bytes(self.free)} free"
         size = human_bytes(self.needed)
         if self.side == "source":
@@ -332,19 +335,20 @@ def measured_space(
     warehouse: Path | None,
     at_server: Mapping[str, int] | None = None,
 ) -> tuple[Space, ...]:
-    """Return what is needed and free on every disk of the source and at the destination.
+    """Return needed and free bytes for every disk of the source and for the destination.
 
     Args:
-        source: bytes by the root directory of a disk.
-        destination: bytes that the files are expected to need; None when none was named.
-        location: of the destination's table, None when it is not made yet.
-        warehouse: the local warehouse, None when the catalog is another one.
-        at_server: what is free on the source's disks as its server says; None when they are here.
+        source: needed bytes by the root directory of a disk.
+        destination: expected bytes of the data files; None without a destination.
+        location: location of the lake table; None if the table does not exist yet.
+        warehouse: the local warehouse; None for every other catalog.
+        at_server: free bytes by disk, as the source's server reports them; None if the disks are
+            on this machine.
 
     Raises:
-        DestinationError: a place cannot be read.
+        DestinationError: the free space of a place cannot be read.
     """
-    # Of parts without a disk, which nobody writes, a snapshot keeps nothing.
+    # Frozen parts are on no disk of a ClickHouse server, and an export keeps no old copies of them.
     disks = [(disk, size) for disk, size in sorted(source.items()) if disk]
     spaces = [
         Space("source", disk, size, _free(disk) if at_server is None else at_server.get(disk))
@@ -357,9 +361,10 @@ def measured_space(
 
 
 def lacking(table: TableName, spaces: tuple[Space, ...]) -> tuple[str, ...]:
-    """Return why an export is refused for want of space at its destination; nothing where it fits.
+    """Return the reasons to refuse an export because its destination lacks space.
 
-    What a source needs hangs on the merges that are made meanwhile, and refuses nothing.
+    Lack of space at the source is no reason: the need there depends on the merges that ClickHouse
+    makes while the export runs.
     """
     return tuple(
         f"Cannot export {table}: not enough space: {s}. Free some, or export fewer partitions."
@@ -371,15 +376,15 @@ def lacking(table: TableName, spaces: tuple[Space, ...]) -> tuple[str, ...]:
 def checked_spaces(
     request: CheckRequest, found: Check, warehouse: Path | None
 ) -> tuple[Space, ...]:
-    """Return what is free at both ends; what is not enough becomes a reason of the check.
+    """Measure the space at source and destination, and add reasons where it is not enough.
 
     Args:
-        request: what was checked.
-        found: what was found.
-        warehouse: the local warehouse, None when the catalog is another one.
+        request: the export that was checked.
+        found: the result of the check, which gets the reasons.
+        warehouse: the local warehouse; None for every other catalog.
 
     Raises:
-        DestinationError: a place cannot be read.
+        DestinationError: the free space of a place cannot be read.
     """
     spaces = measured_space(
         found.disks,
@@ -393,7 +398,7 @@ def checked_spaces(
 
 
 def _free(location: str) -> int | None:
-    # An object store has no bound.
+    # An object store has no limit.
     if not location or not is_local(location):
         return None
     return open_storage(location).free_bytes(location)

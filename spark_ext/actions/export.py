@@ -13,7 +13,8 @@ starts another run, because any other failure would occur on the other hosts too
 A shard that fails costs only its own partitions. The command raises the errors after all shards
 have run.
 
-`ClaimedTransactions` hears which transactions an export has, for an answer before it ends.
+`ClaimedTransactions` records the transactions that an export claims, so that an interface can
+report them before the export ends.
 
 `Stopping` handles SIGTERM as a shutdown, not as a cancel (docs/operating/stopping.md).
 The first SIGTERM lets the files that are being written and a commit finish, and starts no other.
@@ -76,20 +77,20 @@ def export_tables(
     begin: Callable[[LocalTable], None] = lambda _: None,
     failed: Callable[[TableFormatError], None] = lambda _: None,
 ) -> int:
-    """Export every table that a name stands for; return the exit code of all.
+    """Export one table, or the table of each shard; return one exit code for all.
 
     Args:
-        request: what was asked for; of each of the tables.
-        tables: one, or one of each shard.
-        opened: opens what a run acts on, with the source at a place.
+        request: the export request, which is applied to each table.
+        tables: one table, or one for each shard.
+        opened: opens the ports of an export job whose source is at the given address.
         slots: how many tasks can run at a time.
-        note: says which shard it is.
-        begin: is called before a table is exported; what it raises ends the run.
-        failed: hears why a table could not be read or was refused, also of one of several shards.
+        note: receives the name of each shard before its export.
+        begin: called before each table. An error that it raises ends the export.
+        failed: receives the error of each table that could not be read or was refused.
 
     Raises:
-        TableFormatError: it was refused as a whole, or failed before any partition; of several
-            shards as `each_table` says.
+        TableFormatError: the request was refused as a whole, or failed before any partition. For
+            several shards, see `each_table`.
     """
 
     def export_one(one: LocalTable) -> int:
@@ -112,12 +113,15 @@ def export_from_any(
     *,
     slots: int,
 ) -> tuple[Outcome, ...]:
-    """Export what was asked for, tell the observer of each outcome at once, and return them all.
+    """Export one table; continue with another replica of the source when the host is lost.
+
+    The observer gets each outcome at once. The call returns all of them.
 
     Args:
-        request: what the user asked for.
-        place: of the source; the hosts of a server are replicas of one another.
-        open_ports: opens what a run acts on, with the source at a place; their ledger is closed.
+        request: the export request.
+        place: the address of the source. The hosts of a server are replicas of each other.
+        open_ports: opens the ports of an export job whose source is at the given address. Their
+            ledger is closed here.
         slots: how many tasks can run at a time.
 
     Raises:
@@ -136,51 +140,52 @@ def export_from_any(
 
 @dataclass(slots=True)
 class _Runs:
-    """The runs of one export: their outcomes by partition, and the hosts that were tried.
+    """The runs of one export: the outcomes by partition, and the hosts that were tried.
 
-    `lost` are outcomes of partitions whose host was gone: they are told only when no other run
-    answers them.
+    `reported` has the outcomes that the observer has received. `lost` has the outcomes of
+    partitions whose host was lost; the observer receives them if no later run has an outcome for
+    the partition.
     """
 
     request: ExportRequest
     place: SourcePlace
     slots: int
-    told: dict[str, Outcome] = field(default_factory=dict)
+    reported: dict[str, Outcome] = field(default_factory=dict)
     lost: dict[str, Outcome] = field(default_factory=dict)
     tried: list[Host] = field(default_factory=list)
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What became of every partition."""
-        return tuple(self.told.values())
+        """The reported outcomes of all runs."""
+        return tuple(self.reported.values())
 
     def run(self, ports: JobPorts) -> Host | None:
-        """Run it once; return the host that can go on, None when it has ended.
+        """Run the export once; return the next host to try, None if the export has ended.
 
         Raises:
-            TableFormatError: it ended with that.
+            TableFormatError: the run failed, and no other host is left or would help.
         """
         try:
-            why = self._exported(ports)
+            why = self._export(ports)
         except SourceGoneError as error:
             host = self._next(ports, error.message)
             if host is None:
-                self._tell_lost(ports)
+                self._report_lost(ports)
                 raise
             return host
         except TableFormatError:
-            self._tell_lost(ports)
+            self._report_lost(ports)
             raise
         host = self._next(ports, why) if why else None
         if host is None:
-            self._tell_lost(ports)
+            self._report_lost(ports)
         return host
 
-    def _exported(self, ports: JobPorts) -> str:
-        """Export what has no answer yet; return why partitions lost their host, '' for none did."""
+    def _export(self, ports: JobPorts) -> str:
+        """Export the partitions without an outcome; return why a host was lost, '' if none was."""
         why = ""
-        left = replace(self.request, leave_out=frozenset(map(PartitionId, self.told)))
-        # Closed at once when interrupted: only then leases and staging tables are given back.
+        left = replace(self.request, leave_out=frozenset(map(PartitionId, self.reported)))
+        # An interrupted generator releases leases and staging tables only when it is closed.
         with contextlib.closing(export(left, ports, slots=self.slots)) as running:
             for outcome in running:
                 if outcome.source_gone:
@@ -188,11 +193,11 @@ class _Runs:
                     why = why or outcome.message
                 else:
                     self.lost.pop(outcome.partition_id, None)
-                    self._tell(ports, outcome)
+                    self._report(ports, outcome)
         return why
 
     def _next(self, ports: JobPorts, why: str) -> Host | None:
-        """Return another host to go on with, and say so; None when there is none."""
+        """Return a host that was not tried yet and notify the observer; None if none is left."""
         source = ports.source
         if not isinstance(source, ServerSource) or source.host is None or ports.should_stop():
             return None
@@ -200,20 +205,20 @@ class _Runs:
         note = ports.observer.note
         host = other_replica(self.place, source, self.tried, self.request.table, note)
         if host is not None:
-            said = _WHY.search(why)
-            short = said["why"] if said else why
+            reason = _WHY.search(why)
+            short = reason["why"] if reason else why
             note(f"{source.host.place} is gone ({short}); going on with {host.place}")
         return host
 
-    def _tell_lost(self, ports: JobPorts) -> None:
-        """Tell what the runs before said of partitions that no run has answered since."""
+    def _report_lost(self, ports: JobPorts) -> None:
+        """Report the lost outcomes: no later run has another outcome for these partitions."""
         for outcome in self.lost.values():
-            self._tell(ports, outcome)
+            self._report(ports, outcome)
         self.lost.clear()
 
-    def _tell(self, ports: JobPorts, outcome: Outcome) -> None:
+    def _report(self, ports: JobPorts, outcome: Outcome) -> None:
         ports.observer.finished(outcome)
-        self.told[outcome.partition_id] = outcome
+        self.reported[outcome.partition_id] = outcome
 
 
 def each_table(
@@ -223,20 +228,20 @@ def each_table(
     *,
     doing: str = "read from",
 ) -> int:
-    """Run something for every table that a name stands for; return the exit code of all.
+    """Run a command for one table, or for the table of each shard; return one exit code for all.
 
-    A partition that was named may lie on some shards only; it is an error when none has it.
+    A named partition may be on some of the shards only. It is an error if no shard has it.
 
     Args:
-        tables: one, or one of each shard.
-        run_one: runs it for one of them, and returns its exit code.
-        note: says which shard it is.
-        doing: what the command does with shards, behind 'Cannot'.
+        tables: one table, or one for each shard.
+        run_one: runs the command for one table, and returns its exit code.
+        note: receives the name of each shard before its run.
+        doing: the verb of error messages, after 'Cannot'.
 
     Raises:
-        SourceError: shards could not be read; the others had their turn.
-        RefusedError: shards refused it; the others had their turn.
-        TableFormatError: what `run_one` raises for a table without shards, or beside these two.
+        SourceError: some shards could not be read. The command has run for the others.
+        RefusedError: some shards refused the command. It has run for the others.
+        TableFormatError: `run_one` raised another error, or its table has no shards.
     """
     codes: set[int] = set()
     failed: list[tuple[LocalTable, TableFormatError]] = []
@@ -249,7 +254,7 @@ def each_table(
         try:
             codes.add(run_one(one))
         except (SourceError, RefusedError) as error:
-            # A table, a database or a cluster that is not found has ClickHouse's code.
+            # Only a missing partition has no code; missing tables and databases have ClickHouse's.
             if isinstance(error, NotFoundError) and error.code is None:
                 note(f"shard {one.shard}: {error.message}")
                 lacking.append(error)
@@ -270,9 +275,9 @@ def each_table(
 def _joined(
     failed: Sequence[tuple[LocalTable, TableFormatError]], number: int, doing: str
 ) -> TableFormatError:
-    """Return one error for all shards that failed; one that could not be read counts more."""
-    said = " ".join(f"shard {one.shard}: {error.message}" for one, error in failed)
-    message = f"Cannot {doing} {len(failed)} of {number} shards: {said}"
+    """Return one error for all failed shards: SourceError if any could not be read."""
+    reasons = " ".join(f"shard {one.shard}: {error.message}" for one, error in failed)
+    message = f"Cannot {doing} {len(failed)} of {number} shards: {reasons}"
     codes = {error.code for _, error in failed}
     code = codes.pop() if len(codes) == 1 else None
     if any(isinstance(error, SourceError) for _, error in failed):
@@ -282,16 +287,16 @@ def _joined(
 
 
 class ClaimedTransactions:
-    """Effects that hear which transactions are claimed; for any number of threads."""
+    """Effects that record the transactions that an export claims; thread-safe."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Create it without transactions."""
         self._direct: Effects = Direct()
         self._lock = threading.Lock()
         self._claimed: dict[str, str] = {}
 
     def __call__(self, step: Step, act: Callable[[], T], /) -> T:
-        """Perform an effect, and hear which transaction a partition has."""
+        """Perform an effect; if it is a claim, record its transaction and partition."""
         result = self._direct(step, act)
         if step is Step.CLAIM:
             rows = result if isinstance(result, tuple) else (result,)
@@ -304,35 +309,35 @@ class ClaimedTransactions:
         return result
 
     def partitions(self) -> dict[str, str]:
-        """Return the partition of each transaction, as of now."""
+        """Return the partition id of each transaction that is claimed so far."""
         with self._lock:
             return dict(self._claimed)
 
 
 class Stopping:
-    """Hears SIGTERM while it is entered; does nothing outside of the main thread.
+    """A context that handles SIGTERM; outside the main thread it has no effect.
 
-    An interruption that comes from it leaves as StoppedError.
+    If the grace time ends first, the interrupted command raises StoppedError.
     """
 
     def __init__(self, grace: float, say: Callable[[str], None]) -> None:
-        """Begin to listen when entered.
+        """Keep the grace time; the handler is installed on entry.
 
         Args:
-            grace: seconds for what runs to be finished.
-            say: tells the user that it was heard.
+            grace: seconds to finish the files and commits in progress.
+            say: prints the notice that the signal was received.
         """
         self._grace = grace
         self._say = say
-        self._told = False
+        self._requested = False
         self._before: tuple[object, object] | None = None
 
-    def is_told(self) -> bool:
-        """Whether the process was told to stop."""
-        return self._told
+    def is_requested(self) -> bool:
+        """Whether the process has received SIGTERM."""
+        return self._requested
 
     def __enter__(self) -> Self:
-        """Begin to listen."""
+        """Install the handler."""
         if threading.current_thread() is threading.main_thread():
             self._before = (
                 signal.signal(signal.SIGTERM, self._heard),
@@ -346,18 +351,18 @@ class Stopping:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Listen no more.
+        """Restore the handlers that were installed before.
 
         Raises:
-            StoppedError: the grace was over before what ran was finished.
+            StoppedError: the grace time ended before the work in progress was finished.
         """
         if self._before is not None:
             before, alarm = self._before
-            if self._told:
+            if self._requested:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 signal.signal(signal.SIGALRM, alarm)  # type: ignore[arg-type]
             signal.signal(signal.SIGTERM, before)  # type: ignore[arg-type]
-        if self._told and isinstance(error, KeyboardInterrupt):
+        if self._requested and isinstance(error, KeyboardInterrupt):
             message = (
                 f"Cannot finish: it was told to stop, and {self._grace:g} s were not enough for "
                 "what ran. What is exported stays, and so do finished files. Run the same command "
@@ -366,15 +371,16 @@ class Stopping:
             raise StoppedError(message) from error
 
     def _heard(self, _signal: int, _frame: FrameType | None) -> None:
-        if self._told:
-            # Not by way of exceptions: whatever holds the process up now would hold that up too.
+        if self._requested:
+            # An exception would wait for the same call that blocks the process now.
             os._exit(FAILED)
-        self._told = True
+        self._requested = True
         text = (
             f"SIGTERM: finishing files in progress (up to {self._grace:g} s); send it again to "
             "stop now"
         )
-        # The thread that was interrupted to be told may be in the middle of saying something.
+        # The signal may have interrupted the main thread while it printed; printing here could
+        # enter the same buffer a second time.
         threading.Thread(target=self._say, args=(text,), daemon=True).start()
         signal.signal(signal.SIGALRM, _interrupt)
         signal.setitimer(signal.ITIMER_REAL, max(self._grace, 0.001))

@@ -62,12 +62,12 @@ __all__ = [
 T = TypeVar("T")
 
 ALLOTMENT: Final = Allotment()
-"""What the exports of this process share."""
+"""Counts the slices and the write rate that the running exports of this process use together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where everything is; `ledger` as the user said it, None for the default."""
+    """The addresses of source, lake and ledger; `ledger` is None for the default."""
 
     source: SourcePlace
     lake: OpenedCatalog | OpenedTree
@@ -75,29 +75,29 @@ class Places:
 
 
 class SparkProvider(Protocol):
-    """Has a Spark session, or will have one when it is asked for."""
+    """Provides the Spark session of an export, and may start it later."""
 
     def check(self) -> None:
-        """Make sure that there can be a session.
+        """Check that a session can be started.
 
         Raises:
-            NotFoundError: there is no Java that Spark runs on.
+            NotFoundError: no Java version that Spark supports is installed.
         """
         ...
 
     def begin(self) -> None:
-        """Begin to make the session, where it is not there."""
+        """Begin to start the session, if it is not running yet."""
         ...
 
     def done(self) -> bool:
-        """Whether `result` would not wait."""
+        """Whether `result` would return without waiting."""
         ...
 
     def result(self) -> SparkSession:
-        """Return the session, begun or not, when it is there.
+        """Return the session; start it if necessary, and wait for it.
 
         Raises:
-            TableFormatError: there is none.
+            TableFormatError: the session could not be started.
         """
         ...
 
@@ -109,22 +109,22 @@ class RunningSpark:
     session: SparkSession
 
     def check(self) -> None:
-        """There is one."""
+        """Succeed: the session is running."""
 
     def begin(self) -> None:
-        """It has begun."""
+        """Do nothing: the session is running."""
 
     def done(self) -> bool:
-        """Return that it is there."""
+        """Return True: the session is running."""
         return True
 
     def result(self) -> SparkSession:
-        """Return it."""
+        """Return the user's session."""
         return self.session
 
 
 def _begun(call: Callable[[], T]) -> Future[T]:
-    """Begin a call on a thread, which ends with it."""
+    """Start a call on a thread of its own."""
     starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spark-start")
     begun = starter.submit(call)
     starter.shutdown(wait=False)
@@ -132,19 +132,19 @@ def _begun(call: Callable[[], T]) -> Future[T]:
 
 
 class SparkWhenNeeded:
-    """A session that is started when there is work for it, while the source is frozen."""
+    """A session that starts when an export has files to write, while the source is snapshotted."""
 
     def __init__(self, settings: SparkSettings) -> None:
-        """Begin to look for Java, which costs nothing; nothing is started yet."""
+        """Begin to look for Java on a thread; do not start Spark yet."""
         self._settings = settings
         self._java = _begun(partial(find_java, harmless_environment()))
         self._session: Future[SparkSession] | None = None
 
     def check(self) -> None:
-        """Make sure that there is a Java to start.
+        """Check that a Java version for Spark is installed.
 
         Raises:
-            NotFoundError: there is none that Spark runs on.
+            NotFoundError: no Java version that Spark supports is installed.
         """
         self._java.result()
 
@@ -154,14 +154,14 @@ class SparkWhenNeeded:
             self._session = _begun(partial(open_session, self._settings))
 
     def done(self) -> bool:
-        """Whether `result` would not wait."""
+        """Whether `result` would return without waiting."""
         return self._session is not None and self._session.done()
 
     def result(self) -> SparkSession:
-        """Return the session, begun or not, when it is there.
+        """Return the session; start it if necessary, and wait for it.
 
         Raises:
-            NotFoundError: there is no Java that Spark runs on.
+            NotFoundError: no Java version that Spark supports is installed.
             SourceError: Spark did not start.
         """
         self.begin()
@@ -180,25 +180,28 @@ def open_ports(
     verify: bool = False,
     check_rows: bool = False,
 ) -> JobPorts:
-    """Open source and ledger; once its Spark job is cancelled, the export begins nothing more.
+    """Open source and ledger, and connect them with lake and Spark to the ports of an export job.
+
+    When its Spark job is cancelled, the export starts no further slices and no further partitions.
 
     Args:
-        places: where they are.
-        spark: the session that will write; waited for when the first file is to be written.
-        observer: who hears how the job goes.
-        effects: the port to the outside; the ordinary one when None.
+        places: the addresses of source, lake and ledger.
+        spark: provides the session that writes files; the first file waits for it.
+        observer: receives the progress and the outcomes of the job.
+        effects: performs the effects outside of this process; None for the default.
         verify: compare every export with its source after the commit.
-        check_rows: compare partitions whose parts changed before anything is written.
+        check_rows: for a partition whose parts have changed, compare the rows before writing.
 
     Raises:
-        TableFormatError: one of them cannot be opened.
+        TableFormatError: source, lake or ledger cannot be opened.
     """
     places.lake.storages.check()
     for warning in ledger_warnings(places.ledger):
         observer.note(warning)
     server = server_of(places.source)
     source = open_source(places.source, is_exporting=True)
-    # The last that can fail: nobody would close it. A source holds nothing until it is asked.
+    # The ledger is opened last: if a later step failed, it would stay open. A source opens no
+    # connection before its first use.
     ledger = open_ledger(places.ledger, local_warehouse=places.lake.ledger_directory)
     cancelled = threading.Event()
     files = FileDigests(places.lake.storages) if verify or check_rows else None
@@ -233,7 +236,7 @@ def open_ports(
 
 
 def commit_ports(table: LakeTable, ledger: Ledger) -> Ports:
-    """Return what the commit protocol acts on, for commands that only settle or clean up."""
+    """Return the ports of the commit protocol, for commands that only settle or clean up."""
     return Ports(LoggedEffects(Direct()), table, ledger, milliseconds, _back_off)
 
 
@@ -242,23 +245,23 @@ def _back_off(attempt: int) -> None:
 
 
 def new_transaction(epoch: int) -> TransactionId:
-    """Return a snowflake whose machine and sequence are the epoch: never twice from one ledger."""
+    """Return a Snowflake id whose machine and sequence fields hold the epoch."""
     return new_transaction_id(milliseconds(), epoch >> 12, epoch)
 
 
 def export_all(request: ExportRequest, ports: JobPorts, *, slots: int) -> tuple[Outcome, ...]:
-    """Export what was asked for, tell the observer of each outcome at once, and return them all.
+    """Export the selected partitions; pass each outcome to the observer, and return all of them.
 
     Args:
-        request: what the user asked for.
-        ports: what the job acts on; its observer hears the outcomes.
+        request: the export request.
+        ports: the ports of the job, with the observer.
         slots: how many tasks can run at a time.
 
     Raises:
         TableFormatError: the request was refused as a whole, or failed before any partition.
     """
     outcomes = []
-    # Closed at once when interrupted: only then leases and staging tables are given back.
+    # An interrupted generator releases leases and staging tables only when it is closed.
     with contextlib.closing(export(request, ports, slots=slots)) as running:
         for outcome in running:
             ports.observer.finished(outcome)
@@ -280,15 +283,15 @@ def forecasts_of(
     none: Callable[[str], None] | None = None,
     source: ClickHouseSource | None = None,
 ) -> Rehearsal:
-    """Return what an export would do.
+    """Return the forecast of an export for every selected partition, and change nothing.
 
     Args:
-        request: what the user asked for.
-        places: where everything is.
+        request: the export request.
+        places: the addresses of source, lake and ledger.
         slots: how many tasks could run at a time.
-        note: hears what the export would tell its observer.
-        none: hears that no partition is selected; `note` when None.
-        source: that of `places`, where it is open already.
+        note: receives the notices that the export would pass to its observer.
+        none: receives the notice that no partition is selected; None for `note`.
+        source: the source of `places` if the caller has opened it already.
 
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.

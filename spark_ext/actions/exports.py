@@ -79,15 +79,15 @@ __all__ = [
 ]
 
 _SHOWN: Final = 100
-"""How much of an error stands behind a statement."""
+"""Characters of an error to show after a statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedExport:
-    """The exports of one partition into one table, and how the last one stands.
+    """The exports of one partition into one table, with the status of the last one.
 
-    `expired`: it completed, and the time to live of its manifest is over or was ended: exporting it
-    again is not refused.
+    `expired` is True if the last export completed and its manifest TTL is over, so that exporting
+    the partition again is not refused.
     """
 
     row: Row
@@ -96,19 +96,19 @@ class ListedExport:
 
     @property
     def export(self) -> LastExport:
-        """The last export, whatever statements did with its rows since."""
+        """The last export, without changes that statements made to its rows afterwards."""
         return last_export(self.row)
 
     @property
     def snapshot_id(self) -> int | None:
-        """The snapshot in which the last one landed, None when none did."""
+        """The snapshot of the last completed export; None if none has completed."""
         return self.row.done.landed.snapshot_id if self.row.done else None
 
     @property
     def statement(self) -> str:
-        """The statement on the lake table that has claimed its rows and has not ended, '' for none.
+        """The unfinished statement on the lake table that has claimed the rows, '' if none has.
 
-        With the reason why nobody works on it any more, where there is one.
+        It includes the last error of an interrupted statement, if there is one.
         """
         claim = self.row.claim
         if self.row.state is not State.RUNNING or not claim.by_statement:
@@ -119,7 +119,7 @@ class ListedExport:
 
     @property
     def rows_in_main(self) -> int | None:
-        """The rows of the partition that main has, None where the ledger does not know.
+        """The number of the partition's rows in main; None if the ledger does not know it.
 
         DROP and DETACH take them out, ATTACH brings them back, UPDATE and DELETE change them.
         """
@@ -131,28 +131,28 @@ class ListedExport:
 
     @property
     def changed_by(self) -> str:
-        """The last statement on the lake table that changed it since, '' for none."""
+        """The last statement on the lake table that changed the rows, '' if none did."""
         changed = self.row.changed
         return f"{changed.statement} (snapshot {changed.snapshot_id})" if changed else ""
 
     @property
     def last_error(self) -> str:
-        """The export's last error, beginning with the reason; '' when there is none."""
+        """The last error of the export, with the reason first; '' if there is none."""
         return self._last_error if self.export.error else ""
 
     @property
     def _last_error(self) -> str:
-        """The last error of what claimed the row."""
+        """The last error of the export or statement that claimed the row."""
         return reason_first(self.row.last_error)
 
     @property
     def resumable(self) -> bool:
-        """Whether the next run may go on with what is finished."""
+        """Whether the next run can resume with the files that are finished."""
         return is_resumable(self.row, worked_on=self.status is Standing.IN_PROGRESS)
 
     @property
     def parts(self) -> tuple[ExportedPart, ...]:
-        """The source's parts of the last one."""
+        """The source parts of the last export."""
         return self.export.parts
 
 
@@ -161,12 +161,12 @@ def list_exports(
 ) -> Iterator[ListedExport]:
     """Yield every export of a ledger, latest first.
 
-    What the ledger notes of rows that others wrote, when a statement on the lake table changes
-    them, is none: they came from no ClickHouse table.
+    Entries for foreign rows that a statement on a lake table changed are left out: these rows
+    came from no ClickHouse table.
 
     Args:
-        ledger: what was exported.
-        clock: milliseconds since 1970, by which times to live are over.
+        ledger: the ledger of the exports.
+        clock: returns the time in milliseconds since 1970, to decide whether a TTL is over.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -186,14 +186,14 @@ def exports_of(
     """Return the exports of a partition, latest first.
 
     Args:
-        ledger: what was exported.
-        partition_id: as the source has it.
-        table: the source table as the ledger writes it, None for every one.
-        to: the destination, None for every one.
-        what: cannot be done when there is none, e.g. "show the export of partition 1".
+        ledger: the ledger of the exports.
+        partition_id: the partition's id in the source.
+        table: the source table in the ledger's notation; None for all.
+        to: the destination; None for all.
+        what: the action, for the error message, e.g. "show the export of partition 1".
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: the ledger has no such export.
         LedgerError: the ledger cannot be read.
     """
     found = tuple(
@@ -220,13 +220,13 @@ _NOT_WELL: Final = frozenset(
 def logged_events(
     ledger: Ledger, table: str | None, since: int | None, *, failed: bool
 ) -> tuple[Event, ...]:
-    """Return what became of exports, latest first; the ledger keeps the latest 10,000.
+    """Return the events of the ledger's log, latest first; the ledger keeps the latest 10,000.
 
     Args:
-        ledger: of the exports.
-        table: the source table as the ledger writes it, None for every one.
-        since: milliseconds since 1970; what is older is left out. None for nothing.
-        failed: whether only what did not end well is wanted.
+        ledger: the ledger of the exports.
+        table: the source table in the ledger's notation; None for all.
+        since: milliseconds since 1970; older events are left out. None for no limit.
+        failed: whether to return only exports that did not succeed.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -241,13 +241,15 @@ def logged_events(
 def rows_of_name(
     ledger: Ledger, partition_id: str, table: TableName, to: LakeName | None
 ) -> tuple[Row, ...]:
-    """Return what a ledger has of a partition; a table that was made anew has several rows.
+    """Return the ledger rows of a partition, found by the names of its tables.
+
+    There are several when a table was dropped and created again.
 
     Args:
-        ledger: what was exported.
-        partition_id: as the source has it.
+        ledger: the ledger of the exports.
+        partition_id: the partition's id in the source.
         table: the source table.
-        to: the destination, None for every one.
+        to: the destination; None for all.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -261,7 +263,7 @@ def rows_of_name(
 
 
 def _worked_on(row: Row, ledger: Ledger) -> bool:
-    """Whether somebody who may be alive works on it: a lease outlives its owner."""
+    """Whether a process that may be alive holds the lease; a lease can outlive its owner."""
     held = ledger.holder(row.key.hash)
     return held is not None and may_be_alive(held.owner)
 
@@ -270,19 +272,22 @@ _FAILED = (Standing.FAILED, Standing.KILLED)
 
 
 class DestinationsOfRows(Protocol):
-    """The tables that exports go to, as they are now."""
+    """Loads the current state of the tables that exports write to."""
 
     def destination(self, row: Row) -> LakeTableState | None:
-        """Return the table that a row's export goes to, None when it is not there any more."""
+        """Return the destination table of a row's export; None if it does not exist any more."""
         ...
 
     def receipts(self, row: Row, below: str) -> tuple[Receipt, ...]:
-        """Return the receipts below a location of the table that a row's export goes to."""
+        """Return the receipts below a location in the destination table of a row's export."""
         ...
 
 
 def in_ledger(one: ListedExport) -> frozenset[str]:
-    """Return the parts that are processed as far as the ledger knows: all at once, or none."""
+    """Return the names of the parts that the ledger records as processed.
+
+    The ledger records them when all files of the export are finished, not one by one.
+    """
     match one.export.state:
         case State.COMPLETED:
             return frozenset(part.name for part in one.parts)
@@ -293,10 +298,10 @@ def in_ledger(one: ListedExport) -> frozenset[str]:
 
 
 def processed(one: ListedExport, lake: DestinationsOfRows) -> frozenset[str]:
-    """Return the names of the parts that are wholly in finished files.
+    """Return the names of the parts whose rows are all in finished files.
 
     Raises:
-        TableFormatError: the lake does not say.
+        TableFormatError: the destination table or its receipts cannot be read.
     """
     parts = parts_with_files(one, lake)
     if one.export.state is State.COMPLETED:
@@ -305,10 +310,10 @@ def processed(one: ListedExport, lake: DestinationsOfRows) -> frozenset[str]:
 
 
 def parts_with_files(one: ListedExport, lake: DestinationsOfRows) -> tuple[ExportedPart, ...]:
-    """Return the parts of the last export, each with its files as soon as all of them are finished.
+    """Return the parts of the last export; a part has its files once all of them are finished.
 
     Raises:
-        TableFormatError: the lake does not say.
+        TableFormatError: the destination table or its receipts cannot be read.
     """
     of = one.export
     if of.state is not State.RUNNING or all(part.remote_paths for part in of.parts):
@@ -321,7 +326,7 @@ def parts_with_files(one: ListedExport, lake: DestinationsOfRows) -> tuple[Expor
 
 
 def failed_parts(one: ListedExport, processed_number: int) -> int:
-    """Return how many parts of an export that failed or was killed are not processed."""
+    """Return the number of unprocessed parts of a failed or killed export, else 0."""
     return len(one.parts) - processed_number if one.status in _FAILED else 0
 
 
@@ -341,9 +346,9 @@ def parts_of(
     """Return the active parts of a table.
 
     Args:
-        source: where the table is.
-        table: the table.
-        partition_id: of which partition, None for all.
+        source: the source that has the table.
+        table: the source table.
+        partition_id: the partition; None for all.
 
     Raises:
         NotFoundError: there is no such table.
@@ -358,15 +363,15 @@ def parts_of(
 T = TypeVar("T")
 
 LOOKING: Final = TimeOuts(connect=5.0, read=10.0, retry_for=0.0)
-"""Whoever lists exports is not to wait for a lake that is away: then nobody knows how far they
-are."""
+"""Time limits for listing exports: the list must not wait for an unreachable lake. The progress of
+running exports is then unknown."""
 
 
 class KnownDestinations:
-    """A `spark_ext.actions.exports.DestinationsOfRows` of the catalogs that somebody knows."""
+    """Opens each destination once, and caches its state, its receipts and its last error."""
 
     def __init__(self, open_lake: Callable[[LakeName], OpenedCatalog | OpenedTree]) -> None:
-        """Open nothing yet; `open_lake` opens the catalog that has a destination, or its tree."""
+        """Keep `open_lake`, which opens the catalog of a destination, or its Hive tree."""
         self._open_lake = open_lake
         self._opened: dict[str | LakeName, OpenedCatalog | OpenedTree] = {}
         self._states: dict[LakeName, LakeTableState | None] = {}
@@ -374,45 +379,45 @@ class KnownDestinations:
         self._receipts: dict[str, Receipt] = {}
 
     def look_again(self) -> None:
-        """Ask once more what did not answer; until then it is not asked again for every row."""
+        """Forget the cached errors, so that the next call tries these destinations again."""
         for name in self._failures:
-            # A catalog lends credentials with a table that is loaded, and they end.
+            # The cached state has vended credentials, which may have expired.
             self._states.pop(name, None)
         self._failures.clear()
 
     def destination(self, row: Row) -> LakeTableState | None:
-        """Return the table that a row's export goes to, None when it is not there any more.
+        """Return the destination table of a row's export; None if it does not exist any more.
 
         Raises:
-            NotFoundError: its catalog is not known here.
-            DestinationError: the catalog did not answer.
-            TableFormatError: it cannot be opened.
+            NotFoundError: the catalog is not configured here.
+            DestinationError: the catalog did not respond.
+            TableFormatError: the catalog or the table cannot be opened.
         """
         name = LakeName.parse(row.destination_table)
         if name not in self._states:
-            self._states[name] = self._answer(name, lambda: self._loaded(name))
+            self._states[name] = self._cached(name, lambda: self._loaded(name))
         state = self._states[name]
         if state is None or state.layout.table_uuid != row.key.destination:
             return None
         return state
 
     def receipts(self, row: Row, below: str) -> tuple[Receipt, ...]:
-        """Return the receipts below a location of the table that a row's export goes to.
+        """Return the receipts below a location in the destination table of a row's export.
 
         Raises:
-            TableFormatError: as above, or the storage cannot be reached.
+            TableFormatError: as for `destination`, or the storage cannot be reached.
         """
         name = LakeName.parse(row.destination_table)
-        return self._answer(
+        return self._cached(
             name, lambda: stored_receipts(self._lake(name).storages(below), below, self._receipts)
         )
 
-    def _answer(self, name: LakeName, ask: Callable[[], T]) -> T:
-        """Ask about a destination, unless it did not answer before."""
+    def _cached(self, name: LakeName, read: Callable[[], T]) -> T:
+        """Read from a destination; raise the cached error if an earlier read failed."""
         if name in self._failures:
             raise self._failures[name]
         try:
-            return ask()
+            return read()
         except TableFormatError as error:
             self._failures[name] = error
             raise
@@ -441,16 +446,16 @@ def existing_table(
 def existing_table(
     catalog: OpenedCatalog | OpenedTree, name: LakeName, what: str
 ) -> IcebergTable | HiveTable:
-    """Return a lake table.
+    """Return a lake table that must exist.
 
     Args:
-        catalog: that it is in, or the tree.
+        catalog: the catalog of the table, or the Hive tree.
         name: the table.
-        what: cannot be done when there is none, e.g. "clean up lake.n.t".
+        what: the action, for the error message, e.g. "clean up lake.n.t".
 
     Raises:
-        NotFoundError: there is no such table (code 60).
-        TableFormatError: the catalog cannot be opened, or not read.
+        NotFoundError: the table does not exist (code 60).
+        TableFormatError: the catalog cannot be opened or read.
     """
     table = catalog.table(name)
     if table is None:
@@ -477,16 +482,16 @@ def open_existing(
 def open_existing(
     catalog: OpenedCatalog | OpenedTree, name: LakeName, what: str, *, ledger: str | None
 ) -> tuple[IcebergTable | HiveTable, Ledger]:
-    """Open a lake table, and the ledger of its exports, which the caller closes.
+    """Open a lake table and the ledger of its exports; the caller closes the ledger.
 
     Args:
-        catalog: that it is in, or the tree.
+        catalog: the catalog of the table, or the Hive tree.
         name: the table.
-        what: cannot be done when there is none, e.g. "clean up lake.n.t".
-        ledger: as the user said it, None for the default.
+        what: the action, for the error message, e.g. "clean up lake.n.t".
+        ledger: the ledger's address; None for the default.
 
     Raises:
-        NotFoundError: there is no such table (code 60), or no ledger.
+        NotFoundError: the table (code 60) or the ledger does not exist.
         TableFormatError: the catalog or the ledger cannot be opened.
     """
     table = existing_table(catalog, name, what)
@@ -518,20 +523,21 @@ def clickhouse_destination(
     what: str,
     where: str,
 ) -> HiveName | None:
-    """Return the tree that a table of ClickHouse stands for; None when there is no such table.
+    """Return the Hive tree that a ClickHouse table reads; None if the table does not exist.
 
     Args:
-        source: where it would be.
-        named: its name there.
-        exported: describes the table to export.
-        directories: as in `ExportRequest`.
-        what: how messages begin, "Cannot export ... to ...".
-        where: what to write instead, a sentence.
+        source: the ClickHouse that would have the table.
+        named: the name of the table.
+        exported: describes the source table of the export.
+        directories: the directory columns, as in `ExportRequest`.
+        what: the beginning of error messages, "Cannot export ... to ...".
+        where: a sentence that names another destination to use.
 
     Raises:
-        UnsupportedError: it stands for no tree, or for one that is not reached from here (code 48).
-        TableFormatError: the environment does not say how its store is reached, or as whom.
-        RefusedError: it has other columns (code 122), or another partition key (36).
+        UnsupportedError: the table reads no Hive tree, or one that cannot be reached from here
+            (code 48).
+        TableFormatError: the environment lacks the endpoint or the credentials of the store.
+        RefusedError: the table has other columns (code 122) or another partition key (code 36).
         UsageError: an expression of `directories` cannot be read.
         SourceError: the source cannot be read.
     """
@@ -552,7 +558,7 @@ def clickhouse_destination(
 
 
 def unsupported(what: str, storage: str, where: str) -> UnsupportedError:
-    """Return the refusal of a storage that holds no table of the lake."""
+    """Return the error for a ClickHouse engine or format that cannot be a destination."""
     message = (
         f"{what}: Destination storage {storage} does not support MergeTree parts or uses "
         f"unsupported partitioning. {where}"
@@ -561,14 +567,14 @@ def unsupported(what: str, storage: str, where: str) -> UnsupportedError:
 
 
 def _location(found: ObjectTable) -> str | None:
-    """Return the location of the directories, None when they are not reached from here.
+    """Return the location of the directories; None if they cannot be reached from here.
 
     Raises:
-        TableFormatError: the environment does not say as whom they are reached.
+        TableFormatError: the environment lacks the credentials.
     """
     match found.engine:
         case "S3" | "GCS":
-            # Google's objects are reached by the protocol of S3, too, where that is said.
+            # If the environment configures it, GCS is reached through its S3 API.
             in_s3 = s3_location(found.address, os.environ)
             return in_s3 or gs_location(found.address, os.environ)
         case "AzureBlobStorage":
@@ -582,10 +588,10 @@ def _location(found: ObjectTable) -> str | None:
 def _check_fits(
     found: ObjectTable, table: MergeTreeTable, directories: Mapping[str, str], what: str
 ) -> None:
-    """Check that a table over directories is of the columns and the key of the source.
+    """Check that a table over directories has the columns and the partition key of the source.
 
     Raises:
-        RefusedError: it is not.
+        RefusedError: the columns or the partition key differ.
     """
     stored = [c.name for c in table.stored_columns]
     wanted = {*stored, *directories}

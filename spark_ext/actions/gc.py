@@ -1,11 +1,12 @@
-"""Finds or removes garbage of dead exports in a lake table and in its sources, for all interfaces.
+"""Finds or removes garbage of abandoned exports in a lake table and in its sources.
 
 `tableformat.export.gc` proves which files of a lake table or Hive tree may be removed.
-This module adds the staging tables of sources, on every host of the given addresses.
+This module adds the staging tables of sources, on every host of the given addresses. All
+interfaces use it.
 
 Each replica has its own staging tables. A host that fails does not stop the check of the others.
-A staging table may be dropped when no export can resume with it and its run is dead.
-This process cannot tell whether a run is dead if the run is on another host or began before the
+A staging table may be dropped when no export can resume with it and its run has ended.
+This process cannot tell whether a run has ended if the run is on another host or began before the
 last start of this host. Then the age in `--older-than` decides (docs/operating/staging.md).
 """
 
@@ -38,7 +39,7 @@ __all__ = ["StagedAtHost", "StagingSweep", "Swept", "sweep", "sweep_sources"]
 
 @dataclass(frozen=True, slots=True)
 class StagedAtHost:
-    """The staging tables of one host; `failure` says what could not be done there, '' nothing."""
+    """The staging tables of one host; `failure` has the error messages of that host, or ''."""
 
     garbage: tuple[Garbage, ...]
     failure: str = ""
@@ -46,10 +47,10 @@ class StagedAtHost:
 
 @dataclass(frozen=True, slots=True)
 class StagingSweep:
-    """Tells of staging tables, and with `drops` drops those that may go.
+    """Lists the staging tables of sources, and with `drops` drops those that are garbage.
 
-    `ledger` says which exports can be gone on with. `older_than` is an age in milliseconds, 0 when
-    the user named none; `now` is since 1970.
+    `ledger` records which exports can be resumed. `older_than` is an age in milliseconds, 0 if the
+    user gave none. `now` is in milliseconds since 1970.
     """
 
     ledger: Ledger
@@ -59,7 +60,7 @@ class StagingSweep:
     drops: bool
 
     def everywhere(self, places: Iterable[SourcePlace]) -> tuple[StagedAtHost, ...]:
-        """Return what every one of some hosts has, and has no more.
+        """Return the staging tables of each host, including those that were dropped.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -73,7 +74,8 @@ class StagingSweep:
         with open_source(place) as source:
             try:
                 left = source.leftovers()
-                # After the tables: of what begins meanwhile either the ledger knows, or nobody.
+                # The ledger is read after the list of tables, so that it knows every table in the
+                # list whose export began in between.
                 in_use = staging_in_use(self.ledger)
                 for one in left:
                     item = self._judged(one, in_use, where)
@@ -86,7 +88,7 @@ class StagingSweep:
         return StagedAtHost(tuple(garbage), " ".join(failures))
 
     def _dropped(self, source: ClickHouseSource, one: Leftover, item: Garbage) -> Garbage:
-        """Drop a staging table; return what became of it where ClickHouse does not let it go."""
+        """Drop a staging table; if ClickHouse refuses, return the item with its message."""
         drop = partial(source.release_staging, (one.name,))
         try:
             self.effects(Step.SWEEP_SOURCE, drop)
@@ -108,7 +110,7 @@ class StagingSweep:
         return replace(item, may_go=True, why="its run is dead, and no export can go on with it")
 
     def _judged_by_age(self, item: Garbage, one: Leftover, by: str, *, is_old: bool) -> Garbage:
-        """Judge a table whose run may be alive, as far as this process can tell."""
+        """Classify a staging table whose run may still be alive."""
         judge = can_judge(one.job)
         if judge is None and one.table is None:
             return replace(item, why="nothing says that we made it")
@@ -126,22 +128,22 @@ class StagingSweep:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What was found in the table, and what at each host of its sources."""
+    """The garbage of a lake table, and the staging tables of each host of its sources."""
 
     in_table: tuple[Garbage, ...]
     staged: tuple[StagedAtHost, ...]
 
     @property
     def garbage(self) -> tuple[Garbage, ...]:
-        """Everything, what goes before what stays."""
+        """All items: first those that may be removed, then those that stay."""
         found = (*self.in_table, *(t for host in self.staged for t in host.garbage))
         return (*(t for t in found if t.may_go), *(t for t in found if not t.may_go))
 
     def check_every_host(self) -> None:
-        """Check that every host could be looked at.
+        """Check that every host could be examined.
 
         Raises:
-            SourceError: some could not.
+            SourceError: some hosts could not be read, or did not drop a table.
         """
         failed = [host.failure for host in self.staged if host.failure]
         if failed:
@@ -162,20 +164,20 @@ def sweep(
     removes: bool,
     dropped: int | None = None,
 ) -> Swept:
-    """Find what dead exports into a table left, and remove what may go where that is wanted.
+    """Find the garbage of abandoned exports into a lake table, and remove it if `removes` is set.
 
     Args:
-        lake: the table, or tree.
-        ledger: of its exports.
-        places: every host of a source whose staging tables are looked at, too.
-        older_than: an age in milliseconds; what is younger stays. 0 when the user named none.
-        removes: whether what may go goes.
-        dropped: an age in milliseconds; the snapshots before DROPs that are older are expired, and
-            what nothing else refers to goes. None for no snapshot.
+        lake: the lake table, or the Hive tree.
+        ledger: the ledger of its exports.
+        places: every host of the sources whose staging tables are examined too.
+        older_than: an age in milliseconds; younger garbage stays. 0 if the user gave none.
+        removes: whether to remove the garbage.
+        dropped: an age in milliseconds. Snapshots before DROP statements of at least this age are
+            expired, and files that no other snapshot refers to are removed. None expires none.
 
     Raises:
-        RefusedError: the table is of another ledger.
-        DestinationError: the table or its files cannot be read, or a file does not go.
+        RefusedError: the table belongs to another ledger.
+        DestinationError: the table or its files cannot be read, or a file cannot be removed.
         LedgerError: the ledger cannot be read or written.
     """
     ports = commit_ports(lake, ledger)
@@ -195,16 +197,16 @@ def sweep(
 def sweep_sources(
     ledger: Ledger, places: Iterable[SourcePlace], *, older_than: int, removes: bool
 ) -> Swept:
-    """Find what dead exports into any table of a ledger left in sources, and drop what may go.
+    """Find staging tables of abandoned exports in sources, and drop them if `removes` is set.
 
     Args:
-        ledger: of the exports that are made from there: it says which can be gone on with.
-        places: every host of a source.
-        older_than: an age in milliseconds; what is younger stays. 0 when the user named none.
-        removes: whether what may go goes.
+        ledger: the ledger of the exports, which records the exports that can be resumed.
+        places: every host of the sources.
+        older_than: an age in milliseconds; younger tables stay. 0 if the user gave none.
+        removes: whether to drop the tables.
 
     Raises:
-        NotFoundError: there is no such ledger.
+        NotFoundError: the ledger does not exist.
         LedgerError: the ledger cannot be read.
     """
     if not ledger.is_made():
@@ -220,8 +222,8 @@ def sweep_sources(
 
 
 def _holder(ledger: Ledger) -> Callable[[str], LeaseHeld | None]:
-    def living(key: str) -> LeaseHeld | None:
+    def running(key: str) -> LeaseHeld | None:
         held = ledger.holder(key)
         return held if held is not None and may_be_alive(held.owner) else None
 
-    return living
+    return running

@@ -1,9 +1,10 @@
-"""Structured logs: what an export does, as records of the logger `mergeberg`.
+"""Writes structured log records of an export to the logger `mergeberg`.
 
-Each record has `transaction_id` and `partition_id` (where it is about one), and its message is one
-word: claimed, resumed, written, sent, landed, settled, given_up; then how it ended; `step`, at
-debug level, for each effect with its duration. An application configures the logger as any other;
-`writing_logs` writes one JSON object a line. Logging changes nothing of what is done.
+The message of a record is one word: claimed, resumed, written, sent, landed, settled, given_up,
+and at the end the status of the partition. At debug level, `step` records each effect with its
+duration. Every record has `transaction_id` and `partition_id`, empty if it is about no partition.
+
+An application configures the logger like any other. `writing_logs` writes one JSON object per line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["LoggedEffects", "LoggedObserver", "writing_logs"]
 T = TypeVar("T")
 
 _LOGGER: Final = logging.getLogger("mergeberg")
-# Without a handler Python would write warnings to standard error, where ours stand already.
+# Without a handler Python would print warnings to standard error, where mergeberg prints its own.
 _LOGGER.addHandler(logging.NullHandler())
 _LEVELS: Final = {
     Status.REFUSED: logging.WARNING,
@@ -43,20 +44,20 @@ _LEVELS: Final = {
     Status.UNVERIFIED: logging.ERROR,
 }
 _OF_PYTHON: Final = frozenset((*logging.makeLogRecord({}).__dict__, "message", "asctime"))
-"""What every record has; whatever else it has was given by us."""
+"""The attributes of every Python log record; the others are mergeberg's fields."""
 
 
 class LoggedEffects:
-    """Effects that log what they do; made for one job."""
+    """Effects that log each step; an instance serves one job."""
 
     def __init__(self, effects: Effects) -> None:
-        """Log what `effects` perform."""
+        """Wrap `effects`, which performs the steps."""
         self._effects = effects
         self._partitions: dict[str, str] = {}
         self._transactions: dict[str, str] = {}
 
     def __call__(self, step: Step, act: Callable[[], T], /) -> T:
-        """Perform the effect, and log it."""
+        """Perform an effect, and log it."""
         begun = time.monotonic()
         ended = "failed"
         try:
@@ -73,7 +74,7 @@ class LoggedEffects:
         return result
 
     def _moved(self, step: Step, row: Row) -> None:
-        """Log what a ledger row says, by the step that read or wrote it."""
+        """Log the change of a ledger row, depending on the step that made it."""
         key, transaction_id = row.key.hash, row.claim.transaction_id
         self._partitions[key] = row.key.partition_id
         match step:
@@ -100,7 +101,7 @@ class LoggedEffects:
         self._transactions[key] = transaction_id
 
     def _sent(self, sent: Sent, act: Callable[[], object]) -> None:
-        """Log a request for each partition that it would make visible."""
+        """Log a commit request once for each partition in it."""
         given = act.args if isinstance(act, partial) else ()
         staged = next((a for a in given if isinstance(a, Staged)), None)
         commit = next((a for a in given if isinstance(a, Commit)), None)
@@ -117,12 +118,12 @@ class LoggedEffects:
 
 
 class LoggedObserver(ObserverAround):
-    """An observer that logs how each partition ended, and passes everything on."""
+    """An observer that logs notices and outcomes, and passes every call to another observer."""
 
     __slots__ = ()
 
     def note(self, text: str) -> None:
-        """Log a sentence."""
+        """Log a notice."""
         _log(logging.INFO, "note", text=text)
         self.observer.note(text)
 
@@ -132,7 +133,7 @@ class LoggedObserver(ObserverAround):
         self.observer.none_selected(text)
 
     def finished(self, outcome: Outcome) -> None:
-        """Log what became of a partition, by its status word."""
+        """Log the outcome of a partition; the message is its status."""
         _log(
             _LEVELS.get(outcome.status, logging.INFO),
             outcome.status.value,
@@ -148,14 +149,14 @@ class LoggedObserver(ObserverAround):
 
 @contextlib.contextmanager
 def writing_logs(where: str, level: str = "debug") -> Iterator[None]:
-    """Write records as JSON, one object a line, as long as the context is open.
+    """Write log records as JSON, one object per line, while the context is open.
 
     Args:
-        where: `json` for standard error, `json:PATH` to append to a file, '' for not at all.
-        level: the least that is written, by the name of one of logging's levels.
+        where: `json` for standard error, `json:PATH` to append to a file, '' for no log.
+        level: the name of the lowest level to write, as in Python's logging.
 
     Raises:
-        UsageError: it is something else, or the file cannot be opened.
+        UsageError: `where` has another form, or the file cannot be opened.
     """
     if not where:
         yield
@@ -174,17 +175,20 @@ def writing_logs(where: str, level: str = "debug") -> Iterator[None]:
 
 
 class _LogFile(logging.FileHandler):
-    """A file that may become full: what follows is dropped, and that it is, is said once."""
+    """A log file that drops records after a write error, such as a full disk.
+
+    The first error is reported once on standard error.
+    """
 
     _is_full = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, or drop it."""
+        """Write a record; drop it after a write error."""
         if not self._is_full:
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  the name is logging's
-        """Say what is wrong with the file; whatever else is wrong is a bug."""
+        """Report an operating system error once; leave every other error to logging."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
@@ -196,16 +200,16 @@ class _LogFile(logging.FileHandler):
         )
 
     def close(self) -> None:
-        """Close the file; what it could not take is not tried again."""
+        """Close the file; ignore an error for records that could not be written."""
         with contextlib.suppress(OSError):
             super().close()
 
 
 class _Json(logging.Formatter):
-    """One JSON object for a record: when, how grave, what, and what it is about."""
+    """Formats a record as one JSON object: time, level, event and the record's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the object."""
+        """Return the JSON object as text."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         found: dict[str, Any] = {
             "time": at,

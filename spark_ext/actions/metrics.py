@@ -1,8 +1,8 @@
-"""What a running export counts, and the text that Prometheus reads (docs/reference/metrics.md).
+"""Counts the work of this process, and renders it for Prometheus (docs/reference/metrics.md).
 
-`Figures` are of one process. They are told by an observer and by a writer around the one that
-writes; both pass everything on. What the ledger counts, for all processes, is asked for when the
-text is.
+`Figures` holds the counters of one process. `CountingObserver` and `CountingWriter` update them,
+and pass every call to another observer or writer. `render` adds the counters of the ledger, which
+cover all processes, and reads them at each request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["METRICS", "CountingObserver", "CountingWriter", "Figures", "Metric",
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: `kind` is counter or gauge; `label` tells its samples apart, '' for one sample."""
+    """A metric; `kind` is counter or gauge, and `label` is the label of its samples, or ''."""
 
     name: str
     kind: str
@@ -66,15 +66,15 @@ _EVENTS: Final = Metric(
 METRICS: Final = (
     _PLANNED, _ROWS, _FILES, _BYTES, _FAILURES, _SLICES, _PARTITIONS, _LEDGER, _RUNNING, _EVENTS,
 )  # fmt: skip
-"""Every metric, as it is shown."""
+"""All metrics, in the order of the output."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """The counts of one process; told and asked from any thread.
+    """The counters of one process; thread-safe.
 
-    `slices` says how many slices may be being written now, `counters` asks the ledger as
-    `History.counters` does, None as long as no ledger is known.
+    `slices` returns the number of slices that may be in progress now. `counters` returns the
+    counters of the ledger, as `History.counters`; it is None while no ledger is known.
     """
 
     slices: Callable[[], int]
@@ -85,19 +85,19 @@ class Figures:
     _rows_of_job: int = 0
 
     def begin(self, rows: int) -> None:
-        """Count what a job is to write."""
+        """Add the rows that a job will write."""
         with self._lock:
             self._counts[_PLANNED] += rows
             self._rows_of_job = 0
 
     def rows(self, written: int) -> None:
-        """Count the rows that the job has written by now; a try that failed takes none back."""
+        """Set the rows that the job has written so far; the counter never decreases."""
         with self._lock:
             self._counts[_ROWS] += max(0, written - self._rows_of_job)
             self._rows_of_job = max(written, self._rows_of_job)
 
     def wrote(self, sizes: Iterable[int], failures: int) -> None:
-        """Count finished files by their bytes, and slices without one."""
+        """Add finished files with their bytes, and failed slices."""
         with self._lock:
             for size in sizes:
                 self._counts[_FILES] += 1
@@ -105,12 +105,12 @@ class Figures:
             self._counts[_FAILURES] += failures
 
     def ended(self, status: Status) -> None:
-        """Count a partition that has its answer."""
+        """Count a partition by its final status."""
         with self._lock:
             self._ended[status] += 1
 
     def samples(self) -> dict[Metric, dict[str, int]]:
-        """Return what is counted, by metric and the value of its label."""
+        """Return the values of all metrics of this process, by metric and label value."""
         with self._lock:
             of_one = (_PLANNED, _ROWS, _FILES, _BYTES, _FAILURES)
             found = {metric: {"": self._counts[metric]} for metric in of_one}
@@ -121,29 +121,29 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class CountingObserver(ObserverAround):
-    """An observer that counts, and passes everything on."""
+    """An observer that counts rows and outcomes, and passes every call to another observer."""
 
     figures: Figures
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
-        """Count the rows that are to be written."""
+        """Count the rows that the job will write."""
         self.figures.begin(rows)
         self.observer.begin(partitions, rows, size)
 
     def rows(self, written: int) -> None:
-        """Count the rows that are written."""
+        """Count the rows that are written so far."""
         self.figures.rows(written)
         self.observer.rows(written)
 
     def finished(self, outcome: Outcome) -> None:
-        """Count what became of one partition."""
+        """Count the outcome of one partition."""
         self.figures.ended(outcome.status)
         self.observer.finished(outcome)
 
 
 @dataclass(frozen=True, slots=True)
 class CountingWriter(WriterAround):
-    """Lets another writer write, and counts its files."""
+    """A writer that delegates to another writer, and counts its files."""
 
     figures: Figures
 
@@ -158,7 +158,7 @@ class CountingWriter(WriterAround):
         """Write every slice; return one receipt or one failure for each.
 
         Raises:
-            SourceError: the tasks could not be run at all.
+            SourceError: the tasks could not be run.
             StoppedError: their job was cancelled.
         """
         written = yield from self.writer.write(
@@ -169,9 +169,9 @@ class CountingWriter(WriterAround):
 
 
 def render(figures: Figures) -> str:
-    """Return the text, in the format of Prometheus, version 0.0.4.
+    """Return the metrics in Prometheus's text format, version 0.0.4.
 
-    A ledger that does not answer hides only what it counts.
+    If the ledger cannot be read, only its own metrics are missing.
     """
     found = {**figures.samples(), **_of_ledger(figures.counters)}
     return "".join(f"{line}\n" for metric in METRICS for line in _lines(metric, found))
@@ -181,15 +181,15 @@ def _of_ledger(
     counters: Callable[[], Mapping[str, int]] | None,
 ) -> dict[Metric, dict[str, int]]:
     try:
-        told = None if counters is None else counters()
+        counts = None if counters is None else counters()
     except LedgerError:
-        told = None
-    if told is None:
+        counts = None
+    if counts is None:
         return {_LEDGER: {"": 0}}
     return {
         _LEDGER: {"": 1},
-        _RUNNING: {"": told[history.RUNNING_EXPORTS]},
-        _EVENTS: {event.value: told[event] for event in history.Counter},
+        _RUNNING: {"": counts[history.RUNNING_EXPORTS]},
+        _EVENTS: {event.value: counts[event] for event in history.Counter},
     }
 
 

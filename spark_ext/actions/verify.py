@@ -1,8 +1,8 @@
 """Compares exported partitions with their source: `mergeberg verify` (docs/operating/verify.md).
 
-A partition is compared with its source as long as that can be frozen, and with the digest that
-`export --verify` kept when the source went on since. Nothing is changed on either side. What cannot
-be said is said to be so, and never ends with 0.
+A partition is compared with a snapshot of its source. If the source has changed since the export,
+it is compared with the digest that `export --verify` kept. Verifying changes neither side. A
+partition that cannot be compared is reported as such, and the exit code is not 0.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = ["Comparison", "Verdict", "VerifyRequest", "Verifying", "exit_code"]
 
 
 class Verdict(StrEnum):
-    """What a comparison came to."""
+    """The result of a comparison."""
 
     EQUAL = "equal"
     DIFFERS = "differs"
@@ -68,13 +68,13 @@ class Verdict(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """0 equal, 1 differs, 3 nothing can be said, 4 a side cannot be read."""
+        """0 for equal, 1 for differs, 4 if a side cannot be read, 3 for every other verdict."""
         return {"equal": 0, "differs": DIFFERS, "failed": FAILED}.get(self.value, REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """What a user asked to compare."""
+    """The tables and partitions to compare."""
 
     table: TableName
     to: LakeName
@@ -84,10 +84,10 @@ class VerifyRequest:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is known of one partition after it was compared.
+    """The comparison of one partition.
 
-    `compared_with` is `source`, or `digest` when that kept by the export stands for it; `seconds`
-    is the time that reading the lake took.
+    `compared_with` is `source`, or `digest` for the digest that the export kept, or '' if nothing
+    was compared. `seconds` is the time that reading the lake took.
     """
 
     partition_id: str
@@ -103,7 +103,7 @@ class Comparison:
 
     @property
     def rows_per_second(self) -> int:
-        """How fast the lake was read."""
+        """Rows read from the lake per second."""
         return int(self.rows / self.seconds) if self.seconds else 0
 
 
@@ -111,8 +111,8 @@ class Comparison:
 class _Subject:
     """A partition whose rows in main can be compared.
 
-    `content` is what the source has of it, None for nothing; `change` says what the source did
-    since the export.
+    `content` is the partition's content in the source; None if it has no parts there. `change`
+    describes how the source has changed since the export; '' if it has not.
     """
 
     partition_id: PartitionId
@@ -126,7 +126,7 @@ class _Subject:
 
 @dataclass(frozen=True, slots=True)
 class _Frozen:
-    """What a snapshot of a source partition holds."""
+    """Content and digest of a source partition, taken from one snapshot."""
 
     content: Content
     digest: Digest
@@ -136,8 +136,9 @@ def exit_code(comparisons: Iterable[Comparison], *, named: bool) -> int:
     """Return the first of 1, 4, 3 that any partition has, else 0.
 
     Args:
-        comparisons: of all partitions.
-        named: whether the user named the partition; of all of them some need not be exported.
+        comparisons: the comparisons of all partitions.
+        named: whether the user named the partition. Without a name, partitions that were never
+            exported are ignored.
     """
     return worst(
         c.verdict.exit_code for c in comparisons if named or c.verdict is not Verdict.NOT_EXPORTED
@@ -155,11 +156,11 @@ class Verifying:
         ledger: Ledger,
         digests: LakeDigests,
     ) -> None:
-        """Load the lake table and what the ledger has of it.
+        """Load the lake table, the ledger rows of its exports, and the source table.
 
         Raises:
-            NotFoundError: there is no such source table, and none of its exports is known.
-            RefusedError: the lake table is another ledger's, or a column cannot be mapped.
+            NotFoundError: the source table does not exist, and the ledger has no export of it.
+            RefusedError: the lake table belongs to another ledger, or a column cannot be mapped.
             TableFormatError: the source, the lake table or the ledger cannot be read.
         """
         self._request = request
@@ -178,16 +179,16 @@ class Verifying:
         ]
         self._table = self._described(was_exported=bool(known))
         if self._table is not None:
-            # Shards have tables of one name, and the same partitions.
+            # All shards have a table of this name, with the same partition ids.
             known = [row for row in known if row.key.source == self._table.identity]
         self._rows = {row.key.partition_id: row for row in known}
         self._columns = self._digest_columns()
 
     def run(self) -> Iterator[Comparison]:
-        """Compare what was asked for; yield what each partition came to, as soon as it is known.
+        """Compare the selected partitions, and yield each result as soon as it is known.
 
         Raises:
-            NotFoundError: the partition is unknown on both sides.
+            NotFoundError: neither the source nor the ledger has the partition.
             TableFormatError: the source or the ledger cannot be read.
         """
         ids = self._selected()
@@ -202,7 +203,7 @@ class Verifying:
             yield from self._compared(subjects)
 
     def _described(self, *, was_exported: bool) -> MergeTreeTable | None:
-        """Return the source table, None when it is gone and exports of it are known."""
+        """Return the source table; None if it was dropped and the ledger has exports of it."""
         try:
             return self._source.describe(self._request.table)
         except NotFoundError:
@@ -220,7 +221,7 @@ class Verifying:
         return source_columns([c.source for c in columns.columns], columns.conversions)
 
     def _selected(self) -> tuple[PartitionId, ...]:
-        """Return the partitions to look at; with --all also those that are gone from the source."""
+        """Return the selected partitions; --all includes those that the source has no more."""
         selection, table = self._request.selection, self._table
         if isinstance(selection, ById):
             return (self._known(selection.partition_id),)
@@ -237,10 +238,10 @@ class Verifying:
         raise NotFoundError(message, code=UNKNOWN_TABLE)
 
     def _known(self, one: PartitionId) -> PartitionId:
-        """Return an id that either side knows.
+        """Return the partition id, if the source or the ledger has it.
 
         Raises:
-            NotFoundError: neither does.
+            NotFoundError: neither has it.
         """
         there = self._source.partitions(self._table.name) if self._table is not None else ()
         if one.value in self._rows or one in [p.partition_id for p in there]:
@@ -252,7 +253,7 @@ class Verifying:
         raise NotFoundError(message, advice=frozenset({Advice.LIST_PARTITIONS}))
 
     def _subject(self, one: PartitionId) -> _Subject | Comparison:
-        """Return what can be compared, or why nothing can."""
+        """Return the partition to compare, or the result if it cannot be compared."""
         row = self._rows.get(one.value)
         if row is None:
             text = f"the ledger knows no export of it into {self._request.to}"
@@ -285,7 +286,7 @@ class Verifying:
         return _Subject(one, row.key.hash, row.done, locations, kept, content, change)
 
     def _change(self, done: Record, content: Content | None) -> str:
-        """Return what happened to the source since an export, '' when nothing did."""
+        """Return how the source has changed since an export; '' if it has not."""
         if self._table is None:
             return "the source table is gone"
         if content is None:
@@ -295,12 +296,12 @@ class Verifying:
         return f"the source changed since: {how_it_differs(done, content)}"
 
     def _compared(self, subjects: list[_Subject]) -> Iterator[Comparison]:
-        """Compare a group: with its kept digests, or with the source, frozen for it."""
+        """Compare a group of partitions with their kept digests or with a source snapshot."""
         by_digest = [s for s in subjects if s.change and s.kept is not None]
         gone = [s for s in subjects if s.content is None and s.kept is None]
         in_source = [s for s in subjects if s not in by_digest and s not in gone]
         frozen = self._frozen(in_source) if in_source else {}
-        # Nobody else can open an embedded source while it is open; files are read without it.
+        # An open embedded source locks out every other process; reading lake files needs none.
         self._source.close()
         for subject in subjects:
             if subject.kept is not None and subject in by_digest:
@@ -311,7 +312,7 @@ class Verifying:
                 yield self._with_frozen(subject, frozen[subject.partition_id])
 
     def _frozen(self, subjects: list[_Subject]) -> dict[PartitionId, _Frozen | TableFormatError]:
-        """Digest partitions of the source in a snapshot that does not outlive the call."""
+        """Snapshot partitions of the source, digest them, and release the snapshot."""
         table = self._table
         if table is None:
             return {}
@@ -340,7 +341,7 @@ class Verifying:
         )
 
     def _with_frozen(self, subject: _Subject, found: _Frozen | TableFormatError) -> Comparison:
-        """Compare with what was frozen, which may have come after the parts were listed."""
+        """Compare with a source snapshot, which may be newer than the list of parts."""
         if isinstance(found, TableFormatError):
             if subject.kept is not None:
                 return self._with_digest(replace(subject, change=str(found)), subject.kept)
@@ -352,7 +353,7 @@ class Verifying:
         return self._with_source(now, found.digest, found.content)
 
     def _with_source(self, subject: _Subject, digest: Digest, content: Content) -> Comparison:
-        """Compare with what the source holds now."""
+        """Compare with the digest of the current source rows."""
         found = self._read(subject, digest, self._columns, "source", table_of(self._state).schema())
         if found.verdict is Verdict.DIFFERS and subject.change:
             if not same_parts(subject.done, content):
@@ -363,15 +364,15 @@ class Verifying:
         return found
 
     def _with_digest(self, subject: _Subject, kept: KeptDigest) -> Comparison:
-        """Compare with what the export had frozen."""
+        """Compare with the digest that the export kept of its source snapshot."""
         columns = columns_of(kept.digest)
         schema = schema_of_digest(self._state, subject.done.landed, columns)
         found = self._read(subject, kept.digest, columns, "digest", schema)
-        said = f"{subject.change.rstrip('.;')}; compared with the digest of {kept.time}"
-        return found if found.verdict is Verdict.FAILED else replace(found, message=said)
+        message = f"{subject.change.rstrip('.;')}; compared with the digest of {kept.time}"
+        return found if found.verdict is Verdict.FAILED else replace(found, message=message)
 
     def _without_source(self, subject: _Subject, why: str) -> Comparison:
-        """Say what can be said when there is nothing to compare with."""
+        """Check only the bytes of the files: neither source nor digest is left to compare with."""
         landed = subject.done.landed
         try:
             changed = changed_files(
@@ -404,7 +405,7 @@ class Verifying:
         against: str,
         schema: Schema,
     ) -> Comparison:
-        """Read the lake and compare."""
+        """Read the lake files, and compare their digest with the expected one."""
         begun = time.monotonic()
         try:
             found = differences(self._digests, subject.locations, schema, expected, columns)

@@ -253,7 +253,7 @@ class Exporting:
             return replace(
                 ports,
                 writer=lambda: self._counting(ports.writer()),
-                should_stop=lambda: stopping.is_told() or ports.should_stop(),
+                should_stop=lambda: stopping.is_requested() or ports.should_stop(),
             )
 
         with self._asking(places):

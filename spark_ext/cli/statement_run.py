@@ -237,7 +237,7 @@ def check_not_stopped(asked: SessionExport, stopping: Stopping) -> None:
     Raises:
         StoppedError: the command was told to stop.
     """
-    if stopping.is_told():
+    if stopping.is_requested():
         message = (
             f"Cannot export {asked.request.table} to {asked.request.to}: the command was told to "
             "stop before. Run the same command again."

@@ -158,7 +158,7 @@ class StoppableExports:
 
     def _opened(self, spark: SparkProvider, place: SourcePlace) -> JobPorts:
         ports = open_ports(self.places(place), spark, self.observer)
-        return replace(ports, should_stop=lambda: self.until.is_told() or ports.should_stop())
+        return replace(ports, should_stop=lambda: self.until.is_requested() or ports.should_stop())
 
 
 _MOST_ATTEMPTS: Final = 100

@@ -190,7 +190,7 @@ def test_outside_of_the_main_thread_nothing_is_listened_to() -> None:
 
     def enter() -> None:
         with Stopping(1, lambda _: None) as stopping:
-            seen.extend([signal.getsignal(signal.SIGTERM), stopping.is_told()])
+            seen.extend([signal.getsignal(signal.SIGTERM), stopping.is_requested()])
 
     before = signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=enter)
