@@ -1,7 +1,7 @@
-"""The jars that Spark needs besides ours, each in one release: found, or fetched once by Spark.
+"""Finds or downloads the jars that Spark needs in addition to mergeberg's own jar.
 
-A jar is used only when its SHA-256 is the one that stands here, wherever it comes from. What was
-fetched is kept in the user's cache directory (`~/.cache/mergeberg/jars`).
+Each jar is pinned to one release. It is used only if its SHA-256 is the one listed here. Spark
+downloads a missing jar once; it is kept in the user's cache directory (`~/.cache/mergeberg/jars`).
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Jar:
 
     @property
     def coordinates(self) -> str:
-        """What `spark.jars.packages` calls it."""
+        """The Maven coordinates, as in `spark.jars.packages`."""
         return f"{self.group}:{self.name}:{self.version}"
 
     @property
     def file(self) -> str:
-        """The name of the file that Spark keeps it as."""
+        """The file name that Spark gives to the downloaded jar."""
         return f"{self.group}_{self.name}-{self.version}.jar"
 
 
@@ -67,14 +67,14 @@ ICEBERG: Final = {
         "63c3b812549dc232c1920865ff42436df8604a9bbacd693930985c06bd97e6dc",
     ),
 }
-"""Iceberg's runtime by the Spark that it is for; the pairs are those of `Versions.java`."""
+"""Iceberg's Spark runtime by Spark version; the pairs are those of `Versions.java`."""
 SQLITE: Final = Jar(
     "org.xerial",
     "sqlite-jdbc",
     "3.54.1.0",
     "f8dce420a6016278497f4f0560f65602b9db858de141b541cf91a4644ebe4639",
 )
-"""The driver for catalogs in SQLite."""
+"""The JDBC driver for SQLite catalogs."""
 
 _OF_FETCHING: Final = (
     "spark.driver.extraJavaOptions",
@@ -83,7 +83,8 @@ _OF_FETCHING: Final = (
 )
 _OPTIONS: Final = _OF_FETCHING[0]
 _TRUST: Final = "-Djavax.net.ssl.trustStore="
-# A Java from a package index trusts a list of its own; the machine's has its owner's authorities.
+# A Java from a package index has its own list of authorities; the machine's list also has those
+# that the machine's administrator added.
 _AUTHORITIES: Final = Path("/etc/ssl/certs/java/cacerts")
 _ERRORS: Final = ":::: ERRORS"
 _PROGRAM: Final = "spark-sql"
@@ -92,19 +93,19 @@ _SECONDS: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class SparkHome:
-    """Where a Spark is installed."""
+    """The directory of a Spark installation."""
 
     path: Path
 
     def program(self, name: str) -> Path:
-        """Return one of its programs."""
+        """Return the path of one of Spark's programs."""
         return self.path / "bin" / name
 
     def iceberg(self) -> Jar:
-        """Return the Iceberg that fits this Spark.
+        """Return the Iceberg runtime for this version of Spark.
 
         Raises:
-            UnsupportedError: none does.
+            UnsupportedError: this version of Spark is not supported.
         """
         cores = sorted((self.path / "jars").glob("spark-core_*.jar"))
         version = cores[0].stem.rpartition("-")[2] if cores else "of an unknown version"
@@ -120,12 +121,12 @@ class SparkHome:
 
 
 def system_trust() -> str:
-    """Return Java's option to trust the authorities of this machine, '' where none are listed."""
+    """Return the Java option to trust this machine's authorities; '' if it has no such list."""
     return f"{_TRUST}{_AUTHORITIES}" if _AUTHORITIES.exists() else ""
 
 
 def jars_directory(environ: Mapping[str, str]) -> Path:
-    """Return where fetched jars are kept.
+    """Return the directory of downloaded jars.
 
     Raises:
         UsageError: the user has no cache directory.
@@ -141,7 +142,7 @@ def jars_directory(environ: Mapping[str, str]) -> Path:
 
 
 def find_jar(jar: Jar, places: Iterable[Path]) -> Path | None:
-    """Return the file that is the jar, of several directories where it may be; None without one."""
+    """Return the file of a jar in the first directory that has it; None if none has it."""
     for place in places:
         file = place / jar.file
         if file.is_file() and _is(jar, file):
@@ -152,17 +153,17 @@ def find_jar(jar: Jar, places: Iterable[Path]) -> Path | None:
 def fetch_jars(
     jars: Iterable[Jar], spark: SparkHome, environ: Mapping[str, str], conf: Mapping[str, str]
 ) -> tuple[Path, ...]:
-    """Let Spark fetch jars, check them, and keep them.
+    """Download jars with Spark, check their digests, and keep them in the cache directory.
 
     Args:
-        jars: which.
-        spark: the Spark that fetches, by its own resolution of packages.
-        environ: with a `JAVA_HOME`; no secret in it.
-        conf: the user's settings of Spark, of which those of repositories and Java are used.
+        jars: the jars to download.
+        spark: the Spark installation, whose own package resolution downloads them.
+        environ: the environment of Spark, with `JAVA_HOME` and without secrets.
+        conf: the user's Spark settings; only those on repositories and Java options are used.
 
     Raises:
-        SourceError: they could not be fetched, or are others than they should be.
-        UsageError: there is no place to keep them.
+        SourceError: a jar could not be downloaded, or has another SHA-256.
+        UsageError: the user has no cache directory.
     """
     wanted = tuple(jars)
     kept = jars_directory(environ)
@@ -175,16 +176,16 @@ def fetch_jars(
         settings["spark.jars.ivy"] = str(scratch.path)
         file = scratch.path / "fetching.conf"
         write_properties(file, settings)
-        said = _usage(spark, file, environ)
+        output = _usage(spark, file, environ)
         fetched = scratch.path / "jars"
         for jar in wanted:
             if find_jar(jar, (fetched,)) is None:
-                raise _not_fetched(jar, fetched / jar.file, said, kept)
+                raise _not_fetched(jar, fetched / jar.file, output, kept)
         return tuple(_kept(fetched / jar.file, kept) for jar in wanted)
 
 
 def _usage(spark: SparkHome, properties: Path, environ: Mapping[str, str]) -> str:
-    """Ask for its usage: it starts no session, and its packages are there by then."""
+    """Run `spark-sql -H`, which resolves packages and starts no session; return its output."""
     try:
         return subprocess.run(
             [spark.program(_PROGRAM), "--properties-file", properties, "-H"],
@@ -208,7 +209,7 @@ def _is(jar: Jar, file: Path) -> bool:
 
 def _kept(file: Path, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Written aside and renamed: another process sees a whole jar or none.
+    # Written to a temporary file and renamed, so that other processes never see half a jar.
     handle, aside = tempfile.mkstemp(dir=directory, prefix="fetched-")
     try:
         with os.fdopen(handle, "wb") as written, file.open("rb") as read:
@@ -219,8 +220,8 @@ def _kept(file: Path, directory: Path) -> Path:
         raise
 
 
-def _not_fetched(jar: Jar, file: Path, said: str, kept: Path) -> SourceError:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _not_fetched(jar: Jar, file: Path, output: str, kept: Path) -> SourceError:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     if file.exists():
         why = f"what came has not the SHA-256 {jar.sha256}"
     elif _ERRORS in lines[:-1]:

@@ -53,11 +53,11 @@ exec {java} "$@"
 
 
 def launcher_home(java: Path, environ: Mapping[str, str]) -> Path:
-    """Make the launcher of a java, or find the one that is there.
+    """Create the launcher for a Java, or return the existing one.
 
     Args:
         java: The real java.
-        environ: Says where the user's cache directory is (`XDG_CACHE_HOME`, `HOME`).
+        environ: The environment with `XDG_CACHE_HOME` or `HOME`.
 
     Returns:
         A directory that serves as `JAVA_HOME`.
@@ -73,10 +73,10 @@ def launcher_home(java: Path, environ: Mapping[str, str]) -> Path:
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path | None:
-    """Return where this user's files that can be made again lie; None when nothing says it.
+    """Return mergeberg's cache directory for this user; None if no variable names one.
 
     Args:
-        environ: as for `launcher_home`.
+        environ: The environment with `XDG_CACHE_HOME` or `HOME`.
     """
     for name, below in (("XDG_CACHE_HOME", "."), ("HOME", ".cache")):
         # A relative path would depend on the working directory; the XDG rules say to ignore it.
@@ -86,7 +86,7 @@ def cache_directory(environ: Mapping[str, str]) -> Path | None:
 
 
 def _make_private(*directories: Path) -> bool:
-    """Make directories, and tell whether nobody else decides what we start from them."""
+    """Create directories, and return whether only this user can change their content."""
     directories[0].parent.mkdir(parents=True, exist_ok=True)
     for directory in directories:
         directory.mkdir(exist_ok=True, mode=0o700)
@@ -103,12 +103,12 @@ def _is_private(directory: Path) -> bool:
 
 
 def _write_launcher(home: Path, script: str) -> bool:
-    """Write the script unless it is there, and tell whether it may be started."""
+    """Write the script if it is missing, and return whether it can be executed."""
     directory = home / "bin"
     directory.mkdir(exist_ok=True, mode=0o700)
     java = directory / "java"
     if not _is_script(java, script):
-        # Written aside and renamed: another process sees a whole script or none.
+        # Written to a temporary file and renamed, so that other processes never see half a script.
         handle, name = tempfile.mkstemp(dir=directory, prefix="java-")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(script)
@@ -122,7 +122,7 @@ def _is_script(java: Path, script: str) -> bool:
 
 
 def _may_start(java: Path) -> bool:
-    """Tell whether the file may be executed; on a disk mounted noexec it may not."""
+    """Return whether the file can be executed; on a disk mounted noexec it cannot."""
     return os.access(java, os.X_OK)
 
 
@@ -146,9 +146,9 @@ class Java:
     """A Java that Spark can run on.
 
     Attributes:
-        home: What `JAVA_HOME` is to be set to.
+        home: The value for `JAVA_HOME`.
         version: The major version.
-        origin: Where it was found, in words for people.
+        origin: The place where it was found, in words for messages.
     """
 
     home: Path
@@ -158,7 +158,7 @@ class Java:
 
 @dataclass(frozen=True, slots=True)
 class _Rejected:
-    """A place that was looked at, and why its Java is of no use."""
+    """A place that was searched, with the reason why its Java cannot be used."""
 
     reason: str
 
@@ -167,13 +167,13 @@ def find_java(environ: Mapping[str, str]) -> Java:
     """Find a Java that Spark can run on.
 
     Args:
-        environ: The environment to look in, usually `os.environ`; it is not changed.
+        environ: The environment to search, usually `os.environ`; it is not changed.
 
     Returns:
-        The first that fits. Its home is a launcher's where Spark's own command would not start.
+        The first supported Java. Its home is a launcher's if Spark's command would not start it.
 
     Raises:
-        NotFoundError: None fits; every place that was looked at is named with the reason.
+        NotFoundError: No supported Java was found; the message lists every place with the reason.
     """
     reasons: list[str] = []
     for look in (_from_java_home, _from_path, _from_extra):
@@ -193,13 +193,13 @@ def _from_java_home(environ: Mapping[str, str]) -> Java | _Rejected:
     if not home:
         return _Rejected("JAVA_HOME is not set")
     found = _inspect(Path(home) / "bin" / "java", f"JAVA_HOME={home}", environ)
-    # The caller's own path, not what the runtime says of itself: it may be a link that moves.
+    # The user's path, not the one that the runtime reports: it may be a link that changes later.
     return replace(found, home=Path(home)) if isinstance(found, Java) else found
 
 
 def _from_path(environ: Mapping[str, str]) -> Java | _Rejected:
     path = environ.get("PATH")
-    # shutil.which would look in the default path of the system, which Spark does not.
+    # Without PATH, shutil.which would search the system's default path, which Spark does not.
     java = shutil.which("java", path=path) if path else None
     if java is None:
         return _Rejected("there is no java on PATH")
@@ -217,11 +217,11 @@ def _from_extra(environ: Mapping[str, str]) -> Java | _Rejected:
 
 
 def _inspect(java: Path, origin: str, environ: Mapping[str, str]) -> Java | _Rejected:
-    """Ask one java for its version and its home."""
+    """Run one Java to find its version and its home."""
     if not java.is_file():
         return _Rejected(f"{origin}: there is no file {java}")
     try:
-        answer = subprocess.run(
+        result = subprocess.run(
             [java, "-XshowSettings:properties", "-version"],
             capture_output=True,
             check=False,
@@ -233,28 +233,28 @@ def _inspect(java: Path, origin: str, environ: Mapping[str, str]) -> Java | _Rej
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return _Rejected(f"{origin}: it does not start ({error})")
-    text = answer.stderr + answer.stdout
+    text = result.stderr + result.stdout
     version = _VERSION.search(text)
-    if answer.returncode != 0 or version is None:
+    if result.returncode != 0 or version is None:
         first_line = next(iter(text.strip().splitlines()), "no output")
         return _Rejected(f"{origin}: it does not tell its version ({first_line})")
     major = int(version[1])
     if major not in SUPPORTED:
         return _Rejected(f"{origin}: it is version {major}")
-    said = _HOME.search(text)
-    home = Path(said[1].strip()) if said else Path(os.path.realpath(java)).parent.parent
+    home_line = _HOME.search(text)
+    home = Path(home_line[1].strip()) if home_line else Path(os.path.realpath(java)).parent.parent
     return Java(home=home, version=major, origin=origin)
 
 
 def _startable(java: Java, environ: Mapping[str, str]) -> Java:
-    """Put a launcher before a runtime that lacks the module which Spark asks for."""
+    """Return the Java, with a launcher as home if its runtime lacks the vector module."""
     if _has_vector_module(java.home):
         return java
     return replace(java, home=launcher_home(java.home / "bin" / "java", environ))
 
 
 def _has_vector_module(home: Path) -> bool:
-    """Tell whether the runtime has jdk.incubator.vector; a runtime that does not say has it."""
+    """Return whether the runtime has jdk.incubator.vector; True if it does not list its modules."""
     try:
         release = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:

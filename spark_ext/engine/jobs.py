@@ -2,7 +2,7 @@
 
 `run_job` runs a job in its own job group, so cancelling it stops no other job of the session.
 
-`in_tasks` runs work in Spark's tasks that the driver otherwise does, one item after the other.
+`in_tasks` runs work on a list of items in Spark tasks instead of on the driver.
 The work and each item are pickled. A task returns a result for each item and stops at its first
 error, which it returns as a result too. The caller gets the error of the first item that has one,
 in the order of the items. A task attempt that Spark repeats is harmless: the files of each
@@ -51,10 +51,10 @@ __all__ = ["JOB_ERRORS", "TaskDirectory", "in_tasks", "plain_error", "run_job", 
 T = TypeVar("T")
 
 JOB_ERRORS: Final = (PySparkException, Py4JError, OSError)
-"""What a job fails with."""
+"""The exceptions of a failed Spark job."""
 _POLL_SECONDS: Final = 0.1
-# Spark ends the Python worker of an interrupted task seconds later. Nothing has to wait for that:
-# what such a task still writes is invisible, and has a name of its own.
+# Spark ends the Python worker of an interrupted task seconds later. Nothing needs to wait for that:
+# files that such a task still writes are invisible and have unique names.
 _CANCEL_SECONDS: Final = 0.3
 _PYTHON_ERROR: Final = re.compile(r"^(?P<name>[A-Za-z_][\w.]*): (?P<message>.*)", re.MULTILINE)
 _CANCELLED: Final = re.compile(
@@ -63,59 +63,61 @@ _CANCELLED: Final = re.compile(
 
 
 def run_job(
-    context: SparkContext, group: str, told: str, collect: Callable[[], Iterable[T]]
+    context: SparkContext, group: str, description: str, collect: Callable[[], Iterable[T]]
 ) -> Generator[None, None, list[T]]:
-    """Run a job in a thread of its own; yield about ten times a second; return its answers.
+    """Run a Spark job in a separate thread; yield about ten times a second; return its rows.
 
-    Closing it, or an exception in the calling thread, cancels the job.
+    Closing the generator, or an exception in the calling thread, cancels the job.
 
     Args:
-        context: of the session.
-        group: the job group, which is its own.
-        told: what Spark shows of it.
-        collect: runs it.
+        context: the Spark context.
+        group: a job group for this job alone.
+        description: the description of the job in Spark's UI.
+        collect: runs the job and returns its rows.
 
     Raises:
-        PySparkException: it failed, and so of the two others in `JOB_ERRORS`.
+        PySparkException: the job failed.
+        Py4JError: the JVM could not be called.
+        OSError: the connection to the JVM failed.
     """
-    answers: list[T] = []
+    rows: list[T] = []
     failed: list[Exception] = []
     ended = threading.Event()
 
     def run() -> None:
         try:
-            context.setJobGroup(group, told, interruptOnCancel=True)
-            answers.extend(collect())
-        # Carried to the calling thread, which raises it.
+            context.setJobGroup(group, description, interruptOnCancel=True)
+            rows.extend(collect())
+        # The calling thread raises it.
         except JOB_ERRORS as error:
             failed.append(error)
         finally:
             ended.set()
 
-    # Only such a thread has a job group of its own.
+    # PySpark keeps a separate job group only for an InheritableThread.
     thread = InheritableThread(target=run, name=group, daemon=True)
     thread.start()
     try:
         while not ended.wait(_POLL_SECONDS):
             yield
     except BaseException:
-        # In a thread of its own: the interrupted call of this one may still wait for its answer.
+        # In a separate thread: this thread's own call of the JVM may still be waiting for a reply.
         threading.Thread(target=context.cancelJobGroup, args=(group,), daemon=True).start()
         ended.wait(_CANCEL_SECONDS)
         raise
     thread.join()
     if failed:
         raise failed[0]
-    return answers
+    return rows
 
 
 def plain_error(what: str, then: str, error: Exception) -> SourceError | StoppedError:
-    """Return what the Python task said, without the page of Java around it.
+    """Return a failed job's Python error without the Java stack trace around it.
 
     Args:
-        what: begins the message: what cannot be done.
-        then: ends it: what became of the rest, and what to do.
-        error: that the job failed with.
+        what: the beginning of the message, "Cannot ...".
+        then: the end of the message: the state of the other work, and what to do.
+        error: the exception of the job.
     """
     text = str(error)
     cancelled = _CANCELLED.search(text)
@@ -124,61 +126,61 @@ def plain_error(what: str, then: str, error: Exception) -> SourceError | Stopped
         return StoppedError(message)
     found = _PYTHON_ERROR.findall(text.partition("JVM stacktrace")[0])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = ": ".join(found[-1]) if found else (lines[0] if lines else type(error).__name__)
+    cause = ": ".join(found[-1]) if found else (lines[0] if lines else type(error).__name__)
     if found and found[-1][0] == "ModuleNotFoundError":
         message = (
             f"{what}: the Python of the session's workers is another one: "
-            f"{said.rstrip('.')}. Set PYSPARK_PYTHON to {sys.executable}, or on a cluster to a "
+            f"{cause.rstrip('.')}. Set PYSPARK_PYTHON to {sys.executable}, or on a cluster to a "
             "Python on every host that has mergeberg, before the session starts."
         )
         return SourceError(message)
-    return SourceError(f"{what}: a Spark task failed: {said.rstrip('.')}. {then}")
+    return SourceError(f"{what}: a Spark task failed: {cause.rstrip('.')}. {then}")
 
 
 R = TypeVar("R")
 
 _TASKS_PER_SLOT: Final = 3
-# A task starts a ClickHouse of its own, which takes as long as so many things.
-_LEAST_THINGS: Final = 8
-# A cluster may get more executors while there are tasks that wait.
+# A task starts its own ClickHouse, which takes about as long as the work on so many items.
+_LEAST_ITEMS: Final = 8
+# More tasks than slots let a cluster with dynamic allocation add executors.
 _TASK_BYTES: Final = 1024 * 1024 * 1024
 _LOOK_SECONDS: Final = 1.0
 _THEN: Final = "Nothing of it became visible. Run the statement again."
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer(Generic[R]):
-    """What became of a thing: what was made of it, or the class, message and code of an error."""
+class _ItemResult(Generic[R]):
+    """The result of one item, or the class name, message and code of its error."""
 
     number: int
     made: R | None = None
     error: tuple[str, str, int | None] | None = None
 
 
-_Hand = tuple[tuple[int, T], ...]
+_Share = tuple[tuple[int, T], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Task(Generic[T, R]):
-    """What runs on an executor."""
+    """The function that runs on executors: checks versions, then works on the items of a task."""
 
     what: str
     versions: tuple[tuple[str, str], ...]
     work: Callable[[Iterable[T]], Iterator[R]]
 
-    def __call__(self, hands: Iterable[_Hand[T]]) -> Iterator[_Answer[R]]:
-        for hand in hands:
-            made, numbers = self._made(thing for _, thing in hand), iter(hand)
+    def __call__(self, shares: Iterable[_Share[T]]) -> Iterator[_ItemResult[R]]:
+        for share in shares:
+            made, numbers = self._made(item for _, item in share), iter(share)
             for number, _ in numbers:
                 try:
-                    yield _Answer(number, next(made))
+                    yield _ItemResult(number, next(made))
                 except TableFormatError as error:
-                    told = type(error).__name__, error.message, error.code
-                    yield _Answer(number, error=told)
+                    fields = type(error).__name__, error.message, error.code
+                    yield _ItemResult(number, error=fields)
                     break
             made.close()
 
-    def _made(self, things: Iterable[T]) -> Generator[R, None, None]:
+    def _made(self, items: Iterable[T]) -> Generator[R, None, None]:
         for name, there in installed_versions():
             planned = dict(self.versions).get(name)
             if planned != there:
@@ -188,85 +190,90 @@ class _Task(Generic[T, R]):
                     "executor."
                 )
                 raise SourceError(message)
-        yield from self.work(things)
+        yield from self.work(items)
 
 
 def in_tasks(
     spark: SparkSession,
     what: str,
-    things: Sequence[T],
+    items: Sequence[T],
     cost: Callable[[T], int],
     work: Callable[[Iterable[T]], Iterator[R]],
     look: Callable[[], None] = lambda: None,
 ) -> tuple[R, ...]:
-    """Do something to all things, in tasks of about equal cost; return what was made of each.
+    """Run `work` on all items, in tasks of about equal cost; return the results in order.
 
-    An exception in the calling thread, Ctrl-C or what `look` raises, cancels the job.
+    An exception in the calling thread cancels the job, also Ctrl-C or an exception of `look`.
 
     Args:
         spark: the session.
-        what: begins messages: what cannot be done. Spark shows it, too.
-        things: that it is done to.
-        cost: of each, in bytes that are read.
-        work: makes one after the other; it and all things are pickled.
-        look: called about every second from the calling thread.
+        what: the beginning of error messages, "Cannot ..."; also the description in Spark's UI.
+        items: the items to work on.
+        cost: the cost of an item, in bytes to read.
+        work: returns a result for each item in turn. It is pickled, and so are the items.
+        look: called about once a second from the calling thread.
 
     Raises:
-        TableFormatError: the error of the first thing that has one.
-        SourceError: Spark could not run the tasks; the message is the one of the task.
-        StoppedError: its job was cancelled from outside.
-        InternalError: a thing has no answer, or two.
+        TableFormatError: the error of the first item that has one.
+        SourceError: Spark could not run the tasks, or a task failed.
+        StoppedError: the job was cancelled from outside.
+        InternalError: an item has no result, or two.
     """
     context = spark.sparkContext
-    hands = _hands(things, cost, max(1, context.defaultParallelism))
+    shares = _shares(items, cost, max(1, context.defaultParallelism))
     task = _Task(what, installed_versions(), work)
 
-    def collect() -> list[_Answer[R]]:
-        return context.parallelize(hands, len(hands)).mapPartitions(task).collect()
+    def collect() -> list[_ItemResult[R]]:
+        return context.parallelize(shares, len(shares)).mapPartitions(task).collect()
 
     group = f"mergeberg-{uuid.uuid4().hex[:12]}"
     with closing(run_job(context, group, f"mergeberg: {what}", collect)) as running:
         looked = time.monotonic()
-        while (answers := _next(what, running)) is None:
+        while (results := _next(what, running)) is None:
             if time.monotonic() - looked >= _LOOK_SECONDS:
                 looked = time.monotonic()
                 look()
-    return _made_of(len(things), answers)
+    return _results_of(len(items), results)
 
 
-def _hands(things: Sequence[T], cost: Callable[[T], int], slots: int) -> list[_Hand[T]]:
-    """Deal things with their numbers to tasks, each of which has them in their order."""
-    by_slots = min(_TASKS_PER_SLOT * slots, max(slots, len(things) // _LEAST_THINGS))
-    number = max(by_slots, -(-sum(map(cost, things)) // _TASK_BYTES))
-    dearest = sorted(enumerate(things), key=lambda one: -cost(one[1]))
+def _shares(items: Sequence[T], cost: Callable[[T], int], slots: int) -> list[_Share[T]]:
+    """Distribute numbered items to tasks by cost; each task gets its items in order."""
+    by_slots = min(_TASKS_PER_SLOT * slots, max(slots, len(items) // _LEAST_ITEMS))
+    number = max(by_slots, -(-sum(map(cost, items)) // _TASK_BYTES))
+    dearest = sorted(enumerate(items), key=lambda one: -cost(one[1]))
     dealt = deal(dearest, number, lambda one: cost(one[1]))
-    return [tuple(sorted(hand, key=lambda one: one[0])) for hand in dealt]
+    return [tuple(sorted(share, key=lambda one: one[0])) for share in dealt]
 
 
-def _next(what: str, running: Generator[None, None, list[_Answer[R]]]) -> list[_Answer[R]] | None:
-    """Return the answers of a job that has ended, None for one that runs."""
+def _next(
+    what: str, running: Generator[None, None, list[_ItemResult[R]]]
+) -> list[_ItemResult[R]] | None:
+    """Return the results of a job that has ended; None while it runs."""
     try:
         next(running)
     except StopIteration as end:
-        answers: list[_Answer[R]] = end.value
-        return answers
+        results: list[_ItemResult[R]] = end.value
+        return results
     except JOB_ERRORS as error:
         raise plain_error(what, _THEN, error) from error
     return None
 
 
-def _made_of(number: int, answers: list[_Answer[R]]) -> tuple[R, ...]:
-    """Return what was made of each thing; each has exactly one answer, but behind an error."""
-    failed = min((one for one in answers if one.error), key=lambda one: one.number, default=None)
+def _results_of(number: int, results: list[_ItemResult[R]]) -> tuple[R, ...]:
+    """Return the results in order, or raise the first error.
+
+    Each item must have exactly one result, except those after an error in the same task.
+    """
+    failed = min((one for one in results if one.error), key=lambda one: one.number, default=None)
     if failed is not None and failed.error is not None:
         name, message, code = failed.error
         kind = getattr(tableformat.errors, name, TableFormatError)
         error: TableFormatError = kind(message, code=code)
         raise error
-    made = {one.number: one.made for one in answers if one.made is not None}
-    if len(answers) != number or made.keys() != set(range(number)):
+    made = {one.number: one.made for one in results if one.made is not None}
+    if len(results) != number or made.keys() != set(range(number)):
         message = (
-            f"Cannot use the answers of a job: {len(answers)} came of {number} things that were "
+            f"Cannot use the answers of a job: {len(results)} came of {number} things that were "
             "asked for. This is a bug, please report it."
         )
         raise InternalError(message)
@@ -278,7 +285,7 @@ _LOGGER: Final = logging.getLogger("mergeberg")
 
 @dataclass(frozen=True, slots=True)
 class TaskDirectory:
-    """A location; `at_hand` tells that it is a path of this host, where all tasks run, too."""
+    """A directory for tasks; `at_hand` is True if it is a path on this host and tasks run here."""
 
     location: str
     at_hand: bool
@@ -288,14 +295,16 @@ class TaskDirectory:
 def task_directory(
     context: SparkContext, purpose: str, table_location: str, storages: Storages
 ) -> Iterator[TaskDirectory]:
-    """Lend a directory, and remove it with what is in it, or leave that to `mergeberg gc`.
+    """Provide a directory that tasks can write to, and remove it with its files at the end.
+
+    `mergeberg gc` removes files that cannot be removed here.
 
     Args:
-        context: of the session whose tasks write.
-        purpose: a word for its name.
-        table_location: of a lake table: where no directory of this host is that of all tasks, it is
-            below that.
-        storages: open what the table is in.
+        context: the Spark context whose tasks write.
+        purpose: a word for the name of the directory.
+        table_location: the location of the lake table; the directory is below it, unless Spark
+            runs in local mode.
+        storages: open the storage of the table.
     """
     if (context.master or "").startswith("local"):
         with ScratchDirectory(purpose) as scratch:
@@ -309,7 +318,7 @@ def task_directory(
 
 
 def _remove(storage: Storage, below: str) -> None:
-    """Remove what is there; what it was for has ended, and does not fail with this."""
+    """Remove the files below a location; log an error, because the work itself has succeeded."""
     try:
         for one in storage.list(below):
             storage.delete(one.location)

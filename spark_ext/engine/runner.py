@@ -24,7 +24,7 @@ from catalog.clickhouse.server.settings import ServerSettings
 from catalog.storages.schemes import Storages, open_storage
 from spark_ext.engine.jobs import JOB_ERRORS, plain_error, run_job
 from spark_ext.engine.tasks import (
-    ANSWER_SCHEMA,
+    RESULT_SCHEMA,
     ProgressListener,
     ServerAccess,
     StorageAccess,
@@ -41,13 +41,13 @@ from tableformat.source import ServedLayout
 __all__ = ["Cancellable", "Progress", "SparkWriter", "run", "write", "write_all"]
 
 _THEN: Final = "Finished files are kept; run the same command again."
-# Asking Spark itself so often would take the processors from its tasks.
+# A call of Spark's status tracker at every poll would take processor time from the tasks.
 _LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is: rows written as far as is known, Spark's tasks done and in all, seconds."""
+    """The progress of a job: rows written so far, finished and total Spark tasks, and seconds."""
 
     rows: int
     tasks_done: int
@@ -56,7 +56,7 @@ class Progress:
 
     @property
     def rows_per_second(self) -> float:
-        """The speed since the job began."""
+        """Rows written per second since the job began."""
         return self.rows / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -67,10 +67,10 @@ def run(
     *,
     on_progress: Callable[[Progress], None],
 ) -> tuple[Receipt, ...]:
-    """Write all slices; raise the first failure, if there is one.
+    """Write all slices; return their receipts.
 
     Raises:
-        TableFormatError: as `write`, or the error of the first slice that has no file.
+        TableFormatError: as for `write`, or the error of the first slice that failed.
     """
     written = write_all(write(spark, plan, tasks, on_progress=on_progress))
     if written.failures:
@@ -79,7 +79,7 @@ def run(
 
 
 def write_all(writing: Writing) -> Written:
-    """Wait for all files; return what became of every slice."""
+    """Run a writing generator to its end; return receipts and failures of all slices."""
     while True:
         try:
             next(writing)
@@ -98,25 +98,25 @@ def write(
     access: ServerAccess | None = None,
     storage: StorageAccess | None = None,
 ) -> Writing:
-    """Write all slices and say for each what became of it; yield about ten times a second.
+    """Write all slices; yield about ten times a second; return a receipt or failure for each.
 
-    Finished files stay whatever happens, with their receipts beside the table. An exception in the
-    calling thread, Ctrl-C or one that `on_progress` raises, cancels the job within two seconds, and
-    so does closing it.
+    Finished files and their receipts stay in every case. An exception in the calling thread, such
+    as Ctrl-C or one of `on_progress`, cancels the job within two seconds. Closing the generator
+    does the same.
 
     Args:
         spark: a session of this process.
-        plan: of the job.
-        tasks: of the plan; none is fine.
+        plan: the write plan of the job.
+        tasks: the tasks of the plan; may be empty.
         on_progress: called about ten times a second from the calling thread.
-        should_stop: once it is true no slice is begun any more, on any host.
-        access: how tasks reach the source's server, if it is one.
-        storage: how they reach the lake's storage, if it is none of files.
+        should_stop: once it returns True, no task on any host starts another slice.
+        access: how tasks reach the source's server; None if tasks read files.
+        storage: how tasks reach the lake's storage; None if tasks write local files.
 
     Raises:
-        SourceError: Spark could not run the tasks; the message is the one of the task.
+        SourceError: Spark could not run the tasks, or a task failed.
         StoppedError: the Spark job was cancelled from outside.
-        InternalError: a slice has no answer, or two.
+        InternalError: a slice has no result, or two.
     """
     if not tasks:
         return Written((), ())
@@ -127,27 +127,27 @@ def write(
         rows = yield from _collect(spark, work, listener, on_progress, stop)
     finally:
         listener.close()
-        stop.forget()
+        stop.clear()
     return _written(tasks, rows)
 
 
 class _Stop:
-    """Tells the tasks, wherever they run, that no slice is to be begun any more."""
+    """The mark in the lake's storage that keeps tasks on all hosts from starting slices."""
 
     def __init__(self, work: TaskWork, should_stop: Callable[[], bool]) -> None:
         self._mark = stop_mark(work.plan.receipts_location, work.plan.job)
         self._storage = open_storage(self._mark, work.storage_access)
-        self._should_stop, self._told = should_stop, False
+        self._should_stop, self._is_set = should_stop, False
 
-    def tell(self) -> None:
-        """Tell them once, when it is time."""
-        if not self._told and self._should_stop():
+    def set_if_due(self) -> None:
+        """Write the mark once, as soon as the caller wants to stop."""
+        if not self._is_set and self._should_stop():
             self._storage.put(self._mark, b"")
-            self._told = True
+            self._is_set = True
 
-    def forget(self) -> None:
-        """Take back what was told: the job is over."""
-        if self._told:
+    def clear(self) -> None:
+        """Remove the mark after the job has ended."""
+        if self._is_set:
             self._storage.delete(self._mark)
 
 
@@ -158,46 +158,46 @@ def _collect(
     on_progress: Callable[[Progress], None],
     stop: _Stop,
 ) -> Generator[None, None, list[Row]]:
-    """Run the Spark job, and report meanwhile."""
+    """Run the Spark job, and report its progress; return its rows."""
     group = f"mergeberg-{work.plan.job}-{uuid.uuid4().hex[:8]}"
     share = work.plan.share
     at_once = min(len(work.tasks), share.slices) if share is not None else len(work.tasks)
     context = spark.sparkContext
 
     def collect() -> list[Row]:
-        # Each of Spark's own tasks writes its slices one after the other.
+        # A Spark task writes its slices one after the other, so this bounds the parallel slices.
         numbers = spark.range(0, len(work.tasks), 1, at_once)
-        return numbers.mapInArrow(work, ANSWER_SCHEMA).collect()
+        return numbers.mapInArrow(work, RESULT_SCHEMA).collect()
 
     started = time.monotonic()
     looked, done = started, 0
     with closing(run_job(context, group, f"mergeberg: {work.plan.table}", collect)) as running:
-        while (answers := _next(work.plan, running)) is None:
+        while (rows := _next(work.plan, running)) is None:
             now = time.monotonic()
             if now - looked >= _LOOK_SECONDS:
                 looked, done = now, _tasks_done(context, group)
             on_progress(Progress(listener.rows(), done, at_once, now - started))
-            stop.tell()
+            stop.set_if_due()
             yield
     done, seconds = _tasks_done(context, group), time.monotonic() - started
     on_progress(Progress(listener.rows(), done, at_once, seconds))
-    return answers
+    return rows
 
 
 def _next(plan: WritePlan, running: Generator[None, None, list[Row]]) -> list[Row] | None:
-    """Return the answers of a job that has ended, None for one that runs."""
+    """Return the rows of a job that has ended; None while it runs."""
     try:
         next(running)
     except StopIteration as end:
-        answers: list[Row] = end.value
-        return answers
+        rows: list[Row] = end.value
+        return rows
     except JOB_ERRORS as error:
         raise plain_error(f"Cannot export {plan.table}", _THEN, error) from error
     return None
 
 
 def _tasks_done(context: Any, group: str) -> int:
-    """Return the tasks of a job group that have ended: a dozen calls of the JVM."""
+    """Return the number of finished tasks of a job group; costs a dozen calls of the JVM."""
     tracker = context.statusTracker()
     done = 0
     for job in tracker.getJobIdsForGroup(group):
@@ -216,7 +216,7 @@ def _progress_host(spark: SparkSession) -> str:
 
 
 def _written(tasks: Iterable[SliceTask], rows: Iterable[Row]) -> Written:
-    """Sort the answers; every slice of the plan has exactly one."""
+    """Return receipts and failures by slice number, and check that each slice has exactly one."""
     receipts: dict[int, Receipt] = {}
     failures: dict[int, SliceFailure] = {}
     for row in rows:
@@ -240,7 +240,7 @@ def _written(tasks: Iterable[SliceTask], rows: Iterable[Row]) -> Written:
 
 
 def _error(row: Row) -> TableFormatError:
-    """Return the error of a task as the class it was raised as."""
+    """Return the error of a slice, as the class that the task raised."""
     kind = getattr(tableformat.errors, row["error"], TableFormatError)
     error: TableFormatError = kind(row["message"], code=row["code"])
     return error
@@ -255,15 +255,15 @@ class SparkWriter:
         server: ServerSettings | None = None,
         storages: Storages | None = None,
     ) -> None:
-        """Write by `spark`.
+        """Prepare to write with a Spark session.
 
         Args:
             spark: the session.
-            server: where tasks read, with its secrets; None for files.
-            storages: say how tasks reach where they write; None for files.
+            server: the server that tasks read, with its secrets; None if tasks read files.
+            storages: give tasks access to the lake's storage; None for local files.
         """
         self._spark = spark
-        # A broadcast, because the plan of a query is written to event logs and shown in the UI.
+        # A broadcast keeps the secrets out of the query plan, which event logs and the UI show.
         self._access = None if server is None else spark.sparkContext.broadcast(server)
         self._server = server
         self._storages = Storages() if storages is None else storages
@@ -295,7 +295,7 @@ class SparkWriter:
         def show(progress: Progress) -> None:
             on_rows(progress.rows)
 
-        # Each time anew: the credentials of a table may have been renewed.
+        # Read for each job, because vended credentials may have been renewed.
         storage = self._storages.access(plan.receipts_location)
         sent = None if storage is None else self._spark.sparkContext.broadcast(storage)
         writing = write(
@@ -310,7 +310,7 @@ class SparkWriter:
         try:
             return (yield from writing)
         except BaseException:
-            # Tasks that are cancelled leave their queries behind.
+            # Cancelled tasks leave their queries running on the server.
             if self._server is not None and isinstance(plan.layout, ServedLayout):
                 kill_queries(self._server, plan.layout, plan.job)
             raise
@@ -318,7 +318,7 @@ class SparkWriter:
 
 @dataclass(frozen=True, slots=True)
 class Cancellable(WriterAround):
-    """Lets another writer write; calls `on_cancel` when somebody cancelled what that one did."""
+    """A writer that delegates to another writer, and calls `on_cancel` if its job is cancelled."""
 
     on_cancel: Callable[[], None]
 

@@ -7,7 +7,7 @@ outside the JVM (Python, ClickHouse, Parquet). Local mode has no limit on it; a 
 
 Settings files are Java property files (java.util.Properties, `load`). Spark takes the names that
 begin with `spark.`, and strips blanks around values. Only the owner can read a file that this
-module writes: settings may be secret, and every user of the host can read a command line.
+module writes, because settings may be secret.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class SparkSettings:
 
 
 def open_session(settings: SparkSettings, *, log: Path | None = None) -> SparkSession:
-    """Return a session, started or, when one is active in this process, that one.
+    """Return the active session of this process, or start one.
 
     Args:
         settings: master and configuration.
-        log: the file that gets what the JVM prints; a temporary one when None.
+        log: the file for the output of the JVM; None for a temporary one.
 
     Raises:
-        NotFoundError: there is no Java that Spark runs on.
-        SourceError: Spark did not start; the message holds the end of its log.
+        NotFoundError: no Java version that Spark supports is installed.
+        SourceError: Spark did not start; the message has the end of its log.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -90,10 +90,10 @@ def open_session(settings: SparkSettings, *, log: Path | None = None) -> SparkSe
 
 @contextlib.contextmanager
 def _without_secrets() -> Iterator[None]:
-    """Keep the secrets of the environment from a process that is started meanwhile.
+    """Remove secrets from the environment while a process is started.
 
-    The JVM and the Python workers that it starts inherit it, and none of them needs a secret: tasks
-    have theirs by a broadcast. A `SourcePlace` and an `OpenedCatalog` have taken their own before.
+    The JVM and its Python workers inherit the environment and need no secret from it: tasks get
+    theirs in a broadcast. `SourcePlace` and `OpenedCatalog` have copied theirs before.
     """
     held = {name: os.environ.pop(name) for name in [*os.environ] if is_secret(name)}
     try:
@@ -103,7 +103,7 @@ def _without_secrets() -> Iterator[None]:
 
 
 def default_settings(master: str) -> list[tuple[str, str]]:
-    """Return what a Spark that the command line starts is set to, where the user says nothing."""
+    """Return the default settings of a Spark that the command line starts."""
     defaults = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -132,7 +132,7 @@ def _not_started(error: BaseException, log: int) -> str:
 
 
 def slots(master: str) -> int:
-    """Return the tasks that run at a time, as far as the master's name tells."""
+    """Return the number of parallel tasks, as far as the master URL shows it, else 1."""
     inside = master.partition("[")[2].rstrip("]").split(",")[0]
     if inside.isdecimal():
         return int(inside)
@@ -140,7 +140,7 @@ def slots(master: str) -> int:
 
 
 def _processors() -> int:
-    """Return the processors that this process may use; macOS does not tell more than it has."""
+    """Return the number of processors this process may use; on macOS, of all processors."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -159,7 +159,7 @@ _OF_VALUES: Final = frozenset("\\ ")
 
 
 def read_defaults(directory: Path) -> dict[str, str]:
-    """Return the settings of a configuration directory of Spark's; none where it has no such file.
+    """Return the settings in `spark-defaults.conf`; empty if the file does not exist.
 
     Args:
         directory: `SPARK_CONF_DIR`, or `conf` below `SPARK_HOME`.
@@ -180,14 +180,14 @@ def read_defaults(directory: Path) -> dict[str, str]:
 
 
 def write_properties(file: Path, settings: Mapping[str, str]) -> None:
-    """Write a file that only its owner can open.
+    """Write a property file that only its owner can read.
 
     Args:
-        file: must not be there.
-        settings: by name.
+        file: the path of the file, which must not exist.
+        settings: the values by name.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the file exists or cannot be created.
     """
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8", newline="") as opened:
@@ -195,7 +195,7 @@ def write_properties(file: Path, settings: Mapping[str, str]) -> None:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Return what stands in a property file; of a name that stands there twice, the last."""
+    """Parse a property file; if a name occurs twice, the last value counts."""
     found = {}
     for line in _logical_lines(text):
         name = _KEY.match(line)
@@ -206,7 +206,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def render_properties(settings: Mapping[str, str]) -> str:
-    """Return settings as the text of a property file, in order."""
+    """Return the text of a property file with these settings, in order."""
     return "".join(
         f"{_escaped(name, _OF_NAMES)}={_escaped(value, _OF_VALUES)}\n"
         for name, value in settings.items()
@@ -214,15 +214,15 @@ def render_properties(settings: Mapping[str, str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield the lines that say something, each joined with those that continue it."""
+    """Yield the lines without blank and comment lines, each joined with its continuation lines."""
     held = ""
     for natural in _LINES.split(text):
         line = natural.lstrip(_BLANKS)
         if not held and (not line or line[0] in "#!"):
             continue
-        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        held += line.removesuffix("\\") if goes_on else line
-        if not goes_on:
+        continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        held += line.removesuffix("\\") if continues else line
+        if not continues:
             yield held
             held = ""
     if held:
@@ -230,15 +230,15 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> str:
-    def meant(escaped: re.Match[str]) -> str:
+    def unescape(escaped: re.Match[str]) -> str:
         letters = escaped[1]
         if len(letters) > 1:
             return chr(int(letters[1:], 16))
         return _CONTROLS.get(letters, letters)
 
-    # Java's text is UTF-16, in which a character may be two escapes.
-    said = _ESCAPED.sub(meant, text)
-    return said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    # Java escapes UTF-16 units, so that one character can be two escapes.
+    units = _ESCAPED.sub(unescape, text)
+    return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _escaped(text: str, marked: frozenset[str]) -> str:

@@ -1,9 +1,9 @@
-"""Spark's own shell with everything of mergeberg: its settings, and its run.
+"""Starts Spark's own shells, spark-sql and pyspark, with mergeberg's settings.
 
-What the user says wins: --conf over the user's `spark-defaults.conf`, both over what is set here.
-All of it goes into one file that only the user can open, so that no setting is in the list of
-processes. The shell is no Python, so that a password in the environment stays there
-(docs/operating/secrets.md): the Python that answers for it finds it as it would in a server's.
+`--conf` wins over the user's `spark-defaults.conf`, and both win over the defaults set here. All
+settings go into one file that only the user can read, so that none is in the list of processes.
+A password in the environment stays there (docs/operating/secrets.md): the Python process that
+runs mergeberg's statements for the shell inherits the environment, as it does on a server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spark_ext.sql.source_settings import SOURCE
 from spark_ext.sql.statement_settings import SESSION
 from tableformat.errors import DestinationError, RefusedError
 
-__all__ = ["Shell", "Wanted"]
+__all__ = ["Shell", "ShellOptions"]
 
 
 _LAKE: Final = f"spark.sql.catalog.{LOCAL_CATALOG}"
@@ -42,11 +42,11 @@ _JARS: Final = "spark.jars"
 _WITH_JARS: Final = (_JARS, "spark.jars.packages", "spark.driver.extraClassPath")
 _RUNTIME: Final = "iceberg-spark-runtime"
 _DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
-# What CALL answers is read by the names of its columns.
+# The result of a CALL is hard to read without column names.
 _HEADER: Final = "spark.sql.cli.print.header"
 _TABLES: Final = "spark.sql.catalogImplementation"
-# A shell runs the user's own queries, for which Spark's memory is right; and its logs are quiet
-# from the first line, without a level that Spark would announce.
+# A shell runs the user's own queries, which need Spark's default memory. The log level is set in
+# the Log4j configuration, because Spark prints a notice about `spark.log.level`.
 _NOT_FOR_SHELLS: Final = frozenset(("spark.driver.memory", "spark.log.level"))
 _SHELLS: Final = ("spark-sql", "pyspark")
 _SIGNALLED: Final = 128
@@ -68,16 +68,16 @@ logger.python.level = error
 
 
 class Notes(Protocol):
-    """Who hears what is done before the shell is there."""
+    """Receives notices for the user before the shell starts."""
 
     def note(self, text: str) -> None:
-        """Hear one sentence."""
+        """Receive one notice."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the user says: None, or nothing, where Spark's own configuration or a default counts."""
+class ShellOptions:
+    """The options of the command; None or empty where Spark's configuration or a default counts."""
 
     sources: Mapping[str, str] = field(default_factory=dict, repr=False)
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -86,16 +86,16 @@ class Wanted:
     ledger: str | None = None
 
     def over(self, user: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings of the user's configuration with what is said here over them."""
-        said = {SOURCE + name: address for name, address in self.sources.items()}
-        said |= self.conf
+        """Return the settings of the user's configuration, overridden by these options."""
+        given = {SOURCE + name: address for name, address in self.sources.items()}
+        given |= self.conf
         if self.master is not None:
-            said["spark.master"] = self.master
+            given["spark.master"] = self.master
         if self.ledger is not None:
-            said[_LEDGER] = self.ledger
+            given[_LEDGER] = self.ledger
         if self.warehouse is not None:
-            said[_WAREHOUSE] = str(self.warehouse)
-        return {**user, **said}
+            given[_WAREHOUSE] = str(self.warehouse)
+        return {**user, **given}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,13 @@ class Shell:
     """A shell that can be started.
 
     Attributes:
-        spark: the Spark whose shell it is.
-        environ: the environment that it gets; `JAVA_HOME` is in it.
-        settings: all of its settings, but the jars that are pinned; they hold secrets.
-        jars: those that it needs besides.
-        warehouse: the directory of the built-in lake, made when the shell starts; None for another.
-        logs: whether the user says nothing of what Spark logs.
+        spark: the Spark installation.
+        environ: the environment of the shell, with `JAVA_HOME`.
+        settings: all settings except the pinned jars; they hold secrets.
+        jars: the pinned jars that the shell needs and the settings do not name yet.
+        warehouse: the directory of the built-in catalog, created when the shell starts; None if
+            the lake is another catalog.
+        logs: whether mergeberg configures Spark's logging, because the user has not.
     """
 
     spark: SparkHome
@@ -119,22 +120,22 @@ class Shell:
     logs: bool
 
     @classmethod
-    def made(cls, wanted: Wanted, spark: SparkHome, environ: Mapping[str, str]) -> Self:
-        """Return the shell that the user wants.
+    def made(cls, options: ShellOptions, spark: SparkHome, environ: Mapping[str, str]) -> Self:
+        """Return a shell with the options of the command and all default settings.
 
         Args:
-            wanted: what the user says.
-            spark: whose shell it is.
-            environ: with a `JAVA_HOME`.
+            options: the options of the command.
+            spark: the Spark installation.
+            environ: the environment, with `JAVA_HOME`.
 
         Raises:
-            UsageError: a setting of ours is malformed, or Spark's own settings cannot be read.
-            RefusedError: a secret stands where Spark shows it.
-            UnsupportedError: no Iceberg fits this Spark.
+            UsageError: a mergeberg setting is malformed, or Spark's own settings cannot be read.
+            RefusedError: a secret is in a setting that Spark would show.
+            UnsupportedError: this version of Spark is not supported.
             DestinationError: PyIceberg's configuration cannot be read.
         """
         directory = Path(environ.get("SPARK_CONF_DIR") or spark.path / "conf")
-        user = wanted.over(read_defaults(directory))
+        user = options.over(read_defaults(directory))
         settings = {**_defaults(user, directory), **user}
         jars = [] if _has(settings, _RUNTIME, spark) else [spark.iceberg()]
         warehouse = None
@@ -143,7 +144,7 @@ class Shell:
             settings = {**_local_lake(warehouse), **settings}
             if not _has(settings, SQLITE.name, spark):
                 jars.append(SQLITE)
-        # What a statement would refuse is said before a shell is waited for.
+        # Settings that every statement would refuse fail here, before the shell starts.
         SessionSettings.of(settings)
         logs = "log4j" not in settings.get(_DRIVER_OPTIONS, "") and not any(
             directory.glob("log4j2.*")
@@ -157,15 +158,15 @@ class Shell:
 
     @property
     def lacks_lake(self) -> bool:
-        """Whether Spark has no catalog `lake`, because only PyIceberg's configuration has one."""
+        """Whether Spark has no catalog `lake`: only PyIceberg's configuration has one."""
         return _LAKE not in self.settings
 
     def with_jars(self, notes: Notes) -> Shell:
-        """Return the shell with its jars, which are fetched when they are not here.
+        """Return the shell with its pinned jars in the settings; download those that are missing.
 
         Raises:
-            SourceError: they cannot be fetched.
-            UsageError: there is no place to keep them.
+            SourceError: a jar cannot be downloaded.
+            UsageError: the user has no cache directory.
         """
         found = {jar: find_jar(jar, self._places()) for jar in self.jars}
         missing = [jar for jar, file in found.items() if file is None]
@@ -181,16 +182,16 @@ class Shell:
         return replace(self, settings={**self.settings, **with_all}, jars=())
 
     def run(self, arguments: Sequence[str], *, python: bool = False) -> int:
-        """Run the shell on this process's own input and output; return its exit code.
+        """Run the shell with this process's input and output; return its exit code.
 
-        Ctrl-C is the shell's. What this process is told otherwise (SIGTERM, SIGHUP) is told to it.
+        The shell handles Ctrl-C. This process passes SIGTERM and SIGHUP on to it.
 
         Args:
-            arguments: its own, as they are.
-            python: PySpark's instead of SQL's.
+            arguments: arguments for the shell itself, passed on unchanged.
+            python: run pyspark instead of spark-sql.
 
         Raises:
-            DestinationError: the directory of the lake cannot be made.
+            DestinationError: the directory of the warehouse cannot be created.
         """
         self._make_warehouse()
         with _Running() as running, ScratchDirectory("shell") as scratch:
@@ -207,7 +208,7 @@ class Shell:
             return running.run([str(program), "--properties-file", str(file), *arguments], self)
 
     def _make_warehouse(self) -> None:
-        """Make the directory in which Spark makes the catalog's file."""
+        """Create the directory in which Spark creates the catalog's file."""
         if self.warehouse is None:
             return
         try:
@@ -220,24 +221,24 @@ class Shell:
             raise DestinationError(message) from error
 
     def _places(self) -> list[Path]:
-        """Return where a jar may be: what we fetched, and what Spark fetched for the user."""
+        """Return the directories that may have a jar: mergeberg's cache, and Spark's Ivy cache."""
         cache, home = cache_directory(self.environ), self.environ.get("HOME")
         ivy = self.settings.get("spark.jars.ivy") or (home and f"{home}/.ivy2.5.2")
         return [place / "jars" for place in (cache, Path(ivy) if ivy else None) if place]
 
 
 class _Running:
-    """A program that has the terminal, while this process only waits; undone when left."""
+    """Runs a program in the foreground, and passes signals on to it until the context ends."""
 
     def __init__(self) -> None:
-        """Begin to pass on signals."""
+        """Install the signal handlers."""
         self._process: subprocess.Popen[bytes] | None = None
         self._is_starting = False
-        self._told_meanwhile: list[int] = []
+        self._pending: list[int] = []
         self._before = {
-            number: signal.signal(number, self._told)
+            number: signal.signal(number, self._pass_on)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-            # Whoever starts a command with nohup wants it deaf.
+            # Under nohup the signal is ignored, and stays so.
             if signal.getsignal(number) is not signal.SIG_IGN
         }
 
@@ -249,22 +250,22 @@ class _Running:
             signal.signal(number, before)
 
     def run(self, command: Sequence[str], shell: Shell) -> int:
-        """Run it to its end; return its exit code, of a signal as a shell of Unix would."""
+        """Run the program; return its exit code, or 128 plus the signal that ended it."""
         self._is_starting = True
         self._process = subprocess.Popen(command, env=dict(shell.environ))
-        for number in self._told_meanwhile:
-            self._told(number, None)
+        for number in self._pending:
+            self._pass_on(number, None)
         code = self._process.wait()
         return _SIGNALLED - code if code < 0 else code
 
-    def _told(self, number: int, _: FrameType | None) -> None:
+    def _pass_on(self, number: int, _: FrameType | None) -> None:
         if self._process is not None:
-            # The terminal tells Ctrl-C to the shell itself.
+            # The terminal sends Ctrl-C to the shell itself.
             if number != signal.SIGINT:
                 self._process.send_signal(number)
         elif self._is_starting:
-            # The program may run already; ending now would leave it alone.
-            self._told_meanwhile.append(number)
+            # The program may be running already, and must not be left without its parent.
+            self._pending.append(number)
         else:
             raise SystemExit(_SIGNALLED + number)
 
@@ -273,7 +274,7 @@ def _defaults(user: Mapping[str, str], directory: Path) -> dict[str, str]:
     master = user.get("spark.master", "local[*]")
     made = {"spark.master": master, _HEADER: "true", **dict(default_settings(master))}
     if not (directory / "hive-site.xml").exists():
-        # Else Spark makes a metastore of Hive's in the working directory.
+        # Otherwise Spark creates a Hive metastore in the working directory.
         made[_TABLES] = "in-memory"
     is_named = any(name.startswith(SOURCE) for name in user)
     if not is_named and f"spark.sql.catalog.{DEFAULT_SOURCE}" not in user:
@@ -282,10 +283,10 @@ def _defaults(user: Mapping[str, str], directory: Path) -> dict[str, str]:
 
 
 def _local_lake(root: Path) -> dict[str, str]:
-    """Return the settings with which Spark opens what is the built-in catalog elsewhere.
+    """Return the Spark settings of the built-in catalog.
 
     Raises:
-        RefusedError: Java would open another file.
+        RefusedError: the path contains `?`, so that the JDBC driver would open another file.
     """
     if "?" in str(root):
         message = (
@@ -305,6 +306,6 @@ def _local_lake(root: Path) -> dict[str, str]:
 
 
 def _has(settings: Mapping[str, str], jar: str, spark: SparkHome) -> bool:
-    """Whether the user brings any release of a jar, or Spark has one built in."""
-    said = any(jar in settings.get(name, "") for name in _WITH_JARS)
-    return said or any((spark.path / "jars").glob(f"{jar}*.jar"))
+    """Whether the settings name any release of a jar, or the Spark installation includes one."""
+    is_named = any(jar in settings.get(name, "") for name in _WITH_JARS)
+    return is_named or any((spark.path / "jars").glob(f"{jar}*.jar"))

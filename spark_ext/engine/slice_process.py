@@ -1,10 +1,10 @@
-"""Processes that write files of parts where no Spark does.
+"""Writes slices in local processes, for callers without a Spark session.
 
-`python -m spark_ext.engine.slice_process IN OUT`. They run the code of a task
-(`spark_ext.engine.tasks`), each its share of the slices. chdb does not survive a fork, so the
-calling process never loads it. Request and answer go over two inherited file descriptors, because
-standard output belongs to ClickHouse, which may print there. End of input ends the process, also in
-the middle of a file.
+The processes are `python -m spark_ext.engine.slice_process IN OUT`. Each runs the code of a task
+(`spark_ext.engine.tasks`) on its share of the slices. The calling process never loads chdb, which
+does not survive a fork. IN and OUT are inherited file descriptors for the request and the result:
+standard output belongs to ClickHouse, which may print there. A process ends at the end of its
+input, also in the middle of a file.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from tableformat.receipt import Receipt
 __all__ = ["main", "written_slices"]
 
 _AT_ONCE: Final = 2
-"""A process needs up to 650 MB."""
+"""Number of parallel processes; each needs up to 650 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """How to reach the lake's storage, as tasks ask for it."""
+    """Holds the access to the lake's storage, in the form that tasks expect."""
 
     value: Access
 
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """How to reach the source's server, as tasks ask for it."""
+    """Holds the access to the source's server, in the form that tasks expect."""
 
     value: ServerSettings
 
@@ -56,26 +56,26 @@ def written_slices(
     access: Access | None,
     server: ServerSettings | None = None,
 ) -> tuple[Receipt, ...]:
-    """Write slices, and return a receipt for each, by their numbers.
+    """Write slices; return their receipts in the order of the slice numbers.
 
     Args:
-        plan: what they share.
-        slices: each becomes one file.
-        access: how to reach the lake's storage, None for files.
-        server: where the slices are read, None for files.
+        plan: the write plan.
+        slices: the slices; each becomes one file.
+        access: how to reach the lake's storage; None for local files.
+        server: the server that has the rows; None to read parts as files.
 
     Raises:
-        SourceError: a process ended without an answer.
+        SourceError: a process ended without a result.
         TableFormatError: the error of the first slice that could not be written.
     """
     dealt = tasks(slices, _AT_ONCE)
     with ExitStack() as stack:
-        asked = [
-            stack.enter_context(_asked((plan, hand, access, server)))
+        started = [
+            stack.enter_context(_started((plan, share, access, server)))
             for number in range(_AT_ONCE)
-            if (hand := dealt[number::_AT_ONCE])
+            if (share := dealt[number::_AT_ONCE])
         ]
-        rows = [row for one in asked for row in _answer(one)]
+        rows = [row for one in started for row in _received(one)]
     receipts = {r["slice"]: r["receipt"] for r in rows}
     for row in sorted(rows, key=lambda r: int(r["slice"])):
         if not row["receipt"]:
@@ -87,13 +87,16 @@ def written_slices(
 
 
 @contextmanager
-def _asked(request: tuple[Any, ...]) -> Iterator[Connection]:
-    """Start a process with a request, and lend where its answer comes; it ends with this."""
+def _started(request: tuple[Any, ...]) -> Iterator[Connection]:
+    """Start a process, send it a request, and provide the connection for its result.
+
+    The process is killed when the context ends.
+    """
     child_in, to_child = os.pipe()
     from_child, child_out = os.pipe()
     with (
-        Connection(to_child, readable=False) as asking,
-        Connection(from_child, writable=False) as answers,
+        Connection(to_child, readable=False) as requests,
+        Connection(from_child, writable=False) as results,
     ):
         child = subprocess.Popen(
             [
@@ -108,22 +111,23 @@ def _asked(request: tuple[Any, ...]) -> Iterator[Connection]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=_environment(),
-            # Ctrl-C goes to every process of a session; this one ends with who asked.
+            # A session of its own gets no Ctrl-C from the terminal; the process ends with its
+            # parent instead.
             start_new_session=True,
         )
         os.close(child_in)
         os.close(child_out)
         try:
-            asking.send(request)
-            yield answers
+            requests.send(request)
+            yield results
         finally:
             child.kill()
             child.wait()
 
 
-def _answer(answers: Connection) -> list[dict[str, Any]]:
+def _received(results: Connection) -> list[dict[str, Any]]:
     try:
-        found: list[dict[str, Any]] = answers.recv()
+        found: list[dict[str, Any]] = results.recv()
     except EOFError as error:
         message = (
             "Cannot write the files of parts: the process that reads them ended without an "
@@ -139,32 +143,37 @@ def _error(row: dict[str, Any]) -> TableFormatError:
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which the process finds our packages, without any secret."""
+    """Return an environment without secrets, whose PYTHONPATH has mergeberg's packages."""
     ours = str(Path(catalog.__file__).parent.parent)
     others = os.environ.get("PYTHONPATH")
     return harmless_environment() | {"PYTHONPATH": ours + (os.pathsep + others if others else "")}
 
 
-def main(requests_from: int, answers_to: int) -> None:
-    """Answer one request, then end the process."""
-    asked = Connection(requests_from, writable=False)
-    plan, hands, access, server = asked.recv()
-    threading.Thread(target=_end_with_parent, args=(requests_from,), daemon=True).start()
+def main(request_fd: int, result_fd: int) -> None:
+    """Write the slices of one request, send the result, and end the process.
+
+    Args:
+        request_fd: the file descriptor of the request.
+        result_fd: the file descriptor for the result.
+    """
+    requests = Connection(request_fd, writable=False)
+    plan, share, access, server = requests.recv()
+    threading.Thread(target=_end_with_parent, args=(request_fd,), daemon=True).start()
     work = TaskWork(
         plan,
-        hands,
+        share,
         None,
         None if server is None else _Server(server),
         None if access is None else _Storage(access),
     )
-    rows = [r for hand in hands for batch in write_slices(work, hand) for r in batch.to_pylist()]
-    Connection(answers_to, readable=False).send(rows)
-    # Past the interpreter's own ending, in which chdb's threads may still be at work.
+    rows = [r for task in share for batch in write_slices(work, task) for r in batch.to_pylist()]
+    Connection(result_fd, readable=False).send(rows)
+    # Skips the interpreter's shutdown, during which chdb's threads may still be running.
     os._exit(0)
 
 
-def _end_with_parent(requests_from: int) -> None:
-    while os.read(requests_from, 4096):
+def _end_with_parent(request_fd: int) -> None:
+    while os.read(request_fd, 4096):
         pass
     os._exit(1)
 

@@ -68,7 +68,7 @@ from tableformat.receipt import Receipt
 from tableformat.source import ServedLayout
 
 __all__ = [
-    "ANSWER_SCHEMA",
+    "RESULT_SCHEMA",
     "ProgressAddress",
     "ProgressListener",
     "ServerAccess",
@@ -89,7 +89,7 @@ _FORMAT: Final = struct.Struct("!QQQ")
 
 @dataclass(frozen=True, slots=True)
 class ProgressAddress:
-    """Where tasks send to; `job` keeps the datagrams of other jobs out."""
+    """The address to which tasks send progress; `job` distinguishes the datagrams of jobs."""
 
     host: str
     port: int
@@ -98,29 +98,29 @@ class ProgressAddress:
 
 @dataclass(slots=True)
 class SliceProgress:
-    """How far a slice is: a row counts half when it is read, and in full when it is written.
+    """The progress of a slice: a row counts half when it is read, and in full when it is written.
 
-    A row group takes seconds to collect and seconds to write; counted at its end only, a progress
-    bar stands still and then jumps.
+    A row group takes seconds to read and seconds to write. If rows counted only when the row group
+    is written, a progress bar would stop and then jump.
     """
 
-    tell: Callable[[int], None]
+    report: Callable[[int], None]
     rows_read: int = 0
     rows_written: int = 0
 
     def read(self, rows: int) -> None:
-        """Note the rows that are read by now."""
+        """Set the number of rows that are read so far."""
         self.rows_read = rows
-        self.tell((self.rows_read + self.rows_written) // 2)
+        self.report((self.rows_read + self.rows_written) // 2)
 
     def written(self, rows: int) -> None:
-        """Note the rows that are written by now."""
+        """Set the number of rows that are written so far."""
         self.rows_written = rows
-        self.tell((self.rows_read + self.rows_written) // 2)
+        self.report((self.rows_read + self.rows_written) // 2)
 
 
 class ProgressListener:
-    """Collects the rows of running slices; made by the application, closed when the job is over."""
+    """Receives the progress of running slices on the driver, until the job has ended."""
 
     def __init__(self, host: str) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -130,7 +130,7 @@ class ProgressListener:
         self.address = ProgressAddress(host, self._socket.getsockname()[1], secrets.randbits(64))
 
     def rows(self) -> int:
-        """Return the rows of all slices as far as is known."""
+        """Return the rows that all slices have reported so far."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 data = self._socket.recv(_FORMAT.size + 1)
@@ -146,22 +146,22 @@ class ProgressListener:
 
 
 def send_rows(address: ProgressAddress, slice_number: int, rows: int) -> None:
-    """Tell how far a slice is. A network that refuses is no reason to stop writing."""
+    """Send the progress of a slice; ignore network errors, which must not stop the writing."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(_FORMAT.pack(address.job, slice_number, rows), (address.host, address.port))
 
 
 _OF_A_PASS: Final = 250
-"""Checks that one query asks: of thousands it would be larger than a server takes."""
+"""Number of checks in one query; a query with thousands would exceed a server's size limit."""
 
 
 def check_host(plan: WritePlan, installed: tuple[tuple[str, str], ...], slice_: Slice) -> None:
-    """Refuse to work where results could differ or the source is not there.
+    """Check that this host has the planned versions and can read the parts of a slice.
 
     Args:
-        plan: of the job.
-        installed: the versions that this host has.
-        slice_: what is to be read here.
+        plan: the write plan of the job.
+        installed: the versions on this host.
+        slice_: the slice to read here.
 
     Raises:
         SourceError: a version is not the planned one, or a part cannot be read on this host.
@@ -189,10 +189,10 @@ def check_host(plan: WritePlan, installed: tuple[tuple[str, str], ...], slice_: 
 
 
 def run_checks(plan: WritePlan, opened: SliceReader, checks: list[DataCheck]) -> None:
-    """Run checks over the slice: in one pass, or several where there are very many columns.
+    """Run data checks on a slice, in one query or in several if there are very many checks.
 
     Raises:
-        RefusedError: values have no place in the lake table; every column with such is named.
+        RefusedError: columns have values that the lake table cannot hold; all are named.
         SourceError: the slice cannot be read.
     """
     passes = [checks[i : i + _OF_A_PASS] for i in range(0, len(checks), _OF_A_PASS)]
@@ -204,8 +204,8 @@ def run_checks(plan: WritePlan, opened: SliceReader, checks: list[DataCheck]) ->
         )
 
 
-ANSWER_SCHEMA: Final = "slice long, receipt string, error string, message string, code int"
-_ARROW_ANSWER: Final = pa.schema(
+RESULT_SCHEMA: Final = "slice long, receipt string, error string, message string, code int"
+_ARROW_RESULT: Final = pa.schema(
     [
         ("slice", pa.int64()),
         ("receipt", pa.string()),
@@ -218,28 +218,29 @@ _PACKAGES: Final = ("chdb-core", "pyarrow")
 
 
 class ServerAccess(Protocol):
-    """Holds how to reach the source's server, with its secrets: on executors a broadcast."""
+    """Holds the access to the source's server with its secrets; on executors, a broadcast."""
 
     @property
     def value(self) -> ServerSettings:
-        """What is held."""
+        """The access."""
         ...
 
 
 class StorageAccess(Protocol):
-    """Holds how to reach the lake's storage, with its secrets: on executors a broadcast."""
+    """Holds the access to the lake's storage with its secrets; on executors, a broadcast."""
 
     @property
     def value(self) -> Access:
-        """What is held."""
+        """The access."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TaskWork:
-    """A job as it is sent to executors: the plan, every task by number, and where progress goes.
+    """A job in the form that is sent to executors: the plan, its tasks and the progress address.
 
-    `access` is None when tasks open the source's parts as files, `storage` when they write files.
+    `access` is None if tasks read the source's parts as files. `storage` is None if tasks write
+    local files.
     """
 
     plan: WritePlan
@@ -250,24 +251,24 @@ class TaskWork:
 
     @property
     def storage_access(self) -> Access | None:
-        """How to reach the lake's storage, None for files."""
+        """The access to the lake's storage; None for local files."""
         return None if self.storage is None else self.storage.value
 
     def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the slices of the tasks whose numbers arrive; the function of `mapInArrow`."""
+        """Write the slices of the tasks with these numbers; the function for `mapInArrow`."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from write_slices(self, self.tasks[number])
 
 
 def installed_versions() -> tuple[tuple[str, str], ...]:
-    """Return what must be equal where a job is planned and where it runs."""
+    """Return the versions that must be equal on the driver and on every executor."""
     python = ".".join(platform.python_version_tuple()[:2])
     return (("python", python), *((name, version(name)) for name in _PACKAGES))
 
 
 def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
-    """Write the slices of one task; yield one answer for each, as soon as it is known."""
+    """Write the slices of one task; yield a receipt or an error for each when it has ended."""
     context = TaskContext.get()
     attempt_number = context.attemptNumber() if context is not None else 0
     files = _Files.of(work.plan, work.storage_access)
@@ -278,13 +279,13 @@ def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
                     try:
                         receipt = _finish(work, files, slice_, attempt_number, open_slice)
                     except TableFormatError as error:
-                        yield _answer(slice_, error=error)
+                        yield _result_row(slice_, error=error)
                     else:
-                        yield _answer(slice_, receipt=receipt)
+                        yield _result_row(slice_, receipt=receipt)
 
 
 def _reading(work: TaskWork, task: SliceTask) -> AbstractContextManager[OpenTogether]:
-    """Return what opens slices: as files of this host, or at the server that keeps their parts."""
+    """Return the context that opens slices: as files of this host, or as queries of a server."""
     # chdb must not be loaded in a process that forks, and the Spark worker's parent does.
     if isinstance(work.plan.layout, ServedLayout):
         from catalog.clickhouse.server import rows as served
@@ -303,22 +304,22 @@ def _reading(work: TaskWork, task: SliceTask) -> AbstractContextManager[OpenToge
 def _finish(
     work: TaskWork, files: _Files, slice_: Slice, attempt_number: int, open_slice: OpenSlice
 ) -> Receipt:
-    """Return the receipt of a slice: that of an attempt that died, or after writing it."""
-    # A worker that died may have finished this file: it is never written again.
+    """Return the receipt of an earlier attempt of the slice, or write the slice."""
+    # A worker that died may have finished the file, which must not be written twice.
     receipt = find_receipt(work.plan, slice_, files.access) if attempt_number else None
     if receipt is None:
-        _stop_when_told(files, slice_)
+        _check_not_stopped(files, slice_)
         attempt = f"{attempt_number}-{uuid.uuid4().hex[:12]}"
         receipt = _write_slice(files, slice_, attempt, _progress(work, slice_), open_slice)
     return receipt
 
 
-def _stop_when_told(files: _Files, slice_: Slice) -> None:
-    """Refuse to begin a slice after the application was stopped (docs/operating/stopping.md).
+def _check_not_stopped(files: _Files, slice_: Slice) -> None:
+    """Check that the export is not being stopped (docs/operating/stopping.md).
 
     Raises:
-        NotBegunError: it was.
-        DestinationError: nobody can say.
+        NotBegunError: the export is being stopped, and no further slice may start.
+        DestinationError: the stop mark cannot be looked up.
     """
     mark = stop_mark(files.plan.receipts_location, files.plan.job)
     if open_storage(mark, files.access).list(mark.rsplit("/", 1)[0]):
@@ -335,16 +336,16 @@ def write_slice(
     """Write one slice to one file and store its receipt.
 
     Args:
-        plan: of the job.
-        slice_: what to write.
+        plan: the write plan of the job.
+        slice_: the slice to write.
         attempt: makes the file's name unique.
-        on_rows: told how far the slice is, in rows; all of them once the file is written.
+        on_rows: receives the progress in rows; all rows of the slice at the end.
 
     Raises:
-        SourceError: the parts cannot be read here, or gave other rows than planned.
-        RefusedError: a value has no place in the lake table.
+        SourceError: the parts cannot be read here, or the number of rows is not the planned one.
+        RefusedError: the lake table cannot hold a value.
         DestinationError: the file or its receipt cannot be stored.
-        InternalError: data did not fit, and no check of the plan explains why.
+        InternalError: a conversion failed, and no check of the plan explains why.
     """
     # chdb must not be loaded in a process that forks, and the Spark worker's parent does.
     from catalog.clickhouse import parts
@@ -355,7 +356,7 @@ def write_slice(
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What all files of a task share: plan, schemas, format, what is installed here, the pace."""
+    """The data that all files of a task share: plan, schemas, format, versions and write rate."""
 
     plan: WritePlan
     lake_schema: Schema
@@ -367,7 +368,7 @@ class _Files:
 
     @classmethod
     def of(cls, plan: WritePlan, access: Access | None = None) -> _Files:
-        """Read it from a plan; it takes longer than reading a small slice."""
+        """Derive it from a plan, once for each task: it takes longer than reading a small slice."""
         lake_schema = Schema.model_validate_json(plan.schema_json)
         schema = file_schema(lake_schema, escape=not plan.tree)
         written = _in_file(plan.format, lake_schema, schema)
@@ -376,7 +377,7 @@ class _Files:
         return cls(plan, lake_schema, schema, written, installed_versions(), pace, access)
 
     def sink(self, path: str) -> FileSink:
-        """Begin a file, which is written at the pace of the task."""
+        """Create a file that is written at the task's share of the write rate."""
         sink = open_storage(path, self.access).create(path)
         return sink if self.pace is None else PacedSink(sink, self.pace)
 
@@ -409,10 +410,10 @@ def _write_slice(
 
 
 def find_receipt(plan: WritePlan, slice_: Slice, access: Access | None = None) -> Receipt | None:
-    """Return the stored receipt of exactly this slice whose file is there, if there is one.
+    """Return a stored receipt of exactly this slice whose file is complete; None if there is none.
 
     Raises:
-        DestinationError: the receipts cannot be listed or read, or the file of one is gone.
+        DestinationError: the receipts cannot be listed or read, or the file of one is missing.
         LedgerError: a receipt is damaged.
     """
     below = _receipts(plan, slice_)
@@ -434,7 +435,7 @@ def _receipts(plan: WritePlan, slice_: Slice) -> str:
 def _write(
     files: _Files, opened: SliceReader, path: str, on_rows: Callable[[int], None]
 ) -> WrittenFile:
-    """Stream the slice into its file; afterwards the file is complete and has the planned rows."""
+    """Stream the slice into its file, and check that it has the planned number of rows."""
     plan = files.plan
     expected = opened.rows
     progress = SliceProgress(on_rows)
@@ -445,7 +446,7 @@ def _write(
             rows += batch.num_rows
             progress.read(rows)
             yield batch
-        # Inside the stream, so that a file with other rows than planned is never finished.
+        # Checked inside the stream, so that a file with a wrong number of rows is never finished.
         if expected is not None and rows != expected:
             message = (
                 f"Cannot export partition {opened.slice.partition_id} of {plan.table}: slice "
@@ -470,7 +471,7 @@ def _write(
                 on_rows=progress.written,
             )
     except (pa.ArrowException, RefusedError, SourceError) as error:
-        # ClickHouse itself stops at instants that it cannot cast, without naming the column.
+        # ClickHouse fails at times that it cannot cast without naming the column; the checks do.
         if not _is_cut(plan, error):
             run_checks(plan, opened, [check for check in plan.checks if not check.always])
         if isinstance(error, TableFormatError):
@@ -483,13 +484,13 @@ def _write(
 
 
 def _is_cut(plan: WritePlan, error: Exception) -> bool:
-    """Whether a server gave no whole answer: no value is the reason, and it may not answer now."""
+    """Whether the connection to a server broke: no value is the cause, and a check would fail."""
     by_server = isinstance(plan.layout, ServedLayout)
     return by_server and isinstance(error, SourceError) and error.code is None
 
 
 def _in_file(fmt: FileFormat, lake_schema: Schema, schema: pa.Schema) -> FileFormat:
-    """Return the format with the names that columns have in files, which may be escaped."""
+    """Return the format with the column names that are used in files, which may be escaped."""
     written = dict(zip((f.name for f in lake_schema.fields), schema.names, strict=True))
     return replace(fmt, bloom_columns=tuple(written.get(n, n) for n in fmt.bloom_columns))
 
@@ -528,7 +529,7 @@ def _progress(work: TaskWork, slice_: Slice) -> Callable[[int], None]:
     return send
 
 
-def _answer(
+def _result_row(
     slice_: Slice, *, receipt: Receipt | None = None, error: TableFormatError | None = None
 ) -> pa.RecordBatch:
     row = {
@@ -538,4 +539,4 @@ def _answer(
         "message": None if error is None else error.message,
         "code": None if error is None else error.code,
     }
-    return pa.RecordBatch.from_pylist([row], schema=_ARROW_ANSWER)
+    return pa.RecordBatch.from_pylist([row], schema=_ARROW_RESULT)

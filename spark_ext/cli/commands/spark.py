@@ -16,7 +16,7 @@ from spark_ext.cli.option_values import pairs
 from spark_ext.cli.output import output_for
 from spark_ext.engine.jars import SparkHome
 from spark_ext.engine.java import find_java
-from spark_ext.engine.shell import Shell, Wanted
+from spark_ext.engine.shell import Shell, ShellOptions
 from tableformat.errors import UsageError
 
 __all__ = ["spark"]
@@ -39,7 +39,7 @@ def spark(
     _check(arguments)
     _check_names([name for name, _ in sources])
     given_by = click.get_current_context().get_parameter_source("warehouse")
-    wanted = Wanted(
+    wanted = ShellOptions(
         dict(sources),
         pairs("--conf", conf),
         master,

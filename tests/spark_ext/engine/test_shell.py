@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_ext.engine.jars import ICEBERG, SQLITE, SparkHome
-from spark_ext.engine.shell import Shell, Wanted
+from spark_ext.engine.shell import Shell, ShellOptions
 from spark_ext.jvm.jar import JAR
 from tableformat.errors import DestinationError, RefusedError, UsageError
 from tests.repository.source_files import ROOT
@@ -54,8 +54,8 @@ class Spark:
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o700)
 
-    def shell(self, wanted: Wanted | None = None) -> Shell:
-        return Shell.made(wanted or Wanted(), self.home, self.environ)
+    def shell(self, wanted: ShellOptions | None = None) -> Shell:
+        return Shell.made(wanted or ShellOptions(), self.home, self.environ)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_the_command_wins_over_the_file_and_both_over_defaults(spark: Spark) -> 
         "spark.master local[3]\nspark.ui.enabled true\nspark.mergeberg.source.old chdb:/old\n"
         "spark.mergeberg.warehouse /old\n"
     )
-    said = Wanted({"new": "chdb:/new"}, {"spark.master": "x", "spark.a": "b"}, "local[1]")
+    said = ShellOptions({"new": "chdb:/new"}, {"spark.master": "x", "spark.a": "b"}, "local[1]")
 
     settings = spark.shell(said).settings
 
@@ -131,7 +131,7 @@ def test_jars_and_extensions_of_the_user_stay_beside_ours(spark: Spark) -> None:
 def test_an_iceberg_that_the_user_names_is_enough(spark: Spark) -> None:
     conf = {"spark.jars.packages": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"}
 
-    assert spark.shell(Wanted(conf=conf)).jars == (SQLITE,)
+    assert spark.shell(ShellOptions(conf=conf)).jars == (SQLITE,)
 
 
 def test_hive_is_kept_only_where_it_is_configured(spark: Spark) -> None:
@@ -152,7 +152,7 @@ def test_what_statements_would_refuse_is_refused_before_the_start(
     spark: Spark, conf: dict[str, str], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        spark.shell(Wanted(conf=conf))
+        spark.shell(ShellOptions(conf=conf))
 
 
 def test_a_directory_that_cannot_be_made_is_named(spark: Spark, tmp_path: Path) -> None:
@@ -175,7 +175,9 @@ def test_arguments_are_passed_as_they_are_and_settings_in_a_file_that_goes(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     spark.is_program("spark-sql", f"{REPORTS}exit 7")
 
-    code = spark.shell(Wanted(conf={"spark.x.password": "a b\\"})).run(["-e", "SELECT  'x'", ""])
+    code = spark.shell(ShellOptions(conf={"spark.x.password": "a b\\"})).run(
+        ["-e", "SELECT  'x'", ""]
+    )
 
     mode, *settings = (tmp_path / "out").read_text().splitlines()
     assert (code, mode) == (7, "600")
@@ -200,7 +202,7 @@ def test_logs_are_the_users_where_the_user_says_something_of_them(
 ) -> None:
     spark.is_program("spark-sql", REPORTS)
 
-    spark.shell(Wanted(conf=more)).run([])
+    spark.shell(ShellOptions(conf=more)).run([])
 
     assert (tmp_path / "out").read_text().count("log4j2.properties") == ours
 
@@ -209,8 +211,8 @@ PROGRAM = """
 import os, sys
 from pathlib import Path
 from spark_ext.engine.jars import SparkHome
-from spark_ext.engine.shell import Shell, Wanted
-sys.exit(Shell.made(Wanted(), SparkHome(Path(sys.argv[1])), os.environ).run([]))
+from spark_ext.engine.shell import Shell, ShellOptions
+sys.exit(Shell.made(ShellOptions(), SparkHome(Path(sys.argv[1])), os.environ).run([]))
 """
 
 
