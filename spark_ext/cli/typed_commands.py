@@ -60,16 +60,16 @@ def _once(context: click.Context, option: click.Parameter, given: Any) -> Any:
 
 
 def _option(one: Argument) -> click.Option:
-    said = f"{one.says[0].upper()}{one.says[1:]}."
+    text = f"{one.description[0].upper()}{one.description[1:]}."
     if one.is_flag:
-        return click.Option([one.option, one.name], is_flag=True, help=said)
+        return click.Option([one.option, one.name], is_flag=True, help=text)
     return click.Option(
         [one.option, one.name],
         multiple=True,
         required=one.is_required,
         callback=None if one.several else _once,
         metavar=one.option.strip("-").replace("-", "_").upper(),
-        help=f"{said} Repeatable." if one.several else said,
+        help=f"{text} Repeatable." if one.several else text,
     )
 
 

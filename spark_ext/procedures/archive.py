@@ -33,7 +33,7 @@ from spark_ext.procedures.export import (
     selection,
 )
 from spark_ext.procedures.names import CallNames
-from spark_ext.sql.catalogs import session_ledger, unseen
+from spark_ext.sql.catalogs import refresh_errors, session_ledger
 from spark_ext.sql.export import joined
 from spark_ext.sql.messages import in_call
 from spark_ext.sql.session_settings import SourceTable
@@ -79,7 +79,7 @@ def _archive(call: Call) -> Rows:
     except TableFormatError as error:
         errors.append(error)
     finally:
-        errors.extend(unseen(call.spark, to))
+        errors.extend(refresh_errors(call.spark, to))
     _check_gone(request, found, errors)
     return tuple(
         (

@@ -19,7 +19,7 @@ from spark_ext.actions.exports import ListedExport, list_exports
 from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import DESTINATION, PARTITION_ID, SOURCE
 from spark_ext.procedures.names import CallNames
-from spark_ext.sql.catalogs import unseen
+from spark_ext.sql.catalogs import refresh_errors
 from spark_ext.sql.export import joined
 from spark_ext.sql.messages import in_call
 from spark_ext.system_tables.exports import timestamp
@@ -121,7 +121,7 @@ def _cancel_export(call: Call) -> Rows:
         found.extend((row, _or_error(row, became)) for row, became in ended)
     errors = [became for _, became in found if isinstance(became, TableFormatError)]
     for to, _ in by_destination(row for row, _ in found):
-        errors.extend(unseen(call.spark, to))
+        errors.extend(refresh_errors(call.spark, to))
     given_up = [(row, became) for row, became in found if isinstance(became, Cancelled)]
     if errors:
         ids = ", ".join(row.last.transaction_id for row, _ in given_up)

@@ -250,15 +250,15 @@ def _run(typed: TypedStatement, call: Call) -> Rows:
     try:
         ended = run_on_lake(statement, table, names.names, call, dry_run=dry_run)
     except TableFormatError as error:
-        error.reword(partial(typed.told, spelled=_spelled))
+        error.reword(partial(typed.reword, spelled=_spelled))
         raise
     return exported_rows(ended, in_call, dry_run=dry_run)
 
 
 def _parameter(one: Argument) -> Parameter:
     if one.is_flag:
-        return Parameter(one.name, "BOOLEAN", one.says, "false")
-    return Parameter(one.name, "STRING", one.says, None if one.is_required else "NULL")
+        return Parameter(one.name, "BOOLEAN", one.description, "false")
+    return Parameter(one.name, "STRING", one.description, None if one.is_required else "NULL")
 
 
 def _procedure(typed: TypedStatement) -> Procedure:

@@ -1,4 +1,4 @@
-"""Spark SQL's side: ClickHouse's statements as values, and who answers a call from SQL.
+"""Parses and runs ClickHouse's statements in Spark SQL, and handles calls from the JVM.
 
 The package is also the function `spark_ext.sql(spark, text)`, which `spark_ext.python_api` owns.
 It imports no PySpark: the command line shows the statements in its help without it.
@@ -11,20 +11,20 @@ from typing import Any
 
 
 class _CallablePackage(ModuleType):
-    """This package, which can be called: a module's class is the documented place for that."""
+    """A module that can be called as a function, by way of its `__class__`."""
 
     def __call__(self, spark: Any, text: str, **how: Any) -> Any:
-        """Run a statement of ClickHouse's about partitions, else whatever Spark makes of it.
+        """Run a ClickHouse statement about partitions, or any other statement with Spark.
 
         Args:
             spark: the session.
             text: one statement.
-            how: as `spark_ext.python_api.sql` has it.
+            how: the keyword arguments of `spark_ext.python_api.sql`.
 
         Raises:
-            TableFormatError: it is one of ClickHouse's, and cannot be read or done.
+            TableFormatError: a ClickHouse statement cannot be parsed or run.
         """
-        # Not at the top: it is made of this package's own modules.
+        # Not imported at the top: python_api imports modules of this package.
         return import_module("spark_ext.python_api").sql(spark, text, **how)
 
 

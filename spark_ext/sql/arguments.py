@@ -1,4 +1,4 @@
-"""The named arguments of statements on lake tables, at the interfaces that take no SQL.
+"""Parses the named arguments of statements, for CALL, Python and the command line.
 
 An argument is declared once: `partition_id` of CALL and Python is `--partition-id` of the CLI.
 An argument that is SQL in the statement (a key value, WHERE, SET) is SQL here, and the same code
@@ -45,19 +45,19 @@ __all__ = [
 T = TypeVar("T")
 
 GivenValue: TypeAlias = str | bool | tuple[str, ...] | None
-"""A text, several of an argument that may be repeated, a flag; None for what is not given."""
+"""A text, the texts of a repeated argument, or a flag; None for an argument that is not given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument: its name in CALL and Python, what it says, and its option.
+    """One argument: its name in CALL and Python, its description, and its CLI option.
 
-    `says` is a piece of a sentence that is true at every door. `several`: the option may be given
-    again, and its texts belong together.
+    `description` is a phrase that fits every interface. With `several`, the option may be
+    repeated, and all of its values count.
     """
 
     name: str
-    says: str
+    description: str
     option: str
     is_flag: bool = False
     is_required: bool = False
@@ -79,8 +79,9 @@ _TARGETS: Final = (PARTITION_ID, PARTITION_VALUE, PART, EVERY)
 class Given:
     """The arguments of one statement.
 
-    `table` is what it is about; `declared` are the arguments that it has, `values` has each by its
-    name; `spelled` is how who gave them writes one.
+    `table` is the table of the statement. `declared` are the statement's arguments, and `values`
+    has the value of each by name. `spelled` returns an argument in the notation of the interface,
+    for error messages.
     """
 
     table: DottedName
@@ -89,10 +90,10 @@ class Given:
     spelled: Callable[[Argument], str]
 
     def target(self) -> Target:
-        """Return what the statement is about: a partition, a part, or every partition.
+        """Return the target of the statement: a partition, a part, or all partitions.
 
         Raises:
-            UsageError: none is chosen, or several; or what chooses it cannot be read.
+            UsageError: none or several are given, or the value cannot be parsed.
         """
         chosen = self._chosen()
         if chosen is None:
@@ -100,10 +101,10 @@ class Given:
         return chosen
 
     def partition(self) -> PartitionLiteral:
-        """Return the partition that the statement is about, or every one.
+        """Return the partition of the statement, or all partitions.
 
         Raises:
-            UsageError: as `target`; or a part is chosen.
+            UsageError: as for `target`, or a part is given.
         """
         chosen = self.target()
         if isinstance(chosen, PartName):
@@ -115,10 +116,10 @@ class Given:
         return chosen
 
     def maybe_partition(self) -> PartitionLiteral | None:
-        """Return the partition that the statement is about; None for the whole table.
+        """Return the partition of the statement; None for the whole table.
 
         Raises:
-            UsageError: two are chosen, or it cannot be read.
+            UsageError: several are given, or the value cannot be parsed.
         """
         return None if self._chosen() is None else self.partition()
 
@@ -127,10 +128,10 @@ class Given:
         return bool(self.values[name])
 
     def text(self, name: str) -> str | None:
-        """Return a text as it stands; None when it is not given.
+        """Return the text of an argument; None if it is not given.
 
         Raises:
-            TypeError: it is no text.
+            TypeError: the value is not a text.
         """
         value = self.values[name]
         if value is None or isinstance(value, str):
@@ -138,10 +139,10 @@ class Given:
         raise TypeError(name)
 
     def needed(self, name: str) -> str:
-        """Return a text that has to be there.
+        """Return the text of a required argument.
 
         Raises:
-            UsageError: it is empty.
+            UsageError: the text is missing or empty.
         """
         text = self.text(name)
         if not text:
@@ -153,15 +154,15 @@ class Given:
         """Return the name of a table, a column or an index.
 
         Raises:
-            UsageError: it is none.
+            UsageError: the text is not a valid name.
         """
         return DottedName(split_identifiers(self.needed(name)))
 
     def maybe_name(self, name: str) -> DottedName | None:
-        """Return a name, None when it is not given.
+        """Return a name; None if it is not given.
 
         Raises:
-            UsageError: it is none.
+            UsageError: the text is not a valid name.
         """
         return None if self.text(name) is None else self.name(name)
 
@@ -169,35 +170,35 @@ class Given:
         """Return a condition on rows.
 
         Raises:
-            UsageError: it cannot be read.
+            UsageError: the text is not a valid condition.
         """
         return _whole(self.needed(name), "condition", lambda r: ExpressionParser(r).one())
 
     def assignments(self, name: str) -> tuple[tuple[str, Expression], ...]:
-        """Return what columns are set to.
+        """Return columns with the expressions that they are set to.
 
         Raises:
-            UsageError: it cannot be read.
+            UsageError: a text is not a valid list of assignments.
         """
         value = self.values[name]
         texts = value if isinstance(value, tuple) else (self.needed(name),)
         return tuple(one for text in texts for one in _whole(text, "assignment", read_assignments))
 
     def deduplicate(self, flag: str, by: str) -> Deduplicate | None:
-        """Return by what rows are compared; None when they are not.
+        """Return the columns by which rows are deduplicated; None for no deduplication.
 
         Raises:
-            UsageError: it cannot be read.
+            UsageError: the text is not a valid list of columns.
         """
         if self.text(by) is None:
             return Deduplicate() if self.flag(flag) else None
         return _whole(self.needed(by), "list of columns", read_deduplicate_by)
 
     def one_of(self, *names: str) -> str:
-        """Return which of these arguments is given.
+        """Return the name of the one argument that is given.
 
         Raises:
-            UsageError: none is, or several are.
+            UsageError: none or several are given.
         """
         given = [name for name in names if self.values[name] is not None]
         if len(given) != 1:
@@ -209,7 +210,7 @@ class Given:
         return given[0]
 
     def refuse(self, name: str, why: str) -> None:
-        """Refuse an argument where it has no effect.
+        """Check that an argument without effect is not given.
 
         Raises:
             UsageError: it is given.
@@ -231,7 +232,7 @@ class Given:
                 return _whole(text, "partition", lambda r: read_partition(r, every=every))
             case [one] if one is PART:
                 text = self.needed(one.name)
-                # To the grammar a dash begins a number, or two of them a comment.
+                # The grammar would take a dash for a number, and two dashes for a comment.
                 if text.startswith("-"):
                     return PartName.parse(text)
                 return _whole(text, "part", read_part_literal)
@@ -253,10 +254,10 @@ class Given:
 
 
 def _whole(text: str, what: str, read: Callable[[StatementReader], T]) -> T:
-    """Read a piece of a statement that stands alone, to its end.
+    """Parse a whole text as one piece of a statement.
 
     Raises:
-        UsageError: it cannot be read; the message points at the token.
+        UsageError: the text is malformed; the message points at the token.
     """
     reader = StatementReader(text, what)
     found = read(reader)

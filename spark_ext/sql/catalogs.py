@@ -43,10 +43,10 @@ __all__ = [
     "open_named",
     "open_session_ledger",
     "refresh",
+    "refresh_errors",
     "session_ledger",
     "settings_of",
     "settings_of_application",
-    "unseen",
 ]
 
 
@@ -76,18 +76,18 @@ def open_destination_in(
     looks_only: bool = False,
     time_outs: TimeOuts | None = None,
 ) -> OpenedCatalog | OpenedTree:
-    """Open the catalog that has a destination, or its tree, as a session reaches it.
+    """Open the catalog of a destination, or its Hive tree, with the settings of a session.
 
     Args:
         conf: the settings of the session.
         name: the destination.
-        looks_only: whether nothing is to be written.
-        time_outs: None for those of the session.
+        looks_only: whether the caller only reads.
+        time_outs: time limits; None for those of the session.
 
     Raises:
-        NotFoundError: neither Spark nor PyIceberg has its catalog.
-        UsageError: the scheme of the tree is not served, or nothing says how to reach it.
-        TableFormatError: as `open_named` says.
+        NotFoundError: neither Spark nor PyIceberg has the catalog.
+        UsageError: the scheme of the tree is not supported, or its storage is not configured.
+        TableFormatError: as for `open_named`.
     """
     if not isinstance(name, HiveName):
         return open_named(name.catalog, conf, time_outs=time_outs)
@@ -108,11 +108,11 @@ def open_named(
     Args:
         name: the first part of a lake table's name.
         conf: the settings of the session.
-        time_outs: None for those of the session.
+        time_outs: time limits; None for those of the session.
 
     Raises:
         NotFoundError: neither Spark nor PyIceberg has a catalog of that name.
-        UnsupportedError: Spark has it with a setting that cannot be translated.
+        UnsupportedError: a setting of Spark's catalog has no counterpart in PyIceberg.
         DestinationError: PyIceberg's configuration cannot be read.
     """
     settings = SessionSettings.of(conf)
@@ -135,7 +135,7 @@ def open_named(
 
 
 def current_of(spark: SparkSession) -> Parts:
-    """Return the catalog of a session, and then its namespace, as they are now."""
+    """Return the current catalog of a session, followed by its current namespace."""
     held = spark._jsparkSession.sessionState().catalogManager()  # noqa: SLF001  as in `settings_of`
     return (held.currentCatalog().name(), *held.currentNamespace())
 
@@ -143,15 +143,15 @@ def current_of(spark: SparkSession) -> Parts:
 def names_of(
     spark: SparkSession, conf: Mapping[str, str], *, current: Parts | None = None
 ) -> Names:
-    """Return how names are looked up in a session.
+    """Return the name resolution of a session.
 
     Args:
         spark: the session.
-        conf: its settings.
-        current: its catalog and namespace; None for those that it has now.
+        conf: the settings of the session.
+        current: the catalog and namespace to use as current; None for those of the session.
 
     Raises:
-        UsageError: a setting of ours is malformed.
+        UsageError: a mergeberg setting is malformed.
     """
 
     def table_exists(parts: Parts) -> bool:
@@ -169,14 +169,14 @@ def open_session_ledger(conf: Mapping[str, str], name: str | HiveName = LOCAL_CA
 
     Args:
         conf: the settings of the session.
-        name: of the catalog that they go to, or the tree; where no ledger is named, catalogs
-            with a warehouse on a local disk have theirs in it, and trees on a local disk in the
-            built-in one.
+        name: the catalog of the exports, or the Hive tree. If the session names no ledger, a
+            catalog with a warehouse on a local disk has its ledger there, and a tree on a local
+            disk has it in the built-in warehouse.
 
     Raises:
-        UsageError: none is named, and there is no place beside the warehouse.
-        UnsupportedError: another kind of ledger.
-        LedgerError: it cannot be opened.
+        UsageError: the session names no ledger, and the warehouse is not on a local disk.
+        UnsupportedError: this kind of ledger is not supported.
+        LedgerError: the ledger cannot be opened.
     """
     settings = SessionSettings.of(conf)
     if settings.ledger is not None:
@@ -190,12 +190,12 @@ def open_session_ledger(conf: Mapping[str, str], name: str | HiveName = LOCAL_CA
 
 
 def has_ledger(conf: Mapping[str, str]) -> bool:
-    """Whether a session says where its ledger is, or has the built-in catalog.
+    """Whether a session names a ledger or has the built-in catalog.
 
-    The name of that one may be somebody else's.
+    It has the built-in catalog unless Spark or PyIceberg configures another one of that name.
 
     Raises:
-        UsageError: a setting of ours is malformed.
+        UsageError: a mergeberg setting is malformed.
         DestinationError: PyIceberg's configuration cannot be read.
     """
     return SessionSettings.of(conf).ledger is not None or not (
@@ -204,10 +204,10 @@ def has_ledger(conf: Mapping[str, str]) -> bool:
 
 
 def session_ledger(settings: SessionSettings, catalog: OpenedCatalog | OpenedTree) -> str | None:
-    """Return where the ledger of exports into a catalog is; None is beside its warehouse.
+    """Return the address of the ledger for exports into a catalog; None for its warehouse.
 
     Raises:
-        UsageError: none is named, and there is no place beside the warehouse.
+        UsageError: the session names no ledger, and the warehouse is not on a local disk.
     """
     if settings.ledger is None and catalog.ledger_directory is None:
         what = (
@@ -224,8 +224,8 @@ def session_ledger(settings: SessionSettings, catalog: OpenedCatalog | OpenedTre
     return settings.ledger
 
 
-def unseen(spark: SparkSession, name: LakeName) -> tuple[TableFormatError, ...]:
-    """Refresh a table as below; return why that cannot be, for who has more to say."""
+def refresh_errors(spark: SparkSession, name: LakeName) -> tuple[TableFormatError, ...]:
+    """Refresh a table as `refresh` does; return the error, if any, instead of raising it."""
     try:
         refresh(spark, name)
     except TableFormatError as error:
@@ -234,17 +234,17 @@ def unseen(spark: SparkSession, name: LakeName) -> tuple[TableFormatError, ...]:
 
 
 def refresh(spark: SparkSession, name: LakeName) -> None:
-    """Run `REFRESH TABLE` in a session, where it has such a table.
+    """Run `REFRESH TABLE` in a session, if the session has the table.
 
-    It has none of a catalog that is configured for PyIceberg alone, and none of a tree of Hive
-    directories, which it lists when it reads them.
+    Spark does not have tables of catalogs that only PyIceberg configures. A Hive tree needs no
+    refresh: Spark lists its directories when it reads them.
 
     Args:
-        spark: the session of who asked.
+        spark: the session of the caller.
         name: the table that was changed.
 
     Raises:
-        DestinationError: Spark cannot read the table; what was done to it stays.
+        DestinationError: Spark cannot read the table; the change itself stays.
     """
     if isinstance(name, HiveName) or name.catalog not in iceberg_catalogs(spark.conf.getAll):
         return

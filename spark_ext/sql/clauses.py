@@ -1,4 +1,4 @@
-"""The clauses that several statements have: their values, how they are read, how they are written.
+"""Parses and renders the clauses that several statements share.
 
 A clause is a target (PARTITION, PART), a condition, assignments, DEDUPLICATE, or the ending of a
 statement: INTO OUTFILE first, then FORMAT and SETTINGS in either order, then `;`.
@@ -58,21 +58,21 @@ __all__ = [
 ]
 
 TABLE: Final = "the name of a table"
-"""What is expected where a table is to be named."""
+"""The description of a table name in syntax errors."""
 _TARGET: Final = "PARTITION or PART"
 
 
 Target: TypeAlias = PartitionLiteral | PartName
-"""What stands after PARTITION, or after PART."""
+"""The value after PARTITION or PART."""
 
 
 SettingValue: TypeAlias = int | float | str | bool | None
-"""The value of a setting as it stands; None is the word DEFAULT."""
+"""The value of a setting; None for the word DEFAULT."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One of SETTINGS; a name without a value is true, and one with dots is one name."""
+    """One setting of SETTINGS; without a value it is true. Dots are part of the name."""
 
     name: str
     value: SettingValue
@@ -92,7 +92,7 @@ class Outfile:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What may stand at the end of a statement: where its answer goes, how, and settings."""
+    """The end of a statement: INTO OUTFILE, FORMAT and SETTINGS, each optional."""
 
     outfile: Outfile | None = None
     format: str | None = None
@@ -101,7 +101,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Deduplicate:
-    """DEDUPLICATE [BY …]: by these columns, by all (`star`) but some, or as whole rows."""
+    """DEDUPLICATE [BY …]: by columns, by all columns (`star`) except some, or by whole rows."""
 
     columns: tuple[str, ...] = ()
     star: bool = False
@@ -113,15 +113,15 @@ _PIECE: Final = re.compile(r"(?:\[([^\]{]*))?\{(\w+)\}\]?|(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What is written as its form: words, and its fields in braces.
+    """A command that is rendered from `form`, a template of words and `{fields}`.
 
-    A field in brackets is left out, with the word before it, where it has no value.
+    A field in brackets is omitted with the word before it if it has no value.
     """
 
     form: ClassVar[str]
 
     def __str__(self) -> str:
-        """Return it as SQL, which is read as the same value."""
+        """Return the command as SQL, which parses to an equal value."""
         found: list[str] = []
         for before, name, word in _PIECE.findall(self.form):
             text = word or render_clause(getattr(self, name))
@@ -132,11 +132,11 @@ class Written:
 Clause: TypeAlias = (
     Target | DottedName | str | bool | Expression | tuple[tuple[str, Expression], ...] | None
 )
-"""The value of a field of a command; a flag is IF EXISTS."""
+"""The value of a command's field; a bool is IF EXISTS."""
 
 
 def render_clause(value: Clause) -> str:
-    """Return a clause as SQL, '' for one that is not there."""
+    """Return a clause as SQL; '' for a clause without a value."""
     match value:
         case None | False:
             return ""
@@ -158,15 +158,15 @@ def render_clause(value: Clause) -> str:
 
 
 def read_partition(reader: StatementReader, *, every: bool = False) -> PartitionLiteral:
-    """Read what stands after PARTITION.
+    """Read the partition after PARTITION.
 
     Args:
         reader: the reader.
-        every: whether ALL may stand there.
+        every: whether ALL is allowed.
 
     Raises:
-        UsageError: it names no partition.
-        UnsupportedError: it is ALL, and may not be.
+        UsageError: the next tokens are not a partition.
+        UnsupportedError: it is ALL, which is not allowed here.
     """
     token = reader.peek()
     literal = read_partition_literal(reader)
@@ -182,11 +182,11 @@ def read_partition(reader: StatementReader, *, every: bool = False) -> Partition
 
 
 def read_in_partition(reader: StatementReader) -> PartitionLiteral | None:
-    """Read IN PARTITION and the partition, if they stand next.
+    """Read IN PARTITION and a partition, if they come next.
 
     Raises:
-        UsageError: as `read_partition`.
-        UnsupportedError: as `read_partition`.
+        UsageError: as for `read_partition`.
+        UnsupportedError: as for `read_partition`.
     """
     return read_partition(reader) if reader.accept_words("IN", "PARTITION") else None
 
@@ -195,8 +195,8 @@ def read_target(reader: StatementReader, *, every: bool = False) -> Target:
     """Read PART and a part, or PARTITION and a partition.
 
     Raises:
-        UsageError: neither stands next, or it cannot be read.
-        UnsupportedError: as `read_partition`.
+        UsageError: neither comes next, or the value is malformed.
+        UnsupportedError: as for `read_partition`.
     """
     if reader.accept_word("PART"):
         return read_part_literal(reader)
@@ -206,11 +206,11 @@ def read_target(reader: StatementReader, *, every: bool = False) -> Target:
 
 
 def read_only_partition(reader: StatementReader, *, every: bool = False) -> PartitionLiteral:
-    """Read PARTITION and a partition, which must stand next.
+    """Read PARTITION and a partition, which must come next.
 
     Raises:
-        UsageError: as `read_partition`.
-        UnsupportedError: as `read_partition`.
+        UsageError: as for `read_partition`, or PARTITION does not come next.
+        UnsupportedError: as for `read_partition`.
     """
     reader.expect_word("PARTITION")
     return read_partition(reader, every=every)
@@ -220,7 +220,7 @@ def read_to_table(reader: StatementReader) -> DottedName:
     """Read TABLE and a name.
 
     Raises:
-        UsageError: they do not stand next.
+        UsageError: they do not come next.
         UnsupportedError: it is a table function.
     """
     reader.expect_word("TABLE")
@@ -235,7 +235,7 @@ def read_backup(reader: StatementReader) -> str:
     """Read WITH NAME and the name of a backup.
 
     Raises:
-        UsageError: they do not stand next, or the name is empty.
+        UsageError: they do not come next, or the name is empty.
     """
     reader.expect_word("WITH")
     reader.expect_word("NAME")
@@ -243,10 +243,10 @@ def read_backup(reader: StatementReader) -> str:
 
 
 def read_where(reader: StatementReader) -> Expression:
-    """Read WHERE and the condition, which must stand next.
+    """Read WHERE and the condition, which must come next.
 
     Raises:
-        UsageError: they do not, or the condition cannot be read.
+        UsageError: WHERE does not come next, or the condition is malformed.
     """
     reader.expect_word("WHERE")
     return ExpressionParser(reader).one()
@@ -256,7 +256,7 @@ def read_assignments(reader: StatementReader) -> tuple[tuple[str, Expression], .
     """Read `column = value, …`.
 
     Raises:
-        UsageError: one of them is malformed.
+        UsageError: an assignment is malformed.
     """
     found = [_assignment(reader)]
     while reader.accept(","):
@@ -273,16 +273,16 @@ def _assignment(reader: StatementReader) -> tuple[str, Expression]:
 
 
 def without_meaning(reader: StatementReader, token: Token, why: str, advice: str) -> UsageError:
-    """Return the error about a token that ClickHouse reads and that has no meaning here."""
+    """Return the error for a token that ClickHouse accepts and mergeberg does not support."""
     return reader.wrong(token, shown(token), why, advice, kind=UnsupportedError)
 
 
 def read_deduplicate_by(reader: StatementReader) -> Deduplicate:
-    """Read what stands after DEDUPLICATE BY.
+    """Read the columns after DEDUPLICATE BY.
 
     Raises:
-        UsageError: it names no column.
-        UnsupportedError: it chooses columns by a pattern.
+        UsageError: the next tokens are not a list of columns.
+        UnsupportedError: columns are selected by a pattern.
     """
     if reader.accept("*"):
         return Deduplicate(star=True, without=_without(reader))
@@ -319,15 +319,15 @@ _VALUE: Final = "a number, a text in single quotes, true, false or DEFAULT"
 
 
 def read_ending(reader: StatementReader, *wanted: str) -> Ending:
-    """Read everything after the commands of a statement, to the end of the text.
+    """Read INTO OUTFILE, FORMAT and SETTINGS, to the end of the text.
 
     Args:
         reader: the reader.
-        wanted: what could have stood there instead, for messages.
+        wanted: other words that could have come here, for error messages.
 
     Raises:
-        UsageError: it is malformed, or comes in another order.
-        UnsupportedError: it has two contradicting words.
+        UsageError: a clause is malformed, or the order is wrong.
+        UnsupportedError: INTO OUTFILE has both TRUNCATE and APPEND.
     """
     outfile = _outfile(reader) if reader.accept_words("INTO", "OUTFILE") else None
     settings = read_settings(reader)
@@ -344,14 +344,14 @@ def read_ending(reader: StatementReader, *wanted: str) -> Ending:
 
 
 def read_end(reader: StatementReader, *wanted: str) -> None:
-    """Check that nothing is left but semicolons.
+    """Check that only semicolons are left.
 
     Args:
         reader: the reader.
-        wanted: what else could have followed, for messages.
+        wanted: words that could have come here, for error messages.
 
     Raises:
-        UsageError: something is left.
+        UsageError: other tokens are left.
     """
     ended = reader.accept(";")
     while reader.accept(";"):
@@ -366,7 +366,7 @@ def read_end(reader: StatementReader, *wanted: str) -> None:
 
 
 def read_settings(reader: StatementReader) -> tuple[Setting, ...]:
-    """Read SETTINGS and what follows, if it stands next.
+    """Read SETTINGS and its list, if it comes next.
 
     Raises:
         UsageError: a name or a value is missing or malformed.

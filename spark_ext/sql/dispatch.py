@@ -1,10 +1,10 @@
-"""Answers what the Java side asks: one JSON text in, one out, and no exception crosses.
+"""Handles requests of the JVM: takes one JSON text, returns one, and never raises.
 
 A request is `{"call": name, "catalog": text or null, "arguments": {...}}`, or `{"table": name,
-"catalog": text}` for all rows of a system table; in both `"user"` is who gave the statement, null
-where nobody can tell (`spark_ext.access`). An answer is `{"rows": [[...], ...]}`, or
-`{"error": {"kind", "message", "code", "sqlstate"}}` for what the user can mend, with `"traceback"`
-alongside for a bug.
+"catalog": text}` for all rows of a system table. In both, `"user"` is the SQL user of the
+statement, or null if it is unknown (`spark_ext.access`). A response is `{"rows": [[...], ...]}`, or
+`{"error": {"kind", "message", "code", "sqlstate"}}` for an error that the user can fix. The error
+of a bug also has `"traceback"`.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _BUG: Final = "XX000"
 
 
 def answer(request: str, spark: SparkSession) -> str:
-    """Run what is asked in the caller's session and return the answer, whatever happens.
+    """Run a request in the caller's session; return rows or an error as JSON.
 
     Args:
-        request: JSON, as above.
-        spark: the session that the statement was given in.
+        request: the request as JSON, in the form above.
+        spark: the session of the statement.
     """
     try:
         return json.dumps({"rows": _rows(json.loads(request), spark)})
@@ -64,13 +64,13 @@ def answer(request: str, spark: SparkSession) -> str:
         found = (state for kind, state in _STATES if isinstance(error, kind))
         is_denied = isinstance(error, RefusedError) and error.code == ACCESS_DENIED
         state = _DENIED if is_denied else next(found, _OUTSIDE)
-        return json.dumps({"error": _error(error, _said(request, error), state, error.code)})
-    except Exception as error:  # noqa: BLE001  a bug is told with its traceback, not lost in Py4J
+        return json.dumps({"error": _error(error, _worded(request, error), state, error.code)})
+    except Exception as error:  # noqa: BLE001  Py4J would lose the traceback of a bug
         return _bug(error, f"{type(error).__name__}: {error}. This is a bug, please report it.")
 
 
 def interrupted() -> str:
-    """Return the answer of a process that was interrupted while it worked."""
+    """Return the response of a process that was interrupted during a request."""
     message = (
         "Cannot finish: the statement was interrupted. What is finished stays; give the same "
         "statement again to go on."
@@ -80,19 +80,24 @@ def interrupted() -> str:
 
 def _rows(request: dict[str, Any], spark: SparkSession) -> list[list[object]]:
     arguments = request.get("arguments", {})
-    asked = _asked(request, arguments.keys())
-    if isinstance(asked, Procedure):
-        asked.check(arguments)
+    target = _target(request, arguments.keys())
+    if isinstance(target, Procedure):
+        target.check(arguments)
     conf = settings_of(spark)
     catalog = request["catalog"] or LOCAL_CATALOG
-    # What is checked is what is done, also where the session says USE in between.
+    # Read once, so that the access check and the statement use the same current catalog, even if
+    # the session runs USE in between.
     call = Call(spark, catalog, arguments, conf, current=current_of(spark))
-    check_access(asked, call, request.get("user"))
-    return [list(row) for row in asked.run(call)]
+    check_access(target, call, request.get("user"))
+    return [list(row) for row in target.run(call)]
 
 
-def _asked(request: dict[str, Any], arguments: AbstractSet[str]) -> Procedure | SystemTable:
-    """Return what is asked for; Java's names are those of the Python that its jar was made from."""
+def _target(request: dict[str, Any], arguments: AbstractSet[str]) -> Procedure | SystemTable:
+    """Return the procedure or system table of a request.
+
+    Raises:
+        UsageError: the jar has other procedures or parameters than this Python package.
+    """
     name = request.get("table") or request["call"]
     found = TABLES.get(name) if "table" in request else PROCEDURES.get(name)
     declared = {one.name for one in found.parameters} if isinstance(found, Procedure) else set()
@@ -105,15 +110,15 @@ def _asked(request: dict[str, Any], arguments: AbstractSet[str]) -> Procedure | 
     return found
 
 
-def _said(request: str, error: TableFormatError) -> str:
-    """Return the message in the words of who asked; lower layers speak as the command line does."""
+def _worded(request: str, error: TableFormatError) -> str:
+    """Return the message with SQL names; lower layers use those of the command line."""
     is_statement = json.loads(request).get("call") == EXECUTE_ALTER.name
     return in_statement(error.message) if is_statement else in_call(error.message)
 
 
 def _bug(error: Exception, message: str) -> str:
-    told = _error(error, message, _BUG, None)
-    return json.dumps({"error": {**told, "traceback": traceback.format_exc()}})
+    fields = _error(error, message, _BUG, None)
+    return json.dumps({"error": {**fields, "traceback": traceback.format_exc()}})
 
 
 def _error(error: Exception, message: str, state: str, code: int | None) -> dict[str, object]:

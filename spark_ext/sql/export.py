@@ -8,7 +8,7 @@ reasons, and those that are.
 
 With `wait => false` the exports continue after the statement returned. The result has the
 transaction ids; `mergeberg.system.replicated_partition_exports` shows their state. The exports
-run in the process that answers the statement. That process waits for them before it ends.
+run in the process that handles the statement. That process waits for them before it ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from spark_ext.actions.export import ClaimedTransactions, export_tables
 from spark_ext.actions.export_ports import Places, RunningSpark, forecasts_of, open_ports
-from spark_ext.sql.catalogs import open_destination_in, session_ledger, unseen
+from spark_ext.sql.catalogs import open_destination_in, refresh_errors, session_ledger
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.statement_exports import SessionExport
 from tableformat.effects import Effects
@@ -60,7 +60,7 @@ __all__ = [
 ]
 
 _SHOWN: Final = 3
-# The first that fits: an error of several is of the kind that the first of them is.
+# In the order of isinstance checks: a subclass comes before its base class.
 _KINDS: Final[tuple[type[TableFormatError], ...]] = (
     InternalError,
     StoppedError,
@@ -86,10 +86,10 @@ _IN_LAKE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One export that a statement asked for, and what became of it.
+    """An export of a statement with its results.
 
-    `errors` ended it, or befell shards of it. With `is_stopped` it was told to stop: what has no
-    outcome was not begun.
+    `errors` has the error that ended the export, and errors of single shards. If `is_stopped`, the
+    export was stopped, and partitions without an outcome were not begun.
     """
 
     asked: SessionExport
@@ -99,20 +99,21 @@ class Ended:
 
     @property
     def wrong(self) -> tuple[Outcome, ...]:
-        """Outcomes of partitions that are not in the lake as they are in the source."""
+        """The outcomes of partitions that were not exported successfully."""
         return tuple(one for one in self.outcomes if one.status.exit_code)
 
     @property
     def is_good(self) -> bool:
-        """Whether everything of it is exported."""
+        """Whether all partitions of the export are in the lake."""
         return not (self.wrong or self.errors or self.is_stopped)
 
 
 def check_all_exported(ended: Sequence[Ended]) -> None:
-    """Check that everything that a statement asked for is in the lake now.
+    """Check that all exports of a statement succeeded.
 
     Raises:
-        TableFormatError: some is not; the message says what, why, and what is there.
+        TableFormatError: a partition is not exported. The message lists these partitions with
+            reasons, and the partitions that are in the lake.
     """
     bad = tuple(one for one in ended if not one.is_good)
     if not bad:
@@ -122,7 +123,7 @@ def check_all_exported(ended: Sequence[Ended]) -> None:
     if len(errors) == 1 and not any(one.outcomes or one.is_stopped for one in ended):
         raise errors[0]
     message = (
-        f"Cannot export everything: {' '.join(_said(one) for one in bad)}{_in_lake(ended)} The "
+        f"Cannot export everything: {' '.join(_failures(one) for one in bad)}{_in_lake(ended)} The "
         "same statement again is safe: it goes on with what is left."
     )
     kind, code = _kind_and_code(errors, wrong, is_stopped=any(one.is_stopped for one in bad))
@@ -130,17 +131,20 @@ def check_all_exported(ended: Sequence[Ended]) -> None:
 
 
 def joined(errors: Sequence[TableFormatError], more: str) -> TableFormatError:
-    """Return several errors, at least one, as one, and a sentence behind it ('' for none)."""
+    """Return one error for one or several errors, with a further sentence at its end ('' for none).
+
+    Its class and code are those of the first error, except that a bug counts most.
+    """
     if len(errors) == 1 and not more:
         return errors[0]
     kind, code = _kind_and_code(errors, (), is_stopped=False)
-    said = " ".join(error.message for error in errors)
+    messages = " ".join(error.message for error in errors)
     advice = frozenset[Advice]().union(*(error.advice for error in errors))
-    return kind(f"{said} {more}".strip(), code=code, advice=advice)
+    return kind(f"{messages} {more}".strip(), code=code, advice=advice)
 
 
-def _said(one: Ended) -> str:
-    """Return what is not exported of one export, and why."""
+def _failures(one: Ended) -> str:
+    """Return sentences on the partitions that an export did not bring to the lake, with reasons."""
     request = one.asked.request
     parts = [
         f"partition {each.partition_id} of {request.table}: {each.status.value}: "
@@ -158,7 +162,7 @@ def _said(one: Ended) -> str:
 
 
 def _in_lake(ended: Iterable[Ended]) -> str:
-    """Return which partitions are in the lake, as a sentence; it begins with a space."""
+    """Return a sentence that lists the partitions in the lake; it begins with a space."""
     there = [
         f"{o.partition_id} of {one.asked.request.table}"
         for one in ended
@@ -174,7 +178,7 @@ def _in_lake(ended: Iterable[Ended]) -> str:
 def _kind_and_code(
     errors: Sequence[TableFormatError], wrong: Sequence[Outcome], *, is_stopped: bool
 ) -> tuple[type[TableFormatError], int | None]:
-    """Return the class and ClickHouse's code for all; a bug counts most, then who stopped it."""
+    """Return class and ClickHouse code for several errors: a bug counts most, then a stop."""
     kinds = [next(k for k in (*_KINDS, TableFormatError) if isinstance(e, k)) for e in errors]
     if InternalError in kinds:
         return InternalError, None
@@ -182,7 +186,7 @@ def _kind_and_code(
         return StoppedError, None
     if errors:
         return kinds[0], errors[0].code
-    # Where one can be tried again as it is, this says more than that another was refused.
+    # A failure, which the same statement may cure, counts more than a refusal.
     worst = max(wrong, key=lambda one: one.status is not Status.REFUSED)
     return _OF_STATUS.get(worst.status, DestinationError), worst.code
 
@@ -199,19 +203,19 @@ def export_in_session(
     observer: Observer | None = None,
     effects: Effects | None = None,
 ) -> tuple[Outcome, ...]:
-    """Export what a statement asks for; return what became of each partition.
+    """Run the exports of a statement one after the other; return the outcome of each partition.
 
-    One that cannot be exported keeps none of the others back.
+    A failure of one export does not stop the others.
 
     Args:
-        asked: what is exported, one after the other.
-        spark: the session whose tasks write, and which sees the lake table as it is afterwards.
+        asked: the exports.
+        spark: the session whose tasks write, and in which the lake table is refreshed.
         conf: the settings of the session.
-        observer: who hears how the job goes.
-        effects: the port to the outside; the ordinary one when None.
+        observer: receives progress and outcomes.
+        effects: performs the effects outside of this process; None for the default.
 
     Raises:
-        TableFormatError: not everything is exported; the message says what is, what not, and why.
+        TableFormatError: as for `check_all_exported`.
     """
     exporting = _Exporting(spark, conf, observer or Silent(), effects)
     ended = tuple(exporting.export(one) for one in asked)
@@ -221,7 +225,7 @@ def export_in_session(
 
 @dataclass(slots=True)
 class _Exporting:
-    """The exports of one statement; `stops` say for each run whether Spark was told to stop it."""
+    """Runs the exports of one statement; `stops` return whether a Spark job was cancelled."""
 
     spark: SparkSession
     conf: Mapping[str, str]
@@ -230,11 +234,11 @@ class _Exporting:
     stops: list[Callable[[], bool]] = field(default_factory=list)
 
     def is_stopped(self) -> bool:
-        """Whether any run was stopped: then nothing else is begun."""
+        """Whether the Spark job of any run was cancelled; then no further export begins."""
         return any(stop() for stop in self.stops)
 
     def export(self, asked: SessionExport) -> Ended:
-        """Return what became of one of them; it is not begun when one before it was stopped."""
+        """Run one export and return its result; do not begin it if an earlier one was stopped."""
         if self.is_stopped():
             return Ended(asked, (), (), is_stopped=True)
         kept = _Kept(self.observer)
@@ -244,9 +248,9 @@ class _Exporting:
         except TableFormatError as error:
             errors.append(error)
         finally:
-            # Also when it is interrupted: what is committed by then is to be seen.
+            # An interrupted export may have committed partitions, which the session must see.
             if any(one.status in _CHANGED for one in kept.outcomes):
-                errors.extend(unseen(self.spark, asked.request.to))
+                errors.extend(refresh_errors(self.spark, asked.request.to))
         return Ended(asked, (*kept.outcomes,), (*errors,), is_stopped=self.is_stopped())
 
     def _export(self, asked: SessionExport, kept: _Kept, errors: list[TableFormatError]) -> None:
@@ -281,22 +285,19 @@ class _Exporting:
             begin=begin,
             failed=failed.append,
         )
-        # What `each_table` only notes: shards that failed where something worse was found, too. A
-        # named partition that only some shards have is no failure.
+        # `each_table` only notes failed shards if the exit code is worse than a failure. A named
+        # partition that only some shards have is no failure.
         errors.extend(e for e in failed if not isinstance(e, NotFoundError) or e.code is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept(ObserverAround):
-    """An observer that keeps the outcomes.
-
-    Those of a run that ends with an error are not returned by it.
-    """
+    """An observer that keeps the outcomes, because a run that raises does not return them."""
 
     outcomes: list[Outcome] = field(default_factory=list)
 
     def finished(self, outcome: Outcome) -> None:
-        """Keep what became of one partition."""
+        """Keep the outcome of one partition."""
         self.outcomes.append(outcome)
         self.observer.finished(outcome)
 
@@ -304,7 +305,7 @@ class _Kept(ObserverAround):
 def rehearse_in_session(
     asked: SessionExport, spark: SparkSession, conf: Mapping[str, str]
 ) -> tuple[Forecast, ...]:
-    """Return what an export would do, and do nothing.
+    """Return the forecast of an export, and change nothing.
 
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
@@ -331,21 +332,21 @@ def _places(asked: SessionExport, conf: Mapping[str, str], *, looks_only: bool =
 
 T = TypeVar("T")
 
-# Statements of several threads begin exports: who walks through it walks through a copy.
+# Several threads add exports, so every iteration uses a copy.
 _RUNNING: Final[set[threading.Thread]] = set()
 
 
 def begin_in_session(
     asked: Sequence[SessionExport], spark: SparkSession, conf: Mapping[str, str]
 ) -> tuple[Outcome, ...]:
-    """Begin exports; return when the first files of each are being written, or it has ended.
+    """Start exports in the background; return when each has begun to write files or has ended.
 
-    A partition that is under way has the status `in_progress` and its transaction id. Of more
-    than 100 partitions the answer has those that are begun first, the others follow.
+    A running partition has the status `in_progress` and its transaction id. An export of more
+    than 100 partitions returns the group that it begins first.
 
     Raises:
-        TableFormatError: one of them ended before a file was begun, and not everything of it is
-            exported; the message says what is under way.
+        TableFormatError: an export failed before it began to write files. The message lists the
+            exports that are running.
     """
     found: list[Outcome] = []
     errors: list[TableFormatError] = []
@@ -353,7 +354,7 @@ def begin_in_session(
         begun = _Begun(one, spark, conf)
         begun.start()
         try:
-            found.extend(begun.answer())
+            found.extend(begun.outcomes())
         except TableFormatError as error:
             errors.append(error)
     if errors:
@@ -362,18 +363,18 @@ def begin_in_session(
 
 
 def are_running() -> bool:
-    """Whether exports that were begun in this process go on."""
+    """Whether exports that were started in this process are still running."""
     return any(thread.is_alive() for thread in tuple(_RUNNING))
 
 
 def wait_for_all() -> None:
-    """Wait for all exports that were begun in this process."""
+    """Wait for all exports that were started in this process."""
     while _RUNNING:
         _RUNNING.pop().join()
 
 
 def _under_way(found: Sequence[Outcome]) -> str:
-    """Return which exports go on although the statement failed, '' for none."""
+    """Return a sentence on the exports that keep running after an error; '' if none does."""
     going = [
         f"partition {one.partition_id} (transaction {one.transaction_id})"
         for one in found
@@ -383,53 +384,53 @@ def _under_way(found: Sequence[Outcome]) -> str:
 
 
 class _Begun(Silent):
-    """One export in a thread of its own, as its observer."""
+    """An export in a background thread; also the observer of that export."""
 
     def __init__(self, asked: SessionExport, spark: SparkSession, conf: Mapping[str, str]) -> None:
-        """Keep what is to be done."""
+        """Keep the export; `start` begins it."""
         self._asked, self._spark, self._conf = asked, spark, conf
         self._lock = threading.Lock()
         self._claimed = ClaimedTransactions()
         self._ended: dict[str, Outcome] = {}
         self._failed: BaseException | None = None
-        self._is_told = threading.Event()
+        self._is_ready = threading.Event()
 
     def begin(self, partitions: int, rows: int, size: int) -> None:  # noqa: ARG002  an observer's
-        """Hear that files begin to be written: what is claimed by now is the answer."""
-        self._is_told.set()
+        """Note that writing begins: the statement returns the partitions claimed so far."""
+        self._is_ready.set()
 
     def finished(self, outcome: Outcome) -> None:
-        """Hear what became of a partition."""
+        """Keep the outcome of a partition."""
         with self._lock:
             self._ended[outcome.partition_id] = outcome
 
     def start(self) -> None:
-        """Begin the export; return when there is an answer."""
+        """Start the export; return when `outcomes` has a result."""
         _RUNNING.difference_update(one for one in tuple(_RUNNING) if not one.is_alive())
         thread = InheritableThread(target=self._run, name="mergeberg-export", daemon=False)
         thread.start()
         _RUNNING.add(thread)
-        self._is_told.wait()
+        self._is_ready.wait()
 
     def _run(self) -> None:
-        """Export; what goes wrong after the answer was given is logged, and in the ledger."""
+        """Run the export; log an error that occurs after the statement has returned."""
         try:
             export_in_session(
                 (self._asked,), self._spark, self._conf, observer=self, effects=self._claimed
             )
-        # Raised by who waits for the answer, in its thread.
+        # `outcomes` raises it in the thread of the statement.
         except BaseException as error:
             self._failed = error
-            if self._is_told.is_set():
+            if self._is_ready.is_set():
                 _LOGGER.exception("export_failed")
         finally:
-            self._is_told.set()
+            self._is_ready.set()
 
-    def answer(self) -> tuple[Outcome, ...]:
-        """Return what is known when the statement returns.
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """Return the partitions that are running or have ended.
 
         Raises:
-            TableFormatError: it has ended, and not everything is exported.
+            TableFormatError: the export has ended, and a partition is not exported.
         """
         if self._failed is not None:
             raise self._failed

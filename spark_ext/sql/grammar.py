@@ -5,8 +5,7 @@ ALTER TABLE on partitions, parts and their rows. The accepted forms are those of
 parser, and tests compare the two; docs/reference/statements/parser.md lists the differences and
 reasons.
 
-Commands are read by the functions of the list (`statements.READERS`), what several statements have
-by those of `clauses`.
+`statements.READERS` has the functions that read commands; `clauses` reads shared clauses.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from spark_ext.sql.clauses import (
     read_settings,
     read_where,
 )
-from spark_ext.sql.recognition import is_ours
+from spark_ext.sql.recognition import is_partition_statement
 from spark_ext.sql.statement_reader import StatementReader, shown
 from spark_ext.sql.statements import (
     READERS,
@@ -45,15 +44,15 @@ from tableformat.mergetree.expression import Call, ColumnName, Expression, Liter
 from tableformat.mergetree.expression_parser import ExpressionParser
 from tableformat.mergetree.sql_tokens import Token
 
-__all__ = ["parse_statement", "what_is_wrong"]
+__all__ = ["parse_statement", "syntax_error_of"]
 
 
 def _command(reader: StatementReader) -> Command:
     """Read one command.
 
     Raises:
-        UsageError: it is none of those about partitions, or malformed.
-        UnsupportedError: ClickHouse has it and it has no meaning here.
+        UsageError: it is not a command about partitions, or is malformed.
+        UnsupportedError: ClickHouse accepts it, and mergeberg does not support it.
     """
     verb = reader.peek()
     read = READERS.get(verb.text.upper()) if verb.is_word(*READERS) else None
@@ -68,19 +67,20 @@ _OF_OPTIMIZE: Final = ("PARTITION", "FINAL", "DEDUPLICATE")
 
 
 def parse_statement(text: str) -> Statement | None:
-    """Read one statement; None when it does not begin like one of ClickHouse's that are answered.
+    """Parse one statement; return None if it does not begin like one that mergeberg runs.
 
     Raises:
-        UsageError: it begins like one and cannot be read; the message points at the token.
-        UnsupportedError: ClickHouse would read it, and something in it has no meaning here.
+        UsageError: the statement is malformed; the message points at the token.
+        UnsupportedError: ClickHouse accepts the statement, and mergeberg does not support it.
     """
-    return _read(StatementReader(text)) if is_ours(text) else None
+    return _read(StatementReader(text)) if is_partition_statement(text) else None
 
 
-def what_is_wrong(text: str) -> UsageError | None:
-    """Return the error about a text that no statement begins like; None when its words are right.
+def syntax_error_of(text: str) -> UsageError | None:
+    """Return the syntax error of a text that `parse_statement` does not recognize, if there is one.
 
-    Nobody else reads it where this is asked, so that a slip of the hand in a verb is pointed at.
+    For interfaces without another SQL parser. A first word that resembles a verb counts as a typing
+    error. None if the first word is another one, or if the text can be parsed.
     """
     try:
         reader = StatementReader(text)
@@ -156,7 +156,7 @@ def _optimize(reader: StatementReader) -> Optimize:
         why = "has no meaning for a lake table"
         raise reader.wrong(token, shown(token), why, "Leave it out.", kind=UnsupportedError)
     given = (partition is not None, final, deduplicate is not None)
-    # Each of them may only come before those that stand behind it.
+    # The clauses have a fixed order, so that only those after the last one can still come.
     last = max((i + 1 for i, there in enumerate(given) if there), default=0)
     ending = read_ending(reader, *_OF_OPTIMIZE[last:])
     return Optimize(table, partition, final, deduplicate, cluster, ending)
@@ -179,10 +179,10 @@ def _kill(reader: StatementReader) -> KillQuery:
 
 
 def _query_ids(reader: StatementReader, first: Token, where: Expression) -> tuple[str, ...]:
-    """Return the ids that a condition names.
+    """Return the query ids of a condition.
 
     Raises:
-        UnsupportedError: it is about anything but the id.
+        UnsupportedError: the condition tests anything else than the query id.
     """
     column = ColumnName("query_id")
     match where:

@@ -1,4 +1,4 @@
-"""Says in the words of SQL what lower layers say in those of the command line.
+"""Rewords messages of lower layers from the command line's names to those of SQL and Python.
 
 | on the command line | in CALL | in a statement of ClickHouse |
 |---|---|---|
@@ -8,10 +8,11 @@
 | `mergeberg gc` | `CALL system.gc(...)` | the same |
 | run the command again | run the statement again | the same |
 
-`mergeberg alter` has the commands and the options of sources, ledgers and catalogs as they are.
-What SETTINGS say is named so; what no statement can say is an option of `mergeberg export`.
+Messages of `mergeberg alter` keep commands and the options of sources, ledgers and catalogs. An
+option that is a setting of a statement gets the setting's name. For other options of an export, the
+message says that `mergeberg export` has them.
 
-A test finds every option that a message names, so that none is told to who cannot give it.
+A test collects the options in messages, and checks that each interface names only its own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["in_alter", "in_call", "in_command", "in_python", "in_statement"]
 
 
 def _parameter(option: ExportOption) -> str:
-    """Return what an option of an export is in CALL."""
+    """Return an export option as a CALL parameter."""
     value = "false" if option.is_negated else "true"
     is_flag = option.type is OptionType.FLAG
     return f"`{option.name} => {value}`" if is_flag else f"`{option.name}`"
@@ -61,7 +62,7 @@ _SESSION: Final[Mapping[str, str]] = {
 _STATEMENT: Final[Mapping[str, str]] = {
     option: f"`{rule.name}{' = 1' if rule.kind is SettingKind.BOOL else ''}`"
     for rule in SETTINGS.values()
-    for option in re.findall(r"`(--[a-z-]+)`", rule.becomes)
+    for option in re.findall(r"`(--[a-z-]+)`", rule.effect)
 } | {"--all": "PARTITION ALL"}
 _ALTER: Final = {**_STATEMENT, "--partition-id": "PARTITION ID", "--cluster": "ON CLUSTER"}
 _OF_EXPORT: Final = frozenset(_PARAMETERS) - frozenset(_ALTER) - {
@@ -91,33 +92,33 @@ _ROW: Final = re.compile(r"--[a-z][a-z-]*[a-z](?: --[a-z][a-z-]*[a-z])*")
 
 
 def in_call(text: str) -> str:
-    """Return a message as it reads to somebody who gave a CALL."""
-    return _said(text, _PARAMETERS)
+    """Return a message with the parameters of CALL instead of command line options."""
+    return _worded(text, _PARAMETERS)
 
 
 def in_python(text: str) -> str:
-    """Return a message as it reads to somebody who called a function of `spark_ext`."""
+    """Return a message with the parameters of Python functions instead of options."""
     return _IN_PYTHON.sub(r"\1=True", in_call(text))
 
 
 def in_statement(text: str) -> str:
-    """Return a message as it reads to somebody who gave a statement of ClickHouse."""
-    return _said(text, {**_PARAMETERS, **_STATEMENT})
+    """Return a message with the settings of a ClickHouse statement instead of options."""
+    return _worded(text, {**_PARAMETERS, **_STATEMENT})
 
 
 def in_alter(text: str) -> str:
-    """Return a message as it reads to somebody who gave a statement to `mergeberg alter`."""
-    said = _outside_commands(text, lambda piece: _in_words(_ALONE.sub(r"\1", piece), _ALTER))
-    return _with_exports(said, _COMMAND.split(text)[::2], _OF_EXPORT)
+    """Return a message for `mergeberg alter`, with settings instead of export options."""
+    worded = _outside_commands(text, lambda piece: _in_words(_ALONE.sub(r"\1", piece), _ALTER))
+    return _with_exports(worded, _COMMAND.split(text)[::2], _OF_EXPORT)
 
 
 def in_command(text: str, options: Collection[str]) -> str:
-    """Return a message as it reads to somebody who gave a command with these options."""
+    """Return a message for a command with these options."""
     return _with_exports(text, _COMMAND.split(text)[::2], _PARAMETERS.keys() - {*options})
 
 
 def _with_exports(text: str, words: Iterable[str], of_export: Collection[str]) -> str:
-    """Return a message that says which of the options in its words `mergeberg export` has."""
+    """Return a message with a sentence on the options in it that only `mergeberg export` has."""
     options = (option for one in words for option in _OPTION.findall(one))
     lacking = dict.fromkeys(option for option in options if option in of_export)
     if not lacking or _EXPORT in text:
@@ -125,19 +126,19 @@ def _with_exports(text: str, words: Iterable[str], of_export: Collection[str]) -
     return f"{text.rstrip('. ')}. {_EXPORT} has {' and '.join(lacking)}."
 
 
-def _said(text: str, words: Mapping[str, str]) -> str:
+def _worded(text: str, words: Mapping[str, str]) -> str:
     for pattern, instead in _COMMANDS:
         text = re.sub(pattern, instead, text)
-    return _outside_commands(text, lambda piece: _told(piece, words))
+    return _outside_commands(text, lambda piece: _renamed(piece, words))
 
 
-def _outside_commands(text: str, told: Callable[[str], str]) -> str:
-    """Change what stands between whole commands: theirs are the options that they have."""
+def _outside_commands(text: str, reword: Callable[[str], str]) -> str:
+    """Reword the text between quoted commands, which keep their own options."""
     pieces = _COMMAND.split(text)
-    return "".join(piece if at % 2 else told(piece) for at, piece in enumerate(pieces))
+    return "".join(piece if at % 2 else reword(piece) for at, piece in enumerate(pieces))
 
 
-def _told(text: str, words: Mapping[str, str]) -> str:
+def _renamed(text: str, words: Mapping[str, str]) -> str:
     text = _ALONE.sub(r"\1", _AGE.sub("--older-than", text))
     text = _CONVERT.sub(_converted, text)
     return _in_words(text, {**_SESSION, **words})

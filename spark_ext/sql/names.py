@@ -1,4 +1,4 @@
-"""What a table's name in a statement means: a table of a ClickHouse, or one of the lake.
+"""Resolves the table names of statements: to a table of a ClickHouse source or of the lake.
 
     ch.db.t          the table db.t of the source ch (spark.mergeberg.source.ch)
     db.t, t          a ClickHouse table only where an export's source is meant, only when Spark has
@@ -10,9 +10,8 @@
                      of an export one of lake and its namespace default
     hive.`uri`       a tree of Hive directories, where a destination of exports is meant
 
-Names are the same in every statement and every argument of CALL; docs/reference/spark-sources.md
-lists them. Parts stand in backticks or double quotes where they have other characters than
-letters, digits and _.
+The rules are the same in every statement and in CALL; docs/reference/spark-sources.md lists them.
+Parts with other characters than letters, digits and _ are in backticks or double quotes.
 """
 
 from __future__ import annotations
@@ -40,18 +39,19 @@ _BARE: Final = 2
 
 
 def spark_name(parts: Parts) -> str:
-    """Return a name as Spark reads it, in backticks whatever it holds."""
+    """Return a name for Spark SQL, with every part in backticks."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Where names of one session are looked up.
+    """The name resolution of one session.
 
-    `catalogs` are the names of the Iceberg catalogs that there are, `others` those of Spark's other
-    ones; `current` is the session's catalog and then its namespace, empty where no catalog is
-    current; `table_exists` says whether Spark has a table of such a name. Where no catalog is
-    current, `of_exports` is taken for one in the destinations of exports, which take no row out.
+    `catalogs` are the names of the Iceberg catalogs, and `others` those of Spark's other catalogs.
+    `current` is the current catalog followed by the current namespace; empty if no catalog is
+    current. `table_exists` returns whether Spark has a table of that name. If no catalog is
+    current, destinations of exports are resolved in `of_exports`; other statements, which can
+    remove rows, are not.
     """
 
     settings: SessionSettings
@@ -62,11 +62,11 @@ class Names:
     of_exports: Parts = ()
 
     def source(self, parts: Parts) -> SourceTable:
-        """Return the ClickHouse table that an export's source names.
+        """Return the ClickHouse table that the source of an export names.
 
         Raises:
-            UsageError: it may mean several things, or none.
-            NotFoundError: there is no such source.
+            UsageError: the name is ambiguous, or names nothing.
+            NotFoundError: the session has no such source.
         """
         if len(parts) == _OF_SOURCE:
             self._check_not_both(parts)
@@ -91,17 +91,17 @@ class Names:
 
     @staticmethod
     def bare(place: SourcePlace, parts: Parts) -> SourceTable:
-        """Return the table of a source that a name of one or two parts is there."""
+        """Return the table that a name of one or two parts has in a source."""
         database = parts[0] if len(parts) == _BARE else place.database
         return SourceTable(place, TableName(database, parts[-1]))
 
     def destination(self, parts: Parts) -> LakeName:
-        """Return what exports go to: a lake table, or a tree of Hive directories.
+        """Return the destination of an export: a lake table or a Hive tree.
 
         Raises:
-            UsageError: it is a ClickHouse's, its catalog is no Iceberg catalog, or it is no place
-                of a tree.
-            NotFoundError: its first part is no catalog, and the current one is not Iceberg's.
+            UsageError: the name is that of a ClickHouse table, its catalog is not an Iceberg
+                catalog, or it is not a valid location of a tree.
+            NotFoundError: the first part is no catalog, and the current one is not Iceberg's.
         """
         if self.is_tree(parts):
             return tree_name(HiveName.at(parts[1]))
@@ -112,10 +112,10 @@ class Names:
         """Return the lake table that a statement names.
 
         Raises:
-            UsageError: it is a ClickHouse's, its catalog is no Iceberg catalog, or a part of it is
-                empty.
-            NotFoundError: its first part is no catalog, and the current one is not Iceberg's.
-            UnsupportedError: it is a tree of Hive directories (code 48).
+            UsageError: the name is that of a ClickHouse table, its catalog is not an Iceberg
+                catalog, or a part is empty.
+            NotFoundError: the first part is no catalog, and the current one is not Iceberg's.
+            UnsupportedError: the name is that of a Hive tree (code 48).
         """
         self._check_not_both(parts)
         if any(not part.strip() for part in parts):
@@ -141,24 +141,24 @@ class Names:
         return LakeName(catalog, tuple(rest[:-1]), rest[-1])
 
     def table(self, parts: Parts) -> SourceTable | LakeName:
-        """Return the table that a statement is about, where it may be of either side.
+        """Return the table of a statement, in ClickHouse or in the lake.
 
         Raises:
-            UsageError: it may mean several things, or none.
+            UsageError: the name is ambiguous, or names nothing.
         """
         return self.clickhouse_table(parts) or self.lake(parts)
 
     def clickhouse_table(self, parts: Parts) -> SourceTable | None:
-        """Return the table of a source that a name with a source in front names, else None.
+        """Return the table of a name that begins with a source, else None.
 
         Raises:
-            UsageError: its first part is a catalog's name, too.
+            UsageError: the first part is also the name of a catalog.
         """
         self._check_not_both(parts)
         return self.settings.table_of(*parts) if self._is_of_source(parts) else None
 
     def other_catalog(self, parts: Parts) -> str | None:
-        """Return the catalog of a name when it is one of Spark's others, else None."""
+        """Return the catalog of a name if it is not an Iceberg catalog, else None."""
         is_whole = len(parts) > _BARE and parts[0] not in self.others
         if self.is_tree(parts) or is_whole or not self.current:
             return None
@@ -166,17 +166,17 @@ class Names:
         return catalog if catalog in self.others and catalog not in self.catalogs else None
 
     def refuse_unknown(self, parts: Parts, what: str) -> None:
-        """Refuse the name of a lake table that is not there, if its first part names nothing.
+        """Raise an error for a missing lake table if the first part of its name is unknown.
 
-        As Spark has it such a part is a namespace of the current catalog, so that this is known
-        only once there is no such table.
+        Spark takes an unknown first part for a namespace of the current catalog. So this is called
+        only after the table was not found.
 
         Args:
-            parts: of the name.
-            what: cannot be done without the table, e.g. "clean up lake.n.t".
+            parts: the parts of the name.
+            what: the action, for the error message, e.g. "clean up lake.n.t".
 
         Raises:
-            NotFoundError: neither a source nor a catalog has the name of its first part (code 60).
+            NotFoundError: the first part is neither a source nor a catalog (code 60).
         """
         first = parts[0]
         known = self.settings.sources.keys() | self.catalogs | self.others
@@ -191,17 +191,17 @@ class Names:
 
     @staticmethod
     def is_tree(parts: Parts) -> bool:
-        """Whether it is a directory's address, as Spark names files: hive.`s3://bucket/dir`."""
+        """Whether the name is the address of a Hive tree: hive.`s3://bucket/dir`."""
         return len(parts) == _BARE and parts[0].lower() == HIVE and "/" in parts[1]
 
     def _is_of_source(self, parts: Parts) -> bool:
         return len(parts) == _OF_SOURCE and parts[0] in self.settings.sources
 
     def _whole(self, parts: Parts) -> Parts:
-        """Return a name with its catalog and namespace, as Spark completes it.
+        """Return a name completed with catalog and namespace, by Spark's rules.
 
         Raises:
-            UsageError: it has no catalog, and none is current.
+            UsageError: the name has no catalog, and no catalog is current.
         """
         if not self.current and len(parts) < _OF_SOURCE:
             why = "a table of the lake has its catalog in front"
@@ -215,7 +215,11 @@ class Names:
                 return (self.current[0], *parts)
 
     def _check_not_both(self, parts: Parts) -> None:
-        """Refuse a name whose first part is a source and a catalog: nobody could tell which."""
+        """Refuse a name whose first part is both a source and a catalog.
+
+        Raises:
+            UsageError: it is both.
+        """
         first = parts[0]
         both = self.settings.sources.keys() & (self.catalogs | self.others)
         if len(parts) >= _OF_SOURCE and first in both:

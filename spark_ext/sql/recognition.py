@@ -1,8 +1,8 @@
-"""Tells by the beginning of a text whether it is a statement of ClickHouse's that is answered here.
+"""Recognizes ClickHouse's statements about partitions by their first words.
 
-No statement that Spark or Iceberg accept is taken (docs/reference/spark-sql.md):
-`DROP PARTITION (p = 1)` and `DROP PARTITION FIELD` are theirs, UPDATE and DELETE FROM as long as no
-partition is named. Only as much of the text is cut into tokens as it takes.
+Statements that Spark or Iceberg accept are left to them (docs/reference/spark-sql.md):
+`DROP PARTITION (p = 1)`, `DROP PARTITION FIELD`, and UPDATE and DELETE FROM without IN PARTITION.
+Only the necessary part of the text is split into tokens.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from spark_ext.sql.statement_reader import name_stop
 from spark_ext.sql.statements import READERS
 from tableformat.mergetree.sql_tokens import BROKEN, Token, TokenKind, scan
 
-__all__ = ["SHARED", "is_ours"]
+__all__ = ["SHARED", "is_partition_statement"]
 
 SHARED: Final = frozenset(("DROP", "REPLACE"))
-"""The first words of commands that Spark and Iceberg have as well, before other words."""
+"""The first words of commands that Spark and Iceberg have too, followed by other words."""
 
 _OURS_ALONE: Final = tuple(verb for verb in READERS if verb not in SHARED)
 _ENDS: Final = (TokenKind.END, *BROKEN)
 
 
-def is_ours(text: str) -> bool:
-    """Whether the text begins like one of ClickHouse's statements about partitions.
+def is_partition_statement(text: str) -> bool:
+    """Whether a text begins like one of ClickHouse's statements about partitions.
 
-    A text that begins like one and goes on wrongly is ours too, so that its error says more than
-    that Spark does not know the statement.
+    This includes malformed statements, so that the user gets mergeberg's syntax error and not
+    Spark's.
     """
-    ahead = _Ahead(text)
+    ahead = _Lookahead(text)
     if ahead.words("ALTER"):
         ahead.words("TEMPORARY")
         return ahead.words("TABLE") and ahead.table() and _is_command(ahead)
@@ -39,7 +39,7 @@ def is_ours(text: str) -> bool:
     return ahead.words("UPDATE") and ahead.table() and ahead.words("SET") and ahead.partition()
 
 
-def _is_command(ahead: _Ahead) -> bool:
+def _is_command(ahead: _Lookahead) -> bool:
     ahead.symbol("(")
     if ahead.peek().is_word(*_OURS_ALONE):
         return True
@@ -53,15 +53,15 @@ def _is_command(ahead: _Ahead) -> bool:
     return not (is_drop and _is_spec(ahead))
 
 
-def _is_spec(ahead: _Ahead) -> bool:
-    """Whether `(column = ` stands next, as Spark names a partition."""
+def _is_spec(ahead: _Lookahead) -> bool:
+    """Whether `(column = ` comes next, which is Spark's notation of a partition."""
     column, after = ahead.peek(1), ahead.peek(2)
     named = column.kind in (TokenKind.WORD, TokenKind.QUOTED)
     return ahead.peek().is_symbol("(") and named and after.is_symbol("=")
 
 
-class _Ahead:
-    """The tokens of a text, cut as far as somebody looked."""
+class _Lookahead:
+    """The tokens of a text, scanned only as far as they are needed."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -109,7 +109,7 @@ class _Ahead:
         return self._part()
 
     def partition(self) -> bool:
-        """Whether IN PARTITION stands anywhere in the rest, outside of brackets."""
+        """Whether IN PARTITION occurs in the rest, outside of brackets."""
         depth = 0
         while (token := self.take()).kind not in _ENDS:
             depth += token.is_symbol("(", "[") - token.is_symbol(")", "]")

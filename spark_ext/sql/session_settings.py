@@ -1,4 +1,4 @@
-"""What the settings of a Spark session say to mergeberg: sources by name, ledger, defaults.
+"""Reads mergeberg's settings of a Spark session: sources by name, ledger, defaults.
 
     spark.mergeberg.source.ch                  https://exporter@ch1.example:8443
     spark.mergeberg.source.ch.config-file      /etc/mergeberg/ch.toml
@@ -34,9 +34,10 @@ KNOWN: Final = (
     *("ledger", "warehouse", "connect-timeout", "read-timeout", "retry-for"),
     *("policy", "python"),
 )
-"""Settings besides sources and the defaults of statements.
+"""The names of settings, except those of sources and the defaults of statements.
 
-Below `python` are the JVM's; `policy` is the application's (`spark_ext.access`).
+The JVM reads the settings below `python`. `policy` is a setting of the application
+(`spark_ext.access`).
 """
 
 _DEFAULT: Final = "default"
@@ -51,26 +52,26 @@ class SourceTable:
     table: TableName
 
     def open(self, *, is_exporting: bool = False) -> ClickHouseSource:
-        """Return its source, to be closed by the caller.
+        """Open the source of the table; the caller closes it.
 
         Args:
-            is_exporting: whether an export will take snapshots.
+            is_exporting: whether an export will snapshot the source.
 
         Raises:
-            UsageError: the source's address is malformed.
+            UsageError: the address of the source is malformed.
         """
         return open_source(self.place, is_exporting=is_exporting)
 
     def tables(self, *, cluster: str | None = None) -> tuple[LocalTable, ...]:
-        """Return what is read for it: one table, or one of each shard.
+        """Return the tables to read: this table, or its local table on each shard.
 
         Args:
-            cluster: whose shards have the table; None for the one of a Distributed table.
+            cluster: the cluster whose shards have the table; None for that of a Distributed table.
 
         Raises:
-            UsageError: a cluster is named, and the source is no server.
-            NotFoundError: the server knows no such cluster.
-            UnsupportedError: what the Distributed table stands for cannot be told.
+            UsageError: a cluster is named, and the source is not a server.
+            NotFoundError: the server has no such cluster.
+            UnsupportedError: the local tables of the Distributed table cannot be determined.
             SourceError: the server cannot be read.
         """
         return local_tables(self.place, self.table, cluster=cluster)
@@ -78,10 +79,10 @@ class SourceTable:
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """The sources by name, and the rest; `ledger` is None for the one beside a local warehouse.
+    """The mergeberg settings of a session.
 
-    `default_source` is the one to which a name without a source belongs, None when there is none
-    or nobody can say which.
+    `ledger` is None for the ledger in a local warehouse. `default_source` is the source of names
+    without one; None if the session has no source, or several and no default.
     """
 
     sources: Mapping[str, SourcePlace] = field(repr=False)
@@ -92,11 +93,11 @@ class SessionSettings:
 
     @classmethod
     def of(cls, conf: Mapping[str, str]) -> Self:
-        """Return what the SQL settings of a session say.
+        """Parse the SQL settings of a session.
 
         Raises:
-            UsageError: a setting of ours is not known, or has a value that it may not have.
-            RefusedError: a secret stands where Spark shows it.
+            UsageError: a mergeberg setting is unknown or has an invalid value.
+            RefusedError: a secret is in a setting that Spark would show.
         """
         ours = {n.removeprefix(SESSION): text for n, text in conf.items() if n.startswith(SESSION)}
         own = {n: text for n, text in ours.items() if not n.startswith("source.")}
@@ -126,7 +127,7 @@ class SessionSettings:
         """Return a table of a source, by unquoted names.
 
         Raises:
-            NotFoundError: no setting of the session names such a source.
+            NotFoundError: the session has no such source.
         """
         place = self.sources.get(source)
         if place is None:
@@ -139,17 +140,17 @@ class SessionSettings:
         return SourceTable(place, TableName(database, name))
 
     def listed(self) -> str:
-        """Return, for messages, which sources there are."""
+        """Return a list of the sources, for error messages."""
         if not self.sources:
             return f"the session has no source ({SOURCE}NAME)"
         return f"the session has the sources {', '.join(sorted(self.sources))}"
 
 
 def _by_source(conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Return the addresses of the sources, and their options, both by the source's name.
+    """Return the addresses and the options of the sources, both by name of the source.
 
     Raises:
-        UsageError: there are options of a source that has no address.
+        UsageError: a source has options and no address.
     """
     addresses, options = dict[str, str](), dict[str, dict[str, str]]()
     for whole, text in conf.items():
@@ -174,7 +175,7 @@ def _by_source(conf: Mapping[str, str]) -> tuple[dict[str, str], dict[str, dict[
 
 
 def _default(named: str | None, addresses: Mapping[str, str]) -> str | None:
-    """Return the name of the source that is meant where none is named."""
+    """Return the name of the default source: the configured one, or the only one."""
     if named is None:
         return next(iter(addresses)) if len(addresses) == 1 else None
     if named not in addresses:

@@ -1,12 +1,12 @@
-"""The settings of one source in a Spark session: what `--source` and its options say elsewhere.
+"""Reads the settings of one source in a Spark session, the counterparts of `--source` options.
 
     spark.mergeberg.source.ch                  https://exporter@ch1.example:8443
     spark.mergeberg.source.ch.config-file      /etc/mergeberg/ch.toml
     spark.mergeberg.source.ch.allow-insecure   true
 
-A secret stands in the file, or in the environment of the process that runs Spark. In a setting it
-is accepted only where Spark hides it: the settings of a session are on the page Environment and in
-the event log, but for those whose names `spark.redaction.regex` finds.
+Secrets belong in the config file, or in the environment of the process that runs Spark. A setting
+may have a secret only if Spark hides it: Spark shows the settings of a session on the page
+Environment and in the event log, except those whose names match `spark.redaction.regex`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from tableformat.errors import RefusedError, UsageError
 __all__ = ["OPTIONS", "REDACTED", "SOURCE", "Option", "nearest", "source_place"]
 
 SOURCE: Final = "spark.mergeberg.source."
-"""What the settings of all sources begin with."""
+"""The prefix of the settings of all sources."""
 REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential"
-"""What `spark.redaction.regex` is where nobody sets it, in Spark 4.1."""
+"""The default of `spark.redaction.regex` in Spark 4.1."""
 
 _SETTING: Final = "setting."
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a source: after `spark.mergeberg.source.<name>.`, and on the command line.
+    """An option of a source, the last part of `spark.mergeberg.source.<source>.<name>`.
 
-    `instead` is the option or the variable of the environment that says the same; `says` is what
-    the page says of it.
+    `instead` is the equivalent command line option or environment variable. `description` is its
+    text in docs/reference/spark-sources.md.
     """
 
     name: str
     instead: str
-    says: str
+    description: str
     is_secret: bool = False
 
 
@@ -66,7 +66,7 @@ OPTIONS: Final = (
     Option("certificate", f"{PREFIX}CERTIFICATE", "of the client, a PEM file"),
     Option("key", f"{PREFIX}KEY", "of the certificate, a PEM file"),
 )
-"""Every option that a source may have."""
+"""All options of a source."""
 
 _BY_NAME: Final = {option.name: option for option in OPTIONS}
 
@@ -74,19 +74,19 @@ _BY_NAME: Final = {option.name: option for option in OPTIONS}
 def source_place(
     name: str, address: str, options: Mapping[str, str], *, redacted: str, environment: bool
 ) -> SourcePlace:
-    """Return a source as the settings of a session name it.
+    """Return the address and options of a source, from the settings of a session.
 
     Args:
-        name: the source's.
-        address: what `--source` says elsewhere.
-        options: its settings, by what follows `spark.mergeberg.source.<name>.`.
+        name: the name of the source.
+        address: the address of the source, as for `--source`.
+        options: the settings below `spark.mergeberg.source.<name>.`, by their last part.
         redacted: `spark.redaction.regex` of the session.
-        environment: whether the environment's MERGEBERG_SOURCE_... are for this source; settings
-            that say who logs in are taken instead of them all.
+        environment: whether the environment variables MERGEBERG_SOURCE_... are for this source.
+            Settings for the login replace all of them.
 
     Raises:
-        UsageError: an option is not known, or has a value that it may not have.
-        RefusedError: a secret stands where Spark shows it.
+        UsageError: an option is unknown or has an invalid value.
+        RefusedError: a secret is in a setting that Spark would show.
     """
     read = _Read(name, options)
     read.check()
@@ -119,20 +119,24 @@ def source_place(
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
-    """Return "Did you mean X? " for the name that is most like one that is not known, else ''."""
+    """Return "Did you mean X? " for the known name that is most similar, '' if none is."""
     found = difflib.get_close_matches(given, [*known], n=1)
     return f"Did you mean {found[0]}? " if found else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Reads the options of a source; no value is shown, but of those that are no secret."""
+    """Parses the options of a source; errors never show the value of a secret option."""
 
     source: str
     options: Mapping[str, str]
 
     def check(self) -> None:
-        """Refuse an option that no source has."""
+        """Check that all options are known.
+
+        Raises:
+            UsageError: an option is unknown.
+        """
         for option in self.options:
             if option in _BY_NAME and option != "setting.NAME":
                 continue
@@ -146,21 +150,21 @@ class _Read:
             raise UsageError(message)
 
     def flag(self, option: str) -> bool:
-        """Return whether an option is set."""
+        """Return an option that is true or false; false by default."""
         text = self.options.get(option, "false").lower()
         if text not in ("true", "false"):
             raise self._wrong(option, text, "true or false")
         return text == "true"
 
     def filled(self, option: str, default: str) -> str:
-        """Return a text that is not empty."""
+        """Return an option that must not be empty."""
         text = self.options.get(option, default)
         if not text.strip():
             raise self._wrong(option, text, "a name")
         return text
 
     def seconds(self, option: str, default: float) -> float:
-        """Return a number of seconds."""
+        """Return an option that is a number of seconds."""
         text = self.options.get(option, "")
         if not text:
             return default
@@ -173,7 +177,7 @@ class _Read:
         return number
 
     def pairs(self, option: str) -> tuple[tuple[str, str], ...]:
-        """Return pairs out of NAME=VALUE,NAME=VALUE, in their order; a name stands there once."""
+        """Return the pairs of an option of the form NAME=VALUE,NAME=VALUE, with unique names."""
         text = self.options.get(option, "")
         found: dict[str, str] = {}
         for piece in text.split(",") if text.strip() else ():
@@ -192,10 +196,10 @@ class _Read:
 
 
 def _check_secrets(name: str, address: str, options: Mapping[str, str], redacted: str) -> None:
-    """Refuse a secret that Spark would show.
+    """Check that Spark does not show a secret of the source.
 
     Raises:
-        RefusedError: the address has a password in it, or Spark does not hide the setting.
+        RefusedError: the address has a password in it, or a secret setting is not redacted.
     """
     before = address.partition("://")[2].rpartition("@")[0]
     if is_server(address) and ":" in before:
@@ -221,5 +225,5 @@ def _is_hidden(setting: str, redacted: str) -> bool:
     try:
         return re.search(redacted, setting) is not None
     except re.error:
-        # It is Java's, which has forms that Python has not: nobody here can tell what it finds.
+        # Java's syntax of expressions has forms that Python lacks, so treat it as not matching.
         return False

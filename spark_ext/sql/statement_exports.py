@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 Given: TypeAlias = Mapping[str, SourceTable]
-"""Tables of open sessions, by the names that stand for them in a statement."""
+"""Tables of open ClickHouse sessions, by the names that a statement uses for them."""
 
 _NOTHING: Final[Given] = {}
 _BARE: Final = 2
@@ -72,10 +72,10 @@ _BARE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class SessionExport:
-    """One export that is asked for; `request.table` is that of `source`.
+    """One export of a statement or call, with all names resolved.
 
-    `cluster` is whose shards have the table, None for its own. With `verify` every export is
-    compared with its source.
+    `request.table` is the table of `source`. `cluster` is the cluster whose shards have the table;
+    None for that of the table itself. With `verify`, every export is compared with its source.
     """
 
     source: SourceTable
@@ -85,10 +85,10 @@ class SessionExport:
 
 
 def exports_of(statement: Statement) -> tuple[Export, ...]:
-    """Return the exports of a statement, none of another one.
+    """Return the EXPORT commands of a statement; empty if it has none.
 
     Raises:
-        UnsupportedError: it does something else, too.
+        UnsupportedError: the statement has other commands too.
     """
     if not isinstance(statement, Alter):
         return ()
@@ -106,20 +106,20 @@ def exports_of(statement: Statement) -> tuple[Export, ...]:
 def asked_by(
     statement: Alter, settings: StatementSettings, names: Names, given: Given = _NOTHING
 ) -> tuple[SessionExport, ...]:
-    """Return what a statement asks to be exported, all of it resolved before anything is done.
+    """Return the exports of a statement, with all names resolved before the first one runs.
 
     Args:
-        statement: whose commands export.
-        settings: what it and its session say.
-        names: how its names are looked up.
-        given: tables of open sessions that it may name.
+        statement: a statement with EXPORT commands.
+        settings: the settings of the statement and its session.
+        names: the name resolution of the session.
+        given: tables of open ClickHouse sessions that the statement may name.
 
     Raises:
-        RefusedError: its settings do not allow it (code 344); a table is exported to itself (36),
-            or to a table of ClickHouse (48).
-        UsageError: a name may mean several things, or none; or the table of an open session is to
-            be exported without waiting.
-        UnsupportedError: a part is exported, or the destination is no table of the lake (code 48).
+        RefusedError: the settings do not allow exports (code 344), or a table is exported to
+            itself (36).
+        UsageError: a name is ambiguous or names nothing, or the table of an open session is
+            exported without waiting.
+        UnsupportedError: a part is exported, or the destination cannot hold an export (code 48).
     """
     check_export_is_allowed(settings)
     held = given.get(".".join(statement.table.parts))
@@ -140,10 +140,10 @@ def asked_by(
 
 
 def refuse_temporary(statement: Statement, held: SourceTable | None) -> None:
-    """Refuse ALTER TEMPORARY TABLE of a table that no open session was given for.
+    """Refuse ALTER TEMPORARY TABLE unless the caller gave the session of the table.
 
     Raises:
-        UnsupportedError: it is one (code 48).
+        UnsupportedError: the table is temporary, and no session was given (code 48).
     """
     if isinstance(statement, Alter) and statement.is_temporary and held is None:
         message = (
@@ -182,7 +182,7 @@ def _asked(
 
 
 def _described(source: SourceTable, opened: ClickHouseSource | None) -> MergeTreeTable:
-    """Return the table to export, from its source where that is open already."""
+    """Describe the table to export; use `opened` if its source is open already."""
     if opened is not None:
         return opened.describe(source.table)
     with contextlib.closing(source.open()) as its_own:
@@ -214,14 +214,15 @@ def _destination(
     names: Names,
     directories: Mapping[str, str],
 ) -> LakeName:
-    """Return the lake table, or the tree of Hive directories, that is exported to.
+    """Return the lake table or the Hive tree that a command exports to.
 
-    A name without a catalog, or source, is looked up in the ClickHouse of the source first.
+    A name without catalog or source is looked up in the ClickHouse of the source first.
 
     Raises:
-        UsageError: it may mean several things, or none.
-        RefusedError: it is the table itself, or another one of ClickHouse.
-        UnsupportedError: it is of a catalog that is not Iceberg's.
+        UsageError: the name is ambiguous, or names nothing.
+        RefusedError: the destination is the source table itself, or does not fit it.
+        UnsupportedError: the destination is a ClickHouse table that reads no Hive tree, or is in a
+            catalog that is not Iceberg's.
     """
     what = f"Cannot export {source.table} to {to}"
     where = "Write TO TABLE catalog.namespace.table with an Iceberg catalog, or hive.`uri`."
@@ -235,7 +236,7 @@ def _destination(
             found = clickhouse_destination(
                 opened,
                 named.table,
-                # A directory is open once at a time.
+                # An embedded source can be open only once at a time.
                 partial(_described, source, opened if named.place == source.place else None),
                 directories,
                 what,
@@ -252,7 +253,8 @@ def _destination(
     return names.destination(to.parts)
 
 
-# A mutation that is only begun would go on when nobody looks, of an embedded ClickHouse never.
+# Without waiting, a mutation's failure would not be reported, and an embedded ClickHouse would
+# close before the mutation ends.
 _WAIT: Final = Setting("mutations_sync", 1)
 
 
@@ -263,19 +265,19 @@ def run_by_clickhouse(
     *,
     dry_run: bool = False,
 ) -> None:
-    """Let a table's own ClickHouse run a statement.
+    """Run a statement about a ClickHouse table in the table's own ClickHouse.
 
     Args:
-        statement: about the table; none that exports.
-        source: the name of the table's source.
-        table: what its name means.
-        dry_run: only check that it may be run; nothing is sent.
+        statement: a statement without EXPORT.
+        source: the name of the source.
+        table: the table of the statement.
+        dry_run: check that the statement is allowed, and do not run it.
 
     Raises:
-        UnsupportedError: a table elsewhere stands in it, it is not to be waited for, or the source
-            is frozen parts (code 48).
-        RefusedError: the source does not allow it.
-        SourceError: ClickHouse refuses it, with its code, or cannot be reached.
+        UnsupportedError: the statement names a table of another source or of the lake, or asks
+            not to wait; or the source is frozen parts (code 48).
+        RefusedError: the source does not allow changes.
+        SourceError: ClickHouse refuses the statement, with its code, or cannot be reached.
     """
     at_source = DottedName((table.table.database, table.table.name))
     database = table.place.database
@@ -292,17 +294,17 @@ def for_clickhouse(
     table: DottedName,
     database: str = DEFAULT_DATABASE,
 ) -> Alter | Optimize | ChangeRows:
-    """Return a statement as the ClickHouse of its table reads it.
+    """Return a statement with ClickHouse's own table names, for the ClickHouse of its table.
 
     Args:
-        statement: as it was given.
-        source: the name of the table's source, which may stand before other tables in it.
-        table: its table, as ClickHouse names it.
-        database: that of tables that are named alone.
+        statement: the statement of the user.
+        source: the name of the source, which other table names in the statement may begin with.
+        table: the statement's table, by its name in ClickHouse.
+        database: the database of table names without one.
 
     Raises:
-        UnsupportedError: a table of another source or of the lake stands in it; or it is not to
-            be waited for.
+        UnsupportedError: the statement names a table of another source or of the lake, or asks
+            not to wait.
     """
     match statement:
         case Alter(_, commands, cluster, ending):
@@ -320,11 +322,11 @@ def for_clickhouse(
 
 
 def _synchronous(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
-    """Return settings that let ClickHouse answer only when it is done; its own default does not.
+    """Return the settings after a check of `mutations_sync`, which must ask ClickHouse to wait.
 
     Raises:
-        UsageError: the one that says it has another value than a number.
-        UnsupportedError: it says that the answer is not to be waited for.
+        UsageError: its value is not a number.
+        UnsupportedError: its value asks ClickHouse not to wait.
     """
     return tuple(
         replace(one, value=checked_setting(one)) if one.name == _WAIT.name else one
@@ -333,7 +335,7 @@ def _synchronous(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
 
 
 def _here(command: Command, source: str | None, database: str) -> Command:
-    """Return a command whose other table, if it has one, is named as ClickHouse names it."""
+    """Return a command with ClickHouse's own name of its other table, if it has one."""
     if not isinstance(command, AttachFrom | ReplaceFrom | MoveToTable):
         return command
     what = f"Cannot use the table {command.table} in a statement about a table of {source}"

@@ -1,7 +1,7 @@
-"""Walks over the text of a statement, and points at the token that is wrong.
+"""Reads the tokens of a statement, and builds syntax errors that point at a token.
 
-Owns how a name, a text and words in a row are read, and the form of the messages: what was found,
-its line and column, the line itself with a caret below, and what was expected.
+It reads names, strings and sequences of words. A syntax error has the token, its line and column,
+the line itself with a caret below, and the expected words.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class DottedName:
-    """A name as it stands, unquoted: `t`, `db.t`, `ch.db.t`, `lake.ns.t`, a column `n.a`.
+    """The unquoted parts of a name: `t`, `db.t`, `ch.db.t`, `lake.ns.t`, a column `n.a`.
 
-    The session decides which table it names (`spark_ext.sql.names`).
+    `spark_ext.sql.names` resolves it to a table.
     """
 
     parts: tuple[str, ...]
@@ -48,9 +48,9 @@ class DottedName:
 
 
 def name_stop(text: str, token: Token) -> int | None:
-    """Return where the part of a name that begins with a token ends; None: none begins there.
+    """Return the end of the name part that begins with a token; None if none begins there.
 
-    ClickHouse lets a bare name begin with a digit, as long as it is no number.
+    As in ClickHouse, an unquoted name may begin with a digit, if it is not a number.
     """
     if token.kind in (TokenKind.WORD, TokenKind.QUOTED):
         return token.stop
@@ -61,15 +61,15 @@ def name_stop(text: str, token: Token) -> int | None:
 
 
 class StatementReader(TokenReader):
-    """A reader over the tokens of one statement, or of a piece that stands alone (`what`)."""
+    """A reader over the tokens of one statement, or of another text that `what` names."""
 
     def __init__(self, text: str, what: str = "statement") -> None:
         super().__init__(text, what, advice="")
 
     def accept_words(self, *words: str) -> bool:
-        """Take the next tokens if they are these words (in capitals), and tell whether they were.
+        """Take the next tokens if they are these words; return whether they are.
 
-        None is taken when one of them is missing.
+        The words are in upper case. If one is missing, no token is taken.
         """
         found = all(self.peek(i).is_word(word) for i, word in enumerate(words))
         for _ in words if found else ():
@@ -80,17 +80,17 @@ class StatementReader(TokenReader):
         """Take the next token, which must be this word.
 
         Raises:
-            UsageError: it is something else.
+            UsageError: it is another token.
         """
         if not self.peek().is_word(word):
             raise self.syntax_error(word)
         return self.take()
 
     def identifier(self, wanted: str) -> str:
-        """Take one part of a name, in backticks, in double quotes or bare.
+        """Take one part of a name: in backticks, in double quotes or unquoted.
 
         Raises:
-            UsageError: none stands next, or it is empty.
+            UsageError: no name comes next, or it is empty.
         """
         token = self.peek()
         stop = name_stop(self.text, token)
@@ -107,7 +107,7 @@ class StatementReader(TokenReader):
         """Take a name of one or several parts with dots between them.
 
         Raises:
-            UsageError: none stands next, or a part of it is missing or empty.
+            UsageError: no name comes next, or a part is missing or empty.
         """
         parts = [self.identifier(wanted)]
         while self.accept("."):
@@ -118,7 +118,7 @@ class StatementReader(TokenReader):
         """Take a text in single quotes.
 
         Raises:
-            UsageError: none stands next.
+            UsageError: no such text comes next.
         """
         return self.expect_kind(TokenKind.STRING, wanted).value
 
@@ -126,7 +126,7 @@ class StatementReader(TokenReader):
         """Take a text in single quotes that is not empty.
 
         Raises:
-            UsageError: none stands next, or it is empty.
+            UsageError: no such text comes next, or it is empty.
         """
         token = self.expect_kind(TokenKind.STRING, wanted)
         if not token.value:
@@ -134,7 +134,7 @@ class StatementReader(TokenReader):
         return token.value
 
     def cluster(self) -> str | None:
-        """Take ON CLUSTER and the name of the cluster, if they stand next.
+        """Take ON CLUSTER and the name of the cluster, if they come next.
 
         Raises:
             UsageError: the name is missing or empty.
@@ -146,7 +146,7 @@ class StatementReader(TokenReader):
         return self.identifier("the name of a cluster")
 
     def syntax_error(self, wanted: str, *, token: Token | None = None) -> UsageError:
-        """Return the error about a token (default: the next one) where `wanted` was due."""
+        """Return the error for a token (default: the next one) where `wanted` is expected."""
         found = token or self.peek()
         expected = f"{wanted[:1].upper()}{wanted[1:]} is expected."
         if found.kind is TokenKind.END:
@@ -170,13 +170,13 @@ class StatementReader(TokenReader):
         *,
         kind: type[UsageError] = UsageError,
     ) -> UsageError:
-        """Return the error that says what is wrong with a token, with its line and a caret.
+        """Return the error for a token, with its line and a caret.
 
         Args:
             token: the token.
-            subject: what the sentence is about; line and column follow it.
-            why: what is wrong, beginning with a verb; empty when the subject says it.
-            advice: what to do, or what was expected.
+            subject: the subject of the sentence; line and column follow it.
+            why: the fault, beginning with a verb; empty if `subject` describes it already.
+            advice: a sentence on what to do, or on what is expected.
             kind: the class of the error.
         """
         begin = self.text.rfind("\n", 0, token.start) + 1
@@ -188,16 +188,16 @@ class StatementReader(TokenReader):
         seen = _CONTROL.sub(" ", line[first : first + _SHOWN])
         head, tail = "…" if first else "", "…" if len(line) > first + _SHOWN else ""
         caret = " " * (len(head) + column - first) + "^"
-        said = f"Cannot read the {self._what}: {subject} at {where}{why and ' '}{why}:"
+        fault = f"Cannot read the {self._what}: {subject} at {where}{why and ' '}{why}:"
         code = SYNTAX_ERROR if kind is UsageError else None
-        return kind(f"{said}\n  {head}{seen}{tail}\n  {caret}\n{advice}", code=code)
+        return kind(f"{fault}\n  {head}{seen}{tail}\n  {caret}\n{advice}", code=code)
 
     def about(self, token: Token, error: UsageError) -> UsageError:
-        """Return the error about what a token means, told where it stands."""
+        """Return an error about the meaning of a token, with the token's position."""
         return self.wrong(token, shown(token), "cannot be used", error.message, kind=type(error))
 
     def _parameter(self, token: Token) -> str | None:
-        """Return the parameter that begins with a token: `{name:Type}`, `:name` or `?`."""
+        """Return the query parameter that begins with a token: `{name:Type}`, `:name` or `?`."""
         if token.is_symbol("{"):
             return self.text[token.start : self.text.find("}", token.start) + 1] or token.text
         if token.is_symbol(":"):
@@ -211,7 +211,7 @@ class StatementReader(TokenReader):
 
 
 def _meant(found: Token, wanted: str) -> str:
-    """Return "Did you mean PARTITION? " for a word that is most like one that is due, else ''."""
+    """Return "Did you mean PARTITION? " if the word resembles an expected one, else ''."""
     if found.kind is not TokenKind.WORD:
         return ""
     near = difflib.get_close_matches(found.text.upper(), _KEYWORD.findall(wanted), n=1, cutoff=0.7)
@@ -219,7 +219,7 @@ def _meant(found: Token, wanted: str) -> str:
 
 
 def shown(token: Token) -> str:
-    """Return a token for a message: in quotes, and not longer than a few words."""
+    """Return a token for a message, in quotes and shortened."""
     text = _shortened(token.text)
     return text if token.kind in _IN_QUOTES and text.isprintable() else repr(text)
 

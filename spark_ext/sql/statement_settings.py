@@ -1,8 +1,8 @@
-"""The settings of a statement: which there are, of which type, and what they become here.
+"""Defines the settings of statements, and reads them from SETTINGS and from the session.
 
-The names are ClickHouse's, from the requirements (srs-016 sections 3, 13, 17, 20 to 23) and their
-readings. What stands behind SETTINGS goes before what the session says, `spark.mergeberg.<name>`.
-A setting that cannot act is refused by name, unless its value says what is done anyway.
+The names are ClickHouse's, from the requirements (srs-016 sections 3, 13, 17, 20 to 23). SETTINGS
+of the statement override `spark.mergeberg.<name>` of the session. A setting that mergeberg cannot
+apply is refused, unless its value is what mergeberg does in any case.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ GATE: Final = "allow_experimental_export_merge_tree_part"
 """The setting without which no EXPORT runs; its default is 0."""
 
 SESSION: Final = "spark.mergeberg."
-"""What the name of a setting begins with among the settings of a Spark session."""
+"""The prefix of mergeberg's settings in a Spark session."""
 
 _SHOWN: Final = 60
 _TRUTHS: Final = {"false": 0, "true": 1}
@@ -62,7 +62,7 @@ _MOST: Final = 2**63 - 1
 
 
 class SettingKind(Enum):
-    """What values a setting has; the value says it in words."""
+    """The type of a setting's value, in words for messages."""
 
     BOOL = "0 or 1"
     NUMBER = "a whole number from 0"
@@ -72,43 +72,44 @@ class SettingKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SettingRule:
-    """One setting: `becomes` says what it does here, or why only the values of `only` are taken.
+    """One setting of a statement.
 
-    `only` is None for a setting that acts.
+    `effect` describes what the setting does, or why only the values in `only` are accepted. `only`
+    is None if every value of the type is accepted.
     """
 
     name: str
     kind: SettingKind
     default: int | str
-    becomes: str
+    effect: str
     only: tuple[int | str, ...] | None = None
 
 
 _BOOL, _NUMBER, _COUNT, _TEXT = SettingKind
 _PART: Final = "export_merge_tree_part"
 _SYNC: Final = "a statement returns when it is done"
-_BECOMES: Final = {
+_EFFECTS: Final = {
     "wait": "0 returns the transaction ids, and does not wait",
     "max_bytes_per_file": "{}, in bytes",
     "hive_columns": "{}, several with commas between them",
     "parallel_formatting": "0 is {}",
     "max_bandwidth": "{}, in bytes per second",
 }
-"""What the setting of an option does here, where it is not just the flag of the option."""
+"""Effects of settings that are not simply the option's flag, by name of the option."""
 
 
 def _rule(option: ExportOption) -> SettingRule:
-    """Return the rule of the setting that an option is."""
+    """Return the rule for the setting of an export option."""
     default = option.default if option.in_setting is None else option.in_setting
-    becomes = _BECOMES.get(option.name, "{}").format(f"`{option.flag}`")
+    effect = _EFFECTS.get(option.name, "{}").format(f"`{option.flag}`")
     match option.type:
         case OptionType.FLAG:
-            return SettingRule(option.setting, _BOOL, int(default or 0), becomes)
+            return SettingRule(option.setting, _BOOL, int(default or 0), effect)
         case OptionType.NUMBER | OptionType.BYTES:
             kind = _COUNT if option.least and default else _NUMBER
-            return SettingRule(option.setting, kind, int(default or 0), becomes)
+            return SettingRule(option.setting, kind, int(default or 0), effect)
         case OptionType.TEXT | OptionType.PAIRS:
-            return SettingRule(option.setting, _TEXT, str(default or ""), becomes)
+            return SettingRule(option.setting, _TEXT, str(default or ""), effect)
 
 
 _RULES: Final = (
@@ -130,7 +131,7 @@ _RULES: Final = (
 )  # fmt: skip
 
 SETTINGS: Final[Mapping[str, SettingRule]] = {rule.name: rule for rule in _RULES}
-"""Every setting that is known, by name."""
+"""All settings by name."""
 
 
 def _default(option: str) -> int:
@@ -139,10 +140,11 @@ def _default(option: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StatementSettings:
-    """What the settings of a statement and of its session say together.
+    """The settings of a statement, completed by those of its session and the defaults.
 
-    `max_bytes_per_file` is 0 when nobody says it. `wait`: whether an export is waited for.
-    `directories`: as in `ExportRequest`. `fast`: files that come are compared by size alone.
+    `max_bytes_per_file` is 0 if it is not set. `wait` is whether the statement waits for its
+    exports. `directories` is as in `ExportRequest`. With `fast`, files that are added to a table
+    are compared by size only.
     """
 
     allow_export: bool = False
@@ -163,7 +165,7 @@ class StatementSettings:
 
     @property
     def options(self) -> ExportOptions:
-        """The options of the export, as `mergeberg export` has them."""
+        """The options of an export with these settings."""
         return ExportOptions(
             force=self.force,
             manifest_ttl=self.manifest_ttl,
@@ -175,7 +177,7 @@ class StatementSettings:
 
     @property
     def file_format(self) -> FileFormat:
-        """How the export writes its files."""
+        """The file format of an export with these settings."""
         given = self.max_bytes_per_file
         return FileFormat(target_file_bytes=given) if given else FileFormat()
 
@@ -192,16 +194,16 @@ _OF_LAKE_TABLES: Final = frozenset(
 
 
 def read_operation_settings(statement: Statement, conf: Mapping[str, str]) -> StatementSettings:
-    """Return what the settings of a statement on a lake table say.
+    """Return the settings of a statement on a lake table, completed by those of its session.
 
     Raises:
-        UsageError: a setting is unknown, has a value of another type, or two values.
-        UnsupportedError: a setting cannot act here, or is one of exports (code 344).
+        UsageError: a setting is unknown, has a value of another type, or has two values.
+        UnsupportedError: a setting is not supported, or is only for exports (code 344).
     """
     commands = statement.commands if isinstance(statement, Alter) else ()
     attaches = any(isinstance(one, AttachFrom) for one in commands)
-    beside = {EXPORT_OPTIONS["overwrite_file_if_exists"].setting}
-    allowed = _OF_LAKE_TABLES | (beside if attaches else frozenset())
+    of_attach = {EXPORT_OPTIONS["overwrite_file_if_exists"].setting}
+    allowed = _OF_LAKE_TABLES | (of_attach if attaches else frozenset())
     for setting in statement.ending.settings:
         if setting.name in SETTINGS and setting.name not in allowed:
             message = (
@@ -213,30 +215,30 @@ def read_operation_settings(statement: Statement, conf: Mapping[str, str]) -> St
 
 
 def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> StatementSettings:
-    """Return what the settings of a statement say, and for the rest those of its session.
+    """Return the settings of a statement, completed by those of its session and the defaults.
 
     Args:
         statement: the statement.
-        conf: the SQL settings of the session; those that begin otherwise are left alone.
+        conf: the SQL settings of the session; only mergeberg's are read.
 
     Raises:
-        UsageError: a setting is unknown, has a value of another type, or two values.
-        UnsupportedError: a setting cannot act here.
+        UsageError: a setting is unknown, has a value of another type, or has two values.
+        UnsupportedError: a setting is not supported.
     """
     values: dict[str, SettingValue] = {}
     for setting in statement.ending.settings:
         _add(values, setting)
-    said = {name: _of_session(rule, conf) for name, rule in SETTINGS.items()}
+    effective = {name: _of_session(rule, conf) for name, rule in SETTINGS.items()}
     for name, value in values.items():
-        said[name] = _checked(SETTINGS[name], value, name)
-    if FAST in values and said[FAST]:
+        effective[name] = _checked(SETTINGS[name], value, name)
+    if FAST in values and effective[FAST]:
         refuse_fast_without_effect(statement, f"the setting {FAST}")
 
     def given(option: str) -> int | str:
-        return said[EXPORT_OPTIONS[option].setting]
+        return effective[EXPORT_OPTIONS[option].setting]
 
     return StatementSettings(
-        allow_export=bool(said[GATE]),
+        allow_export=bool(effective[GATE]),
         force=bool(given("force")),
         manifest_ttl=int(given("manifest_ttl")),
         abandoned_ttl=int(given("abandoned_ttl")),
@@ -251,16 +253,16 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         directories=listed_names(
             str(given("hive_columns")), f"setting {EXPORT_OPTIONS['hive_columns'].setting}"
         ),
-        fast=bool(said[FAST]),
+        fast=bool(effective[FAST]),
         check_rows=bool(given("check_rows")),
     )
 
 
 def refuse_fast_without_effect(statement: Statement, what: str) -> None:
-    """Refuse the fast form where no file comes to a lake table.
+    """Refuse the setting for a fast comparison in statements that compare no files.
 
     Raises:
-        UnsupportedError: the statement has no command that compares files (code 344).
+        UnsupportedError: no command of the statement compares files (code 344).
     """
     commands = statement.commands if isinstance(statement, Alter) else ()
     comparing = Attach | AttachFrom | ReplaceFrom | MoveToTable | MoveToDisk | MoveToVolume | Fetch
@@ -273,26 +275,26 @@ def refuse_fast_without_effect(statement: Statement, what: str) -> None:
 
 
 def checked_setting(setting: Setting) -> int | str:
-    """Return the value of a setting that is known here, by its rule; of DEFAULT the default.
+    """Return the value of a known setting after a check of its type; DEFAULT gives the default.
 
     Raises:
-        UsageError: it is of another kind.
-        UnsupportedError: it asks for what is not done here.
+        UsageError: the value has another type.
+        UnsupportedError: the value is not supported.
     """
     return _checked(SETTINGS[setting.name], setting.value, setting.name)
 
 
 def limits_of_session(conf: Mapping[str, str]) -> Limits:
-    """Return the limits that the settings of a session say.
+    """Return the export limits of a session's settings.
 
     Raises:
-        UsageError: one has a value that it may not have.
+        UsageError: a setting has an invalid value.
     """
     return _limits(lambda option: _of_session(SETTINGS[EXPORT_OPTIONS[option].setting], conf))
 
 
 def _limits(given: Callable[[str], int | str]) -> Limits:
-    """Return the limits of an export whose options have these values."""
+    """Return the limits of an export; `given` returns the value of an option."""
     return Limits(
         bandwidth=int(given("max_bandwidth")),
         slices=int(given("max_slices")),
@@ -301,10 +303,10 @@ def _limits(given: Callable[[str], int | str]) -> Limits:
 
 
 def check_export_is_allowed(settings: StatementSettings) -> None:
-    """Check that the settings of a statement that exports allow it.
+    """Check that the settings of a statement allow exports.
 
     Raises:
-        RefusedError: the gate is closed (srs-016 section 20).
+        RefusedError: `GATE` is 0 (srs-016 section 20).
     """
     if not settings.allow_export:
         message = (
@@ -316,10 +318,10 @@ def check_export_is_allowed(settings: StatementSettings) -> None:
 
 
 def _add(values: dict[str, SettingValue], setting: Setting) -> None:
-    """Take one setting of the statement.
+    """Add one setting of the statement to `values`.
 
     Raises:
-        UsageError: it is unknown, or was given another value before.
+        UsageError: the setting is unknown, or has another value already.
     """
     name = setting.name
     if name not in SETTINGS:
@@ -346,11 +348,11 @@ def _of_session(rule: SettingRule, conf: Mapping[str, str]) -> int | str:
 
 
 def _checked(rule: SettingRule, value: SettingValue, name: str) -> int | str:
-    """Return the value as one of the rule's kind.
+    """Convert a value to the type of the rule.
 
     Raises:
-        UsageError: it is of another kind.
-        UnsupportedError: it asks for what is not done here.
+        UsageError: the value has another type.
+        UnsupportedError: the value is not supported.
     """
     if value is None:
         return rule.default
@@ -363,7 +365,7 @@ def _checked(rule: SettingRule, value: SettingValue, name: str) -> int | str:
         raise UsageError(message, code=TYPE_MISMATCH)
     if rule.only is not None and read not in rule.only:
         message = (
-            f"Cannot use the setting {name} with {_shown(value)}: {rule.becomes}. Leave the "
+            f"Cannot use the setting {name} with {_shown(value)}: {rule.effect}. Leave the "
             "setting out."
         )
         raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
@@ -371,7 +373,7 @@ def _checked(rule: SettingRule, value: SettingValue, name: str) -> int | str:
 
 
 def _read(kind: SettingKind, value: float | str) -> int | str | None:
-    """Return the value as one of a kind; a number may stand as text, as ClickHouse has it."""
+    """Convert a value to a type; None if it does not fit. A text may hold a number."""
     if kind is SettingKind.TEXT:
         return value if isinstance(value, str) else None
     least = 1 if kind is SettingKind.COUNT else 0

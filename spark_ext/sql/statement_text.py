@@ -1,7 +1,7 @@
-"""Writes statements: `parse_statement(render_statement(s))` is `s`, for every one that can be read.
+"""Renders statements as SQL: `parse_statement(render_statement(s))` equals `s` for every statement.
 
-The text is one line of SQL that ClickHouse's own parser reads as the same, but for the forms that
-only exist here (EXPORT, names of three parts).
+The text is one line. ClickHouse's own parser reads it as the same statement, except for forms that
+only mergeberg has (EXPORT, names of three parts).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _optimize(statement: Optimize) -> str:
 
 
 def render_deduplicate(by: Deduplicate) -> str:
-    """Return DEDUPLICATE as it stands in OPTIMIZE TABLE."""
+    """Return the DEDUPLICATE clause of OPTIMIZE TABLE."""
     if by.star:
         names = ", ".join(_name(column) for column in by.without)
         return f"DEDUPLICATE BY * EXCEPT ({names})" if names else "DEDUPLICATE BY *"

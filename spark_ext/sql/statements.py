@@ -1,13 +1,14 @@
-"""Lists ClickHouse's statements about partitions: the one list, from which others are derived.
+"""Defines ClickHouse's statements about partitions; all other lists are derived from this one.
 
-Each has here
-- its value, with the text that it is written as (`form`) and the privileges that it needs (`act`,
-  of `tableformat.access.privileges`),
-- how it is read, by its first word: `READERS`. The grammar and recognition take the words from it,
-- its named arguments: `TYPED`. CLI commands, procedures, Python functions and pages are made of it.
+Each statement has here:
+- a class, with its SQL text (`form`) and the privileges that it needs (`act`, of
+  `tableformat.access.privileges`),
+- a function that reads it, in `READERS` by its first word. Grammar and recognition use these words,
+- its named arguments, in `TYPED`. CLI commands, procedures, Python functions and pages are made
+  from them.
 
-`spark_ext.operations.operate` runs them. They cover what the requirements write (srs-016 section 3,
-srs-032, srs-034, "Manipulating Partitions and Parts").
+`spark_ext.operations.operate` runs the statements. They are those of the requirements (srs-016
+section 3, srs-032, srs-034, "Manipulating Partitions and Parts").
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Detach(Written):
 
 @dataclass(frozen=True, slots=True)
 class Attach(Written):
-    """ATTACH PARTITION|PART …, from what is detached."""
+    """ATTACH PARTITION|PART …, from the branch `detached`."""
 
     of: Target
     form: ClassVar[str] = "ATTACH {of}"
@@ -189,7 +190,7 @@ class Forget(Written):
 
 @dataclass(frozen=True, slots=True)
 class Freeze(Written):
-    """FREEZE [PARTITION …] [WITH NAME '…']; every partition without one."""
+    """FREEZE [PARTITION …] [WITH NAME '…']; all partitions if none is named."""
 
     partition: PartitionLiteral | None = None
     name: str | None = None
@@ -199,7 +200,7 @@ class Freeze(Written):
 
 @dataclass(frozen=True, slots=True)
 class Unfreeze(Written):
-    """UNFREEZE [PARTITION …] WITH NAME '…'; every partition without one."""
+    """UNFREEZE [PARTITION …] WITH NAME '…'; all partitions if none is named."""
 
     name: str
     partition: PartitionLiteral | None = None
@@ -219,7 +220,7 @@ class Fetch(Written):
 
 @dataclass(frozen=True, slots=True)
 class ClearColumn(Written):
-    """CLEAR COLUMN [IF EXISTS] … [IN PARTITION …]; in every partition without one."""
+    """CLEAR COLUMN [IF EXISTS] … [IN PARTITION …]; in all partitions if none is named."""
 
     column: DottedName
     partition: PartitionLiteral | None = None
@@ -230,7 +231,7 @@ class ClearColumn(Written):
 
 @dataclass(frozen=True, slots=True)
 class ClearIndex(Written):
-    """CLEAR INDEX [IF EXISTS] … [IN PARTITION …]; in every partition without one."""
+    """CLEAR INDEX [IF EXISTS] … [IN PARTITION …]; in all partitions if none is named."""
 
     index: DottedName
     partition: PartitionLiteral | None = None
@@ -241,7 +242,7 @@ class ClearIndex(Written):
 
 @dataclass(frozen=True, slots=True)
 class Update(Written):
-    """UPDATE column = value, … [IN PARTITION …] WHERE …; in every partition without one."""
+    """UPDATE column = value, … [IN PARTITION …] WHERE …; in all partitions if none is named."""
 
     assignments: tuple[tuple[str, Expression], ...]
     where: Expression
@@ -252,7 +253,7 @@ class Update(Written):
 
 @dataclass(frozen=True, slots=True)
 class Delete(Written):
-    """DELETE [IN PARTITION …] WHERE …; in every partition without one."""
+    """DELETE [IN PARTITION …] WHERE …; in all partitions if none is named."""
 
     where: Expression
     partition: PartitionLiteral | None = None
@@ -270,7 +271,7 @@ Command: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Alter:
-    """ALTER [TEMPORARY] TABLE … [ON CLUSTER …] with its commands, in their order."""
+    """ALTER [TEMPORARY] TABLE … [ON CLUSTER …] with its commands in order."""
 
     table: DottedName
     commands: tuple[Command, ...]
@@ -290,7 +291,7 @@ class ChangeRows:
 
     @property
     def ending(self) -> Ending:
-        """Its settings; ClickHouse has nothing else at its end."""
+        """The settings; ClickHouse allows no other clause at the end."""
         return Ending(settings=self.settings)
 
 
@@ -327,7 +328,7 @@ class KillQuery:
 
 
 Statement: TypeAlias = Alter | ChangeRows | Optimize | KillQuery
-"""One statement: commands of ALTER TABLE, or one that stands alone."""
+"""One statement: ALTER TABLE with commands, or another statement."""
 
 
 def _export(reader: StatementReader) -> Export:
@@ -346,7 +347,7 @@ def _attach(reader: StatementReader) -> Attach | AttachFrom:
 def _drop(reader: StatementReader) -> Drop | DropDetached:
     if not reader.accept_word("DETACHED"):
         return Drop(read_target(reader, every=True))
-    # ClickHouse's page writes `DROP DETACHED PARTITION|PART ALL|partition_expr`.
+    # ClickHouse documents `DROP DETACHED PARTITION|PART ALL|partition_expr`.
     if reader.accept_words("PART", "ALL"):
         return DropDetached(All())
     return DropDetached(read_target(reader, every=True))
@@ -429,27 +430,28 @@ READERS: Final[Mapping[str, Callable[[StatementReader], Command]]] = {
     "UPDATE": _update,
     "DELETE": _delete,
 }
-"""How a command is read that begins with a word, in the order of messages."""
+"""The functions that read a command, by its first word; in the order of error messages."""
 
 
 FAST: Final = "mergeberg_attach_fast"
-"""The setting with which files that come to a table are compared by their sizes alone."""
+"""The setting to compare files that are added to a table by size only."""
 
 _SETTINGS: Final[Mapping[str, str]] = {
     "fast": FAST,
     "allow_empty": "allow_replace_partition_from_empty_source",
     "overwrite_file_if_exists": "export_merge_tree_part_overwrite_file_if_exists",
 }
-"""The settings that an argument is, behind SETTINGS in the statement."""
+"""The settings of the statement that named arguments stand for."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedStatement:
-    """One statement: `name` of the procedure and function, `command` of the command line.
+    """A statement with named arguments, for CALL, Python and the command line.
 
-    `verb` and `what` are one sentence, with an imperative or a third person. `examples` are
-    arguments as somebody gives them. `reads_others`: another table or files are named, which may
-    be those of a ClickHouse.
+    `name` is the name of the procedure and the function, `command` that of the CLI command. `verb`
+    and `what` form the description, as an imperative or in the third person. `examples` are example
+    arguments. With `reads_others`, the statement names another table or files, which can be in a
+    ClickHouse source.
     """
 
     name: str
@@ -463,16 +465,16 @@ class TypedStatement:
 
     @property
     def help(self) -> str:
-        """What it does, as a command is told."""
+        """The description as an imperative, for CLI help."""
         return f"{self.verb} {self.what}"
 
     @property
     def description(self) -> str:
-        """What it does, as somebody tells it."""
+        """The description in the third person, for procedures."""
         return f"{self.verb}s {self.what}"
 
-    def told(self, text: str, spelled: Callable[[Argument], str]) -> str:
-        """Return a message that names arguments where it names the settings that they are."""
+    def reword(self, text: str, spelled: Callable[[Argument], str]) -> str:
+        """Return a message with named arguments instead of the settings of a statement."""
         for one in self.arguments:
             if one.name in _SETTINGS:
                 text = text.replace(f"Set {_SETTINGS[one.name]} = 1", f"Give {spelled(one)}")
@@ -487,12 +489,12 @@ class TypedStatement:
         """Return the statement on a table.
 
         Args:
-            table: its name, as `DottedName` has it.
-            values: every argument by its name.
-            spelled: how who gave them writes an argument.
+            table: the name of the table.
+            values: the values of all arguments by name.
+            spelled: returns an argument in the notation of the interface, for error messages.
 
         Raises:
-            UsageError: an argument cannot be read, or they contradict each other.
+            UsageError: an argument is malformed, or arguments contradict each other.
         """
         given = Given(table, self.arguments, values, spelled)
         built = self.build(given)

@@ -95,11 +95,11 @@ def test_the_settings_of_the_page_are_those_that_are_known() -> None:
     rules = SETTINGS.values()
 
     assert acting == [
-        (rule.name, str(rule.default), rule.becomes.replace("`", ""))
+        (rule.name, str(rule.default), rule.effect.replace("`", ""))
         for rule in rules
         if rule.only is None
     ]
-    assert fixed == [(rule.name, rule.becomes) for rule in rules if rule.only is not None]
+    assert fixed == [(rule.name, rule.effect) for rule in rules if rule.only is not None]
 
 
 def test_the_error_of_the_page_is_the_one_that_comes() -> None:

@@ -19,7 +19,7 @@ from spark_ext.cli.option_values import pairs
 from spark_ext.cli.output import output_for
 from spark_ext.cli.statement_run import StatementRun, check_ending, statement_exports
 from spark_ext.engine.session import SparkSettings
-from spark_ext.sql.grammar import parse_statement, what_is_wrong
+from spark_ext.sql.grammar import parse_statement, syntax_error_of
 from spark_ext.sql.messages import in_alter
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.statement_exports import exports_of
@@ -52,7 +52,7 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
             f"Cannot read the statement {statement[:60]!r}: it is not about partitions of "
             "ClickHouse's or of the lake. `mergeberg --help` lists the statements as commands."
         )
-        raise what_is_wrong(statement) or UsageError(message, code=SYNTAX_ERROR)
+        raise syntax_error_of(statement) or UsageError(message, code=SYNTAX_ERROR)
     if fast:
         refuse_fast_without_effect(read, "--fast")
     output = output_for(as_json=as_json)

@@ -92,4 +92,4 @@ def _spelled(one: Argument) -> str:
 
 
 def _said(typed: TypedStatement, known: set[str], text: str) -> str:
-    return in_command(typed.told(text, _spelled), known)
+    return in_command(typed.reword(text, _spelled), known)

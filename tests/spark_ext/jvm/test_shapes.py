@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_ext.sql.recognition import is_ours
+from spark_ext.sql.recognition import is_partition_statement
 from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import Statement
 from tests.strategies.statements import statements
@@ -131,7 +131,7 @@ def test_java_and_python_agree_on_what_is_clickhouses(jvm: Any, text: str) -> No
     """Java alone would leave a text without an answer, Python alone would never see it."""
     ours = jvm.mergeberg.spark.Shapes.isClickHouse(text)
 
-    assert is_ours(text) == ours or text in STRICTER
+    assert is_partition_statement(text) == ours or text in STRICTER
 
 
 pieces = st.sampled_from(

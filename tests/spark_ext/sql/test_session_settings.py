@@ -269,4 +269,4 @@ def test_the_page_has_every_option() -> None:
     table = page.partition("| on the command line | meaning |")[2]
 
     rows = [line for line in table.split("\n\n")[0].splitlines() if line.startswith("| `")]
-    assert rows == [f"| `{o.name}` | `{o.instead}` | {o.says} |" for o in OPTIONS]
+    assert rows == [f"| `{o.name}` | `{o.instead}` | {o.description} |" for o in OPTIONS]
