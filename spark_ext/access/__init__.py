@@ -1,1 +1,1 @@
-"""The policy of a server: what SQL users may do, checked before anything is opened or done."""
+"""Checks what SQL users of a shared server may do, before a statement opens or changes anything."""

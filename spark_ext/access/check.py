@@ -11,8 +11,8 @@ Without a policy every user may do everything. With a policy:
 
 `needs_of` derives the privileges from the call and its names; it opens no table.
 It resolves names as the statement does (`spark_ext.sql.names`), so the check and the statement
-see the same tables. A tag or branch of a table is a name of its own (`lake.ns.t.tag_x`), and so
-is a ClickHouse table that stands for a tree of Hive directories.
+see the same tables. A tag or branch of a table needs a grant on its own name (`lake.ns.t.tag_x`).
+A ClickHouse table over Hive directories needs a grant on its own name, too.
 The rules for users are in docs/reference/access.md.
 """
 
@@ -61,16 +61,18 @@ __all__ = ["POLICY", "check_access", "needs_of"]
 _BARE: Final = 2
 
 
-def needs_of(asked: Procedure | SystemTable, call: Call) -> tuple[Need, ...]:
-    """Return what a call needs; nothing for a text that is no statement, which is refused anyway.
+def needs_of(target: Procedure | SystemTable, call: Call) -> tuple[Need, ...]:
+    """Return the privileges that a call needs.
+
+    A text that is not a statement needs none, because it is refused in any case.
 
     Raises:
-        KeyError: a procedure of which nobody has said what it needs.
-        TableFormatError: a name may mean several things, or none.
+        KeyError: the procedure has no entry here.
+        TableFormatError: a name is ambiguous, or names nothing.
     """
-    if isinstance(asked, SystemTable):
-        return (Need(Privilege.SELECT, Scope(("system", asked.name))),)
-    return _PROCEDURES[asked.name](call)
+    if isinstance(target, SystemTable):
+        return (Need(Privilege.SELECT, Scope(("system", target.name))),)
+    return _PROCEDURES[target.name](call)
 
 
 def _statement(call: Call) -> tuple[Need, ...]:
@@ -82,7 +84,7 @@ def _statement(call: Call) -> tuple[Need, ...]:
 
 
 def _replacing(statement: Statement, conf: Mapping[str, str], names: Names) -> tuple[Need, ...]:
-    """Return what exports need besides that take rows of others out, as their settings say."""
+    """Return the further privileges of exports whose settings let them remove foreign rows."""
     commands = statement.commands if isinstance(statement, Alter) else ()
     exports = [one for one in commands if isinstance(one, Export)]
     if not exports or not read_statement_settings(statement, conf).replace_partition:
@@ -123,14 +125,14 @@ def _command(command: Command, table: Parts, names: Names) -> tuple[Need, ...]:
             of = _either(names, table)
             return (
                 *required_for(command.act, {Of.TABLE: of}),
-                *_read_beside(command, table, names),
+                *_read_by_condition(command, table, names),
             )
         case _:
             return required_for(command.act, {Of.TABLE: _either(names, table)})
 
 
-def _read_beside(command: Update | Delete, table: Parts, names: Names) -> tuple[Need, ...]:
-    """Return SELECT on a whole source where its ClickHouse may read other tables for the rows."""
+def _read_by_condition(command: Update | Delete, table: Parts, names: Names) -> tuple[Need, ...]:
+    """Return SELECT on the whole source if an expression can read other ClickHouse tables."""
     values = (v for _, v in command.assignments) if isinstance(command, Update) else ()
     if names.clickhouse_table(table) is None or not any(
         map(reads_outside, (command.where, *values))
@@ -140,14 +142,17 @@ def _read_beside(command: Update | Delete, table: Parts, names: Names) -> tuple[
 
 
 def _fetched(names: Names, path: str) -> Scope:
-    """Return the table that FETCH names; a path of Keeper may be that of any table."""
+    """Return the scope of FETCH: the named table, or everything for an address or path."""
     if "/" in path or ":" in path:
         return EVERYTHING
     return _either(names, split_identifiers(path))
 
 
 def _other(names: Names, table: Parts, other: Parts) -> Scope:
-    """Return the other table of a statement; beside a table of ClickHouse it is of that source."""
+    """Return the scope of a statement's other table.
+
+    In a statement on a ClickHouse table, a name without a source is in the same source.
+    """
     source = names.clickhouse_table(table)
     if source is not None and len(other) <= _BARE:
         return Scope((table[0], *other))
@@ -192,7 +197,7 @@ def _exporting(act: Act, call: Call) -> tuple[Need, ...]:
 
 
 def _exports(call: Call) -> tuple[Need, ...]:
-    """Return what EXPORT needs, and where it takes rows of others out what REPLACE does."""
+    """Return the privileges of EXPORT, and with `replace_partition` also ALTER DELETE."""
     needs = _exporting(Act.EXPORT, call)
     if not call.flag("replace_partition"):
         return needs
@@ -238,27 +243,27 @@ _PROCEDURES: Final[Mapping[str, Callable[[Call], tuple[Need, ...]]]] = {
 
 
 POLICY: Final = f"{SESSION}policy"
-"""The setting that names the file."""
+"""The setting with the path of the policy file."""
 
-# `enable` sets it in the session; it holds no tables of a lake.
+# `enable` sets this catalog in the session; it has no lake tables.
 _OURS: Final = f"{CATALOG}mergeberg"
 
 
-def check_access(asked: Procedure | SystemTable, call: Call, user: str | None) -> None:
-    """Check that a user may do what he asks for; without a policy everybody may.
+def check_access(target: Procedure | SystemTable, call: Call, user: str | None) -> None:
+    """Check that a user has the privileges for a call; without a policy, every user has them.
 
     Args:
-        asked: the procedure or table.
-        call: with its arguments, and the settings of its session.
-        user: who gave the statement; None where nobody can tell.
+        target: the procedure or system table.
+        call: the call, with its arguments and the settings of its session.
+        user: the SQL user; None if it is unknown.
 
     Raises:
-        RefusedError: he may not; all that is missing is named (code 497). Or the policy cannot be
-            read, or the session has other names than the server.
-        TableFormatError: a name in the call may mean several things, or none.
+        RefusedError: privileges are missing, all of which the message names (code 497); the policy
+            cannot be read; or the session has changed the meaning of names.
+        TableFormatError: a name in the call is ambiguous, or names nothing.
     """
     application = settings_of_application(call.spark)
-    what = f"Cannot {_what(asked)}"
+    what = f"Cannot {_what(target)}"
     if POLICY not in application:
         if POLICY in call.conf:
             message = (
@@ -272,7 +277,7 @@ def check_access(asked: Procedure | SystemTable, call: Call, user: str | None) -
         message = f"{what}: the server has a policy, and cannot tell who gave the statement."
         raise RefusedError(message, code=ACCESS_DENIED)
     _check_names(what, call.conf, application)
-    missing = policy.missing(user, needs_of(asked, call))
+    missing = policy.missing(user, needs_of(target, call))
     if missing:
         message = (
             f"{what}: {user}: Not enough privileges. To execute this query, it's necessary to have "
@@ -281,17 +286,17 @@ def check_access(asked: Procedure | SystemTable, call: Call, user: str | None) -
         raise RefusedError(message, code=ACCESS_DENIED)
 
 
-def _what(asked: Procedure | SystemTable) -> str:
-    if isinstance(asked, SystemTable):
-        return f"read system.{asked.name}"
-    return "run the statement" if asked.name == EXECUTE_ALTER.name else f"call {asked.name}"
+def _what(target: Procedure | SystemTable) -> str:
+    if isinstance(target, SystemTable):
+        return f"read system.{target.name}"
+    return "run the statement" if target.name == EXECUTE_ALTER.name else f"call {target.name}"
 
 
 def _read(what: str, name: str) -> Policy:
-    """Return the policy of a file, as it is now.
+    """Read and parse the policy file.
 
     Raises:
-        RefusedError: it cannot be read; then nobody may do anything.
+        RefusedError: the file cannot be read or parsed; then every call is denied.
     """
     mend = "No statement is answered until who keeps the server has mended it."
     if not Path(name).is_absolute():
@@ -309,15 +314,15 @@ def _read(what: str, name: str) -> Policy:
 
 
 def _check_names(what: str, conf: Mapping[str, str], application: Mapping[str, str]) -> None:
-    """Check that names mean in the session what they mean to the policy.
+    """Check that names have the same meaning in the session as in the server's configuration.
 
     Raises:
-        RefusedError: the session sets what only the server's configuration may say.
+        RefusedError: the session has changed settings that define the meaning of names.
     """
     changed = sorted(
         name
         for name in conf.keys() | application.keys()
-        if _says_what_names_mean(name) and conf.get(name) != application.get(name)
+        if _defines_names(name) and conf.get(name) != application.get(name)
     )
     if changed:
         message = (
@@ -327,7 +332,7 @@ def _check_names(what: str, conf: Mapping[str, str], application: Mapping[str, s
         raise RefusedError(message, code=ACCESS_DENIED)
 
 
-def _says_what_names_mean(name: str) -> bool:
+def _defines_names(name: str) -> bool:
     if name.startswith(SESSION):
         return name != POLICY and name.removeprefix(SESSION) not in SETTINGS
     return name.startswith((CATALOG, HADOOP)) and name != _OURS

@@ -1,1 +1,1 @@
-"""The procedures of `CALL <catalog>.system.<name>(...)`: a file per group, all in `registry`."""
+"""The procedures of `CALL <catalog>.system.<name>(...)`, one file per group; see `registry`."""

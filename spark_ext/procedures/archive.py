@@ -1,4 +1,4 @@
-"""The procedure that moves partitions into the lake, and out of their ClickHouse."""
+"""The procedure `archive_partition`: exports partitions and removes them from their source."""
 
 from __future__ import annotations
 
@@ -91,16 +91,16 @@ def _archive(call: Call) -> Rows:
 
 
 def _request(call: Call, named: SourceTable, to: LakeName) -> ExportRequest:
-    """Return what is exported, and then taken out of the source.
+    """Return the export request of a call.
 
     Raises:
-        UsageError: an argument cannot be read.
+        UsageError: an argument is malformed.
     """
     return ExportRequest(
         table=named.table,
         to=to,
         selection=selection(call, with_where=True),
-        # What changed since its export is to be exported anew, not to be refused for a while.
+        # With the default TTL, a partition that changed since its export would be refused.
         options=ExportOptions(manifest_ttl=1),
         conversions=call.pairs("convert"),
         strict=call.flag("strict"),
@@ -120,7 +120,7 @@ def _rehearsed(
     *,
     drop: bool,
 ) -> Rows:
-    """Return what would leave the source, and what would stay."""
+    """Return the rows of a dry run: the forecast of every selected partition."""
     slots = call.spark.sparkContext.defaultParallelism
     found: list[tuple[Value, ...]] = []
 
@@ -147,11 +147,11 @@ def _rehearsed(
 
 
 def _check_allowed(named: SourceTable, *, drop: bool) -> None:
-    """Check that the source has allow-alter; an embedded source needs it, too.
+    """Check that the source allows changes; an embedded source needs allow-alter, too.
 
     Raises:
-        UnsupportedError: it is frozen parts.
-        RefusedError: they may not.
+        UnsupportedError: the source is frozen parts.
+        RefusedError: the source does not allow changes.
     """
     check_alter_allowed(named.place, named.table, drop=drop)
     if not named.place.allow_alter:
@@ -167,12 +167,12 @@ def _check_gone(
     found: list[tuple[Archived, int | None]],
     errors: list[TableFormatError],
 ) -> None:
-    """Check that what was named has left the source; say what has, when not everything did.
+    """Check that all selected partitions have left the source.
 
     Raises:
-        RefusedError: something was kept there.
-        DestinationError: something was kept, and how its export stands is not known.
-        TableFormatError: one of `errors`, with what else there is to say.
+        RefusedError: a partition stays in the source; the message also lists those that left.
+        DestinationError: a partition stays because its export failed or has an unknown outcome.
+        TableFormatError: one of `errors`, joined with the others.
     """
     kept = [(one, shard) for one, shard in found if one.status == _KEPT]
     wrong = [_stays(request, kept), *errors] if kept else errors
@@ -182,13 +182,13 @@ def _check_gone(
             for one, shard in found
             if one.status != _KEPT
         ]
-        said = f"In the lake, and taken out of the source: {', '.join(gone)}." if gone else ""
-        raise joined(wrong, said)
+        more = f"In the lake, and taken out of the source: {', '.join(gone)}." if gone else ""
+        raise joined(wrong, more)
 
 
 def _stays(request: ExportRequest, kept: list[tuple[Archived, int | None]]) -> TableFormatError:
-    """Return the error about what was kept in the source."""
-    said = " ".join(
+    """Return the error for the partitions that stay in the source."""
+    reasons = " ".join(
         f"partition {one.outcome.partition_id}{_of(shard)}: {one.message.rstrip('.')}."
         for one, shard in kept
     )
@@ -197,7 +197,7 @@ def _stays(request: ExportRequest, kept: list[tuple[Archived, int | None]]) -> T
     kind = DestinationError if is_outside else RefusedError
     message = (
         f"Cannot archive partitions of {request.table} into {request.to}, they stay in the source: "
-        f"{said} The same statement again is safe: it goes on with what is left."
+        f"{reasons} The same statement again is safe: it goes on with what is left."
     )
     return kind(message, code=kept[0][0].outcome.code)
 

@@ -1,14 +1,14 @@
-"""What a procedure of `CALL <catalog>.system.<name>(...)` is: parameters, columns, and its run.
+"""Declares procedures of `CALL <catalog>.system.<name>(...)` and system tables.
 
-The Java side knows procedures by a JSON resource made of these values (`spark_ext.jvm.jar`);
-everything is decided here. Conventions are those of Iceberg's own procedures: snake_case, `table`
+The jar has a JSON resource that is generated from these declarations (`spark_ext.jvm.jar`). The
+conventions are those of Iceberg's own procedures: snake_case, `table`
 first, named or positional arguments, counts in the output. `table` is a table of the lake, in the
 call's catalog unless it names another, and `source` the ClickHouse table that belongs to it:
 
     CALL lake.system.export_partition(
         table => 'analytics.events', source => 'ch.db.events', partition_id => '202401')
 
-Where a procedure only looks at one table of either side, `table` may be `ch.db.events` too.
+If a procedure reads only one table, `table` may be a ClickHouse table such as `ch.db.events`, too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tableformat.errors import InternalError, UsageError
 __all__ = ["Call", "Column", "Parameter", "Procedure", "Rows", "SystemTable", "Value"]
 
 Value: TypeAlias = str | int | float | bool | Mapping[str, str] | tuple[str, ...] | None
-"""A SQL value of an argument or an answer; timestamps are ISO text in JSON, arrays are tuples."""
+"""A SQL value of an argument or a result; timestamps are ISO text in JSON, arrays are tuples."""
 
 Rows: TypeAlias = tuple[tuple[Value, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter: `type` in Spark's DDL, `default` a SQL literal; without one it is required."""
+    """A parameter: `type` is a Spark DDL type, `default` a SQL literal or None if required."""
 
     name: str
     type: str
@@ -42,7 +42,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the answer: `type` in Spark's DDL."""
+    """A column of the result; `type` is a Spark DDL type."""
 
     name: str
     type: str
@@ -51,13 +51,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: in which session, `catalog` as it stands before `.system.`, and the arguments.
+    """One call of a procedure: its session, catalog and arguments.
 
-    `arguments` has every parameter by name, defaults filled in. `conf` are the SQL settings of the
-    caller's session; they hold secrets, so no repr shows them. `source` is the table that the
-    argument of that name stands for where no text can say it, `tables` those that names of a
-    statement stand for. `current` is the session's catalog and then its namespace; where none is
-    given, whatever they are when a name is looked up.
+    `catalog` is the name before `.system.`. `arguments` has every parameter by name, with defaults
+    filled in. `conf` has the SQL settings of the caller's session, with secrets, so that it is not
+    in the repr. `source` is a Python object instead of the argument `source`, and `tables` are such
+    objects for table names in a statement. `current` is the session's current catalog followed by
+    its namespace; if None, they are read when a name is resolved.
     """
 
     spark: SparkSession
@@ -72,7 +72,7 @@ class Call:
         """Return an argument that is a text.
 
         Raises:
-            InternalError: it is none; Spark coerces arguments to the types that are declared.
+            InternalError: it has another type, although Spark coerces arguments to their types.
         """
         value = self.arguments[name]
         if not isinstance(value, str):
@@ -87,7 +87,7 @@ class Call:
         """Return an argument that is true or false.
 
         Raises:
-            InternalError: it is neither.
+            InternalError: it has another type.
         """
         value = self.arguments[name]
         if not isinstance(value, bool):
@@ -98,7 +98,7 @@ class Call:
         """Return an argument that is a whole number.
 
         Raises:
-            InternalError: it is none.
+            InternalError: it has another type.
         """
         value = self.arguments[name]
         if not isinstance(value, int):
@@ -109,7 +109,7 @@ class Call:
         """Return an argument that is a map.
 
         Raises:
-            InternalError: it is none.
+            InternalError: it has another type.
         """
         value = self.arguments[name]
         if not isinstance(value, Mapping):
@@ -125,7 +125,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """A procedure: `run` returns the rows of its answer, or raises a `TableFormatError`."""
+    """A procedure; `run` returns the rows of its result, or raises a `TableFormatError`."""
 
     name: str
     description: str
@@ -134,10 +134,10 @@ class Procedure:
     run: Callable[[Call], Rows]
 
     def check(self, arguments: Mapping[str, Value]) -> None:
-        """Check that no argument is NULL whose default is not: what it would mean nobody said.
+        """Check that no argument is NULL, except parameters whose default is NULL.
 
         Raises:
-            UsageError: one is.
+            UsageError: another argument is NULL.
         """
         for one in self.parameters:
             if arguments[one.name] is None and one.default != "NULL":
@@ -148,9 +148,9 @@ class Procedure:
 
 @dataclass(frozen=True, slots=True)
 class SystemTable:
-    """A table `mergeberg.system.<name>`: `run` returns all of its rows as they are now.
+    """A table `mergeberg.system.<name>`; `run` returns all of its current rows.
 
-    Its call has no arguments, and `catalog` is the session's current one.
+    The `Call` of a system table has no arguments.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The procedures `export_partition` and `export_partitions`, and the parameters that others share.
 
 `export_partitions` exports all partitions, or those that a filter keeps.
-The parameters and the `shard` column are declared once, so every procedure describes them alike.
+Parameters and columns that several procedures share are declared here once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
 
 
 def parameter_of(name: str) -> Parameter:
-    """Return the parameter that is an option of an export."""
+    """Return an export option as a parameter."""
     option = EXPORT_OPTIONS[name]
     match option.default:
         case None:
@@ -89,7 +89,7 @@ MAX_BYTES_PER_FILE: Final = parameter_of("max_bytes_per_file")
 LIMITS: Final = tuple(
     parameter_of(name) for name in ("max_bandwidth", "max_slices", "parallel_formatting")
 )
-"""The parameters that bound how much is read and written at a time."""
+"""The parameters that limit the rate and the parallelism of an export."""
 
 SHARD: Final = Column("shard", "INT", "the number of the shard; NULL if there are none")
 
@@ -104,25 +104,25 @@ EXPORTED: Final = (
     Column("transaction_id", "STRING", "the export that wrote them"),
     Column("message", "STRING", "one sentence, or empty"),
 )
-"""The columns of every answer about exported partitions."""
+"""The columns of results about exported partitions."""
 
 _HOW: Final = tuple(parameter_of(name) for name in EXPORT_OPTIONS if name != "commit_every")
 
 
 def without_figures(status: Value, message: str, partition_id: Value = None) -> tuple[Value, ...]:
-    """Return a row of `EXPORTED` for what was done without an export."""
+    """Return a row of `EXPORTED` for an action that exported nothing."""
     return (partition_id, status, None, None, None, None, None, message)
 
 
 def exported_rows(
-    outcomes: tuple[Outcome, ...], said: Callable[[str], str], *, dry_run: bool = False
+    outcomes: tuple[Outcome, ...], reword: Callable[[str], str], *, dry_run: bool = False
 ) -> Rows:
     """Return outcomes as rows of `EXPORTED`.
 
     Args:
-        outcomes: of partitions.
-        said: a message in the words of who asked (`spark_ext.sql.messages`).
-        dry_run: whether they are what would be done, and nothing was.
+        outcomes: the outcomes of partitions.
+        reword: rewords a message for the interface (`spark_ext.sql.messages`).
+        dry_run: whether the outcomes are those of a dry run.
     """
     return tuple(
         (
@@ -133,14 +133,14 @@ def exported_rows(
             one.bytes,
             one.snapshot_id,
             one.transaction_id,
-            said(_message(one)) or None,
+            reword(_message(one)) or None,
         )
         for one in outcomes
     )
 
 
 def _message(one: Outcome) -> str:
-    """Return what is said of an outcome, with what left main and how that is undone."""
+    """Return the message of an outcome, with the rows that left main and the way to undo it."""
     undone = f"undone by {one.undo}, as long as that snapshot is kept" if one.undo else ""
     return "; ".join(filter(None, (one.message.rstrip("."), one.change, undone)))
 
@@ -159,14 +159,14 @@ def _export_partition(call: Call) -> Rows:
 
 
 def selection(call: Call, *, with_where: bool) -> Selection:
-    """Return the partitions that `partition_id`, `partition` or `all_partitions` choose.
+    """Return the selection by `partition_id`, `partition` or `all_partitions`.
 
     Args:
-        call: that has these arguments.
-        with_where: whether it has `where`, too.
+        call: a call with these arguments.
+        with_where: whether the procedure has `where`, too.
 
     Raises:
-        UsageError: none or several of them choose, or `where` is without `all_partitions`.
+        UsageError: none or several are given, or `where` is given without `all_partitions`.
     """
     partition_id, expression = call.text_or_none("partition_id"), call.text_or_none("partition")
     everything = call.flag("all_partitions")
@@ -242,10 +242,10 @@ def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport
 
 
 def file_format(call: Call) -> FileFormat:
-    """Return how data files are made, by `max_bytes_per_file`.
+    """Return the format of data files, with the argument `max_bytes_per_file`.
 
     Raises:
-        UsageError: it is too small.
+        UsageError: the value is too small.
     """
     if call.arguments["max_bytes_per_file"] is None:
         return FileFormat()
@@ -253,10 +253,10 @@ def file_format(call: Call) -> FileFormat:
 
 
 def limits(call: Call) -> Limits:
-    """Return what the arguments `LIMITS` say, and for the rest the session.
+    """Return the limits of an export, from the arguments or else from the session.
 
     Raises:
-        UsageError: an argument is too small, or a setting of the session malformed.
+        UsageError: an argument is too small, or a setting of the session is malformed.
     """
     of_session = limits_of_session(call.conf)
     bandwidth, slices = call.arguments["max_bandwidth"], call.arguments["max_slices"]
@@ -269,10 +269,10 @@ def limits(call: Call) -> Limits:
 
 
 def _number(call: Call, name: str) -> int:
-    """Return the value of an option that is a number, which is in the option's bounds.
+    """Return the value of a numeric option.
 
     Raises:
-        UsageError: it is not.
+        UsageError: the value is outside the bounds of the option.
     """
     number, option = call.number(name), EXPORT_OPTIONS[name]
     if number < option.least or (option.most is not None and number > option.most):

@@ -1,4 +1,4 @@
-"""Procedures about exports that the ledger knows: listed, cancelled, forgotten."""
+"""The procedures `exports`, `cancel_export` and `forget_export`."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def _exports(call: Call) -> Rows:
 
 
 def _limit(call: Call) -> int | None:
-    """Return how many exports are listed, None for all.
+    """Return the maximum number of exports to list; None for all.
 
     Raises:
-        UsageError: it is less than one.
+        UsageError: the number is less than 1.
     """
     if call.arguments["limit"] is None:
         return None
@@ -85,7 +85,7 @@ def _status(call: Call) -> Standing | None:
 
 
 def export_row(one: ListedExport) -> tuple[Value, ...]:
-    """Return a row of the answer."""
+    """Return a row of the procedure `exports`."""
     row, of = one.row, one.export
     return (
         row.source_table,
@@ -118,11 +118,11 @@ def _cancel_export(call: Call) -> Rows:
         else:
             rows = rows_to_cancel(ledger, of.partition_id, of.table, of.to)
         ended = cancel_each(rows, names.open_destination, ledger, wait=wait, note=_LOGGER.info)
-        found.extend((row, _or_error(row, became)) for row, became in ended)
-    errors = [became for _, became in found if isinstance(became, TableFormatError)]
+        found.extend((row, _or_error(row, result)) for row, result in ended)
+    errors = [result for _, result in found if isinstance(result, TableFormatError)]
     for to, _ in by_destination(row for row, _ in found):
         errors.extend(refresh_errors(call.spark, to))
-    given_up = [(row, became) for row, became in found if isinstance(became, Cancelled)]
+    given_up = [(row, result) for row, result in found if isinstance(result, Cancelled)]
     if errors:
         ids = ", ".join(row.last.transaction_id for row, _ in given_up)
         raise joined(errors, f"Given up: the transactions {ids}." if given_up else "")
@@ -130,18 +130,18 @@ def _cancel_export(call: Call) -> Rows:
         (
             row.key.partition_id,
             row.destination_table,
-            became.status,
-            became.cleaned.files,
-            became.cleaned.bytes,
+            result.status,
+            result.cleaned.files,
+            result.cleaned.bytes,
             row.last.transaction_id,
         )
-        for row, became in given_up
+        for row, result in given_up
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """The exports that a call names; None for every partition, source table or destination."""
+    """The exports that a call selects; None for all partitions, source tables or destinations."""
 
     partition_id: PartitionId | None
     table: TableName | None
@@ -149,10 +149,10 @@ class _Named:
 
 
 def _named(names: CallNames) -> _Named:
-    """Return which exports are to be cancelled.
+    """Return the exports to cancel.
 
     Raises:
-        UsageError: it is not said, or a name has no meaning.
+        UsageError: the arguments select no exports, or a name cannot be resolved.
     """
     call = names.call
     one, everything = call.text_or_none("partition_id"), call.flag("all_exports")
@@ -169,20 +169,20 @@ def _named(names: CallNames) -> _Named:
     )
 
 
-def _or_error(row: Row, became: Cancelled | TableFormatError) -> Cancelled | TableFormatError:
-    """Return the error instead of an export that was not given up."""
-    if isinstance(became, TableFormatError):
-        return became
+def _or_error(row: Row, result: Cancelled | TableFormatError) -> Cancelled | TableFormatError:
+    """Return the result if the export was cancelled, else an error."""
+    if isinstance(result, TableFormatError):
+        return result
     what = (
         f"Cannot cancel the export of partition {row.key.partition_id} of {row.source_table} to "
         f"{row.destination_table}"
     )
-    if became.status in ("committed", "in_progress"):
-        return RefusedError(f"{what}: {became.text}.")
-    if became.status == "unknown":
+    if result.status in ("committed", "in_progress"):
+        return RefusedError(f"{what}: {result.text}.")
+    if result.status == "unknown":
         again = "Give the statement again, or a longer `wait`."
-        return DestinationError(f"{what}: {became.text}. {again}")
-    return became
+        return DestinationError(f"{what}: {result.text}. {again}")
+    return result
 
 
 def _forget_export(call: Call) -> Rows:
@@ -191,8 +191,8 @@ def _forget_export(call: Call) -> Rows:
     partition_id = PartitionId(call.text("partition_id"))
     with contextlib.closing(names.open_ledger(to)) as ledger:
         return tuple(
-            (partition_id.value, row.destination_table, in_call(said))
-            for row, said in forget_exports(ledger, partition_id.value, table, to)
+            (partition_id.value, row.destination_table, in_call(report))
+            for row, report in forget_exports(ledger, partition_id.value, table, to)
         )
 
 

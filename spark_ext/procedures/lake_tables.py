@@ -165,12 +165,12 @@ PARTS: Final = Procedure(
 
 @dataclass(slots=True)
 class _Noting(Silent):
-    """Keeps what the plan has to say."""
+    """An observer that keeps the notices of the plan."""
 
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Keep a sentence."""
+        """Keep a notice."""
         self.notes.append(text)
 
 
@@ -179,7 +179,7 @@ def _create(call: Call) -> Rows:
     named, to = names.source("source"), names.lake("table")
     dry_run, noting = call.flag("dry_run"), _Noting()
     lake = names.open(to)
-    # Every shard's table is alike.
+    # The tables of all shards have the same structure.
     like = named.tables()[0]
     places = Places(like.place, lake, session_ledger(names.names.settings, lake))
     request = ExportRequest(
@@ -274,14 +274,14 @@ def _check_equal(
     found: list[tuple[Comparison, int | None]],
     errors: list[TableFormatError],
 ) -> None:
-    """Check that the lake holds what the source holds: a script must not go on when it does not.
+    """Check that all compared partitions are equal, so that a script stops if one is not.
 
     Raises:
-        DestinationError: it does not; every difference is named. Or a side cannot be read.
-        RefusedError: nothing can be said.
-        TableFormatError: one of `errors`, behind what was found.
+        DestinationError: a partition differs, with all differences; or the lake cannot be read.
+        RefusedError: a partition cannot be compared.
+        TableFormatError: one of `errors`, joined after the differences.
     """
-    # Of all partitions some need not be exported.
+    # Among all partitions, some may not be exported yet.
     everything = request.selection == AllPartitions()
     good = (Verdict.EQUAL, Verdict.NOT_EXPORTED) if everything else (Verdict.EQUAL,)
     unequal = [(one, shard) for one, shard in found if one.verdict not in good]
@@ -293,18 +293,18 @@ def _check_equal(
 def _unequal(
     request: VerifyRequest, wrong: list[tuple[Comparison, int | None]]
 ) -> TableFormatError:
-    """Return the error about what is not equal; differences say more than that nobody can tell."""
+    """Return the error for unequal partitions; differences count more than other verdicts."""
     differs = [one for one in wrong if one[0].verdict is Verdict.DIFFERS]
     worst = (differs or wrong)[0][0]
     what = f"find {request.table} equal in" if differs else f"compare {request.table} with"
-    said = " ".join(_said(one, shard) for one, shard in differs or wrong)
+    reasons = " ".join(_reason(one, shard) for one, shard in differs or wrong)
     is_outside = worst.verdict in (Verdict.DIFFERS, Verdict.FAILED)
     kind = DestinationError if is_outside else RefusedError
-    message = f"Cannot {what} {request.to}: {said}"
+    message = f"Cannot {what} {request.to}: {reasons}"
     return kind(message, code=worst.code)
 
 
-def _said(one: Comparison, shard: int | None) -> str:
+def _reason(one: Comparison, shard: int | None) -> str:
     at = "" if shard is None else f" of shard {shard}"
     reasons = [one.message.rstrip(".")] if one.message else []
     reasons += [str(difference) for difference in one.differences]
@@ -382,20 +382,20 @@ def _gc(call: Call) -> Rows:
 
 
 def _duration(call: Call, name: str) -> int | None:
-    """Return an argument that is a duration, in milliseconds; None where it is NULL.
+    """Return an argument that is a duration, in milliseconds; None if it is NULL.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not a duration.
     """
     text = call.text_or_none(name)
     return None if text is None else parse_duration(f"`{name}`", text)
 
 
 def _refuse_expiring(what: str, dropped: int | None) -> None:
-    """Refuse to expire the snapshots of what has none.
+    """Refuse `expire_dropped` where there are no Iceberg snapshots.
 
     Raises:
-        UsageError: they are to be expired.
+        UsageError: `expire_dropped` is given.
     """
     if dropped is not None:
         message = (
@@ -406,10 +406,10 @@ def _refuse_expiring(what: str, dropped: int | None) -> None:
 
 
 def _age(call: Call) -> int:
-    """Return how old something has to be, in milliseconds; 0 when nobody says it.
+    """Return the minimum age of garbage in milliseconds, from `older_than`; 0 if it is NULL.
 
     Raises:
-        UsageError: the time is not over.
+        UsageError: the time is not in the past.
     """
     text = call.text_or_none("older_than")
     if text is None:

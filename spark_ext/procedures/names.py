@@ -1,7 +1,7 @@
-"""What the arguments of a call name: tables of either side, sources, and the ledger of exports.
+"""Resolves the names in the arguments of a call, and opens catalogs and the ledger.
 
-A name of the lake that says no catalog is of the catalog that the call was made in
-(`CALL lake.system.…`); the rest is as everywhere (`spark_ext.sql.names`).
+A lake table without a catalog in its name belongs to the catalog of the call
+(`CALL lake.system.…`). The other rules are those of `spark_ext.sql.names`.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ __all__ = ["CallNames"]
 
 @dataclass(frozen=True, slots=True)
 class CallNames:
-    """The names that stand in the arguments of a call."""
+    """The name resolution of one call."""
 
     call: Call
     names: Names
 
     @classmethod
     def of(cls, call: Call) -> CallNames:
-        """Return how a call's names are looked up.
+        """Return the name resolution of a call.
 
         Raises:
-            UsageError: a setting of ours is malformed.
+            UsageError: a mergeberg setting is malformed.
         """
         names = names_of(call.spark, call.conf, current=call.current)
         catalog, *namespace = names.current
-        # A call may be made in a catalog that holds no tables, such as `mergeberg`.
+        # The catalog of a call may have no tables, such as `mergeberg`.
         if call.catalog in names.catalogs and call.catalog != catalog:
             catalog, namespace = call.catalog, []
         return cls(call, replace(names, current=(catalog, *namespace)))
@@ -55,8 +55,8 @@ class CallNames:
         """Return the ClickHouse table that an argument names.
 
         Raises:
-            UsageError: it may mean several things, or none.
-            NotFoundError: there is no such source.
+            UsageError: the name is ambiguous, or names nothing.
+            NotFoundError: the session has no such source.
         """
         given = self.call.source
         return self.names.source(self._parts(argument)) if given is None else given
@@ -65,53 +65,55 @@ class CallNames:
         """Return the lake table that an argument names.
 
         Raises:
-            UsageError: it is a ClickHouse's, or its catalog is no Iceberg catalog.
+            UsageError: the name is that of a ClickHouse table, or its catalog is not an Iceberg
+                catalog.
         """
         return self.names.lake(self._parts(argument))
 
     def destination(self, argument: str) -> LakeName:
-        """Return what exports go to by an argument: a lake table, or hive.`uri`, a tree.
+        """Return the destination that an argument names: a lake table, or a Hive tree (hive.`uri`).
 
         Raises:
-            UsageError: it is a ClickHouse's, its catalog is no Iceberg catalog, or it is no place
-                of a tree.
+            UsageError: the name is that of a ClickHouse table, its catalog is not an Iceberg
+                catalog, or it is not a valid location of a tree.
         """
         return self.names.destination(self._parts(argument))
 
     def end(self, argument: str) -> SourceTable | LakeName:
-        """Return the end of exports that an argument names: a ClickHouse table or a destination.
+        """Return the source table or the destination of exports that an argument names.
 
         Raises:
-            UsageError: it may mean several things, or none.
+            UsageError: the name is ambiguous, or names nothing.
         """
         parts = self._parts(argument)
         return self.names.clickhouse_table(parts) or self.names.destination(parts)
 
     def table(self, argument: str) -> SourceTable | LakeName:
-        """Return the table of either side that an argument names.
+        """Return the ClickHouse table or lake table that an argument names.
 
         Raises:
-            UsageError: it may mean several things, or none.
+            UsageError: the name is ambiguous, or names nothing.
         """
         return self.names.table(self._parts(argument))
 
     def hosts(self, argument: str, *, cluster: str | None) -> tuple[SourcePlace, ...]:
-        """Return the hosts of the source, or of the table of a source, that an argument names.
+        """Return the hosts of the source, or of the source table, that an argument names.
 
         Args:
-            argument: `source`, or `source.database.table`; NULL for no host.
-            cluster: of which every host is meant, None for those of the address.
+            argument: the argument; its value is `source`, `source.database.table`, or NULL for
+                no host.
+            cluster: the cluster whose hosts are returned; None for the hosts of the address.
 
         Raises:
-            NotFoundError: there is no such source, or no such cluster.
-            SourceError: its cluster cannot be asked for.
+            NotFoundError: there is no such source or cluster.
+            SourceError: the hosts of the cluster cannot be read.
         """
         if self.call.text_or_none(argument) is None:
             return ()
         parts = self._parts(argument)
         settings = self.names.settings
         if len(parts) == 1:
-            # A source is told of by its tables, and this one is in every ClickHouse.
+            # `table_of` needs a table, and system.tables exists in every ClickHouse.
             place = settings.table_of(parts[0], "system", "tables").place
             return hosts_to_look_at(place, cluster=cluster)
         named = self.names.source(parts)
@@ -121,40 +123,40 @@ class CallNames:
         """Open the catalog of a lake table.
 
         Raises:
-            NotFoundError: there is none of that name.
-            UnsupportedError: Spark has it with a setting that cannot be translated.
+            NotFoundError: there is no catalog of that name.
+            UnsupportedError: a setting of Spark's catalog has no counterpart in PyIceberg.
         """
         return open_named(name.catalog, self.call.conf)
 
     def open_destination(
         self, name: LakeName, *, looks_only: bool = False
     ) -> OpenedCatalog | OpenedTree:
-        """Open the catalog of a destination, or its tree.
+        """Open the catalog of a destination, or its Hive tree.
 
         Args:
-            name: as `destination` returned it.
-            looks_only: whether nothing is to be written.
+            name: the destination.
+            looks_only: whether the caller only reads.
 
         Raises:
             NotFoundError: there is no such catalog.
-            TableFormatError: it cannot be reached.
+            TableFormatError: the catalog or the tree cannot be opened.
         """
         return open_destination_in(self.call.conf, name, looks_only=looks_only)
 
     def existing_destination(
         self, argument: str, name: LakeName, what: str, *, grace: int | None = None
     ) -> IcebergTable | HiveTable:
-        """Return what exports went to, which is only looked at; else as `existing`.
+        """Return a lake table or Hive tree that must exist; a tree is opened for reading only.
 
         Args:
-            argument: that names it.
-            name: as it was read.
-            what: cannot be done when there is none, e.g. "clean up lake.n.t".
-            grace: milliseconds that replaced files of a tree stay, None for the default.
+            argument: the argument that names it.
+            name: the destination.
+            what: the action, for the error message, e.g. "clean up lake.n.t".
+            grace: milliseconds for which replaced files of a tree stay; None for the default.
 
         Raises:
-            NotFoundError: there is no such table or tree, or no such catalog.
-            TableFormatError: it cannot be opened, or not read.
+            NotFoundError: the table, the tree or the catalog does not exist.
+            TableFormatError: it cannot be opened or read.
         """
         if not isinstance(name, HiveName):
             return self.existing(argument, name, what)
@@ -164,16 +166,16 @@ class CallNames:
         return existing_table(opened, name, what)
 
     def existing(self, argument: str, name: LakeName, what: str) -> IcebergTable:
-        """Return a lake table that has to be there.
+        """Return a lake table that must exist.
 
         Args:
-            argument: that names it.
-            name: as it was read.
-            what: cannot be done when there is none, e.g. "clean up lake.n.t".
+            argument: the argument that names it.
+            name: the lake table.
+            what: the action, for the error message, e.g. "clean up lake.n.t".
 
         Raises:
-            NotFoundError: there is no such table, or no such catalog.
-            TableFormatError: the catalog cannot be opened, or not read.
+            NotFoundError: the table or the catalog does not exist.
+            TableFormatError: the catalog cannot be opened or read.
         """
         catalog = self.open(name)
         try:
@@ -186,12 +188,12 @@ class CallNames:
         """Open the ledger of exports; the caller closes it.
 
         Args:
-            name: a lake table, whose catalog counts, or a tree; None for the ledger that the system
-                tables tell of.
+            name: the lake table or Hive tree of the exports; None for the ledger of the system
+                tables.
 
         Raises:
-            UsageError: none is named, and there is no place beside the warehouse.
-            LedgerError: it cannot be opened.
+            UsageError: the session names no ledger, and the warehouse is not on a local disk.
+            LedgerError: the ledger cannot be opened.
         """
         if isinstance(name, HiveName):
             return open_session_ledger(self.call.conf, name)

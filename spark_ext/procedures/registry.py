@@ -1,6 +1,6 @@
-"""Every procedure and system table, once.
+"""Lists all procedures and system tables.
 
-The resource of the Java side, the reference page and dispatch read it.
+The resource of the jar, the reference page and `spark_ext.sql.dispatch` use these lists.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The procedure `execute_alter`, and the procedures that are statements on lake tables.
+"""The procedure `execute_alter`, and the procedures for single statements on lake tables.
 
-Java passes the text of a statement that Spark refused to `execute_alter`. EXPORT is run here.
+The JVM passes the text of a ClickHouse statement to `execute_alter`, which runs EXPORT itself.
 `spark_ext.operations.operate` runs statements on lake tables. The table's own ClickHouse runs
 statements about a ClickHouse table, if the source allows that.
 
@@ -93,15 +93,15 @@ def _execute(call: Call) -> Rows:
 
 
 def _not_exporting(statement: Statement, names: Names, call: Call) -> Rows:
-    """Run a statement on a lake table, let a ClickHouse run one about its own, or kill queries.
+    """Run a statement without EXPORT: in the lake, in ClickHouse, or KILL QUERY.
 
     Args:
-        statement: one that exports nothing.
-        names: how its names are looked up.
-        call: the session that it was given in.
+        statement: the statement.
+        names: the name resolution of the session.
+        call: the call, with its session.
 
     Raises:
-        TableFormatError: its ClickHouse, the lake table or the ledger refuses it.
+        TableFormatError: the statement is refused or fails.
     """
     if isinstance(statement, KillQuery):
         killed = kill_in_session(statement.query_ids, call.conf, statement.mode)
@@ -129,23 +129,24 @@ def run_on_lake(
     *,
     dry_run: bool = False,
 ) -> tuple[Outcome, ...]:
-    """Run a statement on a lake table, which the session sees as it is afterwards.
+    """Run a statement on a lake table, and refresh the changed tables in the session.
 
     Args:
-        statement: as it was read.
-        table: what it is about.
-        names: how the names of other tables are looked up.
-        call: the session that it was given in.
-        dry_run: only report what would be done.
+        statement: the statement.
+        table: the lake table.
+        names: the name resolution for other tables in the statement.
+        call: the call, with its session.
+        dry_run: only report the changes, and make none.
 
     Raises:
-        TableFormatError: a partition is not as it was asked for; the message says which and why.
+        TableFormatError: the statement is refused or failed for a partition, which the message
+            names.
     """
     operation = operation_of(statement)
     settings = read_operation_settings(operation, call.conf)
     lake = open_named(table.catalog, call.conf)
-    told = session_ledger(SessionSettings.of(call.conf), lake)
-    exports = SessionExports(call.spark, lambda place: Places(place, lake, told), settings)
+    address = session_ledger(SessionSettings.of(call.conf), lake)
+    exports = SessionExports(call.spark, lambda place: Places(place, lake, address), settings)
     opened = partial(open_named, conf=call.conf)
     others = OtherTables(
         partial(_named, names, call.tables),
@@ -173,12 +174,12 @@ def run_on_lake(
 
 
 def _named(names: Names, given: Mapping[str, SourceTable], parts: Parts) -> SourceTable | LakeName:
-    """Return the table of a name: one that was given with the statement, or the session's."""
+    """Return the table of a name: one of `given`, or one that the session resolves."""
     return given.get(".".join(parts)) or names.table(parts)
 
 
 def _moved_to(statement: Operation, names: Names) -> tuple[LakeName, ...]:
-    """Return the other lake tables that a statement changes."""
+    """Return the lake tables that a statement moves partitions to."""
     commands = statement.commands if isinstance(statement, Alter) else ()
     moves = (one for one in commands if isinstance(one, MoveToTable))
     found = (names.table(one.table.parts) for one in moves)
@@ -193,7 +194,7 @@ def _killed(one: KilledPartition) -> tuple[Value, ...]:
 
 
 def _unused_ending(statement: Statement) -> str:
-    """Return what of a statement shapes its answer on the command line only, '' for nothing."""
+    """Return the clauses of a statement that only the command line applies, or ''."""
     unused = (
         *(("INTO OUTFILE",) if statement.ending.outfile is not None else ()),
         *(("FORMAT",) if statement.ending.format is not None else ()),
@@ -227,10 +228,10 @@ _COLUMNS: Final = tuple(
 
 
 def statement_of(typed: TypedStatement, call: Call) -> Alter | Optimize:
-    """Return the statement that a call of a typed procedure is.
+    """Return the statement for a call of its procedure.
 
     Raises:
-        UsageError: an argument cannot be read, or they contradict each other.
+        UsageError: an argument is malformed, or arguments contradict each other.
     """
     values: dict[str, GivenValue] = {}
     for one in typed.arguments:

@@ -1,1 +1,1 @@
-"""The tables of `mergeberg.system`: a file for each, all in `spark_ext.procedures.registry`."""
+"""The tables of `mergeberg.system`, which `spark_ext.procedures.registry` lists."""

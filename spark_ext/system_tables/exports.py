@@ -56,18 +56,18 @@ __all__ = [
 
 @contextlib.contextmanager
 def known_ledger(conf: Mapping[str, str]) -> Iterator[Ledger | None]:
-    """Open the ledger of a session, and close it; None while there is none.
+    """Open the ledger of a session while the context is open; None if it does not exist yet.
 
-    It is the one that `spark.mergeberg.ledger` names, else the one beside the warehouse of the
-    built-in catalog, where the session has that one.
+    The ledger is the one that `spark.mergeberg.ledger` names. Without this setting, it is the one
+    in the warehouse of the built-in catalog, if the session has that catalog.
 
     Args:
         conf: the settings of the session.
 
     Raises:
         UsageError: a setting is malformed.
-        UnsupportedError: another kind of ledger.
-        LedgerError: it cannot be opened.
+        UnsupportedError: this kind of ledger is not supported.
+        LedgerError: the ledger cannot be opened.
     """
     if not has_ledger(conf):
         yield None
@@ -80,7 +80,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def timestamp(milliseconds: int) -> str:
-    """Return a time since 1970 as ISO text with its offset, exact to the millisecond."""
+    """Return milliseconds since 1970 as ISO text in UTC, with milliseconds and offset."""
     return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
 
 
@@ -97,11 +97,11 @@ def _run(call: Call) -> Rows:
 
 
 def export_row(one: ListedExport, processed_number: int) -> tuple[Value, ...]:
-    """Return a row of the table.
+    """Return a row of `replicated_partition_exports`.
 
     Args:
         one: the export.
-        processed_number: how many of its parts are wholly in finished files.
+        processed_number: the number of its parts whose rows are all in finished files.
     """
     row, of = one.row, one.export
     is_done = of.state is State.COMPLETED
@@ -133,7 +133,7 @@ def _processed(one: ListedExport, lake: KnownDestinations) -> int:
     try:
         return len(processed(one, lake))
     except TableFormatError as error:
-        # A lake that does not answer must not hide the exports that fail for it.
+        # Exports that fail because the lake cannot be reached must be listed nevertheless.
         _LOGGER.warning("%s: %s", one.row.destination_table, error)
         return len(in_ledger(one))
 
@@ -216,10 +216,10 @@ def _part_log_rows(call: Call) -> Rows:
 
 
 def of_parts(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield the events without those of partitions whose parts have their own.
+    """Yield the events, without those of partitions whose parts have events of their own.
 
     Args:
-        events: as a ledger gives them, or in any other order.
+        events: events in any order.
     """
     noted = tuple(events)
     with_parts = {_attempt(event) for event in noted if event.part_name}
@@ -227,12 +227,12 @@ def of_parts(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def _attempt(event: Event) -> tuple[int, str, str, str, str]:
-    """Return what the events of one attempt at a partition share."""
+    """Return the fields that are equal in all events of one attempt at a partition."""
     return event.time, event.table, event.destination, event.partition_id, event.transaction_id
 
 
 def event_row(event: Event) -> tuple[Value, ...]:
-    """Return a row of the table."""
+    """Return a row of `part_log`."""
     return (
         timestamp(event.time),
         event.kind.value,

@@ -41,10 +41,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class LakePart:
-    """A data file of a lake table.
+    """A data file of a lake table, as a part.
 
-    `partition_id` is None when nobody can tell it; `source_parts` are the names of the ClickHouse
-    parts of which it holds rows, as far as the ledger has them; `disk` is None of a file on none.
+    `partition_id` is the ClickHouse partition; None if it is unknown. `source_parts` are the names
+    of the ClickHouse parts whose rows are in the file, as far as the ledger has them. `disk` is
+    None if the file is on no disk that the table names.
     """
 
     table: str
@@ -55,18 +56,18 @@ class LakePart:
 
     @property
     def name(self) -> str | None:
-        """The part's name, None without a partition id."""
+        """The name of the part; None without a partition id."""
         if self.partition_id is None:
             return None
         return str(lake_part_name(PartitionId(self.partition_id), self.file.path))
 
 
 def lake_parts(conf: Mapping[str, str], branch: str = MAIN_BRANCH) -> Iterator[LakePart]:
-    """Yield the parts of every lake table that the session's ledger knows.
+    """Yield the parts of every lake table in the session's ledger.
 
     Args:
         conf: the settings of the session.
-        branch: the branch on which they are.
+        branch: the branch of the parts.
 
     Raises:
         TableFormatError: ledger, catalog or storage cannot be read.
@@ -83,7 +84,10 @@ def lake_parts(conf: Mapping[str, str], branch: str = MAIN_BRANCH) -> Iterator[L
 def _tables(
     rows: Iterable[Row], lake: KnownDestinations
 ) -> dict[LakeName, tuple[LakeTableState, list[Row]]]:
-    """Return each Iceberg table that rows go to and the session has, with its rows."""
+    """Return the Iceberg tables of the ledger's rows, with their state and rows.
+
+    Tables of catalogs that the session does not have are left out.
+    """
     found: dict[LakeName, tuple[LakeTableState, list[Row]]] = {}
     for row in rows:
         name = LakeName.parse(row.destination_table)
@@ -92,7 +96,7 @@ def _tables(
         try:
             state = lake.destination(row)
         except NotFoundError:
-            # Of a catalog that this session does not have.
+            # The session does not have the catalog of the table.
             continue
         if state is not None:
             found.setdefault(name, (state, []))[1].append(row)
@@ -102,12 +106,12 @@ def _tables(
 def parts_of_files(
     name: LakeName, files: Iterable[LiveFile], rows: Iterable[Row]
 ) -> Iterator[LakePart]:
-    """Yield the parts that data files are.
+    """Yield a part for each data file.
 
     Args:
-        name: of their table.
-        files: in any order.
-        rows: the ledger's, of the exports into the table.
+        name: the lake table.
+        files: data files of the table, in any order.
+        rows: the ledger's rows of exports into the table.
     """
     known, held = tuple(files), tuple(rows)
     by_key = {row.key.hash: row.key.partition_id for row in held}
@@ -123,7 +127,7 @@ def parts_of_files(
 
 
 def _source_parts(rows: Iterable[Row]) -> Mapping[str, tuple[str, ...]]:
-    """Return, by file, the source parts of which it holds rows."""
+    """Return the names of the source parts whose rows are in a file, by path of the file."""
     found = defaultdict[str, dict[str, None]](dict)
     for row in rows:
         for part in (*(row.done.parts if row.done else ()), *row.claim.parts):
@@ -185,7 +189,7 @@ def _partition_rows(call: Call) -> Rows:
 
 
 def partition_rows(parts: Iterable[LakePart]) -> Iterator[tuple[Value, ...]]:
-    """Yield a row for each partition that parts are of, in the order of the first of each."""
+    """Yield a row of sums for each partition, in the order of its first part."""
     sums: dict[tuple[str, str | None, str], list[int]] = {}
     for part in parts:
         of_this = sums.setdefault((part.table, part.partition_id, part.file.partition), [0, 0, 0])
