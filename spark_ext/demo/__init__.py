@@ -1,4 +1,4 @@
-"""The demonstration: where it lives, what it fills ClickHouse with, and who reads the lake back.
+"""The demo: its directory, its data in ClickHouse, and the readers that query the lake.
 
-`spark_ext/cli/commands/demo.py` tells the story; the export in it is the ordinary one.
+`spark_ext/cli/commands/demo.py` runs it, with the same export as `mergeberg export`.
 """

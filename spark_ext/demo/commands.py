@@ -1,4 +1,4 @@
-"""The commands that the demonstration shows: they can be copied, and work where it was started."""
+"""The commands that the demo prints; they work in the directory where the demo was started."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ __all__ = ["Command", "export_command", "next_commands"]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: the words that stand after `mergeberg`, by the line on which they are shown."""
+    """A command: the words after `mergeberg`, grouped by printed line."""
 
     lines: tuple[tuple[str, ...], ...]
 
     def __str__(self) -> str:
-        """Return it on one line."""
+        """Return the command on one line."""
         return shlex.join((_program(), *itertools.chain.from_iterable(self.lines)))
 
     def shown(self) -> tuple[str, ...]:
-        """Return it as the lines that a person reads, and can still copy as one command."""
+        """Return the command on several lines, with backslashes so that it can be copied."""
         first, *more = map(shlex.join, self.lines)
         lines = (f"{shlex.quote(_program())} {first}", *(f"    {line}" for line in more))
         return (*(f"{line} \\" for line in lines[:-1]), lines[-1])
 
 
 def export_command(place: DemoDirectory, *which: str) -> Command:
-    """Return the export of the demo's partitions that the words name."""
+    """Return the command that exports partitions of the demo's table."""
     lake = ("--warehouse", str(place.warehouse), "--to", str(LAKE_TABLE))
     return Command((("export", str(TABLE), *which, "--source", place.source), lake))
 
 
 def next_commands(place: DemoDirectory) -> tuple[Command, ...]:
-    """Return what to try after the demo: the ledger, the parts, and an export that is done."""
+    """Return commands to try after the demo: list exports, list parts, repeat an export."""
     return (
         Command((("exports", "list", "--warehouse", str(place.warehouse)),)),
         Command((("parts", str(TABLE), "--source", place.source),)),
@@ -48,7 +48,7 @@ def next_commands(place: DemoDirectory) -> tuple[Command, ...]:
 
 
 def _program() -> str:
-    """Return how this process was started, when that is a path that only works as it is."""
+    """Return `mergeberg`, or the path of this program if another one is first on PATH."""
     started = sys.argv[0]
     on_path = shutil.which("mergeberg")
     if Path(started).name != "mergeberg" or (on_path and Path(on_path).samefile(started)):

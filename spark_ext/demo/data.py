@@ -1,7 +1,7 @@
-"""Fills the demonstration's ClickHouse with the events of a web shop.
+"""Fills the demo's ClickHouse with the events of a web shop.
 
-Every value is computed from hashes of row numbers, so that each run makes the same rows. The table
-gets its name in the last step: where `db.events` exists, it is complete.
+All values are computed from hashes of row numbers, so that every run creates the same rows. The
+table is renamed to `db.events` in the last step, so that a table of this name is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TABLE: Final = TableName("db", "events")
 ENGINE: Final = "ENGINE = MergeTree PARTITION BY toYYYYMM(ts) ORDER BY (country, ts)"
 MONTHS: Final = ("2024-01-01", "2024-02-01", "2024-03-01")
 ROWS: Final = 1_000_000
-"""Rows of a month: enough to see progress, few enough for a small machine."""
+"""Rows of a month: enough to show progress, few enough for a small machine."""
 
 _UNFINISHED: Final = TableName("db", "events_unfinished")
 
@@ -35,8 +35,8 @@ _COLUMNS: Final = """
     coupon     Nullable(String),
     tags       Array(String)
 """
-# A sum of two even spreads is what a day looks like: quiet nights, a busy noon. Squaring makes few
-# visitors come often. Prices are those of the product.
+# The sum of two uniform values gives quiet nights and a busy noon. Squaring makes some visitors
+# come often. The price depends on the product.
 _ROWS_OF_MONTH: Final = """
 WITH
     toDate('{month}') AS month,
@@ -76,14 +76,14 @@ class Month:
 
 
 def fill(clickhouse: Connection, *, rows: int = ROWS) -> Iterator[Month]:
-    """Make the table, month by month; yield each month when its rows are there.
+    """Create the table month by month; yield each month when its rows are inserted.
 
     Args:
-        clickhouse: where to make it.
-        rows: rows of each month.
+        clickhouse: the connection to ClickHouse.
+        rows: the number of rows in each month.
 
     Raises:
-        ClickHouseError: ClickHouse refused.
+        ClickHouseError: ClickHouse refused a statement.
         SourceError: ClickHouse ended.
     """
     clickhouse.command(f"CREATE DATABASE IF NOT EXISTS {TABLE.database}")
@@ -97,7 +97,7 @@ def fill(clickhouse: Connection, *, rows: int = ROWS) -> Iterator[Month]:
 
 
 def months(clickhouse: Connection) -> tuple[Month, ...]:
-    """Return the partitions of the table as it is; none when it was never made completely."""
+    """Return the partitions of the table; none if it was never completed."""
     found = clickhouse.rows(
         "SELECT partition_id, sum(rows) FROM system.parts WHERE active AND "
         f"database = '{TABLE.database}' AND table = '{TABLE.name}' "

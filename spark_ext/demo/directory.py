@@ -1,4 +1,4 @@
-"""The directory of the demonstration: what it holds, and whether its parts belong together.
+"""Manages the directory of the demo, and checks that its contents belong together.
 
 | the directory holds | then |
 |---|---|
@@ -36,11 +36,11 @@ from tableformat.names import LakeName
 __all__ = ["INSTALL", "LAKE_TABLE", "DemoDirectory", "DemoError", "Found", "look"]
 
 INSTALL: Final = "pip install 'mergeberg[demo]'"
-"""What brings everything that the demo needs beside mergeberg itself."""
+"""The command that installs the demo's dependencies."""
 
 
 class DemoError(RefusedError):
-    """The demo cannot go on as things are. Nothing was changed; `next_command` is the way out."""
+    """The demo cannot continue, and has changed nothing; `next_command` is the remedy."""
 
     def __init__(self, message: str, *, next_command: str) -> None:
         """Keep the message and the command to run next."""
@@ -62,23 +62,23 @@ warehouse/    an Iceberg catalog and its files, with the table lake.analytics.ev
 
 @dataclass(frozen=True, slots=True)
 class DemoDirectory:
-    """Where everything of a demonstration is."""
+    """The directory of a demo, with its subdirectories and files."""
 
     path: Path
 
     @property
     def clickhouse(self) -> Path:
-        """ClickHouse's data."""
+        """The data directory of ClickHouse."""
         return self.path / "clickhouse"
 
     @property
     def warehouse(self) -> Path:
-        """The lake's catalog and files, and the ledger."""
+        """The directory of the lake's catalog and files, and of the ledger."""
         return self.path / "warehouse"
 
     @property
     def source(self) -> str:
-        """ClickHouse as `--source` names it."""
+        """The address of ClickHouse for `--source`."""
         return f"chdb:{self.clickhouse}"
 
     @property
@@ -92,21 +92,21 @@ class DemoDirectory:
         """Open ClickHouse.
 
         Raises:
-            NotFoundError: there is no data, and none is to be made.
-            SourceError: it is in use, or cannot be opened.
+            NotFoundError: the directory has no data, and `create` is False.
+            SourceError: the data is in use, or cannot be opened.
         """
         return EmbeddedConnection(self.clickhouse, create=create)
 
     def open_ledger(self) -> Ledger:
-        """Open the ledger as the export does.
+        """Open the ledger of the demo's exports.
 
         Raises:
-            LedgerError: it cannot be read.
+            LedgerError: the ledger cannot be read.
         """
         return open_ledger(None, local_warehouse=local_directory(self.warehouse))
 
     def lake_table(self) -> IcebergTable | None:
-        """Return the lake table, None when there is none.
+        """Return the lake table; None if it does not exist.
 
         Raises:
             DestinationError: the catalog or the table cannot be read.
@@ -114,11 +114,11 @@ class DemoDirectory:
         return open_catalog(LAKE_TABLE.catalog, warehouse=self.warehouse).table(LAKE_TABLE)
 
     def make(self) -> None:
-        """Make the note and the ledger; what is there already stays as it is.
+        """Write the note, and create the ledger if it does not exist.
 
         Raises:
             UsageError: the directory cannot be written.
-            LedgerError: the ledger cannot be made.
+            LedgerError: the ledger cannot be created.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -129,24 +129,24 @@ class DemoDirectory:
                 "you may write with --directory."
             )
             raise UsageError(message) from error
-        # Asking for its identity makes it.
+        # Reading the identity creates the ledger.
         with contextlib.closing(self.open_ledger()) as ledger:
             _ = ledger.identity
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is there: the months of `db.events`, and the lake table when it exists."""
+    """The contents of a demo directory: the months of `db.events`, and the lake table or None."""
 
     months: tuple[Month, ...]
     table: IcebergTable | None
 
 
 def look(demo: DemoDirectory) -> Found:
-    """Return what the directory holds; an interrupted run is only less of it. Changes nothing.
+    """Return the contents of a demo directory, also after an interrupted run; change nothing.
 
     Raises:
-        DemoError: it is not a demo's, or a part of it is gone.
+        DemoError: the directory is not a demo's, or something in it is missing.
         TableFormatError: ClickHouse, ledger or catalog cannot be read.
     """
     _check_own(demo)
@@ -187,7 +187,7 @@ def _check_own(demo: DemoDirectory) -> None:
 
 
 def _months(demo: DemoDirectory) -> tuple[Month, ...]:
-    # An empty directory is not ClickHouse's yet: the first run was interrupted right there.
+    # An interrupted first run can leave an empty directory, which ClickHouse cannot open.
     if not demo.clickhouse.is_dir() or not any(demo.clickhouse.iterdir()):
         return ()
     with demo.open_clickhouse(create=True) as clickhouse:
@@ -195,7 +195,7 @@ def _months(demo: DemoDirectory) -> tuple[Month, ...]:
 
 
 def _checked_table(demo: DemoDirectory, ledger: Ledger) -> IcebergTable | None:
-    """Return the lake table when it is whole, and its ledger the one that is there."""
+    """Return the lake table after a check of its files and its ledger; None if there is none."""
     try:
         table = demo.lake_table()
         if table is None:

@@ -1,7 +1,7 @@
-"""Asks ClickHouse, PyIceberg and DuckDB the same question, each in its own way.
+"""Computes the same measures with ClickHouse, PyIceberg and DuckDB, and compares them.
 
-ClickHouse answers from its parts; the other two read the lake table. ClickHouse and DuckDB run the
-same SQL, PyIceberg scans and pyarrow adds up.
+ClickHouse reads its parts; the other two read the lake table. ClickHouse and DuckDB run the same
+SQL. PyIceberg scans the table, and PyArrow computes the sums.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tableformat.errors import DestinationError
 from tableformat.names import quote_string
 
 __all__ = [
-    "Answer",
     "DuckDB",
-    "ask_clickhouse",
-    "ask_duckdb",
-    "ask_pyiceberg",
+    "Measures",
     "differences",
     "find_duckdb",
+    "query_clickhouse",
+    "query_duckdb",
+    "query_pyiceberg",
     "question",
 ]
 
-Answer = dict[str, int | Decimal | None]
-"""What a reader found, by measure."""
+Measures = dict[str, int | Decimal | None]
+"""The values that a reader computed, by name of the measure."""
 
 _MEASURES: Final = {
     "events": "count(*)",
@@ -49,14 +49,14 @@ _COLUMNS: Final = ("user_id", "ts", "tags", "coupon", "event", "price", "quantit
 
 @dataclass(frozen=True, slots=True)
 class DuckDB:
-    """DuckDB's module, and the extensions with which it reads Iceberg, in the order of loading."""
+    """The module of DuckDB, and the files of its Iceberg extensions in the order of loading."""
 
     module: Any
     extensions: tuple[Path, ...]
 
 
 def question(source: str) -> tuple[str, ...]:
-    """Return the query over a table or table function, one line per measure."""
+    """Return the query of all measures over a table or table function, as lines."""
     width = max(map(len, _MEASURES.values()))
     lines = [f"{sql.ljust(width)} AS {name}" for name, sql in _MEASURES.items()]
     select = [
@@ -67,10 +67,10 @@ def question(source: str) -> tuple[str, ...]:
 
 
 def find_duckdb() -> DuckDB:
-    """Find DuckDB and its extensions, all of them installed as Python packages.
+    """Find DuckDB and its extensions, which are installed as Python packages.
 
     Raises:
-        DemoError: one is not installed.
+        DemoError: DuckDB or an extension is not installed.
     """
     try:
         import duckdb
@@ -88,21 +88,21 @@ def find_duckdb() -> DuckDB:
     return DuckDB(duckdb, tuple(extensions))
 
 
-def ask_clickhouse(clickhouse: Connection, table: str) -> Answer:
-    """Return ClickHouse's answer.
+def query_clickhouse(clickhouse: Connection, table: str) -> Measures:
+    """Compute the measures with ClickHouse.
 
     Raises:
-        ClickHouseError: ClickHouse refused.
+        ClickHouseError: ClickHouse refused the query.
         SourceError: ClickHouse ended.
     """
     (row,) = clickhouse.rows(" ".join(question(table)))
-    # Decimals arrive as text.
+    # ClickHouse returns Decimals as text.
     values = (Decimal(v) if isinstance(v, str) else v for v in row)
     return dict(zip(_MEASURES, values, strict=True))  # type: ignore[arg-type]
 
 
-def ask_duckdb(duckdb: DuckDB, table: Table) -> Answer:
-    """Return DuckDB's answer, from the table's metadata file and nothing else of ours.
+def query_duckdb(duckdb: DuckDB, table: Table) -> Measures:
+    """Compute the measures with DuckDB, which gets only the path of the table's metadata file.
 
     Raises:
         DestinationError: DuckDB cannot read the table.
@@ -121,8 +121,8 @@ def ask_duckdb(duckdb: DuckDB, table: Table) -> Answer:
     return dict(zip(_MEASURES, row, strict=True))
 
 
-def ask_pyiceberg(table: Table) -> Answer:
-    """Return the answer of PyIceberg's scan, batch by batch.
+def query_pyiceberg(table: Table) -> Measures:
+    """Compute the measures with a scan of PyIceberg, batch by batch.
 
     Raises:
         DestinationError: PyIceberg cannot read the table.
@@ -154,12 +154,12 @@ def ask_pyiceberg(table: Table) -> Answer:
     }
 
 
-def differences(answers: Mapping[str, Answer]) -> tuple[str, ...]:
-    """Return a sentence for each measure that the readers do not agree on; none when all do."""
+def differences(results: Mapping[str, Measures]) -> tuple[str, ...]:
+    """Return a sentence for each measure that differs between the readers."""
     return tuple(
-        f"{measure} is " + ", ".join(f"{a.get(measure)} in {who}" for who, a in answers.items())
+        f"{measure} is " + ", ".join(f"{r.get(measure)} in {who}" for who, r in results.items())
         for measure in _MEASURES
-        if len({answer.get(measure) for answer in answers.values()}) > 1
+        if len({result.get(measure) for result in results.values()}) > 1
     )
 
 

@@ -1,1 +1,1 @@
-"""Statements on lake tables: what each needs opened, and what writes its files."""
+"""Runs statements on lake tables: opens tables and sources, and writes the files."""

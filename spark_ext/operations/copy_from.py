@@ -1,4 +1,4 @@
-"""What comes from the other table of ATTACH, REPLACE and FETCH PARTITION … FROM: read once."""
+"""Selects the files that ATTACH, REPLACE and FETCH PARTITION … FROM copy from a lake table."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ __all__ = ["FromOther", "copied_from", "copying", "fetched_from"]
 
 @dataclass(frozen=True, slots=True)
 class FromOther:
-    """What another table has of partitions, and what copies its files.
+    """The selected partitions of another table, and the function that copies their files.
 
-    `which` are the partitions here. `named` are those of the other table, where it is divided
-    otherwise.
+    `which` are the partitions of the destination. `named` are the partitions of the other table, if
+    it has another partition key.
     """
 
     which: OnePartition | AllPartitions
@@ -56,22 +56,22 @@ def copied_from(
     *,
     divides: bool = True,
 ) -> FromOther:
-    """Return what another table has of a partition, and what copies its files.
+    """Select the partitions of another table for ATTACH or REPLACE … FROM.
 
     Args:
-        what: begins errors: what cannot be run.
-        parts: the name behind FROM.
-        named: says which partitions are meant, of a table of a partition key.
-        to: the table that they come to.
-        others: how names are looked up.
-        divides: both have one partition key; else the partitions are those of the other table,
-            and become those in which their rows lie here.
+        what: the beginning of error messages, "Cannot run ...".
+        parts: the table name after FROM.
+        named: returns the partitions of the statement, by a table's partition key.
+        to: the destination table.
+        others: resolves names and opens catalogs.
+        divides: whether both tables must have the same partition key. Otherwise the statement
+            names partitions of the other table, and their rows define the partitions here.
 
     Raises:
         NotFoundError: there is no such table (code 60).
-        UnsupportedError: it is a table of ClickHouse, or its columns in the lake are others.
-        RefusedError: the tables differ; all differences are told (code of the first). Or rows of a
-            partition there would lie in several here (code 36).
+        UnsupportedError: it is a ClickHouse table, or has other columns in the lake.
+        RefusedError: the tables differ; the message has all differences, the code is that of the
+            first. Or the rows of a partition there belong to several partitions here (code 36).
         DestinationError: a table cannot be read.
         LedgerError: the ledger cannot be read.
     """
@@ -101,18 +101,18 @@ def fetched_from(
     to: RememberingTable,
     others: OtherTables,
 ) -> tuple[OtherTable, Copies]:
-    """Return what another table has of a partition or a part, and what copies its files.
+    """Select a partition or part of another table for FETCH.
 
     Args:
-        what: begins errors: what cannot be run.
-        parts: the name behind FROM.
-        which: the partition, or the part.
-        to: the table that they come to.
-        others: how names are looked up.
+        what: the beginning of error messages, "Cannot run ...".
+        parts: the table name after FROM.
+        which: the partition or part.
+        to: the destination table.
+        others: resolves names and opens catalogs.
 
     Raises:
-        NotFoundError: there is no such table (code 60), or no such part there (code 234).
-        TableFormatError: as `copied_from`, of tables with one partition key.
+        NotFoundError: there is no such table (code 60), or no such part in it (code 234).
+        TableFormatError: as for `copied_from` with `divides`.
     """
     name, catalog, found = _selected(what, parts, to, others)
     state, there = found.state, to.found.load()
@@ -123,7 +123,7 @@ def fetched_from(
         try:
             other = other_table(state, partitions, which)
         except NotFoundError as error:
-            # FETCH has a code of its own for it.
+            # ClickHouse has a separate code for a missing part in FETCH.
             raise NotFoundError(error.message, code=NO_REPLICA_HAS_PART) from error
     between = (state, catalog.storages, there, to.found.storages, others.checks)
     return other, copies_between(*between)
@@ -136,18 +136,18 @@ def _partitions(
     remembered: RememberedSource,
     rows: RowPartitions,
 ) -> Partitions:
-    """Return what looks at the partitions of the other table."""
+    """Return the object that reads the partitions of the other table."""
     return Partitions(name, found.table, to.ledger, rows, Direct(), remembered.table)
 
 
 def _selected(
     what: str, parts: tuple[str, ...], to: RememberingTable, others: OtherTables
 ) -> tuple[LakeName, OpenedCatalog, SelectedTable]:
-    """Return the table behind FROM, and its catalog.
+    """Open the lake table after FROM, and its catalog.
 
     Raises:
-        NotFoundError: there is none (code 60).
-        TableFormatError: it is none of which rows can come, or cannot be read.
+        NotFoundError: there is no such table (code 60).
+        TableFormatError: it is not another lake table, or cannot be read.
     """
     name = other_name(what, parts, to.name, others)
     catalog = others.catalog(name.catalog)
@@ -158,5 +158,5 @@ def _selected(
 
 
 def copying(running: Running, copy: Copies) -> Running:
-    """Return what runs statements, with copies of these files."""
+    """Return the runner of a statement, with a function that copies files."""
     return replace(running, ports=replace(running.ports, copy=copy))

@@ -74,7 +74,7 @@ __all__ = ["PartsOrigin", "copying_from_view", "fetching", "fetching_parts", "ke
 
 @dataclass(frozen=True, slots=True)
 class PartsOrigin:
-    """A table of ClickHouse: what stands in quotes, its source, and its server if it has one."""
+    """A ClickHouse table for FETCH: the quoted path, its source, and its server if it has one."""
 
     quoted: str
     source: ClickHouseSource
@@ -84,7 +84,7 @@ class PartsOrigin:
 
 @dataclass(frozen=True, slots=True)
 class _WrittenParts:
-    """A `tableformat.operations.statement.Copies` of frozen parts that were proved."""
+    """Writes lake files from frozen parts; a `tableformat.operations.statement.Copies`."""
 
     to: Destination
     snapshot: SourceSnapshot
@@ -96,8 +96,8 @@ class _WrittenParts:
         """Write the files of the parts for the claim of a row; return their receipts.
 
         Raises:
-            TableFormatError: a part cannot be read, a value has no place in the lake, or a storage
-                failed.
+            TableFormatError: a part cannot be read, the lake table cannot hold a value, or a
+                storage failed.
         """
         ranges = self.snapshot.layout.ranges
         slices = plan_slices(self.to, self.frozen, row.key.hash, row.claim, ranges=ranges)
@@ -125,27 +125,31 @@ def fetching_parts(
     key_of: Callable[[str], Key],
     stack: ExitStack,
 ) -> tuple[Running, Fetch]:
-    """Return FETCH from a table of ClickHouse, and what runs it; its parts are proved.
+    """Prepare FETCH from a ClickHouse table: snapshot its parts and check them.
 
     Args:
-        what: begins errors: what cannot be run.
-        origin: the table.
-        which: what is fetched.
-        running: what runs statements on the lake table.
+        what: the beginning of error messages, "Cannot run ...".
+        origin: the ClickHouse table.
+        which: the partition or part to fetch.
+        running: runs statements on the lake table.
         to: the lake table.
-        key_of: says of which key rows are that come from a table of an identity.
-        stack: lets go of what is frozen.
+        key_of: returns the ledger key for rows of a table with this identity.
+        stack: releases the snapshot at its end.
+
+    Returns:
+        The statement, and `running` with a function that writes its files.
 
     Raises:
-        NotFoundError: there is no such table, or not this part (code 234).
-        RefusedError: it is no table of which rows can come, or its parts cannot be proved.
+        NotFoundError: there is no such table, or no such part (code 234).
+        RefusedError: rows of this table cannot come to the lake table, or a check of its parts
+            failed.
         TableFormatError: the parts cannot be read.
     """
     state, source, one = to.found.load(), origin.source, which.partition_id
     table = source.describe(origin.table)
     if found := differences(table, to.source.table):
-        told = "; ".join(one.text for one in found)
-        raise RefusedError(f"{what}: {told}.", code=found[0].code)
+        reasons = "; ".join(one.text for one in found)
+        raise RefusedError(f"{what}: {reasons}.", code=found[0].code)
     destination = fit(_plan(table, to, state), to.name, to.found, state, FileFormat())
     schema_id = state.layout.schema_id
     if one not in (p.partition_id for p in source.partitions(table.name)):
@@ -169,7 +173,7 @@ def fetching_parts(
 
 
 def _plan(table: MergeTreeTable, to: RememberingTable, state: LakeTableState) -> TablePlan:
-    """Return what the lake table must be for the rows of the parts: as it is divided."""
+    """Return the plan of an export into the lake table, with the table's own partition spec."""
     iceberg = table_of(state)
     spec = ", ".join(
         _spec_field(str(f.transform), iceberg.schema().find_column_name(f.source_id) or "")
@@ -185,7 +189,7 @@ def _plan(table: MergeTreeTable, to: RememberingTable, state: LakeTableState) ->
 
 
 def _spec_field(transform: str, column: str) -> str:
-    """Return a field of a partition spec as --partition-spec has it."""
+    """Return a field of a partition spec in the notation of --partition-spec."""
     kind, _, argument = transform.rstrip("]").partition("[")
     name = quote_identifier(column)
     if kind == "identity":
@@ -194,10 +198,10 @@ def _spec_field(transform: str, column: str) -> str:
 
 
 def _with_one_part(what: str, which: OnePart, frozen: FrozenPartition) -> FrozenPartition:
-    """Return a frozen partition with one of its parts alone.
+    """Return a frozen partition with only one of its parts.
 
     Raises:
-        NotFoundError: it has none of that name (code 234).
+        NotFoundError: it has no part of that name (code 234).
     """
     parts = tuple(p for p in frozen.parts if p.source_name == str(which.part))
     if not parts:
@@ -220,20 +224,23 @@ def fetching(
     others: OtherTables,
     stack: ExitStack,
 ) -> tuple[Running, Fetch]:
-    """Return FETCH of a partition or part, and what runs it; everything is looked at.
+    """Prepare FETCH of a partition or part: open its origin and check it.
 
     Args:
-        path: what stands in quotes.
-        which: what is fetched.
-        running: what runs statements on the table.
-        to: the table.
-        others: how names of lake tables are looked up, and the session's sources.
-        stack: closes what is opened.
+        path: the quoted text after FROM.
+        which: the partition or part to fetch.
+        running: runs statements on the lake table.
+        to: the lake table.
+        others: resolves names of lake tables, and has the session's sources.
+        stack: closes the origin at its end.
+
+    Returns:
+        The statement, and `running` with a function that copies or writes its files.
 
     Raises:
-        UsageError: it is no name of a lake table and no location.
-        NotFoundError: there is no such table (code 60), place (257) or part (234).
-        RefusedError: what is there cannot be rows of the table.
+        UsageError: the path is neither the name of a lake table nor a location.
+        NotFoundError: there is no such table (code 60), location (257) or part (234).
+        RefusedError: the rows of the origin cannot be rows of the table.
         TableFormatError: a catalog, a storage or the ledger failed.
     """
     what = f"Cannot run FETCH {which} FROM {quote_string(path)} on {to.name}"
@@ -282,12 +289,12 @@ def _from_files(
 
 
 def _replicated(what: str, path: str, others: OtherTables, stack: ExitStack) -> PartsOrigin:
-    """Return the table that is replicated under a path in ZooKeeper.
+    """Find the table of the session's sources that is replicated under a path in ZooKeeper.
 
     Raises:
-        NotFoundError: no source of the session has one (code 999, as ClickHouse says it).
-        RefusedError: several have, and they are not replicas of one table: a path may mean another
-            table in another ZooKeeper.
+        NotFoundError: no source has such a table (code 999, as in ClickHouse).
+        RefusedError: several sources have one, and they are not replicas of one table: the same
+            path in another ZooKeeper can belong to another table.
         SourceError: a source cannot be read.
     """
     found = [
@@ -319,10 +326,10 @@ def _replicated(what: str, path: str, others: OtherTables, stack: ExitStack) -> 
 def _best(
     found: list[tuple[str, SourcePlace, TableName]], path: str
 ) -> tuple[str, SourcePlace, TableName] | None:
-    """Return the replica that is behind the least; None where they are not of one table.
+    """Return the replica with the least lag; None if the tables are not replicas of one table.
 
-    They are where their Keepers have the same node under the path. One that has lost its Keeper, or
-    is read-only, may lack what the others have.
+    They are replicas of one table if their Keepers have the same node under the path. A replica
+    that is read-only or has lost its Keeper is not chosen, because it may lack parts.
 
     Raises:
         SourceError: a source cannot be read.
@@ -342,11 +349,11 @@ def _best(
 
 
 def _part(what: str, which: OnePart, files: tuple[ForeignFile, ...]) -> tuple[ForeignFile, ...]:
-    """Return the file that a part is: by its name, or as the files of a lake table are named.
+    """Return the file of a part, by file name or by the part name that a lake file would have.
 
     Raises:
-        NotFoundError: none is (code 234).
-        RefusedError: several in different directories are.
+        NotFoundError: no file has that name (code 234).
+        RefusedError: several files in different directories have it.
     """
     names = {one.file.path: _name_of(which.partition_id, one) for one in files}
     found = tuple(f for f in files if str(which.part) in (f.stem, names[f.file.path]))
@@ -377,20 +384,22 @@ def key_of_unowned(
     to: RememberingTable,
     identity: str = "",
 ) -> Key:
-    """Return the key of rows that came from a place that no ledger knows.
+    """Return the ledger key for rows from a place that no ledger records.
 
-    It is that of the exports of the partition, so that none of them comes beside rows that may be
-    its own: those of a table that was restored have another identity.
+    It is the key of the partition's exports, so that a later export replaces these rows instead of
+    adding the same rows a second time. A restored table has another identity, so the identity alone
+    does not show that the rows are the same.
 
     Args:
-        what: begins errors: what cannot be run.
-        partition_id: where the rows lie.
-        running: what runs statements on the table.
-        to: the table.
-        identity: of the table that they are rows of, '' where nobody knows it.
+        what: the beginning of error messages, "Cannot run ...".
+        partition_id: the partition of the rows.
+        running: runs statements on the lake table.
+        to: the lake table.
+        identity: the identity of the rows' ClickHouse table, '' if it is unknown.
 
     Raises:
-        RefusedError: the partition was exported from several sources.
+        RefusedError: the partition was exported from several sources, or has rows of a table with
+            another partition key.
     """
     state = to.found.load()
     rows = running.partitions.rows_of(state, partition_id)
@@ -426,22 +435,25 @@ def copying_from_view(
     replaces: bool,
     allow_empty: bool,
 ) -> tuple[Running, CopyFromView]:
-    """Return ATTACH or REPLACE of a partition from a view, and what runs it.
+    """Prepare ATTACH or REPLACE of a partition from a temporary view: check and evaluate it.
 
     Args:
-        what: begins errors: what cannot be run.
-        view: what stands behind FROM, and what it means.
-        named: says which partition is meant, of a table of a partition key.
-        running: what runs statements on the table.
-        to: the table.
-        stack: closes what is opened.
-        replaces: what is here.
-        allow_empty: no rows replace it, too.
+        what: the beginning of error messages, "Cannot run ...".
+        view: the name after FROM, and the view.
+        named: returns the partition of the statement, by a table's partition key.
+        running: runs statements on the lake table.
+        to: the lake table.
+        stack: removes the evaluated rows at its end.
+        replaces: whether the rows replace those of the partition (REPLACE).
+        allow_empty: whether a view without rows may replace the partition.
+
+    Returns:
+        The statement, and `running` with a function that copies its files.
 
     Raises:
-        RefusedError: the columns differ (code 122), no single partition is named (code 36), or
-            rows of it do not fit into the table.
-        UsageError: the value is none of the partition key.
+        RefusedError: the columns differ (code 122), all partitions are named (code 36), or rows
+            of the view do not fit the table.
+        UsageError: the value is not one of the partition key.
         SourceError: the view cannot be evaluated.
         DestinationError: a storage failed.
         LedgerError: the ledger cannot be read.

@@ -29,7 +29,7 @@ from spark_ext.operations.tables import (
     OpensPorts,
     OtherTables,
     RememberingTable,
-    Untold,
+    WithoutOutcomes,
 )
 from spark_ext.sql.session_settings import SourceTable
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
@@ -71,7 +71,7 @@ _MOST_VIEWS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A table behind FROM as it was looked at: where it is, and whether it has the partition."""
+    """A table after FROM: its address, its definition, and whether it has the partition."""
 
     at: LocalTable
     table: MergeTreeTable
@@ -80,10 +80,11 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """What a statement brings: `table` is the name behind FROM, `tables` what it stands for.
+    """A statement ATTACH or REPLACE … FROM a ClickHouse table.
 
-    `running` runs statements on the table that it comes to, `exports` the exports. With
-    `allow_empty` an empty partition there replaces what is here.
+    `table` is the name after FROM, and `tables` are the tables to read. `running` runs statements
+    on the destination `to`, and `exports` runs the exports. With `allow_empty`, an empty partition
+    of the source replaces that of the destination.
     """
 
     which: OnePartition | AllPartitions
@@ -96,7 +97,7 @@ class Coming:
     allow_empty: bool
 
     def __str__(self) -> str:
-        """Return the statement, as messages have it."""
+        """Return the statement in words for messages."""
         verb = "REPLACE" if self.replaces else "ATTACH"
         return f"{verb} {self.which} FROM {self.table} on {self.to.name}"
 
@@ -106,7 +107,7 @@ class Coming:
         return tuple(one for one in self.tables if one.has_parts)
 
     def nothing_comes(self) -> RefusedError:
-        """Return the refusal of a partition that has no rows there."""
+        """Return the error for a partition without rows in the source."""
         message = (
             f"Cannot run {self}: {self.table} has no rows of it, and what is here would be dropped "
             "without a word. Set allow_replace_partition_from_empty_source = 1, or use DROP "
@@ -142,25 +143,25 @@ class Coming:
     def export(
         self, one: Local, opens: OpensPorts, landing: Lands | None = None
     ) -> tuple[Outcome, ...]:
-        """Export one of the tables; what it says is the statement's to tell.
+        """Export one of the tables; the statement reports the outcomes, not the export.
 
         Raises:
-            TableFormatError: nothing of it can be exported, or it failed before that.
+            TableFormatError: the export was refused as a whole, or failed before any partition.
         """
 
         def opened(place: SourcePlace) -> JobPorts:
             ports = opens(place)
-            return replace(ports, observer=Untold(ports.observer), landing=landing)
+            return replace(ports, observer=WithoutOutcomes(ports.observer), landing=landing)
 
         slots = self.exports.slots
         return export_from_any(self.request(one), one.at.place, opened, slots=slots)
 
-    def told(self, status: Status, message: str) -> Outcome:
-        """Return an outcome of the whole statement."""
+    def outcome(self, status: Status, message: str) -> Outcome:
+        """Return an outcome for the whole statement."""
         return Outcome(shown_partition(self.which), status, str(self.to.name), message)
 
     def key(self, one: Local) -> Key:
-        """Return the key of the partition of one of the tables."""
+        """Return the ledger key of the partition in one of the tables."""
         uuid = self.to.found.load().layout.table_uuid
         return Key(one.table.key_source, shown_partition(self.which), uuid)
 
@@ -168,14 +169,18 @@ class Coming:
 def looked_at(
     what: str, one: LocalTable, which: OnePartition | AllPartitions, to: RememberingTable
 ) -> Local:
-    """Return a table as it is now, when the conditions hold between it and the lake table."""
+    """Describe a table after FROM, and check that it fits the lake table.
+
+    Raises:
+        RefusedError: the tables differ; the message has all differences.
+    """
     with contextlib.closing(open_source(one.place, is_exporting=True)) as source:
         name, table = _described(source.describe, one.table)
         found = differences(table, to.source.table)
         if found:
-            told = "; ".join(different.text for different in found)
+            reasons = "; ".join(different.text for different in found)
             shard = f"shard {one.shard}: " if one.shard is not None else ""
-            raise RefusedError(f"{what}: {shard}{told}.", code=found[0].code)
+            raise RefusedError(f"{what}: {shard}{reasons}.", code=found[0].code)
         if isinstance(which, OnePartition):
             has_parts = bool(source.parts(name, which.partition_id))
         else:
@@ -184,10 +189,10 @@ def looked_at(
 
 
 def each_once(found: Iterable[Local]) -> tuple[Local, ...]:
-    """Return every table once: what a cluster calls shards may be replicas of one table.
+    """Return one table for each identity: the shards of a cluster can be replicas of one table.
 
-    Their rows are the same, of one key, and would be there twice where one replica is behind. Of
-    several one is taken that has the partition.
+    Replicas have the same rows, which would be added twice if one replica lags behind. Among
+    replicas, one that has the partition is returned.
     """
     once: dict[str, Local] = {}
     for one in found:
@@ -200,7 +205,7 @@ def each_once(found: Iterable[Local]) -> tuple[Local, ...]:
 def _described(
     describe: Callable[[TableName], MergeTreeTable], name: TableName
 ) -> tuple[TableName, MergeTreeTable]:
-    """Return a table, or the one that a materialized view writes to, by its name."""
+    """Describe a table, or the table that a materialized view writes to; return its name too."""
     for _ in range(_MOST_VIEWS):
         try:
             return name, describe(name)
@@ -213,34 +218,34 @@ def _described(
 
 @dataclass(slots=True)
 class Replacement:
-    """REPLACE while it runs: one export in the other, and the innermost commits for all."""
+    """Runs REPLACE: each export waits before its commit, and the last one commits for all."""
 
     of: Coming
     which: OnePartition
     opens: OpensPorts
-    told: list[Outcome] = field(default_factory=list)
+    ended: list[Outcome] = field(default_factory=list)
     landed: dict[str, CommitOutcome] = field(default_factory=dict)
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Run it; yield what became of the partition of each table.
+        """Run the statement; yield the outcome of the partition in each table.
 
         Raises:
-            TableFormatError: nothing was changed, or what failed cannot be told of one partition.
+            TableFormatError: the statement failed as a whole.
         """
-        self._go_on(self.of.filled, (), ())
-        for one in self.told:
+        self._export(self.of.filled, (), ())
+        for one in self.ended:
             yield replace(one, status=Status.REPLACED) if one.status in _DONE else one
 
-    def _go_on(
+    def _export(
         self,
         left: tuple[Local, ...],
         gathered: tuple[tuple[Ports, Commit], ...],
         stays: tuple[Staying, ...],
     ) -> None:
-        """Export what is left; when nothing is, commit what was gathered.
+        """Export the tables that are left; without any, commit the gathered exports.
 
         Raises:
-            TableFormatError: an export could not be begun; nothing has landed.
+            TableFormatError: an export could not begin; nothing has landed.
         """
         if not left:
             self._land(gathered, stays)
@@ -253,32 +258,32 @@ class Replacement:
             begun = True
             now = (*gathered, (ports, wanted))
             try:
-                self._go_on(tuple(others), now, stays)
+                self._export(tuple(others), now, stays)
             except TableFormatError as error:
                 self._fail(now, error)
             return {key.key: self.landed[key.key] for key in wanted.keys}
 
-        # Those behind it are told after it, whose export ends last.
-        place = len(self.told)
+        # The outer export ends after the inner ones, but its outcomes come first.
+        place = len(self.ended)
         found = self.of.export(one, self.opens, land)
-        self.told[place:place] = found
+        self.ended[place:place] = found
         if begun:
             return
         if all(each.status is Status.EMPTY for each in found):
-            self._go_on(tuple(others), gathered, stays)
+            self._export(tuple(others), gathered, stays)
         elif all(each.status is Status.UNCHANGED for each in found):
             there = tuple(self._staying(one, each) for each in found)
-            self._go_on(tuple(others), gathered, (*stays, *there))
+            self._export(tuple(others), gathered, (*stays, *there))
         else:
             self._give_up(gathered, found)
 
     def _fail(self, gathered: tuple[tuple[Ports, Commit], ...], error: TableFormatError) -> None:
-        """Answer for exports whose commit another one was to make, or the last of them."""
+        """Record the error as the commit outcome of gathered exports that have none yet."""
         keys = [key.key for _, wanted in gathered for key in wanted.keys]
         if all(key in self.landed for key in keys):
-            # It was made: what failed comes after it.
+            # The commit was made, and the error occurred after it.
             self.of.running.ports.note(error.message)
-        # Another replica of this export's own table is as good as the one that it read.
+        # As SourceGoneError, it would start the outer export again at another replica.
         gone = isinstance(error, SourceGoneError)
         why = SourceError(error.message, code=error.code) if gone else error
         for key in keys:
@@ -287,7 +292,7 @@ class Replacement:
     def _give_up(
         self, gathered: tuple[tuple[Ports, Commit], ...], found: tuple[Outcome, ...]
     ) -> None:
-        """Land nothing: one of the exports did not come so far."""
+        """Refuse the commit of the gathered exports, because another export has failed."""
         why = next(each for each in found if each.status.exit_code)
         message = (
             f"Cannot run {self.of}: partition {why.partition_id} of another shard is "
@@ -299,10 +304,10 @@ class Replacement:
                 self.landed[key.key] = NotSent(RefusedError(message, code=why.code))
 
     def _staying(self, one: Local, found: Outcome) -> Staying:
-        """Return an export that main has already.
+        """Return the entry for an unchanged export that is in main already and stays there.
 
         Raises:
-            RefusedError: it is another one by now.
+            RefusedError: the partition has been changed since.
         """
         key = self.of.key(one)
         row = self.of.running.landing.row_of(key.hash)
@@ -318,11 +323,11 @@ class Replacement:
         )
 
     def _land(self, gathered: tuple[tuple[Ports, Commit], ...], stays: tuple[Staying, ...]) -> None:
-        """Commit what was gathered, and let all else leave with it.
+        """Commit the gathered exports, and remove all other files of the partition with it.
 
         Raises:
-            RefusedError: nothing comes, and that was not allowed (code 36).
-            TableFormatError: the table or the ledger failed before anything was sent.
+            RefusedError: no table has rows, and the settings do not allow that (code 36).
+            TableFormatError: the table or the ledger failed before the commit was sent.
         """
         which, running = self.which, self.of.running
         if gathered:
@@ -333,18 +338,18 @@ class Replacement:
             raise self.of.nothing_comes()
         ended = running.run(Replacing(which, self.of.table, stays=stays))
         if ended.status is Status.REPLACED and stays:
-            there = [one for one in self.told if one.status is Status.UNCHANGED]
+            there = [one for one in self.ended if one.status is Status.UNCHANGED]
             text = f"its rows are there already; {ended.rows:,} others left main"
             rows, files = sum(one.rows for one in there), sum(one.data_files for one in there)
-            self.told = [replace(ended, rows=rows, data_files=files, message=text)]
-        elif ended.status not in (Status.UNCHANGED, Status.EMPTY) or not self.told:
-            self.told = [ended]
+            self.ended = [replace(ended, rows=rows, data_files=files, message=text)]
+        elif ended.status not in (Status.UNCHANGED, Status.EMPTY) or not self.ended:
+            self.ended = [ended]
 
     def _together(self, gathered: tuple[tuple[Ports, Commit], ...]) -> Commit:
-        """Return one commit of the exports of several tables.
+        """Return one commit for the exports of all tables.
 
         Raises:
-            DestinationError: their list cannot be stored.
+            DestinationError: the list of receipts cannot be stored.
         """
         ports, first = gathered[0]
         if len(gathered) == 1 or ports.storage is None:
@@ -377,16 +382,16 @@ _DONE: Final = (Status.COMMITTED, Status.REPLACED)
 
 @dataclass(frozen=True, slots=True)
 class FromClickHouse:
-    """The statement, ready: what comes, to which catalog's table."""
+    """A prepared ATTACH or REPLACE … FROM ClickHouse, with the catalog of its table."""
 
     coming: Coming
     lake: Lake
 
     def outcomes(self, *, dry_run: bool) -> Iterator[Outcome]:
-        """Run it, or say what it would do; yield what became of each partition.
+        """Run the statement or forecast it; yield the outcome of each partition.
 
         Raises:
-            TableFormatError: it cannot be done, or a table, a source or the ledger failed.
+            TableFormatError: the statement is refused, or a table, a source or the ledger failed.
         """
         coming = self.coming
         replaced = coming.which if coming.replaces else None
@@ -402,10 +407,10 @@ class FromClickHouse:
                 yield from self._attached(opens)
 
     def _check_replaceable(self, which: OnePartition) -> None:
-        """Refuse to replace a partition by nothing, and what cannot be planned, before any work.
+        """Check before any work that the partition can be replaced.
 
         Raises:
-            RefusedError: nothing would come (code 36), or main is not as it can be replaced.
+            RefusedError: no table has rows (code 36), or the partition in main cannot be replaced.
             TableFormatError: main or the ledger cannot be read.
         """
         coming = self.coming
@@ -436,10 +441,10 @@ class FromClickHouse:
         if errors:
             raise errors[0]
         if not ended:
-            yield coming.told(Status.EMPTY, f"{coming.table} has no part of it")
+            yield coming.outcome(Status.EMPTY, f"{coming.table} has no part of it")
 
     def _rehearsed(self) -> Iterator[Outcome]:
-        """Say what it would do, on what the source and the lake have now."""
+        """Yield the forecast of each partition, from the current source and lake."""
         coming = self.coming
         did = Status.REPLACED if coming.replaces else Status.ATTACHED
         stays: list[Key] = []
@@ -472,10 +477,10 @@ class FromClickHouse:
         if coming.replaces and isinstance(coming.which, OnePartition):
             yield self._leaves(coming.which, tuple(stays))
         elif not coming.filled:
-            yield coming.told(Status.EMPTY, f"{coming.table} has no part of it")
+            yield coming.outcome(Status.EMPTY, f"{coming.table} has no part of it")
 
     def _leaves(self, which: OnePartition, stays: tuple[Key, ...]) -> Outcome:
-        """Say what would leave main."""
+        """Return the forecast of the rows and files that would leave main."""
         coming = self.coming
         plan = planned(
             Replacing(which, coming.table), coming.running.partitions, coming.to.found.load()
@@ -483,8 +488,8 @@ class FromClickHouse:
         files = [f for one in plan.changes if one.key not in stays for f in one.leaves]
         rows = sum(f.rows for f in files)
         text = f"{counted(rows, 'row')} in {counted(len(files), 'file')} would leave main with it"
-        told = replace(coming.told(Status.REPLACED, text), rows=rows, data_files=len(files))
-        return told.of_main(counted_files(files), Figures(bytes=None))
+        found = replace(coming.outcome(Status.REPLACED, text), rows=rows, data_files=len(files))
+        return found.of_main(counted_files(files), Figures(bytes=None))
 
 
 def from_clickhouse(
@@ -498,26 +503,27 @@ def from_clickhouse(
     named: str,
     replaces: bool,
 ) -> FromClickHouse:
-    """Return a statement whose partition comes from a ClickHouse table, once its conditions hold.
+    """Prepare ATTACH or REPLACE … FROM a ClickHouse table, and check ClickHouse's conditions.
 
     Args:
-        what: begins errors: what cannot be run.
-        source: the table behind FROM.
+        what: the beginning of error messages, "Cannot run ...".
+        source: the table after FROM.
         which: the partitions.
-        to: the table that they come to.
-        on: what runs statements on it, and the catalog that has it.
-        others: how exports run, and whether an empty partition there replaces what is here.
-        named: the table's name as the statement has it.
-        replaces: whether it is REPLACE.
+        to: the destination table.
+        on: runs statements on the destination, and the catalog that has it.
+        others: runs the exports, and has the setting for empty partitions.
+        named: the name of the table in the statement.
+        replaces: whether the statement is REPLACE.
 
     Raises:
         NotFoundError: there is no such table (code 60).
-        RefusedError: the tables differ; all differences are told (code of the first).
-        UnsupportedError: it has no partitions.
-        SourceError: it cannot be read.
+        RefusedError: the tables differ; the message has all differences, the code is that of the
+            first.
+        UnsupportedError: the table has no partitions.
+        SourceError: the table cannot be read.
     """
     if replaces and isinstance(which, AllPartitions):
-        # The grammar has refused it, as ClickHouse does.
+        # The grammar refuses REPLACE PARTITION ALL, as ClickHouse does.
         raise TypeError(which)
     tables = others.exports.tables(source)
     found = each_once(looked_at(what, one, which, to) for one in tables)

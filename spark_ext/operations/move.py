@@ -1,7 +1,7 @@
 """MOVE PARTITION … TO TABLE and MOVE PARTITION|PART … TO DISK|VOLUME on a lake table.
 
 `moved_to` finds the other table, compares both tables, and opens the other one for changes.
-`moving_to_disk` finds the location of the disk or volume, and what copies the files.
+`moving_to_disk` finds the location of the disk or volume, and prepares the copying of the files.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ __all__ = ["moved_to", "moving_to_disk"]
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A MOVE between two tables that are there."""
+    """A MOVE between two existing tables."""
 
     moving: Moving
     which: OnePartition
 
     def run(
         self,
-        ports: OperationPorts,  # noqa: ARG002  it has those of both tables
+        ports: OperationPorts,  # noqa: ARG002  `moving` has the ports of both tables
         partitions: Partitions,  # noqa: ARG002
         *,
         dry_run: bool = False,
     ) -> Outcome:
-        """Run it, or say what it would do."""
+        """Run the statement, or return its forecast."""
         return self.moving.forecast(self.which) if dry_run else self.moving.run(self.which)
 
 
 @dataclass(frozen=True, slots=True)
 class _ToNowhere:
-    """A MOVE to a table that is not there (any more): one that was begun is given up."""
+    """A MOVE to a table that does not exist (any more); an unfinished one is given up."""
 
     here: Running
     leave: Leave
@@ -77,11 +77,11 @@ class _ToNowhere:
     def run(
         self,
         ports: OperationPorts,
-        partitions: Partitions,  # noqa: ARG002  those of `here`
+        partitions: Partitions,  # noqa: ARG002  `here` has them
         *,
         dry_run: bool = False,
     ) -> Outcome:
-        """Give up what was begun, and say that the table is not there.
+        """Give up an unfinished MOVE, and raise the error that the table does not exist.
 
         Raises:
             NotFoundError: always.
@@ -106,19 +106,20 @@ def moved_to(
     others: OtherTables,
     runners: Runners,
 ) -> _Move | _ToNowhere:
-    """Return what moves a partition to the table of a name.
+    """Prepare MOVE PARTITION … TO TABLE.
 
     Args:
-        parts: the name behind TO TABLE.
+        parts: the table name after TO TABLE.
         which: the partition.
-        this: the table that it is in.
-        here: what runs statements on it.
-        others: how names are looked up.
-        runners: makes what runs statements on the other table.
+        this: the table that has the partition.
+        here: runs statements on this table.
+        others: resolves names and opens catalogs.
+        runners: creates the runner for the other table.
 
     Raises:
-        UnsupportedError: it is a table of ClickHouse.
-        RefusedError: it is the same table, or one that no export made.
+        UnsupportedError: the other table is a ClickHouse table.
+        RefusedError: the other table is the same table, or was not created by an export; or all
+            partitions are named.
         DestinationError: a table cannot be read.
     """
     what = f"Cannot run MOVE {which} TO TABLE {DottedName(parts)} on {this.name}"
@@ -144,7 +145,7 @@ def _check(
     here: LakeTableState,
     there: LakeTableState,
 ) -> None:
-    """Refuse tables that are not alike, as they are when it is planned."""
+    """Check that both tables are alike; called with their states at planning time."""
     refuse_unlike(what, (here, source), (there, destination), moves=True)
 
 
@@ -159,7 +160,7 @@ def _copies(
 
 
 _PLANS: Final = 2
-"""Planned again once when others changed the partition: each plan copies its files."""
+"""Plans at most twice if others change the partition, because each plan copies its files."""
 
 
 def moving_to_disk(
@@ -169,23 +170,26 @@ def moving_to_disk(
     of: RememberingTable,
     checks: Checks,
 ) -> tuple[Running, MoveFilesToDisk]:
-    """Return MOVE TO DISK or TO VOLUME of a partition or part, and what runs it.
+    """Prepare MOVE PARTITION|PART … TO DISK or TO VOLUME.
 
     Args:
-        command: as it was given.
-        which: what it is about.
-        running: what runs statements on the table.
+        command: the command.
+        which: the partition or part.
+        running: runs statements on the table.
         of: the table.
-        checks: refuses files that are not as they were written.
+        checks: refuses files that were changed after they were written.
+
+    Returns:
+        The statement, and `running` with a function that copies the files.
 
     Raises:
         NotFoundError: there is no such disk (code 479) or volume (548).
-        RefusedError: a property of the table names no place (code 36).
-        UsageError: the disk's storage is not served, or cannot be reached as the catalog says.
+        RefusedError: a property of the table has no valid location (code 36).
+        UsageError: the disk's storage is not supported, or the catalog does not configure it.
     """
     what = f"Cannot run {command} on {of.name}"
     if isinstance(which, AllPartitions):
-        # The grammar has refused it.
+        # The grammar refuses PARTITION ALL here.
         raise TypeError(command)
     disks, storages = Disks.of(of.found.load()), of.found.storages
     match command:
@@ -194,7 +198,7 @@ def moving_to_disk(
         case MoveToVolume(_, name):
             to = disks.volume(name, what)
     for place in to.places:
-        # Refused before anything is claimed when it cannot be served.
+        # Opening the storage fails before the statement claims anything.
         storages(place)
     ports = replace(running.ports, rewrite=MovedFiles(storages, running.ports.note, checks))
     return replace(running, ports=ports, most_plans=_PLANS), MoveFilesToDisk(which, to, disks)

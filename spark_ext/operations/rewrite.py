@@ -87,23 +87,23 @@ R = TypeVar("R")
 
 LEAST_FILES: Final = 64
 LEAST_BYTES: Final = 128 * 1024 * 1024
-# What beginning and ending one more file costs, as bytes of it.
+# The fixed cost of one more file, in bytes to read.
 _FILE_COST_BYTES: Final = 1024 * 1024
 
 
 def is_worth_tasks(spark: SparkSession, files: Iterable[BranchFile]) -> bool:
-    """Whether tasks end sooner with files than this process: there are many, or large ones."""
+    """Whether tasks are faster than this process, because the files are many or large."""
     sizes = [file.bytes for file in files]
     many = len(sizes) >= LEAST_FILES or (len(sizes) > 1 and sum(sizes) >= LEAST_BYTES)
     return many and spark.sparkContext.defaultParallelism > 1
 
 
 class _Sent(Protocol):
-    """Holds how to reach storages, with their secrets: a broadcast."""
+    """Holds the access to storages with their secrets; a broadcast."""
 
     @property
     def value(self) -> ReachedStorages:
-        """What is held."""
+        """The access."""
         ...
 
 
@@ -119,81 +119,84 @@ class _SentStorages:
 
 
 def sent_storages(spark: SparkSession, storages: Storages, locations: Iterable[str]) -> Opens:
-    """Send how storages are reached: each time anew, for credentials may have been renewed.
+    """Broadcast the access to the storages of some locations, for one job.
+
+    Each job gets the current credentials, because vended credentials may have been renewed.
 
     Raises:
-        UsageError: one is not served, or nobody says how to reach it.
+        UsageError: a storage is not supported or not configured.
     """
     return _SentStorages(spark.sparkContext.broadcast(storages.reached(locations)))
 
 
 def cost_of(files: Iterable[BranchFile]) -> int:
-    """Return what reading files, and writing them anew, costs, in bytes of them."""
+    """Return the cost of rewriting files, in bytes to read."""
     return sum(file.bytes + _FILE_COST_BYTES for file in files)
 
 
 def write_in_tasks(
     spark: SparkSession,
     what: str,
-    things: Sequence[T],
+    items: Sequence[T],
     cost: Callable[[T], int],
     work: Callable[[Iterable[T]], Iterator[R]],
     look: Callable[[], None],
 ) -> tuple[R, ...]:
-    """Write files for claims in tasks, as `in_tasks` does; what was told to stop has stopped.
+    """Write files for claims in Spark tasks, with `in_tasks`.
 
     Raises:
-        StoppedError: `look` says that it is not needed any more.
-        TableFormatError: the error of the first thing that has one, or Spark failed.
+        StoppedError: `look` raised it, because the files are not needed any more.
+        TableFormatError: the error of the first item that has one, or Spark failed.
     """
     watched = _Watched(look)
     try:
-        return in_tasks(spark, what, things, cost, work, watched)
+        return in_tasks(spark, what, items, cost, work, watched)
     except StoppedError as error:
-        if watched.told:
+        if watched.stopped:
             raise
-        # Nobody took the claims over: Spark's job was cancelled.
+        # `look` raised no error, so that no process has taken over the claims: the Spark job was
+        # cancelled.
         raise SourceError(error.message) from error
 
 
 @dataclass(slots=True)
 class _Watched:
-    """Looks, and knows whether that said to stop."""
+    """Calls `look`, and records whether it raised StoppedError."""
 
     look: Callable[[], None]
-    told: bool = False
+    stopped: bool = False
 
     def __call__(self) -> None:
-        """Look.
+        """Call `look`.
 
         Raises:
-            StoppedError: it is to stop.
+            StoppedError: `look` raised it.
         """
         try:
             self.look()
         except StoppedError:
-            self.told = True
+            self.stopped = True
             raise
 
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
-    """What writes files on an executor, one after the other."""
+    """The function that rewrites files on an executor, one after the other."""
 
     write: FileWriter
 
-    def __call__(self, things: Iterable[FileRewrite]) -> Iterator[Rewritten]:
-        """Write them."""
+    def __call__(self, rewrites: Iterable[FileRewrite]) -> Iterator[Rewritten]:
+        """Rewrite the files."""
         with ScratchDirectory("change") as scratch:
-            yield from map(partial(self.write, scratch=scratch.path), things)
+            yield from map(partial(self.write, scratch=scratch.path), rewrites)
 
 
 @dataclass(slots=True)
 class ChangingInTasks:
-    """Looks at files and writes them anew, in tasks of a session, where that is worth it.
+    """Finds and rewrites changed files in Spark tasks, if that is faster than in this process.
 
-    `what` begins messages: what cannot be done. `looker` looks as it does here. What is made for a
-    while below `table_location`, or on this host, is removed with `stack`.
+    `what` is the beginning of error messages, "Cannot ...". `looker` examines a file, as in this
+    process. `stack` removes the temporary files below `table_location` or on this host.
     """
 
     spark: SparkSession
@@ -205,7 +208,7 @@ class ChangingInTasks:
     _directory: TaskDirectory | None = None
 
     def look(self, files: tuple[BranchFile, ...]) -> tuple[Looked, ...] | None:
-        """Look at files; None where they are better looked at here.
+        """Examine files for changes; return None if this process should examine them.
 
         Raises:
             TableFormatError: the error of the first file that has one, or Spark failed.
@@ -226,28 +229,28 @@ class ChangingInTasks:
         self,
         looked: LookedFiles,
         writer: FileWriter,
-        anew: tuple[FileRewrite, ...],
+        rewrites: tuple[FileRewrite, ...],
         look: Callable[[], None],
     ) -> tuple[Rewritten, ...] | None:
-        """Write files of which rows are left; None where they are better written here.
+        """Rewrite files; return None if this process should rewrite them.
 
         Raises:
-            StoppedError: `look` says so.
+            StoppedError: `look` raised it.
             TableFormatError: the error of the first file that has one, or Spark failed.
         """
-        files = tuple(file for one in anew for file in one.of.files)
+        files = tuple(file for one in rewrites for file in one.of.files)
         kept = looked.kept
         at = {file.path: kept.at[file.path] for file in files}
         if not is_worth_tasks(self.spark, files) or not self._is_reached(at.values()):
             return None
-        places = (*at, *at.values(), *(one.place.directory for one in anew))
+        places = (*at, *at.values(), *(one.place.directory for one in rewrites))
         sent = sent_storages(self.spark, self.storages, places)
         left = replace(kept, at=at, storages=sent)
         work = _Writing(replace(writer, storages=sent, changes=left))
-        return write_in_tasks(self.spark, self.what, anew, _cost_of_new, work, look)
+        return write_in_tasks(self.spark, self.what, rewrites, _rewrite_cost, work, look)
 
     def _is_reached(self, locations: Iterable[str]) -> bool:
-        """Whether tasks can read what is left of files: not all need have been looked at there."""
+        """Whether tasks can read the changed rows, some of which this process may have found."""
         made = self._directory
         if made is None:
             return False
@@ -258,7 +261,7 @@ def _cost(file: BranchFile) -> int:
     return cost_of((file,))
 
 
-def _cost_of_new(one: FileRewrite) -> int:
+def _rewrite_cost(one: FileRewrite) -> int:
     return cost_of(one.of.files)
 
 
@@ -280,19 +283,22 @@ def changing(
     stack: ExitStack,
     spark: SparkSession | None = None,
 ) -> tuple[Running, ChangeRows]:
-    """Return a statement that changes rows, and what runs it.
+    """Prepare UPDATE, DELETE or CLEAR COLUMN.
 
     Args:
-        command: as it was given.
-        which: its partition.
-        running: what runs statements on the table.
+        command: the command.
+        which: its partition, or all partitions.
+        running: runs statements on the table.
         of: the table.
-        stack: closes what is opened.
-        spark: the session whose tasks look at many files and write them, where there is one.
+        stack: closes ClickHouse at its end.
+        spark: the session whose tasks examine and rewrite many or large files; None for none.
+
+    Returns:
+        The statement, and `running` with a function that rewrites files.
 
     Raises:
-        RefusedError: ClickHouse refuses it (its code and text).
-        UnsupportedError: it needs what is not at hand.
+        RefusedError: ClickHouse refuses it, with its code and text.
+        UnsupportedError: it reads anything but the row.
         SourceError: ClickHouse does not start.
     """
     state, storages, source = of.found.load(), of.found.storages, of.source
@@ -314,7 +320,7 @@ def changing(
             storages, looked, FileFormat(), elsewhere=writes, partitions=partitions
         )
     ahead = None if spark is None else files.ahead
-    # DELETE and CLEAR that are made twice are the same as once.
+    # Repeating DELETE or CLEAR changes nothing, so that only UPDATE must be recognized.
     asked = str(command) if isinstance(command, Update) else ""
     ports = replace(running.ports, rewrite=files, ahead=ahead, asked=asked)
     ready = replace(running, ports=ports)
@@ -342,9 +348,9 @@ def _change(command: ChangesRows) -> RowChange:
 
 
 def _text(command: ChangesRows, which: OnePartition | AllPartitions) -> str:
-    """Return the statement as the ledger and the snapshot keep it.
+    """Return the statement for the ledger and the snapshot, without its values.
 
-    Without its values: what was deleted because nobody is to have it must not be kept there.
+    Values may be the data that the statement deletes for privacy, and must not be kept there.
     """
     place = f" IN {which}" if isinstance(which, OnePartition) else ""
     match command:
@@ -360,7 +366,7 @@ def _refuse_outside(text: str, expressions: tuple[Expression, ...]) -> None:
     """Refuse functions that read anything but the row.
 
     Raises:
-        UnsupportedError: there is one.
+        UnsupportedError: an expression has such a function.
     """
     for one in expressions:
         refuse_outside(f"run {text}", one, "Compute the value first.")
@@ -368,9 +374,9 @@ def _refuse_outside(text: str, expressions: tuple[Expression, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MergingInTasks:
-    """Merges files in tasks, where that is worth it; a `MergesElsewhere`.
+    """Merges files in Spark tasks, if that is faster than in this process; a `MergesElsewhere`.
 
-    `what` begins messages: what cannot be done.
+    `what` is the beginning of error messages, "Cannot ...".
     """
 
     spark: SparkSession
@@ -382,10 +388,10 @@ class MergingInTasks:
     def __call__(
         self, writer: MergeWriter, groups: tuple[Merged, ...], look: Callable[[], None]
     ) -> tuple[tuple[Rewritten, ...], ...] | None:
-        """Merge groups of files; None where they are better merged here.
+        """Merge groups of files; return None if this process should merge them.
 
         Raises:
-            StoppedError: `look` says so.
+            StoppedError: `look` raised it.
             TableFormatError: the error of the first group that has one, or Spark failed.
         """
         files = tuple(file for one in groups for file in one.of.files)
@@ -416,20 +422,23 @@ def optimizing(
     stack: ExitStack,
     spark: SparkSession | None = None,
 ) -> tuple[Running, Optimizing]:
-    """Return OPTIMIZE of a partition, or of all, and what runs it.
+    """Prepare OPTIMIZE.
 
     Args:
-        command: as it was given.
-        which: its partition.
-        running: what runs statements on the table.
+        command: the command.
+        which: its partition, or all partitions.
+        running: runs statements on the table.
         of: the table.
-        stack: closes what is opened.
-        spark: the session whose tasks merge where all rows are left, where there is one.
+        stack: closes ClickHouse at its end.
+        spark: the session whose tasks merge files if the merge keeps all rows; None for none.
+
+    Returns:
+        The statement, and `running` with a function that merges files.
 
     Raises:
-        RefusedError: the table's target size of files is none, or a partition field is made of what
-            the merge computes (code 420).
-        UnsupportedError: it needs what is not at hand.
+        RefusedError: the table's target file size is not a size, or a partition field depends on a
+            column that the merge computes (code 420).
+        UnsupportedError: the merge of this engine is not supported.
     """
     state, storages, table = of.found.load(), of.found.storages, of.source.table
     text = _optimize_text(command, which)
@@ -443,7 +452,7 @@ def optimizing(
         storages, rows, FileFormat(target_file_bytes=size), _order(of.source, state)
     )
     ready = replace(running, ports=replace(running.ports, rewrite=files))
-    # Which rows others leave is found out here, so that it need not be found out again.
+    # If the merge drops rows, this process determines which; tasks would have to repeat that.
     if spark is not None and merge.leaves_all:
         what = f"Cannot run {text} on {of.name}"
         files = replace(files, elsewhere=MergingInTasks(spark, what, storages, of.source, merge))
@@ -464,7 +473,7 @@ def _optimize_text(command: Optimize, which: OnePartition | AllPartitions) -> st
 
 
 def _same_by(by: Deduplicate | None, table: MergeTreeTable) -> tuple[str, ...]:
-    """Return the columns by which rows are the same, () without DEDUPLICATE."""
+    """Return the columns by which DEDUPLICATE compares rows; () without DEDUPLICATE."""
     if by is None:
         return ()
     if by.columns:
@@ -477,25 +486,25 @@ def _same_by(by: Deduplicate | None, table: MergeTreeTable) -> tuple[str, ...]:
 
 
 def _target(of: RememberingTable, state: LakeTableState) -> int:
-    """Return the size of files that the table wants, in bytes.
+    """Return the target file size of a table, in bytes.
 
     Raises:
-        RefusedError: what it says is no size.
+        RefusedError: the table property is not a number of bytes.
     """
-    said = state.properties.get(_TARGET, "")
-    if not said:
+    text = state.properties.get(_TARGET, "")
+    if not text:
         return FileFormat().target_file_bytes
-    if said.isdecimal() and int(said):
-        return int(said)
+    if text.isdecimal() and int(text):
+        return int(text)
     message = (
-        f"Cannot optimize {of.name}: its property {_TARGET} is {said!r}, and no number of bytes. "
+        f"Cannot optimize {of.name}: its property {_TARGET} is {text!r}, and no number of bytes. "
         "Set it to one."
     )
     raise RefusedError(message)
 
 
 def _order(source: RememberedSource, state: LakeTableState) -> RowOrder:
-    """Return what files may be declared to be sorted by, as those of an export are."""
+    """Return the sort order of merged files, as in an export."""
     table, mapped = table_of(state), map_columns(source.table, source.conversions)
     schema, order = table.schema(), table.sort_order()
     there = {field.name for field in schema.fields}
@@ -513,13 +522,16 @@ def clearing_index(
     running: Running,
     of: RememberingTable,
 ) -> tuple[Running, Clearing]:
-    """Return CLEAR INDEX of a partition, or of all, and what runs it.
+    """Prepare CLEAR INDEX.
 
     Args:
-        command: as it was given.
-        which: its partition.
-        running: what runs statements on the table.
+        command: the command.
+        which: its partition, or all partitions.
+        running: runs statements on the table.
         of: the table.
+
+    Returns:
+        The statement, and `running` with a function that rewrites files.
 
     Raises:
         RefusedError: there is no such index (code 36).
@@ -541,9 +553,9 @@ def clearing_index(
 
 
 def _columns(command: ClearIndex, of: RememberingTable) -> tuple[frozenset[str], str]:
-    """Return the columns whose filters are those of an index, or of `bloom_filter(column)`.
+    """Return the columns whose bloom filters belong to an index or to `bloom_filter(column)`.
 
-    With what is said where files have none of them.
+    The second value is the message for a partition whose files have no such filter.
 
     Raises:
         RefusedError: there is no such index or column (code 36).
@@ -566,19 +578,19 @@ def _columns(command: ClearIndex, of: RememberingTable) -> tuple[frozenset[str],
 
 
 def _of_index(index: SkipIndex, indices: tuple[SkipIndex, ...]) -> tuple[frozenset[str], str]:
-    """Return the columns whose filters are those of this index and of no other one.
+    """Return the columns whose bloom filters belong to this index only, with the message.
 
-    A filter that another index has, too, stays with that one.
+    A filter that belongs to another index too is kept.
     """
     what = f"index {index.name} is {index.type_text} of {index.expression}"
-    told = single_value_columns(index)
-    if not told:
-        return told, (
+    columns = single_value_columns(index)
+    if not columns:
+        return columns, (
             f"{what}, which data files have no filters of: they hold the bloom filters of columns"
         )
     others = frozenset[str]().union(
         *(single_value_columns(other) for other in indices if other.name != index.name)
     )
-    if not told - others:
+    if not columns - others:
         return frozenset(), f"{what}, and its filters are those of another index, too"
-    return told - others, f"{what}, and no file of it has a bloom filter of that"
+    return columns - others, f"{what}, and no file of it has a bloom filter of that"

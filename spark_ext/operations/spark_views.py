@@ -1,8 +1,8 @@
-"""Temporary views of a Spark session: which names mean one, and their rows, evaluated once.
+"""Resolves names to temporary views of a Spark session, and evaluates a view once.
 
-One Spark job evaluates a view, whose tasks write what they get as files: a view that has other rows
-each time is looked at once, and no rows are held in memory. Only files that Spark has of a task
-that ended count, so that one that it ran twice has its rows once.
+One Spark job evaluates a view, and its tasks write the rows to files. So a nondeterministic view is
+read only once, and no rows are held in memory. Only files of the task attempts that Spark reports
+as successful count, so that a task that ran twice contributes its rows once.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tableformat.errors import SourceError
 
 __all__ = ["SparkView", "View", "no_view", "session_views"]
 
-_ANSWER: Final = "location string, rows long, sha256 string"
-_ARROW_ANSWER: Final = pa.schema(
+_RESULT: Final = "location string, rows long, sha256 string"
+_ARROW_RESULT: Final = pa.schema(
     [("location", pa.string()), ("rows", pa.int64()), ("sha256", pa.string())]
 )
 _GLOBAL: Final = "spark.sql.globalTempDatabase"
@@ -39,42 +39,42 @@ class View(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns; nothing is evaluated for them.
+        """The columns of the view, without evaluating it.
 
         Raises:
-            SourceError: what it reads is not there any more.
+            SourceError: a table that the view reads does not exist any more.
         """
         ...
 
     @contextmanager
     def written(self, location: str, storages: Storages) -> Iterator[tuple[WrittenRows, ...]]:
-        """Evaluate it once, and lend the files of its rows.
+        """Evaluate the view once, and provide the files of its rows while the context is open.
 
         Args:
-            location: of the lake table: where no directory of this host is that of all tasks, the
-                files are below it for that time.
-            storages: open what the table is in.
+            location: the location of the lake table; the files are below it, unless Spark runs in
+                local mode.
+            storages: open the storage of the table.
 
         Raises:
-            SourceError: it cannot be evaluated.
+            SourceError: the view cannot be evaluated.
         """
         ...
 
 
 def no_view(_: Parts) -> View | None:
-    """Return None: no name is that of a view where there is no session."""
+    """Return None: without a Spark session there are no views."""
     return None
 
 
 def session_views(
     spark: SparkSession, conf: Mapping[str, str], taken: Iterable[str] = ()
 ) -> Callable[[Parts], View | None]:
-    """Return what tells whether a name means a temporary view of a session, as Spark does.
+    """Return a function that resolves a name to a temporary view, by Spark's rules.
 
     Args:
         spark: the session.
-        conf: its settings.
-        taken: names that mean something else in the statement.
+        conf: the settings of the session.
+        taken: names that have another meaning in the statement.
     """
     database = conf.get(_GLOBAL, "global_temp").lower()
 
@@ -102,10 +102,11 @@ class SparkView:
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns; nothing is evaluated for them.
+        """The columns of the view, without evaluating it.
 
         Raises:
-            SourceError: what it reads is not there any more, or Arrow has no such type.
+            SourceError: a table that the view reads does not exist any more, or a column has a
+                type that Arrow lacks.
         """
         try:
             return to_arrow_schema(self._frame().schema)
@@ -114,62 +115,62 @@ class SparkView:
 
     @contextmanager
     def written(self, location: str, storages: Storages) -> Iterator[tuple[WrittenRows, ...]]:
-        """Evaluate it once, and lend the files of its rows.
+        """Evaluate the view once, and provide the files of its rows while the context is open.
 
         Raises:
-            SourceError: it cannot be evaluated.
+            SourceError: the view cannot be evaluated.
             DestinationError: the storage failed.
         """
         context = self.spark.sparkContext
         with task_directory(context, "view", location, storages) as made:
             below = made.location
             access = storages.access(below)
-            # A broadcast, because the plan of a query is written to event logs.
+            # A broadcast keeps the secrets out of the query plan, which event logs show.
             sent = None if access is None else context.broadcast(access)
             try:
-                told = self._frame().mapInArrow(_Writes(below, sent), _ANSWER).collect()
+                rows = self._frame().mapInArrow(_Writes(below, sent), _RESULT).collect()
             except (PySparkException, Py4JError) as error:
                 raise self._failed(error) from error
-            yield tuple(WrittenRows(row.location, row.rows, row.sha256) for row in told)
+            yield tuple(WrittenRows(row.location, row.rows, row.sha256) for row in rows)
 
     def _frame(self) -> DataFrame:
         return self.spark.table(self.name)
 
     def _failed(self, error: Exception) -> SourceError:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        said = lines[0] if lines else type(error).__name__
+        cause = lines[0] if lines else type(error).__name__
         message = (
-            f"Cannot evaluate the temporary view {self.name}: {said.rstrip('.')}. Nothing was "
+            f"Cannot evaluate the temporary view {self.name}: {cause.rstrip('.')}. Nothing was "
             "changed; look at SELECT * FROM it."
         )
         return SourceError(message)
 
 
 class _Sent(Protocol):
-    """Holds how to reach a storage, with its secrets: a broadcast."""
+    """Holds the access to a storage with its secrets; a broadcast."""
 
     @property
     def value(self) -> Access:
-        """What is held."""
+        """The access."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Writes:
-    """What runs on executors: a task writes what it gets as one file, and says what it wrote."""
+    """The function on executors: a task writes its rows to one file, and returns its location."""
 
     below: str
     access: _Sent | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write them; the function of `mapInArrow`."""
+        """Write the batches; the function for `mapInArrow`."""
         made = write_rows(batches, self.below, None if self.access is None else self.access.value)
         if made is not None:
             columns = ([made.location], [made.rows], [made.sha256])
             yield pa.record_batch(
                 [
                     pa.array(column, field.type)
-                    for column, field in zip(columns, _ARROW_ANSWER, strict=True)
+                    for column, field in zip(columns, _ARROW_RESULT, strict=True)
                 ],
-                schema=_ARROW_ANSWER,
+                schema=_ARROW_RESULT,
             )

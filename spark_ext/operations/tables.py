@@ -66,7 +66,7 @@ __all__ = [
     "SelectedTable",
     "SessionExports",
     "StoppableExports",
-    "Untold",
+    "WithoutOutcomes",
     "no_table",
     "operation_ports",
     "other_name",
@@ -76,42 +76,45 @@ __all__ = [
 ]
 
 OpensPorts = Callable[[SourcePlace], JobPorts]
-"""Opens what an export acts on, with the source at a place."""
+"""Opens the ports of an export job whose source is at the given address."""
 
 
 class ExportsFrom(Protocol):
-    """Runs the exports of one statement."""
+    """The interface's way to run the exports of one statement."""
 
     @property
     def slots(self) -> int:
-        """How many tasks can run at a time."""
+        """The number of tasks that can run at a time."""
         ...
 
     @property
     def settings(self) -> StatementSettings:
-        """What the statement and its session say."""
+        """The settings of the statement and its session."""
         ...
 
     def tables(self, source: SourceTable) -> tuple[LocalTable, ...]:
-        """Return what is read for a table: one, or one of each shard."""
+        """Return the tables to read: this table, or its local table on each shard."""
         ...
 
     def running(self) -> AbstractContextManager[OpensPorts]:
-        """Return what opens exports as long as it is entered."""
+        """Return a context in which exports can be opened."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Untold(ObserverAround):
-    """An observer that hears of no outcome: the statement tells what became of it."""
+class WithoutOutcomes(ObserverAround):
+    """An observer that passes on no outcome, because the statement reports its own outcomes."""
 
     def finished(self, outcome: Outcome) -> None:
-        """Keep it for oneself."""
+        """Ignore the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionExports:
-    """In a session that the user started; `places` have the lake, and a source of no meaning."""
+    """Runs exports in a session that the user started.
+
+    `places` returns the addresses of lake and ledger for a source.
+    """
 
     spark: SparkSession
     places: Callable[[SourcePlace], Places] = field(repr=False)
@@ -123,11 +126,11 @@ class SessionExports:
         return self.spark.sparkContext.defaultParallelism
 
     def tables(self, source: SourceTable) -> tuple[LocalTable, ...]:
-        """Return what is read for a table: one, or one of each shard."""
+        """Return the tables to read: this table, or its local table on each shard."""
         return source.tables()
 
     def running(self) -> AbstractContextManager[OpensPorts]:
-        """Return what opens exports; Spark is told by others when it is to stop."""
+        """Return a context in which exports can be opened; it handles no signals."""
         return nullcontext(self._opened)
 
     def _opened(self, place: SourcePlace) -> JobPorts:
@@ -136,7 +139,10 @@ class SessionExports:
 
 @dataclass(frozen=True, slots=True)
 class StoppableExports:
-    """In a process of their own, until it is told to stop; `find` returns what is read."""
+    """Runs exports in a process of its own, and stops them at SIGTERM.
+
+    `find` returns the tables to read.
+    """
 
     spark: Callable[[], SparkProvider]
     places: Callable[[SourcePlace], Places] = field(repr=False)
@@ -147,12 +153,12 @@ class StoppableExports:
     until: Stopping
 
     def tables(self, source: SourceTable) -> tuple[LocalTable, ...]:
-        """Return what is read for a table: one, or one of each shard."""
+        """Return the tables to read: this table, or its local table on each shard."""
         return self.find(source)
 
     @contextmanager
     def running(self) -> Iterator[OpensPorts]:
-        """Yield what opens exports, until the process is told to stop."""
+        """Provide a function that opens exports, while SIGTERM is handled."""
         with self.until:
             yield partial(self._opened, self.spark())
 
@@ -162,24 +168,24 @@ class StoppableExports:
 
 
 _MOST_ATTEMPTS: Final = 100
-"""Of a commit: others who change other partitions without a pause refuse no statement."""
+"""Attempts of a commit, so that concurrent changes of other partitions do not fail a statement."""
 
 
 def operation_ports(table: IcebergTable, ledger: Ledger) -> Ports:
-    """Return what the commit protocol acts on for a statement."""
+    """Return the ports of the commit protocol for a statement."""
     ports = commit_ports(table, ledger)
     return replace(ports, storage=table.storages, most_attempts=_MOST_ATTEMPTS)
 
 
 @dataclass(frozen=True, slots=True)
 class OtherTables:
-    """How the table behind FROM is found.
+    """Finds and opens the other table of a statement.
 
-    `table` says what a name means, `catalog` opens a catalog by its name, `exports` runs those of
-    a statement whose table is ClickHouse's. `allow_empty` is the setting
-    allow_replace_partition_from_empty_source; `checks` refuses files that are not as they were
-    written. `sources` are those of the session, by name. `view` returns the temporary view that a
-    name means. `spark` is the session, where the statement was given in one.
+    `table` resolves a name, `catalog` opens a catalog by name, and `exports` runs exports from a
+    ClickHouse table. `allow_empty` is the setting allow_replace_partition_from_empty_source.
+    `checks` refuses files that were changed after they were written. `sources` are the session's
+    sources by name. `view` resolves a name to a temporary view. `spark` is the session of the
+    statement; None on the command line.
     """
 
     table: Callable[[tuple[str, ...]], SourceTable | LakeName]
@@ -194,7 +200,7 @@ class OtherTables:
 
 @dataclass(frozen=True, slots=True)
 class RememberingTable:
-    """A lake table of a statement, and what it remembers of ClickHouse."""
+    """A lake table of a statement, with the ClickHouse definition that its properties keep."""
 
     name: LakeName
     found: IcebergTable
@@ -204,7 +210,7 @@ class RememberingTable:
 
 @dataclass(frozen=True, slots=True)
 class Runners:
-    """Makes what runs statements on lake tables; what that opens is closed with `stack`."""
+    """Creates the runners of statements on lake tables; `stack` closes their resources."""
 
     ledger: Ledger
     note: Callable[[str], None]
@@ -212,7 +218,7 @@ class Runners:
     checks: Checks
 
     def on(self, table: RememberingTable, storages: Storages) -> Running:
-        """Return what runs statements on a table."""
+        """Return a runner of statements on a table."""
         rows = self.stack.enter_context(RowPartitions(table.source, storages))
         commit = operation_ports(table.found, self.ledger)
         location = table.found.load().location
@@ -220,17 +226,17 @@ class Runners:
         ports = OperationPorts(
             commit, this_process(), may_be_alive, new_transaction, self.note, intact
         )
-        lies = Partitions(
+        partitions = Partitions(
             table.name, table.found, self.ledger, rows, commit.effects, table.source.table
         )
-        return Running(ports, table.name, lies)
+        return Running(ports, table.name, partitions)
 
 
 def other_name(what: str, parts: tuple[str, ...], this: LakeName, others: OtherTables) -> LakeName:
-    """Return the lake table that a statement names beside its own.
+    """Return the name of the other lake table in a statement.
 
     Raises:
-        UnsupportedError: it is a table of ClickHouse.
+        UnsupportedError: it is a ClickHouse table.
         RefusedError: it is the same table.
     """
     name = others.table(parts)
@@ -247,16 +253,16 @@ def other_name(what: str, parts: tuple[str, ...], this: LakeName, others: OtherT
 
 
 def no_table(what: str) -> NotFoundError:
-    """Return the error that there is no other table."""
+    """Return the error that the other table does not exist."""
     return NotFoundError(f"{what}: its catalog has no table of that name.", code=UNKNOWN_TABLE)
 
 
 def source_of(what: str, state: LakeTableState) -> RememberedSource:
-    """Return the ClickHouse table that a lake table remembers: its partition key counts.
+    """Return the ClickHouse definition in a lake table's properties, with its partition key.
 
     Raises:
-        RefusedError: it remembers none.
-        DestinationError: what it remembers cannot be read.
+        RefusedError: the table has none, because no export created it.
+        DestinationError: the definition cannot be read.
     """
     source = remembered_source(state.properties)
     if source is None:
@@ -276,19 +282,20 @@ def refuse_unlike(
     moves: bool = False,
     divides: bool = True,
 ) -> None:
-    """Refuse tables between which a partition cannot be put.
+    """Refuse two tables if a partition of one cannot be put into the other.
 
-    `divides`: what divides them into partitions is the same, too.
+    With `divides`, the partition keys must be equal, too. `moves` adds the conditions of MOVE.
 
     Raises:
-        RefusedError: they differ; all differences are told (code of the first).
-        UnsupportedError: only their columns in the lake do.
+        RefusedError: the tables differ; the message has all differences, the code is that of the
+            first.
+        UnsupportedError: only their columns in the lake differ.
     """
     (state, of), (there, to) = source, destination
     found = differences(of.table, to.table, moves=moves, divides=divides)
     if found:
-        told = "; ".join(one.text for one in found)
-        raise RefusedError(f"{what}: {told}.", code=found[0].code)
+        reasons = "; ".join(one.text for one in found)
+        raise RefusedError(f"{what}: {reasons}.", code=found[0].code)
     if of.conversions != to.conversions:
         message = f"{what}: their columns were exported with other conversions."
         raise RefusedError(message, code=BAD_ARGUMENTS)
@@ -306,14 +313,14 @@ _REFERENCES: Final = ("tag_", "branch_")
 
 @dataclass(frozen=True, slots=True)
 class SelectedTable:
-    """A table of a catalog, and one state of it, whose `main` is the snapshot that is meant."""
+    """A lake table in one state, whose `main` is the selected snapshot."""
 
     table: IcebergTable
     state: LakeTableState
 
 
 def selected_table(catalog: OpenedCatalog, name: LakeName) -> SelectedTable | None:
-    """Return what a name means; None when there is no such table, tag, branch or snapshot.
+    """Open the table of a name; None if the table, tag, branch or snapshot does not exist.
 
     Raises:
         DestinationError: the catalog cannot be read.

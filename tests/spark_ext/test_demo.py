@@ -23,7 +23,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from spark_ext.cli.main import invoke
 from spark_ext.demo.data import MONTHS, fill, months
 from spark_ext.demo.directory import DemoDirectory
-from spark_ext.demo.readers import Answer, ask_duckdb, differences
+from spark_ext.demo.readers import Measures, differences, query_duckdb
 
 ROOT = Path(__file__).parents[2]
 ROWS = 3000
@@ -147,10 +147,10 @@ def test_readers_that_differ_are_an_error(
 ) -> None:
     """The last line would be worth nothing if it were said in any case."""
 
-    def wrong(*arguments: Any) -> Answer:
-        return ask_duckdb(*arguments) | {"coupons": 7}
+    def wrong(*arguments: Any) -> Measures:
+        return query_duckdb(*arguments) | {"coupons": 7}
 
-    monkeypatch.setattr("spark_ext.cli.commands.demo.ask_duckdb", wrong)
+    monkeypatch.setattr("spark_ext.cli.commands.demo.query_duckdb", wrong)
 
     ended = run_here("--directory", str(made.path))
 
@@ -254,7 +254,7 @@ def test_a_fill_that_was_interrupted_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_told_with_every_answer() -> None:
-    answers: dict[str, Answer] = {"ClickHouse": {"tags": 1, "revenue": Decimal("1.50")},
+    answers: dict[str, Measures] = {"ClickHouse": {"tags": 1, "revenue": Decimal("1.50")},
                "DuckDB": {"tags": 2, "revenue": Decimal("1.5")}}  # fmt: skip
 
     assert differences(answers) == ("tags is 1 in ClickHouse, 2 in DuckDB",)

@@ -21,13 +21,13 @@ from spark_ext.demo.commands import Command, export_command, next_commands
 from spark_ext.demo.data import ENGINE, TABLE, fill
 from spark_ext.demo.directory import INSTALL, LAKE_TABLE, DemoDirectory, DemoError, Found, look
 from spark_ext.demo.readers import (
-    Answer,
     DuckDB,
-    ask_clickhouse,
-    ask_duckdb,
-    ask_pyiceberg,
+    Measures,
     differences,
     find_duckdb,
+    query_clickhouse,
+    query_duckdb,
+    query_pyiceberg,
     question,
 )
 from spark_ext.engine.session import SparkSettings, slots
@@ -54,8 +54,8 @@ def demo(directory: Path, rows: int, *, as_json: bool) -> int:
     _fill(place, found, rows, output)
     code = _export(place, spark, output)
     if code == 0:
-        answers = _ask(place, duckdb, output)
-        _show(place, answers, output, as_json=as_json)
+        results = _results(place, duckdb, output)
+        _show(place, results, output, as_json=as_json)
     return code
 
 
@@ -113,7 +113,7 @@ def _export(place: DemoDirectory, spark: SparkWhenNeeded, output: Output) -> int
     return code
 
 
-def _ask(place: DemoDirectory, duckdb: DuckDB, output: Output) -> dict[str, Answer]:
+def _results(place: DemoDirectory, duckdb: DuckDB, output: Output) -> dict[str, Measures]:
     output.step("3. The same question to ClickHouse, PyIceberg and DuckDB")
     for line in question(str(TABLE)):
         output.detail(f"  {line}")
@@ -125,30 +125,30 @@ def _ask(place: DemoDirectory, duckdb: DuckDB, output: Output) -> dict[str, Answ
         )
         raise DestinationError(message)
     with place.open_clickhouse() as clickhouse:
-        from_clickhouse = ask_clickhouse(clickhouse, TABLE.sql)
+        from_clickhouse = query_clickhouse(clickhouse, TABLE.sql)
     return {
         "ClickHouse": from_clickhouse,
-        "PyIceberg": ask_pyiceberg(table.loaded),
-        "DuckDB": ask_duckdb(duckdb, table.loaded),
+        "PyIceberg": query_pyiceberg(table.loaded),
+        "DuckDB": query_duckdb(duckdb, table.loaded),
     }
 
 
 def _show(
-    place: DemoDirectory, answers: dict[str, Answer], output: Output, *, as_json: bool
+    place: DemoDirectory, results: dict[str, Measures], output: Output, *, as_json: bool
 ) -> None:
-    different = differences(answers)
+    different = differences(results)
     commands = next_commands(place)
     if as_json:
         output.record(
-            {"equal": not different, "answers": answers, "next": [str(c) for c in commands]}
+            {"equal": not different, "answers": results, "next": [str(c) for c in commands]}
         )
     else:
         output.detail("")
-        measures = next(iter(answers.values()))
+        measures = next(iter(results.values()))
         output.table(
-            ("", *answers),
+            ("", *results),
             [
-                {"": m} | {who: _cell(answer[m]) for who, answer in answers.items()}
+                {"": m} | {who: _cell(result[m]) for who, result in results.items()}
                 for m in measures
             ],
         )
