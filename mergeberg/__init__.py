@@ -4,8 +4,8 @@
 
     mergeberg.export_partition(spark, "lake.n.events", "ch.db.events", partition_id="202401")
 
-It re-exports the public names of `spark_ext` (`spark_ext.public_names`), and loads each when it is
-first used: `import mergeberg` alone starts nothing.
+It re-exports the public names of `spark_ext` (`spark_ext.public_names`), and loads each at its
+first use: `import mergeberg` alone loads neither PySpark nor PyIceberg.
 """
 
 from importlib import import_module
@@ -16,9 +16,9 @@ from spark_ext.public_names import PUBLIC
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name of `spark_ext`, or `__version__`, the version that is installed."""
+    """Return a public name of `spark_ext`, or `__version__`, the installed version."""
     if name == "__version__":
-        # Reading the version takes e-mail's parser, and every import of the package would pay.
+        # importlib.metadata imports the email package, which would slow down every import.
         return import_module("importlib.metadata").version("mergeberg")
     if name == "sql" or name in PUBLIC:
         return getattr(spark_ext, name)
@@ -27,5 +27,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names, so that an editor completes them."""
+    """Return the public names, for completion in editors."""
     return sorted((*PUBLIC, "sql", "__version__", "__doc__", "__name__"))

@@ -1,4 +1,4 @@
-"""The engine that runs exports, and the front doors to it."""
+"""The export engine and its interfaces: command line, Spark SQL and Python."""
 
 from importlib import import_module
 from importlib.machinery import PathFinder
@@ -10,7 +10,7 @@ from spark_ext.public_names import PUBLIC
 
 
 def _check_own_modules() -> None:
-    """Run `tableformat.own_modules` by its place: its name may lead to somebody else's file."""
+    """Run `tableformat.own_modules` by its path: another package may have a module of its name."""
     place = Path(__file__).resolve().parent.parent / "tableformat"
     spec = PathFinder.find_spec("own_modules", [str(place)])
     if spec is not None and spec.loader is not None:
@@ -23,7 +23,7 @@ _check_own_modules()
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is asked for: tasks import this package, too, and need none."""
+    """Load a public name at its first use, because tasks import this package and need none."""
     if name == "sql":
         return import_module("spark_ext.sql")
     if name in PUBLIC:
@@ -33,5 +33,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names, so that an editor completes them."""
+    """Return the public names, for completion in editors."""
     return sorted((*PUBLIC, "sql", "__doc__", "__name__"))

@@ -1,7 +1,7 @@
-"""JSON for programs, in which no number loses a digit.
+"""Writes JSON in which no integer loses digits.
 
-Most programs that read JSON, as jq and every browser, keep integers up to 2^53 only. Ids of
-snapshots are texts everywhere, so that they have one type; any other integer is one beyond that.
+Many programs that read JSON, such as jq and browsers, keep integers exact only up to 2^53. Larger
+integers are written as text. Snapshot ids are always text, so that they have one type.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any, Final
 __all__ = ["EXACT", "json_text"]
 
 EXACT: Final = 1 << 53
-"""Up to this one, integers of JSON are read as they were written."""
+"""The largest integer that all JSON readers keep exact."""
 _IDS: Final = ("snapshot_id", "snapshot_ids", "landed_snapshots")
 
 
 def json_text(value: object) -> str:
-    """Return a value as JSON in one line; what JSON has no form for becomes text."""
+    """Return a value as JSON in one line; values of types that JSON lacks become text."""
     return json.dumps(_exact(value), default=str)
 
 
 def _exact(value: Any, name: str = "") -> Any:
-    """Return a value with texts for what is, or may be, no exact number of JSON."""
+    """Return a value with text for snapshot ids and large integers."""
     match value:
         case bool():
             return value

@@ -1,6 +1,6 @@
-"""The public names of `spark_ext`, and the modules that own them.
+"""Lists the public names of `spark_ext`, and the modules that define them.
 
-Nothing is imported here: tasks import the package, too, and do without what the names are made of.
+This module imports none of them, because tasks import the package and need none of these modules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Python functions that look at exports, compare, archive, cancel and clean up.
+"""The Python functions to list, verify, archive and cancel exports, and to clean up.
 
     spark_ext.verify(spark, "lake.analytics.events", "ch.db.events", partition_id="202401")
 
@@ -16,8 +16,8 @@
 | `show_export` | `mergeberg exports show` |
 | `verify` | the procedure `verify_partition`, `mergeberg verify` |
 
-A function that is a procedure has its parameters and defaults; what it returns has the columns of
-its answer. The page for users is docs/reference/python-api.md.
+A function for a procedure has the procedure's parameters and defaults, and returns values with the
+columns of its result. The page for users is docs/reference/python-api.md.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ __all__ = [
 T = TypeVar("T")
 _NOTHING: Final[Mapping[str, str]] = {}
 _SENTENCES: Final = frozenset(("message", "why", "last_error"))
-"""The columns that are text for people."""
+"""The columns with messages, which are reworded for Python."""
 
 
 def archive(  # noqa: PLR0913  one parameter for each of the procedure
@@ -125,31 +125,32 @@ def archive(  # noqa: PLR0913  one parameter for each of the procedure
     parallel_formatting: bool | None = None,
     dry_run: bool = False,
 ) -> tuple[ArchivedPartition, ...]:  # fmt: skip
-    """Export partitions, compare every column, and only then take them out of their ClickHouse.
+    """Export partitions, compare every column, and only then remove them from their ClickHouse.
 
     Args:
         spark: the session whose tasks write.
-        table: the lake table, or hive.`uri` for a tree of Hive directories.
-        source: the ClickHouse table, `source.database.table`; its source has allow-alter.
+        table: the lake table, or hive.`uri` for a Hive tree.
+        source: the ClickHouse table, `source.database.table`. Its source must have allow-alter.
         partition_id: the partition's id.
         drop: drop the parts; otherwise they stay detached.
-        convert: column to conversion.
-        partition_spec: of a table that is made; None to derive it.
-        hive_columns: of a tree: directory to the member of the partition key that it is of.
-        cluster: the source is a table of every shard of this cluster.
+        convert: conversions by column.
+        partition_spec: the partition spec of a new lake table; None to derive it.
+        hive_columns: for a Hive tree: the expression of the partition key by directory column.
+        cluster: export the table of every shard of this cluster.
         partition: or a value of its key.
         all_partitions: or every partition.
         where: with `all_partitions`: a filter over partition_id, rows, bytes, min_time, max_time.
-        strict: refuse other kinds of values, columns, and orders.
+        strict: refuse columns whose values change kind, and a lake table with other columns or
+            another order of columns.
         evolve_schema: add columns that the lake table lacks, and widen its types.
         max_bytes_per_file: bytes of a data file; None for 512 MiB.
         max_bandwidth: bytes per second of all tasks, 0 for no limit; None for the session's.
-        max_slices: files that are written at a time; None for the session's.
+        max_slices: number of files written in parallel; None for the session's.
         parallel_formatting: False for one file at a time; None for the session's.
-        dry_run: say what would leave the source, and do nothing.
+        dry_run: only report which partitions would leave the source.
 
     Raises:
-        TableFormatError: something stays in the source; the message says what, and why.
+        TableFormatError: a partition stays in the source; the message has the reason.
     """
     return _called(ArchivedPartition, ARCHIVE_PARTITION, locals())
 
@@ -164,20 +165,20 @@ def verify(
     cluster: str | None = None,
     partition: str | None = None, all_partitions: bool = False,
 ) -> tuple[VerifiedPartition, ...]:  # fmt: skip
-    """Compare exported partitions with their source: rows, and of each column a checksum and more.
+    """Compare exported partitions with their source: rows, and NULLs, bounds and checksums.
 
     Args:
         spark: the session.
-        table: the lake table, or hive.`uri` for a tree of Hive directories.
+        table: the lake table, or hive.`uri` for a Hive tree.
         source: the ClickHouse table, `source.database.table`.
         partition_id: the partition's id.
-        convert: conversions that the lake table lost.
-        cluster: the source is a table of every shard of this cluster.
+        convert: conversions by column, if the lake table has lost its record of them.
+        cluster: compare the table of every shard of this cluster.
         partition: or a value of its key.
-        all_partitions: or every partition, of which some need not be exported.
+        all_partitions: or every partition, including those that are not exported.
 
     Raises:
-        TableFormatError: one is not equal, or nothing can be said; the message has the differences.
+        TableFormatError: a partition differs or cannot be compared; the message has the reasons.
     """
     return _called(VerifiedPartition, VERIFY_PARTITION, locals())
 
@@ -190,17 +191,17 @@ def exports(
     source: str | None = None,
     limit: int | None = None,
 ) -> tuple[ExportRecord, ...]:
-    """List the exports that the ledger knows, latest first.
+    """Return the exports in the ledger, latest first.
 
     Args:
         spark: the session.
-        table: only into this lake table; a ClickHouse table: only of it.
+        table: only exports into this lake table, or from this ClickHouse table.
         status: IN_PROGRESS, INTERRUPTED, FAILED, KILLED, COMPLETED or ARCHIVED.
-        source: only of this ClickHouse table, `source.database.table`.
-        limit: at most so many; None for all.
+        source: only exports from this ClickHouse table, `source.database.table`.
+        limit: the maximum number of exports; None for all.
 
     Raises:
-        TableFormatError: a name has no meaning, or the ledger cannot be read.
+        TableFormatError: a name cannot be resolved, or the ledger cannot be read.
     """
     return _called(ExportRecord, EXPORTS, locals())
 
@@ -214,19 +215,19 @@ def cancel(
     wait: float = PROOF_SECONDS,
     all_exports: bool = False,
 ) -> tuple[CancelledExport, ...]:
-    """Give up exports that are under way: nothing of them becomes visible.
+    """Cancel running exports, so that none of their rows become visible.
 
     Args:
         spark: the session.
         table: the destination; None for any.
         source: the ClickHouse table, `source.database.table`; None for any, with `all_exports`.
         partition_id: the partition's id.
-        wait: seconds until it must be proved that nothing lands.
-        all_exports: or all that are under way.
+        wait: seconds to wait for the proof that the exports cannot land any more.
+        all_exports: or all running exports.
 
     Raises:
-        TableFormatError: one has landed, or it is not known yet; the message says what was given
-            up.
+        TableFormatError: an export has landed, or its outcome is not known yet. The message lists
+            the exports that were cancelled.
     """
     return _called(CancelledExport, CANCEL_EXPORT, locals())
 
@@ -234,16 +235,16 @@ def cancel(
 def forget_export(
     spark: SparkSession, table: str, source: str, *, partition_id: str
 ) -> tuple[ForgottenExport, ...]:
-    """Let a partition be exported again before its manifest TTL is over.
+    """Allow a partition to be exported again before its manifest TTL is over.
 
     Args:
         spark: the session.
-        table: the lake table, or hive.`uri` for a tree of Hive directories.
+        table: the lake table, or hive.`uri` for a Hive tree.
         source: the ClickHouse table, `source.database.table`.
         partition_id: the partition's id.
 
     Raises:
-        TableFormatError: there is no such export, or it runs.
+        TableFormatError: the ledger has no such export, or it is running.
     """
     return _called(ForgottenExport, FORGET_EXPORT, locals())
 
@@ -251,15 +252,15 @@ def forget_export(
 def partitions(
     spark: SparkSession, table: str, *, cluster: str | None = None
 ) -> tuple[ListedPartition, ...]:
-    """List the partitions of a ClickHouse table that an export can name, or those of a lake table.
+    """Return the partitions of a ClickHouse table or of a lake table.
 
     Args:
         spark: the session.
         table: `source.database.table`, or the lake table.
-        cluster: the ClickHouse table is one of every shard of this cluster.
+        cluster: list the table of every shard of this cluster.
 
     Raises:
-        TableFormatError: the table is not there, or cannot be read.
+        TableFormatError: the table does not exist or cannot be read.
     """
     return _called(ListedPartition, PARTITIONS, locals())
 
@@ -267,16 +268,16 @@ def partitions(
 def parts(
     spark: SparkSession, table: str, *, partition_id: str | None = None, cluster: str | None = None
 ) -> tuple[ListedPart, ...]:
-    """List the active parts of a ClickHouse table.
+    """Return the active parts of a ClickHouse table.
 
     Args:
         spark: the session.
         table: `source.database.table`.
-        partition_id: only of this partition; None for all.
-        cluster: the table is one of every shard of this cluster.
+        partition_id: only parts of this partition; None for all.
+        cluster: list the table of every shard of this cluster.
 
     Raises:
-        TableFormatError: the table is not there, or cannot be read.
+        TableFormatError: the table does not exist or cannot be read.
     """
     return _called(ListedPart, PARTS, locals())
 
@@ -291,19 +292,20 @@ def create_table_like(
     strict: bool = False,
     dry_run: bool = False,
 ) -> tuple[CreatedTable, ...]:
-    """Make the lake table of a ClickHouse table as an export would, without rows.
+    """Create the lake table for a ClickHouse table as an export would, without rows.
 
     Args:
         spark: the session.
         table: the lake table.
         source: the ClickHouse table, `source.database.table`.
-        convert: column to conversion.
+        convert: conversions by column.
         partition_spec: for example month(ts); None to derive it.
-        strict: refuse other kinds of values, columns, and orders.
-        dry_run: say what would be made, and do nothing.
+        strict: refuse columns whose values change kind, and a lake table with other columns or
+            another order of columns.
+        dry_run: only report the table that would be created.
 
     Raises:
-        TableFormatError: it cannot be made, or is there and does not fit.
+        TableFormatError: the table cannot be created, or exists and does not fit.
     """
     return _called(CreatedTable, CREATE_TABLE_LIKE, locals())
 
@@ -319,20 +321,20 @@ def gc(
     expire_dropped: str | None = None,
     keep_replaced: str | None = None,
 ) -> tuple[Leftover, ...]:
-    """Find what dead exports left behind, and with `dry_run=False` remove it.
+    """Find the garbage of abandoned exports, and with `dry_run=False` remove it.
 
     Args:
         spark: the session.
-        table: the lake table, or hive.`uri`; without it only `source` is looked at.
-        source: look for staging tables there: a source, or a table of it.
-        cluster: on every host of this cluster of the source.
-        older_than: only what was begun before it.
-        dry_run: only tell.
-        expire_dropped: expire, too, the snapshots before DROP PARTITION that are so old, `10m`.
-        keep_replaced: of a tree: how long replaced files stay, `2h`; None for a day.
+        table: the lake table, or hive.`uri`; None to examine only `source`.
+        source: also find staging tables there: a source, or a table of it.
+        cluster: examine every host of this cluster of the source.
+        older_than: only garbage of exports that began before this time.
+        dry_run: list the garbage, and remove nothing.
+        expire_dropped: also expire snapshots before DROP PARTITION of at least this age, `10m`.
+        keep_replaced: for a Hive tree: how long replaced files are kept, `2h`; None for a day.
 
     Raises:
-        TableFormatError: a side cannot be read, or something does not go.
+        TableFormatError: source, table or ledger cannot be read, or garbage cannot be removed.
     """
     return _called(Leftover, GC, locals())
 
@@ -345,17 +347,17 @@ def log(
     failed: bool = False,
     limit: int | None = None,
 ) -> tuple[LoggedOutcome, ...]:
-    """Return how exports ended, latest first; the ledger keeps the latest 10,000.
+    """Return the outcomes of exports, latest first; the ledger keeps the latest 10,000.
 
     Args:
         spark: the session.
-        source: only of this ClickHouse table, `source.database.table`.
-        since: only what is not older.
-        failed: only what did not end well.
-        limit: at most so many; None for all.
+        source: only exports from this ClickHouse table, `source.database.table`.
+        since: only outcomes of at most this age.
+        failed: only exports that did not succeed.
+        limit: the maximum number of outcomes; None for all.
 
     Raises:
-        TableFormatError: the name has no meaning, or the ledger cannot be read.
+        TableFormatError: the name cannot be resolved, or the ledger cannot be read.
     """
     if limit is not None and limit < 1:
         message = f"Cannot list {limit} outcomes. Give `limit` a number from 1, or leave it out."
@@ -380,13 +382,13 @@ def show_export(
 
     Args:
         spark: the session.
-        table: only into this lake table.
-        source: only of this ClickHouse table, `source.database.table`.
+        table: only exports into this lake table.
+        source: only exports from this ClickHouse table, `source.database.table`.
         partition_id: the partition's id.
 
     Raises:
-        NotFoundError: the ledger knows none.
-        TableFormatError: a name has no meaning, or the ledger cannot be read.
+        NotFoundError: the ledger has no such export.
+        TableFormatError: a name cannot be resolved, or the ledger cannot be read.
     """
     what = f"show the export of partition {partition_id}"
     with in_words():
@@ -410,7 +412,7 @@ def show_export(
 
 
 def _parts(one: ListedExport, lake: KnownDestinations) -> tuple[SourcePart, ...]:
-    """Return the source parts; where the lake does not say which are finished, none is."""
+    """Return the source parts of an export, without files if the lake cannot be read."""
     try:
         found = parts_with_files(one, lake)
     except TableFormatError:
@@ -429,22 +431,23 @@ def check(
     strict: bool = False,
     cluster: str | None = None,
 ) -> tuple[CheckedTable, ...]:
-    """Say whether a table can be exported, and how each column would be mapped.
+    """Check whether a table can be exported, and how each column would be mapped.
 
-    Nothing is started and nothing is changed. Of a cluster there is one value for each shard.
+    The check changes nothing. For a cluster, it returns one value for each shard.
 
     Args:
         spark: the session.
         source: the ClickHouse table, `source.database.table`.
-        table: the lake table that it would go to; None to look at the source only.
-        convert: column to conversion.
-        partition_spec: of a table that is made; None to derive it.
+        table: the lake table of the export; None to check the source only.
+        convert: conversions by column.
+        partition_spec: the partition spec of a new lake table; None to derive it.
         evolve_schema: add columns that the lake table lacks, and widen its types.
-        strict: refuse other kinds of values, columns, and orders.
-        cluster: the source is a table of every shard of this cluster.
+        strict: refuse columns whose values change kind, and a lake table with other columns or
+            another order of columns.
+        cluster: check the table of every shard of this cluster.
 
     Raises:
-        TableFormatError: the table is not there, or a side cannot be read.
+        TableFormatError: the table does not exist, or source, catalog or ledger cannot be read.
     """
     found: list[CheckedTable] = []
     with in_words():
@@ -469,12 +472,12 @@ def check(
                 found.append(_checked(one, checked, spaces))
                 return 0
 
-            each_table(named.tables(cluster=cluster), check_one, _unheard, doing="check")
+            each_table(named.tables(cluster=cluster), check_one, _ignore_note, doing="check")
     return tuple(found)
 
 
-def _unheard(_note: str) -> None:
-    """Hear which shard is looked at: every value says it."""
+def _ignore_note(_note: str) -> None:
+    """Ignore the name of a shard, because every value has it."""
 
 
 def _checked(one: LocalTable, found: Check, spaces: tuple[Space, ...]) -> CheckedTable:
@@ -522,7 +525,7 @@ def _record(row: tuple[Value, ...]) -> ExportRecord:
 def _called(
     kind: Callable[..., T], procedure: Procedure, given: Mapping[str, Given | SparkSession]
 ) -> tuple[T, ...]:
-    """Call a procedure with the arguments of a function; return its rows as values."""
+    """Call a procedure with the arguments of a Python function; return its rows as values."""
     arguments = dict(given)
     spark = arguments.pop("spark")
     rows = called_rows(procedure, spark, arguments)  # type: ignore[arg-type]
@@ -530,7 +533,7 @@ def _called(
 
 
 def _typed(kind: Callable[..., T], procedure: Procedure, row: tuple[Value, ...]) -> T:
-    """Return a row of an answer as a value, with times as `datetime`."""
+    """Return a row of a result as a value, with times as `datetime` and messages for Python."""
     values: dict[str, object] = {}
     for column, value in zip(procedure.columns, row, strict=True):
         values[column.name] = value

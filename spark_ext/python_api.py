@@ -1,17 +1,17 @@
 """The Python interface: `spark_ext.export_partition`, `export_partitions`, `sql` and statements.
 
-It needs no jar: it runs the procedures of CALL, and the statements that the Java side would pass
-to Python. Names, catalogs, sources and the ledger are those of the session.
+It needs no jar: it runs the procedures of CALL, and the statements that the JVM would pass to
+Python. Names, catalogs, sources and the ledger are those of the session.
 
 The functions are generated from the procedures of CALL:
 
     spark_ext.export_partition(spark, "lake.n.events", "ch.db.events", partition_id="202401")
     spark_ext.detach_partition(spark, "lake.analytics.events", partition_id="202401")
 
-Each function is the procedure of its name, with the same parameters and defaults. All parameters
-but the lake table, and the ClickHouse table of an export, are keyword arguments. Type checkers read
-`spark_ext/__init__.pyi`. `spark_ext.python_actions` has the functions that look at exports and
-keep them in order: `archive`, `verify`, `check`, `exports`, `gc` and others.
+Each function calls the procedure of its name, with the same parameters and defaults. All parameters
+are keyword arguments, except the lake table and the ClickHouse table of an export. Type checkers
+read `spark_ext/__init__.pyi`. `spark_ext.python_actions` has the other functions: `archive`,
+`verify`, `check`, `exports`, `gc` and more.
 
 `spark_ext.SessionTable` is a table of a ClickHouse session that the caller has open in this
 process. The page for users is docs/reference/python-api.md.
@@ -62,18 +62,18 @@ _MOST_PARTS: Final = 2
 class SessionTable:
     """A table of an open `chdb.session.Session`, as the source of an export.
 
-    `table` is `database.table`, or a table that the session finds without a database: a temporary
-    one, else one of its current database. The session stays open, and as it is.
+    `table` is `database.table`, or a table without a database: a temporary table, or else a table
+    of the session's current database. The session stays open and unchanged.
     """
 
     session: ChdbSession = field(repr=False)
     table: str
 
     def __post_init__(self) -> None:
-        """Check what was given.
+        """Check the session and the name.
 
         Raises:
-            UsageError: it is no open chdb session, or no name of a table.
+            UsageError: the session is not an open chdb session, or the name is malformed.
         """
         check_session(self.session)
         parts = split_identifiers(self.table)
@@ -85,11 +85,11 @@ class SessionTable:
             raise UsageError(message)
 
     def named(self) -> SourceTable:
-        """Return the table as exports take it.
+        """Return the table in the form that exports expect.
 
         Raises:
             UsageError: the session is closed.
-            SourceError: it does not answer.
+            SourceError: the session does not respond.
         """
         check_session(self.session)
         found = find_table(self.session, split_identifiers(self.table))
@@ -98,9 +98,9 @@ class SessionTable:
 
 
 OF_SESSIONS: Final = ("source", "from_table")
-"""The arguments that may be a table of an open session."""
+"""The arguments that accept a `SessionTable`."""
 _BY_PLACE: Final = ("table", "source")
-"""The arguments that may be given without their names."""
+"""The positional arguments."""
 _OF_PYTHON: Final = {"NULL": "None", "true": "True", "false": "False"}
 _IN_SQL: Final = re.compile("|".join(rf"\b{literal}\b" for literal in _OF_PYTHON))
 
@@ -120,10 +120,10 @@ _NO_TABLES: Final[Mapping[str, SessionTable]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ExportedPartition:
-    """What became of one partition: the columns of the procedures' answer.
+    """The outcome of one partition, with the columns of the procedures' result.
 
-    With `dry_run`, `status` is what would be done; without `wait` it is `in_progress` where files
-    are still being written.
+    With `dry_run`, `status` is the action that would be taken. Without `wait`, it is `in_progress`
+    if the export is still running.
     """
 
     partition_id: str
@@ -139,20 +139,20 @@ class ExportedPartition:
 def sql(
     spark: SparkSession, text: str, *, tables: Mapping[str, SessionTable] = _NO_TABLES
 ) -> DataFrame:
-    """Run a statement of ClickHouse's about partitions, else whatever Spark makes of the text.
+    """Run a ClickHouse statement about partitions, or any other statement with Spark.
 
-    Of ClickHouse's is what Spark and Iceberg refuse (docs/reference/statements.md); without the
-    jar CALL of our procedures is none of them.
+    docs/reference/statements.md lists the ClickHouse statements; none of them is valid in Spark or
+    Iceberg. CALL of mergeberg's procedures is a statement for Spark, and needs the jar.
 
     Args:
         spark: the session.
         text: one statement.
-        tables: tables of open sessions by the names that stand for them, behind FROM or as the
-            table that is exported.
+        tables: tables of open sessions, by the names that the statement uses for them, after FROM
+            or as the exported table.
 
     Raises:
-        UsageError: tables are given with a statement that is Spark's.
-        TableFormatError: it is one of ClickHouse's, and cannot be read or done.
+        UsageError: `tables` is given with a statement for Spark.
+        TableFormatError: a ClickHouse statement cannot be parsed or run.
     """
     try:
         if parse_statement(text) is None:
@@ -176,23 +176,23 @@ def sql(
 def called(
     procedure: Procedure, spark: SparkSession, given: Mapping[str, Given]
 ) -> tuple[ExportedPartition, ...]:
-    """Call a procedure that answers with partitions; return what became of each.
+    """Call a procedure that returns the outcomes of partitions.
 
     Args:
-        procedure: which.
+        procedure: the procedure.
         spark: the session.
-        given: every argument, by name; a table of an open session stands for its name.
+        given: all arguments by name; some accept a `SessionTable` (`OF_SESSIONS`).
 
     Raises:
         UsageError: an argument has another type.
-        TableFormatError: it cannot be done.
+        TableFormatError: the procedure failed or was refused.
     """
     found = (ExportedPartition(*row) for row in called_rows(procedure, spark, given))  # type: ignore[arg-type]
     return tuple(replace(one, message=in_python(one.message or "") or None) for one in found)
 
 
 def called_rows(procedure: Procedure, spark: SparkSession, given: Mapping[str, Given]) -> Rows:
-    """Call a procedure; return its rows. Arguments and errors as in `called`."""
+    """Call a procedure, and return its rows; arguments and errors are those of `called`."""
     held: dict[str, SourceTable] = {}
     arguments: dict[str, Value] = {}
     for parameter in procedure.parameters:
@@ -214,7 +214,7 @@ def called_rows(procedure: Procedure, spark: SparkSession, given: Mapping[str, G
 
 @contextlib.contextmanager
 def in_words() -> Iterator[None]:
-    """Let errors speak of the parameters of functions."""
+    """Reword errors with the parameters of Python functions."""
     try:
         yield
     except TableFormatError as error:
@@ -223,10 +223,10 @@ def in_words() -> Iterator[None]:
 
 
 def _checked(procedure: Procedure, parameter: Parameter, value: Given) -> Value:
-    """Return an argument that has its type, as CALL takes it; Spark does the same for CALL.
+    """Return an argument in the form of CALL, after a check of its type as in Spark.
 
     Raises:
-        UsageError: it has another one.
+        UsageError: the argument has another type.
     """
     wanted = _TYPES[parameter.type]
     if value is None and parameter.default == "NULL":
@@ -245,7 +245,7 @@ def _checked(procedure: Procedure, parameter: Parameter, value: Given) -> Value:
 
 
 def session_call(spark: SparkSession, arguments: Mapping[str, Value]) -> Call:
-    """Return a call without a catalog in front: names without one are of the current catalog."""
+    """Return a call without a catalog of its own, so that the session's current one counts."""
     return Call(spark, "", arguments, settings_of(spark))
 
 
@@ -257,7 +257,7 @@ _LITERALS: Final[Mapping[str | None, object]] = {
     "true": True,
     "map()": {},
 }
-"""The defaults of parameters that are no numbers."""
+"""The Python values of defaults that are not numbers."""
 
 
 def __getattr__(name: str) -> _Function:
@@ -318,7 +318,7 @@ def _documented(procedure: Procedure) -> str:
 
 
 def _said(one: Parameter) -> str:
-    """Return what a parameter is, in the words of Python."""
+    """Return the description of a parameter, with Python's literals."""
     text = _IN_SQL.sub(lambda found: _OF_PYTHON[found[0]], one.comment)
     return f"{text}, or a SessionTable" if one.name in OF_SESSIONS else text
 

@@ -1,6 +1,6 @@
 """The values that the functions of `spark_ext.python_actions` return.
 
-Each has the columns of a procedure's answer, but for `CheckedTable`, `LoggedOutcome` and
+Each has the columns of a procedure's result, except `CheckedTable`, `LoggedOutcome` and
 `ShownExport`, which no procedure returns. The page for users is docs/reference/python-api.md.
 """
 
@@ -32,10 +32,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPartition:
-    """What became of one partition of an archive.
+    """The result of archiving one partition.
 
-    `status` is `detached` or `dropped`; with `dry_run` it is `detach`, `drop` or `keep`, and
-    `export_status` what would become of its export.
+    `status` is `detached` or `dropped`. With `dry_run`, it is `detach`, `drop` or `keep`, and
+    `export_status` is the action that the export would take.
     """
 
     partition_id: str
@@ -52,7 +52,7 @@ class ArchivedPartition:
 class VerifiedPartition:
     """A partition that was compared with its source.
 
-    `status` is `equal`, or `not_exported` where all partitions were compared.
+    `status` is `equal`, or with `all_partitions` also `not_exported`.
     """
 
     partition_id: str
@@ -68,7 +68,7 @@ class VerifiedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ExportRecord:
-    """The last export of a partition into a lake table, as the ledger has it."""
+    """The last export of a partition into a lake table, from the ledger."""
 
     source_table: str
     destination_table: str
@@ -87,7 +87,7 @@ class ExportRecord:
 
 @dataclass(frozen=True, slots=True)
 class SourcePart:
-    """A source part of an export, and the data files that hold rows of it."""
+    """A source part of an export, with the data files that have its rows."""
 
     name: str
     rows: int
@@ -98,8 +98,8 @@ class SourcePart:
 class ShownExport:
     """An export with its source parts.
 
-    `files` of a part are empty until all of its files are there; `rows_in_main` is None where the
-    ledger does not know.
+    The `files` of a part are empty until all of its files are finished. `rows_in_main` is None if
+    the ledger does not know it.
     """
 
     export: ExportRecord
@@ -110,7 +110,7 @@ class ShownExport:
 
 @dataclass(frozen=True, slots=True)
 class CancelledExport:
-    """An export that was given up."""
+    """An export that was cancelled."""
 
     partition_id: str
     destination_table: str
@@ -122,7 +122,7 @@ class CancelledExport:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What a dead export left: `action` is `remove` (it would be), `removed` or `keep`."""
+    """Garbage of an abandoned export; `action` is `removed`, `keep`, or `remove` in a dry run."""
 
     action: str
     kind: str
@@ -134,7 +134,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class LoggedOutcome:
-    """How the export of a partition ended, or that of one source part of it (`part_name`)."""
+    """The outcome of the export of a partition, or of one of its source parts (`part_name`)."""
 
     event_time: datetime
     event_type: str
@@ -153,10 +153,10 @@ class LoggedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class CheckedTable:
-    """Whether a table can be exported: it can where there are no `reasons`.
+    """The check of a table, which can be exported if there are no `reasons`.
 
-    `columns` say what each column becomes, `grants` are the statements that give the user of a
-    server what it lacks.
+    `columns` has the Iceberg type of each column. `grants` are the GRANT statements for privileges
+    that the user of a server lacks.
     """
 
     table: str
@@ -176,13 +176,13 @@ class CheckedTable:
 
     @property
     def works(self) -> bool:
-        """Whether it can be exported, as far as is known."""
+        """Whether the table can be exported, as far as the check can tell."""
         return not self.reasons
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenExport:
-    """An export that a new one of its partition is not refused for any more."""
+    """An export whose manifest TTL was ended, so that the partition can be exported again."""
 
     partition_id: str
     destination_table: str
@@ -191,7 +191,7 @@ class ForgottenExport:
 
 @dataclass(frozen=True, slots=True)
 class ListedPartition:
-    """A partition of a ClickHouse table, or of a lake table; what the other side has is None."""
+    """A partition of a ClickHouse table or a lake table; fields of the other kind are None."""
 
     partition_id: str | None
     partition: str
@@ -220,7 +220,7 @@ class ListedPart:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTable:
-    """A lake table for a ClickHouse table: `status` is `created`, `create` or `exists`."""
+    """A lake table for a ClickHouse table; `status` is `created`, `create` or `exists`."""
 
     destination_table: str
     status: str

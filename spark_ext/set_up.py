@@ -9,9 +9,9 @@
 The user keeps Iceberg's own settings and jar. Only Iceberg's extensions are added too, because
 half of Iceberg's SQL is missing without them.
 
-`register` makes a Python driver answer the Java side, so its statements start no child process.
-Java calls back on the connection of the thread that gave the statement. Py4J's callback server
-handles all other threads: a Thrift server inside a Python driver has threads of its own.
+`register` makes a Python driver handle the JVM's requests, so that its statements start no child
+process. Java calls back on the connection of the thread that ran the statement. Py4J's callback
+server handles all other threads: a Thrift server inside a Python driver has threads of its own.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ from tableformat.errors import UsageError
 __all__ = ["configure", "enable", "merged", "register", "settings"]
 
 _SELECTABLE: Final = 1024
-"""Py4J waits by select(), which knows no file descriptor from this number on (FD_SETSIZE)."""
+"""Py4J waits with select(), which supports file descriptors below this number (FD_SETSIZE)."""
 
 
-class _Answering:
-    """The Python end of `mergeberg.spark.PyAnswer`."""
+class _Handler:
+    """The Python implementation of `mergeberg.spark.PyAnswer`."""
 
     def __init__(self, context: SparkContext) -> None:
-        """Answer for the sessions of a context."""
+        """Keep the context whose sessions send requests."""
         self._context: Final = context
 
     def answer(self, request: str, session: Any) -> str:
-        """Return the answer to a request of a session, given as Java has it."""
+        """Handle a request of a session, which is a Java object; return the response."""
         try:
             return answer(request, SparkSession(self._context, session))
         except KeyboardInterrupt:
-            # It would leave Java waiting for an answer on this connection.
+            # An exception here would leave Java waiting for a response on this connection.
             return interrupted()
 
     class Java:
-        """What Py4J asks of an object that Java calls."""
+        """Names the implemented Java interface, as Py4J requires."""
 
         implements: Final = ["mergeberg.spark.PyAnswer"]
 
 
 def register(spark: SparkSession) -> None:
-    """Let this process answer for every session of the application, until it ends.
+    """Handle the statements of every session of the application in this process, until it ends.
 
-    It may be called again, and must be when the application was stopped and started anew. In a
-    process with too many open files a child process answers each statement instead, with a warning:
-    Java would wait for ever.
+    Call it again after the application was stopped and restarted. In a process with too many open
+    files, a child process handles each statement instead, and a warning is issued: Java would wait
+    for ever for this process.
 
     Args:
         spark: a session that was started with the jar (`spark_ext.set_up`).
@@ -74,11 +74,11 @@ def register(spark: SparkSession) -> None:
     bridge = gateway.jvm.mergeberg.spark.PyBridge
     waiting = gateway._callback_server.server_socket  # noqa: SLF001  as above
     if waiting.fileno() < _SELECTABLE:
-        bridge.register(_Answering(context))
+        bridge.register(_Handler(context))
         return
     bridge.register(None)
     waiting.close()
-    # So that the next call starts another.
+    # Cleared, so that the next call starts another callback server.
     gateway._callback_server = None  # noqa: SLF001  as above
     warnings.warn(
         f"This process has more than {_SELECTABLE} open files, and Py4J cannot wait for Spark in "
@@ -92,7 +92,7 @@ def register(spark: SparkSession) -> None:
 _CATALOG: Final = ("spark.sql.catalog.mergeberg", "mergeberg.spark.Catalog")
 _JARS: Final = "spark.jars"
 _EXTENSIONS: Final = "spark.sql.extensions"
-# Ours first: then Iceberg's parser is the outermost, as Iceberg expects it.
+# In this order Iceberg's parser is the outermost, as Iceberg expects.
 _NAMES: Final = (
     "mergeberg.spark.Extensions",
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -100,11 +100,11 @@ _NAMES: Final = (
 
 
 class _Builder(SparkSession.Builder):
-    """A builder whose sessions are answered by this process."""
+    """A builder that enables mergeberg in its sessions."""
 
     def getOrCreate(self) -> SparkSession:  # noqa: N802  the name is PySpark's
-        """Return a session, started or active, with everything."""
-        # PySpark reads it when a session starts; without it workers are the `python3` of the PATH.
+        """Return a session, started or active, with mergeberg enabled."""
+        # PySpark reads it when a session starts; the default is the `python3` of the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         session: SparkSession = super().getOrCreate()
         enable(session)
@@ -112,7 +112,7 @@ class _Builder(SparkSession.Builder):
 
 
 def settings() -> dict[str, str]:
-    """Return the settings that a session needs, for this Python and its jar.
+    """Return the Spark settings that a session needs for mergeberg.
 
     Raises:
         NotFoundError: this installation has no jar.
@@ -121,13 +121,13 @@ def settings() -> dict[str, str]:
         _JARS: str(require_jar()),
         _EXTENSIONS: ",".join(_NAMES),
         _CATALOG[0]: _CATALOG[1],
-        # Where no Python is the driver, the child that answers is this one.
+        # If the driver is not a Python program, child processes use this interpreter.
         "spark.mergeberg.python": sys.executable,
     }
 
 
 def merged(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings joined with a session's own, which keep their jars and extensions.
+    """Return the settings for mergeberg, merged with the jars and extensions of a session.
 
     Raises:
         NotFoundError: this installation has no jar.
@@ -141,10 +141,10 @@ def merged(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Return a builder with the settings of another one and ours.
+    """Return a builder with the settings of another one and those of mergeberg.
 
     Args:
-        builder: as it is configured so far; `spark.jars` and `spark.sql.extensions` are kept.
+        builder: the other builder; its `spark.jars` and `spark.sql.extensions` are kept.
 
     Raises:
         NotFoundError: this installation has no jar.
@@ -157,10 +157,10 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 
 def enable(spark: SparkSession) -> None:
-    """Give a session that is there the SQL of mergeberg, whatever it was started with.
+    """Add the SQL of mergeberg to a running session.
 
-    A session that has it already is only told that this process answers. Sessions made of it
-    by `newSession` have to be enabled themselves.
+    A session that has it already is only registered again (`register`). Sessions that it creates
+    with `newSession` must be enabled separately.
 
     Args:
         spark: a session of this process's own application.

@@ -1,1 +1,1 @@
-"""The Java side of Spark SQL: its sources, the resource that tells it our procedures, its jar."""
+"""The jar for Spark SQL: its Java sources, its resource with the procedures, and its build."""

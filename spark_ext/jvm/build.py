@@ -1,4 +1,4 @@
-"""Builds the jar for Spark: `python -m spark_ext.jvm.build`; a current jar is left as it is.
+"""Builds the jar for Spark, unless it is current: `python -m spark_ext.jvm.build`.
 
 The jar has the same bytes on every machine: one compiler, sorted entries, one fixed time, and no
 compression, because compressors differ. The manifest holds the digest of all inputs, so a stale
@@ -46,7 +46,7 @@ COMPILER: Final = f"org.eclipse.jdt:ecj:{_VERSION}"
 _FILE: Final = f"ecj-{_VERSION}.jar"
 _MAIN: Final = "org.eclipse.jdt.internal.compiler.batch.Main"
 _OPTIONS: Final = ("-17", "-g:lines,source", "-proc:none", "-encoding", "UTF-8", "-failOnWarning")
-# It lives for seconds, in which compiling its own code for speed does not pay.
+# The compiler runs for seconds only, too short for optimizing its own code.
 _QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _SECONDS: Final = 300
 # A Java from PyPI trusts its own list of authorities; the system's may have more of them.
@@ -57,18 +57,18 @@ def compile_sources(sources: Sequence[Path], directory: Path) -> None:
     """Compile Java sources against the jars of the installed PySpark.
 
     Args:
-        sources: the files.
-        directory: gets the class files, in the folders of their packages.
+        sources: the source files.
+        directory: the directory for the class files.
 
     Raises:
-        NotFoundError: there is no Java, or the compiler cannot be had.
-        UsageError: the sources do not compile; the message holds what the compiler says.
-        SourceError: Java has not ended in time.
+        NotFoundError: there is no Java, or the compiler cannot be downloaded.
+        UsageError: the sources do not compile; the message has the compiler's output.
+        SourceError: the compiler exceeded its time limit.
     """
     compiler = find_compiler(os.environ)
     classes = os.pathsep.join(str(jar) for jar in sorted(_spark_jars().glob("*.jar")))
     arguments = [*_OPTIONS, "-classpath", classes, "-d", str(directory), *map(str, sources)]
-    # One file of arguments: the class path is longer than some systems' command lines.
+    # An argument file, because the class path exceeds the command line limit of some systems.
     with tempfile.NamedTemporaryFile("w", suffix=".args", encoding="utf-8") as file:
         file.write("\n".join(f'"{argument}"' for argument in arguments))
         file.flush()
@@ -79,14 +79,14 @@ def compile_sources(sources: Sequence[Path], directory: Path) -> None:
 
 
 def find_compiler(environ: Mapping[str, str]) -> Path:
-    """Return the compiler's jar: the one that the environment names, else the cached, else fetched.
+    """Return the compiler's jar: from MERGEBERG_ECJ, or the cache, or by a download.
 
     Args:
         environ: usually `os.environ`.
 
     Raises:
-        NotFoundError: it cannot be had, or is another release.
-        SourceError: Java has not ended in time.
+        NotFoundError: the compiler cannot be downloaded, or has another SHA-256.
+        SourceError: the download exceeded its time limit.
     """
     given = environ.get("MERGEBERG_ECJ")
     if given:
@@ -114,7 +114,7 @@ def _checked(jar: Path) -> Path:
 
 
 def _fetch(cached: Path) -> None:
-    """Fetch the compiler by Ivy; the file appears whole or not at all."""
+    """Download the compiler with Ivy; rename it into place, so that no partial file appears."""
     (ivy,) = _spark_jars().glob("ivy-*.jar")
     cached.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mergeberg-ivy-", dir=cached.parent) as work:
@@ -173,12 +173,12 @@ _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def build() -> Path:
-    """Make the jar unless it is current, and return its path.
+    """Build the jar unless it is current, and return its path.
 
     Raises:
-        NotFoundError: there is no Java, or the compiler cannot be had.
+        NotFoundError: there is no Java, or the compiler cannot be downloaded.
         UsageError: the sources do not compile.
-        SourceError: Java has not ended in time.
+        SourceError: Java exceeded its time limit.
     """
     if not is_current():
         with tempfile.TemporaryDirectory(prefix="mergeberg-jar-") as directory:
@@ -192,12 +192,12 @@ def build() -> Path:
 
 
 def is_current() -> bool:
-    """Whether the jar was made of the sources and the declarations that are here now."""
+    """Whether the jar was built from the current sources and declarations."""
     return made_of(JAR) == inputs_digest()
 
 
 def inputs_digest() -> str:
-    """Return the SHA-256 of everything that goes into the jar, the compiler's release included."""
+    """Return the SHA-256 of the jar's inputs: sources, resource and compiler release."""
     digest = hashlib.sha256(COMPILER.encode())
     for path in _sources():
         digest.update(b"\0" + path.name.encode() + b"\0" + path.read_bytes())
@@ -206,17 +206,17 @@ def inputs_digest() -> str:
 
 
 def write_jar(path: Path, entries: Mapping[str, bytes], digest: str) -> None:
-    """Write a jar whose bytes depend on the arguments only; it appears whole or not at all.
+    """Write a jar whose bytes depend on the arguments only; rename it into place.
 
     Args:
-        path: where; replaced when it is there.
-        entries: the content of the files by name.
-        digest: what the manifest says that it was made of.
+        path: the path of the jar; an existing file is replaced.
+        entries: the contents of the files by name.
+        digest: the digest of the inputs, for the manifest.
     """
     manifest = f"Manifest-Version: 1.0\r\n{DIGEST}: {digest}\r\n\r\n"
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-        # A jar begins with its manifest.
+        # The manifest must be the first entry of a jar.
         for entry, content in [(MANIFEST, manifest.encode()), *sorted(entries.items())]:
             archive.writestr(zipfile.ZipInfo(entry, _TIME), content)
     Path(name).chmod(0o644)
@@ -233,7 +233,7 @@ def _resource() -> str:
 
 
 def main() -> int:
-    """Make the jar; return the exit code."""
+    """Build the jar; return the exit code."""
     try:
         sys.stdout.write(f"{build()}\n")
     except TableFormatError as error:

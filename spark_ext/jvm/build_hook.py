@@ -1,13 +1,13 @@
-"""Puts the jar for Spark into whatever hatchling builds: wheel, sdist, editable install.
+"""Adds the jar for Spark to everything that hatchling builds: wheel, sdist, editable install.
 
-| there is | what happens |
+| the directory has | the hook |
 |---|---|
-| `PKG-INFO`: this is an unpacked sdist | its jar is taken |
-| a checkout | `python -m spark_ext.jvm.build`: the jar that is current, else a new one |
-| neither works | the build fails, unless `MERGEBERG_NO_JAR=1` says to do without SQL |
+| `PKG-INFO` (an unpacked sdist) | uses the jar in it |
+| a checkout | runs `python -m spark_ext.jvm.build`, unless the jar is current |
+| no jar in the end | fails, unless `MERGEBERG_NO_JAR=1` builds without Spark SQL |
 
-The build of the jar is another process: it needs our packages and PySpark, and this file may need
-neither, because in the isolated build of an sdist they are not there.
+The jar is built in another process, because that needs mergeberg's packages and PySpark. This file
+must not import them: the isolated build of an sdist does not have them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _SKIP: Final = "MERGEBERG_NO_JAR"
 
 
 class JarBuildHook(BuildHookInterface[Any]):
-    """The hook that pyproject.toml names."""
+    """The build hook in pyproject.toml."""
 
     def dependencies(self) -> list[str]:
-        """Return what an isolated build must have: all that our packages import, and a Java."""
+        """Return the packages for an isolated build: mergeberg's dependencies and a Java."""
         if self._is_sdist() or os.environ.get(_SKIP) == "1":
             return []
         return [*self.metadata.core.dependencies, *self.metadata.core.optional_dependencies["java"]]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Make sure that the jar is there and current.
+        """Make sure that the jar exists and is current.
 
         Raises:
-            RuntimeError: it is not, and cannot be made.
+            RuntimeError: the jar is missing and cannot be built.
         """
         del version, build_data
         if os.environ.get(_SKIP) == "1":

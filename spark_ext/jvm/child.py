@@ -1,9 +1,10 @@
-"""`python -m spark_ext.jvm.child`: answers one request inside the application that started it.
+"""Handles one request of a Spark application in a child process (`python -m spark_ext.jvm.child`).
 
-Java starts it (`PyChild.java`) where the driver is no Python: spark-sql, Thrift, Connect. It
-attaches to that JVM as PySpark attaches to the one of spark-submit, so it is a whole driver of the
-same application: same session, same jobs. The token comes by the environment, because a command
-line can be read by everybody on the host. Standard input says that the parent lives.
+Java starts it (`PyChild.java`) if the driver is not a Python program: spark-sql, Thrift, Connect.
+It attaches to that JVM as PySpark attaches to the JVM of spark-submit, so that it is a driver of
+the same application, with the same session and jobs. It gets its token from the environment,
+because every user of the host can read a command line. The end of standard input means that the
+JVM has ended.
 """
 
 from __future__ import annotations
@@ -29,27 +30,27 @@ _SECONDS_TO_END: Final = 10
 
 
 def main() -> None:
-    """Answer the request that the token stands for, and end the process."""
+    """Handle the request of the token, and end the process."""
     token = os.environ.pop(_CALL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     waiting, session = _attach(token)
     _be_interrupted_once()
     try:
-        answered = answer(waiting.request(), session)
+        response = answer(waiting.request(), session)
     except KeyboardInterrupt:
-        answered = interrupted()
-    waiting.finish(answered, are_running())
+        response = interrupted()
+    waiting.finish(response, are_running())
     wait_for_all()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Whatever runs at the end of a driver would stop the context, which is not ours.
+    # PySpark's exit handlers would stop the context, which belongs to the application.
     os._exit(0)
 
 
 def _attach(token: str) -> tuple[Any, SparkSession]:
-    """Return Java's side of the request, and its session; the gateway's place is inherited."""
+    """Connect to the JVM that the environment names; return Java's request and its session."""
     gateway = launch_gateway()  # type: ignore[no-untyped-call]
-    # What this process starts has no business with the JVM.
+    # Child processes of this process must not get access to the JVM.
     os.environ.pop("PYSPARK_GATEWAY_SECRET")
     waiting = gateway.jvm.mergeberg.spark.PyChild.attach(token)
     java_context = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(
@@ -61,11 +62,11 @@ def _attach(token: str) -> tuple[Any, SparkSession]:
 
 
 def _be_interrupted_once() -> None:
-    """Let the first SIGINT or SIGTERM interrupt the answer, and later ones nothing.
+    """Let the first SIGINT or SIGTERM interrupt the request, and ignore later ones.
 
-    PySpark's own handler would cancel the jobs of everybody. And a cancelled statement says so
-    more than once (a key, Java's signal, the end of the input): the second would interrupt what
-    the first began, and Spark's job would go on for nobody.
+    PySpark's own handler would cancel the jobs of all sessions. A cancelled statement can send
+    several signals: Ctrl-C, Java's signal, the end of the input. A second one would interrupt the
+    cleanup after the first, and the Spark job would keep running.
     """
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -78,7 +79,7 @@ def _be_interrupted_once() -> None:
 
 
 def _end_with_parent() -> None:
-    """End the process when its input does: the JVM is gone, and nobody waits for an answer."""
+    """End the process at the end of its input, because the JVM has ended."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

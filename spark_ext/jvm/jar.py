@@ -1,8 +1,8 @@
 """Locates the jar for Spark, reads the digest of its inputs, and renders its JSON resource.
 
 `spark_ext/jvm/build.py` builds the file. The resource declares every procedure and system table
-as JSON that is always the same. Java takes names, parameters and columns from it, so Spark can
-parse, bind and explain a statement without Python. Python alone executes the statement.
+in a canonical JSON. Java reads names, parameters and columns from it, so that Spark can parse, bind
+and explain a statement without Python. Only Python executes the statement.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tableformat.errors import NotFoundError
 __all__ = ["DIGEST", "JAR", "MANIFEST", "RESOURCE", "made_of", "render_resource", "require_jar"]
 
 JAR: Final = Path(__file__).resolve().with_name("mergeberg-spark.jar")
-"""Beside this file, in a checkout as in an installed wheel; never committed."""
+"""The jar, in the directory of this file in checkouts and wheels; it is not committed."""
 
 MANIFEST: Final = "META-INF/MANIFEST.MF"
 DIGEST: Final = "Inputs"
@@ -31,7 +31,7 @@ def require_jar() -> Path:
     """Return the path of the jar.
 
     Raises:
-        NotFoundError: this installation has none.
+        NotFoundError: this installation has no jar.
     """
     if not JAR.is_file():
         message = (
@@ -43,7 +43,7 @@ def require_jar() -> Path:
 
 
 def made_of(jar: Path) -> str | None:
-    """Return the digest of what a jar was made of; None when there is no such jar."""
+    """Return the digest of a jar's inputs; None if there is no such jar."""
     try:
         with zipfile.ZipFile(jar) as archive:
             manifest = archive.read(MANIFEST).decode()
@@ -54,11 +54,11 @@ def made_of(jar: Path) -> str | None:
 
 
 RESOURCE: Final = "mergeberg/spark/declared.json"
-"""Its name inside the jar."""
+"""The name of the resource in the jar."""
 
 
 def render_resource(procedures: Iterable[Procedure], tables: Iterable[SystemTable]) -> str:
-    """Return the JSON text; the order given does not matter."""
+    """Return the declarations as JSON, sorted by name."""
     declared = {
         "procedures": sorted(map(_procedure, procedures), key=_name),
         "tables": sorted(map(_table, tables), key=_name),
@@ -88,12 +88,12 @@ def _table(table: SystemTable) -> dict[str, object]:
 
 
 def _parameter(parameter: Parameter) -> dict[str, object]:
-    said: dict[str, object] = {
+    declared: dict[str, object] = {
         "name": parameter.name,
         "type": parameter.type,
         "comment": parameter.comment,
     }
-    return said if parameter.default is None else said | {"default": parameter.default}
+    return declared if parameter.default is None else declared | {"default": parameter.default}
 
 
 def _column(column: Column) -> dict[str, object]:
