@@ -1,1 +1,1 @@
-"""The command line: it parses, calls, and prints through `output`; it decides nothing."""
+"""The command line: parses options, calls `spark_ext.actions`, and prints through `output`."""

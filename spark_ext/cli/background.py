@@ -1,13 +1,13 @@
-"""`mergeberg export --no-wait`: an export that goes on in a process of its own.
+"""Runs `mergeberg export --no-wait`: an export in a background process.
 
-The command starts the same command line without `--no-wait` as a new process. It has a session of
-its own, so that no shell and no terminal ends it, no standard input, and its output is in a file.
-It returns when the first files are being written. Then the transactions are in the ledger, and
-`mergeberg exports list` follows them. If the process ends before that, its output and its exit code
-become those of the command.
+The command starts the same command line without `--no-wait` as a new process. The process has its
+own session, so that no shell and no terminal ends it, no standard input, and its output goes to a
+file. The command returns when the process begins to write files. Then the transactions are in the
+ledger, and `mergeberg exports list` shows them. If the process ends earlier, the command prints its
+output and ends with its exit code.
 
-The process tells through a pipe which transactions it has begun. Until then the command waits, and
-Ctrl-C stops both.
+The process reports the transactions that it has begun through a pipe. Until then the command waits,
+and Ctrl-C stops both.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ __all__ = [
 NO_WAIT: Final = "--no-wait"
 _STATE: Final = "XDG_STATE_HOME"
 _BY_SIGNAL: Final = 128
-"""Added to the number of a signal: the exit code of a process that it ended, as shells have it."""
+"""The exit code of a process that a signal ended is this plus the signal's number, as in shells."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """What a process tells when its first files are being written: transactions by partition."""
+    """The report of the background process: partition and transaction of each running export."""
 
     transactions: tuple[tuple[str, str], ...]
 
@@ -64,39 +64,39 @@ class _Begun:
 
 @dataclass(slots=True)
 class StartReport:
-    """Tells through a pipe which transactions are begun, once."""
+    """Sends the transactions that are running through a pipe, once."""
 
     pipe: int
     claimed: ClaimedTransactions = field(default_factory=ClaimedTransactions)
     ended: set[str] = field(default_factory=set)
-    is_told: bool = False
+    is_sent: bool = False
 
-    def tell(self) -> None:
-        """Tell what is begun by now."""
-        if self.is_told:
+    def send(self) -> None:
+        """Send the transactions that are running now; do nothing the second time."""
+        if self.is_sent:
             return
-        self.is_told = True
+        self.is_sent = True
         found = self.claimed.partitions().items()
         begun = _Begun(tuple((one, of) for of, one in found if of not in self.ended))
-        # The command that waited may be gone; the export goes on without it.
+        # The export continues if the command that waits for the report has ended.
         with contextlib.suppress(OSError), os.fdopen(self.pipe, "w", encoding="utf-8") as pipe:
             pipe.write(begun.to_json())
 
 
 @dataclass(frozen=True, slots=True)
 class ReportingObserver(ObserverAround):
-    """An observer that tells when files begin to be written, and passes everything on."""
+    """An observer that sends the report when writing begins, and passes on every call."""
 
     _: KW_ONLY
     report: StartReport
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
-        """Tell which transactions are begun."""
-        self.report.tell()
+        """Send the report."""
+        self.report.send()
         self.observer.begin(partitions, rows, size)
 
     def finished(self, outcome: Outcome) -> None:
-        """Keep which transactions have ended."""
+        """Record that a transaction has ended."""
         self.report.ended.add(outcome.transaction_id or "")
         self.observer.finished(outcome)
 
@@ -105,34 +105,34 @@ _REPORT: Final[ContextVar[StartReport | None]] = ContextVar("report", default=No
 
 
 def report_through(pipe: int) -> None:
-    """Let this process tell through a pipe what it has begun."""
+    """Make this process send its report through a pipe."""
     _REPORT.set(StartReport(pipe))
 
 
 def current_report() -> StartReport | None:
-    """Return where this process tells what it has begun, None where nobody waits for that."""
+    """Return the report of this process; None if no command waits for one."""
     return _REPORT.get()
 
 
 def reporting(observer: Observer, report: StartReport | None) -> Observer:
-    """Return an observer that tells a report, too, where there is one."""
+    """Return the observer, or one that also sends the report if there is one."""
     return observer if report is None else ReportingObserver(observer, report=report)
 
 
 def begin(words: Sequence[str], output: Output, follow: str, *, as_json: bool) -> int:
-    """Start a command line in a process of its own; return when it writes, or has ended.
+    """Start a command line in the background; return when it begins to write or has ended.
 
     Args:
-        words: the command line behind `mergeberg`.
-        output: of this command.
-        follow: the command that lists exports of this ledger.
-        as_json: whether it is for a program.
+        words: the words after `mergeberg`.
+        output: the output of this command.
+        follow: the command that lists the exports of this ledger.
+        as_json: whether the output is JSON.
 
     Returns:
-        0 when it has begun, else the exit code of the process, as a shell has it.
+        0 if the export has begun, else the exit code of the process, as in a shell.
 
     Raises:
-        RefusedError: there is no place for its output.
+        RefusedError: there is no directory for the output of the process.
     """
     log = _new_log()
     read, write = os.pipe()
@@ -175,7 +175,7 @@ def begin(words: Sequence[str], output: Output, follow: str, *, as_json: bool) -
 
 
 def _tell(begun: _Begun, pid: int, log: Path, output: Output, *, as_json: bool) -> None:
-    """Print what is begun, and where the output of its process is."""
+    """Print the transactions that have begun, and the path of the process's output."""
     for partition_id, transaction_id in begun.transactions:
         if as_json:
             output.record(
@@ -195,10 +195,10 @@ def _tell(begun: _Begun, pid: int, log: Path, output: Output, *, as_json: bool) 
 
 
 def _new_log() -> Path:
-    """Return the file for the output of a new process, in a directory that is there.
+    """Return the path for the output of a new process, and create its directory.
 
     Raises:
-        RefusedError: there is no place for it.
+        RefusedError: there is no directory for it.
     """
     directory = _state_directory()
     if directory is None:
@@ -212,7 +212,7 @@ def _new_log() -> Path:
 
 
 def _state_directory() -> Path | None:
-    """Return where programs of the user keep what they print; None where nothing says it."""
+    """Return mergeberg's state directory of the user; None if no variable names one."""
     for name, below in ((_STATE, "."), ("HOME", ".local/state")):
         # A relative path would depend on the working directory; the XDG rules say to ignore it.
         root = os.environ.get(name, "")

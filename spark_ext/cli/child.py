@@ -1,6 +1,6 @@
-"""`python -m spark_ext.cli.child PIPE ARGUMENT…`: runs a command line that another one starts.
+"""Runs a command line in the background: `python -m spark_ext.cli.child PIPE ARGUMENT…`.
 
-It tells through the pipe what it has begun (`spark_ext.cli.background`).
+It reports the transactions that it has begun through the pipe (`spark_ext.cli.background`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Reads `--to`, and opens what it names.
+"""Parses `--to`, and opens the destination.
 
-A ClickHouse table that is named there is the tree that it stands for, or refused in ClickHouse's
-own words.
-
-Owns the two refusals of srs-016, Restrictions: the source table itself, and another table of the
-same source that stands for no tree. A destination has at least three parts, so only a name of two
-is looked up there.
+A name of two parts can be a ClickHouse table, because an Iceberg table has at least three. A
+ClickHouse table over Hive directories means the Hive tree that it reads. The source table itself
+and every other ClickHouse table are refused with ClickHouse's messages (srs-016, Restrictions).
 """
 
 from __future__ import annotations
@@ -39,10 +36,10 @@ _DATABASE_AND_TABLE: Final = 2
 
 
 def destination_name(text: str) -> LakeName:
-    """Read the name of a destination that exists; that of a tree becomes its whole location.
+    """Parse the name of an existing destination; the location of a Hive tree becomes absolute.
 
     Raises:
-        UsageError: it is no name of an Iceberg table or a tree of Hive directories.
+        UsageError: the text is neither the name of an Iceberg table nor that of a Hive tree.
     """
     name = LakeName.parse(text)
     return tree_name(name) if isinstance(name, HiveName) else name
@@ -54,17 +51,18 @@ def parse_destination(
     source: SourcePlace,
     directories: Mapping[str, str] = MappingProxyType({}),
 ) -> LakeName:
-    """Read a destination; a table of ClickHouse over Hive directories is its tree.
+    """Parse a destination; a ClickHouse table over Hive directories means its Hive tree.
 
     Args:
-        text: as given after --to.
+        text: the value of --to.
         table: the table to export.
-        source: where it is.
+        source: the address of the source.
         directories: as in `ExportRequest`.
 
     Raises:
-        RefusedError: it is the table itself (code 36), or another ClickHouse table (code 48).
-        UsageError: it is no name of an Iceberg table or a tree of Hive directories.
+        RefusedError: the destination is the table itself (code 36), or does not fit it.
+        UnsupportedError: it is another ClickHouse table (code 48).
+        UsageError: the text is neither the name of an Iceberg table nor that of a Hive tree.
     """
     try:
         return destination_name(text)
@@ -79,17 +77,17 @@ def parse_destination(
 def open_destination(
     name: LakeName, *, warehouse: Path, time_outs: TimeOuts, looks_only: bool = False
 ) -> OpenedCatalog | OpenedTree:
-    """Open the catalog that has a destination, or its tree.
+    """Open the catalog of a destination, or its Hive tree.
 
     Args:
         name: the destination.
         warehouse: the directory of the built-in local catalog.
-        time_outs: for catalogs that are asked over a network.
-        looks_only: whether nothing is to be written.
+        time_outs: time limits for remote catalogs.
+        looks_only: whether the command only reads.
 
     Raises:
         NotFoundError: no catalog of that name is configured.
-        UsageError: the scheme of the tree is not served, or nothing says how to reach it.
+        UsageError: the scheme of the tree is not supported, or its storage is not configured.
         DestinationError: the configuration cannot be read.
     """
     if isinstance(name, HiveName):
@@ -100,16 +98,16 @@ def open_destination(
 def open_iceberg(
     name: LakeName, what: str, *, warehouse: Path, time_outs: TimeOuts
 ) -> OpenedCatalog:
-    """Open the catalog of a destination, for a command that knows no trees.
+    """Open the catalog of a destination, for a command that does not support Hive trees.
 
     Args:
         name: the destination.
-        what: cannot be done with a tree, e.g. "check db.t for hive:/lake".
+        what: the action, for the error message, e.g. "check db.t for hive:/lake".
         warehouse: the directory of the built-in local catalog.
-        time_outs: for catalogs that are asked over a network.
+        time_outs: time limits for remote catalogs.
 
     Raises:
-        UnsupportedError: it is a tree of Hive directories (code 48).
+        UnsupportedError: the destination is a Hive tree (code 48).
         NotFoundError: no catalog of that name is configured.
         DestinationError: the configuration cannot be read.
     """
@@ -124,17 +122,17 @@ def open_iceberg(
 
 
 def open_ledger_of(name: LakeName | None, uri: str | None, what: str, *, warehouse: Path) -> Ledger:
-    """Open the ledger of exports into a destination, which has to be there; the caller closes it.
+    """Open the existing ledger of exports into a destination; the caller closes it.
 
     Args:
-        name: the destination, None where the user names none.
-        uri: the ledger that the user names, if any.
-        what: cannot be done when there is none, e.g. "cancel exports".
+        name: the destination; None if the user names none.
+        uri: the address of the ledger; None for that of the destination.
+        what: the action, for the error message, e.g. "cancel exports".
         warehouse: the directory of the built-in local catalog.
 
     Raises:
-        NotFoundError: no catalog of the destination's name is configured, or there is no ledger.
-        TableFormatError: as `open_ledger` says.
+        NotFoundError: the destination's catalog is not configured, or there is no ledger.
+        TableFormatError: as for `open_ledger`.
     """
     directory: Path | None = warehouse
     if uri is None and name is not None and not isinstance(name, HiveName):
@@ -145,10 +143,11 @@ def open_ledger_of(name: LakeName | None, uri: str | None, what: str, *, warehou
 def _tree_of(
     named: TableName, table: TableName, source: SourcePlace, directories: Mapping[str, str]
 ) -> HiveName | None:
-    """Return the tree that a table of the source stands for, None when there is no such table.
+    """Return the Hive tree that a table of the source reads; None if there is no such table.
 
     Raises:
-        RefusedError: it is the table itself (code 36), or one that stands for no tree that fits.
+        RefusedError: it is the exported table itself (code 36), or does not fit it.
+        UnsupportedError: it reads no Hive tree (code 48).
     """
     what = f"Cannot export {table} to {named}"
     where = "Name an Iceberg table: --to catalog.namespace.table, or a tree: --to hive:URI."

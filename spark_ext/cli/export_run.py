@@ -1,8 +1,7 @@
 """Runs the exports of a CLI command, with its own Spark session, progress and SIGTERM handling.
 
-`show_rehearsal` is `mergeberg export --dry-run`: it opens both sides for reading and prints what
-the export would do. `measured_space` compares the disk space that an export may need with the
-free space, on every disk of the source and at the destination.
+`show_rehearsal` is `mergeberg export --dry-run`: it prints the forecast of the export, and the free
+space on every disk of the source and at the destination. It opens both sides for reading only.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ __all__ = [
 
 
 def show_space(output: Output, spaces: tuple[Space, ...], *, as_json: bool) -> None:
-    """Print the places, one line or object each."""
+    """Print one line or JSON object for each place."""
     for space in spaces:
         if as_json:
             output.record(asdict(space))
@@ -60,17 +59,17 @@ def show_rehearsal(
     *,
     slots: int,
     as_json: bool,
-    said: Callable[[str], str] = str,
+    reword: Callable[[str], str] = str,
 ) -> int:
-    """Print what an export would do; return the exit code that it would have, as far as is known.
+    """Print the forecast of an export; return the exit code that the export would have.
 
     Args:
-        request: what the user asked for.
-        places: where everything is.
-        output: where it is printed.
+        request: the export request.
+        places: the addresses of source, lake and ledger.
+        output: the output of the command.
         slots: how many tasks could run at a time.
-        as_json: whether it is for a program.
-        said: a message in the words of who asked.
+        as_json: whether the output is JSON.
+        reword: rewords messages for the interface.
 
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
@@ -81,12 +80,12 @@ def show_rehearsal(
             request,
             places,
             slots=slots,
-            note=lambda text: output.note(said(text)),
-            none=lambda text: output.none_selected(said(text)),
+            note=lambda text: output.note(reword(text)),
+            none=lambda text: output.none_selected(reword(text)),
             source=source,
         )
         at_server = source.free_bytes()
-    shown = [replace(forecast, message=said(forecast.message)) for forecast in found.forecasts]
+    shown = [replace(forecast, message=reword(forecast.message)) for forecast in found.forecasts]
     output.table(_COLUMNS, [{c: getattr(f, c) for c in _COLUMNS} for f in shown])
     spaces = measured_space(
         found.source_bytes,
@@ -114,21 +113,21 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class _Landing(ObserverAround):
-    """An observer that keeps the ids of partitions which were exported, and passes all on."""
+    """An observer that keeps the ids of exported partitions, and passes on every call."""
 
     landed: list[str]
 
     def finished(self, outcome: Outcome) -> None:
-        """Keep the id of a partition that is in the lake by this command."""
+        """Keep the id of a partition that this command has committed."""
         if outcome.status in (Status.COMMITTED, Status.REPLACED):
             self.landed.append(outcome.partition_id)
         self.observer.finished(outcome)
 
 
 def _landing(observer: Observer, tables: Sequence[LocalTable]) -> Observer:
-    """Return an observer that keeps for the end of the command which partitions were exported.
+    """Return an observer that keeps the exported partitions for the advice after an error.
 
-    Not of several shards: a partition of one that is exported says nothing of those of the others.
+    With several shards it keeps none, because the other shards may not have exported a partition.
     """
     context = click.get_current_context(silent=True)
     if context is None or len(tables) > 1:
@@ -137,7 +136,7 @@ def _landing(observer: Observer, tables: Sequence[LocalTable]) -> Observer:
 
 
 class Exporting:
-    """The exports of one command; Spark starts when the first of them has work for it."""
+    """Runs the exports of one command; Spark starts when the first of them has files to write."""
 
     def __init__(
         self,
@@ -147,17 +146,17 @@ class Exporting:
         as_json: bool,
         observer: Observer | None = None,
         figures: Figures | None = None,
-        said: Callable[[str], str] = str,
+        reword: Callable[[str], str] = str,
     ) -> None:
-        """Begin to look for Java.
+        """Keep the settings, and begin to look for Java.
 
         Args:
-            settings: of Spark.
-            output: of the command.
-            as_json: whether it is for a program.
-            observer: hears how the exports go; `output` when None.
-            figures: count what is written, None for not at all.
-            said: a message of a rehearsal in the words of who asked; as it is by default.
+            settings: the settings of Spark.
+            output: the output of the command.
+            as_json: whether the output is JSON.
+            observer: receives progress and outcomes; None for `output`.
+            figures: the metrics to update; None for none.
+            reword: rewords messages of a dry run for the interface.
         """
         self._spark = SparkWhenNeeded(settings)
         self._slots = slots(settings.master)
@@ -165,14 +164,14 @@ class Exporting:
         heard: Observer = output if observer is None else observer
         self._observer = heard if figures is None else CountingObserver(heard, figures)
         self._figures = figures
-        self._said = said
+        self._reword = reword
         self._as_json = as_json
 
     def rehearse(self, request: ExportRequest, places: Places, tables: Sequence[LocalTable]) -> int:
-        """Print what an export would do; return the exit code that it would have.
+        """Print the forecast of the exports; return the exit code that they would have.
 
         Raises:
-            TableFormatError: it would be refused as a whole, or a side cannot be read.
+            TableFormatError: the request would be refused as a whole, or a side cannot be read.
         """
         return worst(
             show_rehearsal(
@@ -181,17 +180,17 @@ class Exporting:
                 self._output,
                 slots=self._slots,
                 as_json=self._as_json,
-                said=self._said,
+                reword=self._reword,
             )
             for one in tables
         )
 
     def ask(self, request: ExportRequest, places: Places, tables: Sequence[LocalTable]) -> None:
-        """Ask whether rows may leave main, where any would for what comes.
+        """Ask the user for confirmation if the export would replace rows in main.
 
         Raises:
-            RefusedError: they may not.
-            TableFormatError: it would be refused as a whole, or a side cannot be read.
+            RefusedError: the user declined.
+            TableFormatError: the request would be refused as a whole, or a side cannot be read.
         """
         found = [
             forecast
@@ -210,11 +209,11 @@ class Exporting:
         came = sum(f.rows for f in found)
         named = ", ".join(f.partition_id for f in found[:_NAMED])
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        said = (
+        effect = (
             f"{counted(len(found), 'partition')} of {request.to} would be replaced ({named}{more}):"
             f" {counted(left, 'row')}, {size:,} bytes, leave main; {counted(came, 'row')} come."
         )
-        refuse_unless_confirmed(f"export {request.table} to {request.to}", said)
+        refuse_unless_confirmed(f"export {request.table} to {request.to}", effect)
 
     def run(
         self,
@@ -225,17 +224,17 @@ class Exporting:
         *,
         verify: bool = False,
     ) -> int:
-        """Export; return the exit code.
+        """Run the exports; return the exit code.
 
         Args:
-            request: what was asked for; of each of the tables.
-            places: where everything is; the source is each table's own.
-            tables: one, or one of each shard.
-            stopping: says when nothing more is to be begun.
+            request: the export request, which is applied to each table.
+            places: the addresses of lake and ledger; each table has its own source.
+            tables: one table, or one for each shard.
+            stopping: tells whether SIGTERM was received.
             verify: compare every export with its source after the commit.
 
         Raises:
-            TableFormatError: it was refused as a whole, or failed before any partition.
+            TableFormatError: the request was refused as a whole, or failed before any partition.
         """
         report = current_report()
         heard = reporting(_landing(self._observer, tables), report)
@@ -261,7 +260,7 @@ class Exporting:
 
     @contextlib.contextmanager
     def _asking(self, places: Places) -> Iterator[None]:
-        """Let the figures ask the ledger as long as exports run."""
+        """Connect the metrics to the ledger while the exports run."""
         if self._figures is None:
             yield
             return

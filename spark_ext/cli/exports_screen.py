@@ -1,9 +1,9 @@
-"""How exports look to people: the list that fits a terminal, its total, and the page of one export.
+"""Formats exports for a terminal: the list, its total, and the page of one export.
 
-The list answers one question of each partition: what of it is in the lake, since when, and if
-something is wrong, what. Programs, and `--wide`, get every column instead.
+The list shows for each partition the rows in the lake, since when, and the reason if something is
+wrong. JSON output and `--wide` have all columns instead.
 
-Follows what the ledger says of exports, until nothing runs any more.
+`follow` refreshes the list until no export is running.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from tableformat.quantities import counted, duration_text, human_bytes
 __all__ = ["COLUMNS", "WHY", "Records", "follow", "page", "short_record", "total_line"]
 
 COLUMNS: Final = ("table", "partition", "status", "rows in the lake", "since (UTC)")
-"""Those of the list."""
+"""The columns of the list."""
 WHY: Final = "why"
-"""What of a record is shown below its line."""
+"""The field of a record that is shown below its line."""
 _MINUTES: Final = len("2026-11-25 10:31")
 _UNENDED: Final = (Standing.INTERRUPTED, Standing.FAILED, Standing.KILLED)
 
 
 def short_record(one: ListedExport, processed: int | None) -> dict[str, Any]:
-    """Return what the list says of an export: its columns, and why it is not simply complete.
+    """Return the columns of the list for an export, and the reason if it is not simply complete.
 
     Args:
         one: the export.
-        processed: how many of its parts are in finished files, None when the lake does not say.
+        processed: the number of its parts in finished files; None if it is unknown.
     """
     rows = one.rows_in_main
     return {
@@ -45,7 +45,7 @@ def short_record(one: ListedExport, processed: int | None) -> dict[str, Any]:
 
 
 def _since(one: ListedExport) -> int:
-    """Return since when it stands so, in milliseconds since 1970."""
+    """Return when the export got its status, in milliseconds since 1970."""
     record = one.export.record
     if one.status is Standing.IN_PROGRESS:
         return one.export.begun
@@ -53,31 +53,31 @@ def _since(one: ListedExport) -> int:
 
 
 def _why(one: ListedExport, processed: int | None) -> str:
-    said = []
+    reasons = []
     match one.status:
         case Standing.IN_PROGRESS if processed is not None:
-            said.append(
+            reasons.append(
                 f"{processed} of {counted(len(one.parts), 'source part')} in finished files"
             )
         case Standing.INTERRUPTED:
-            said.append("interrupted; run the export again to finish it")
+            reasons.append("interrupted; run the export again to finish it")
         case Standing.FAILED | Standing.KILLED:
-            said.append(one.last_error.partition("\n")[0])
+            reasons.append(one.last_error.partition("\n")[0])
         case Standing.ARCHIVED:
-            said.append("archived: the partition has left the source")
+            reasons.append("archived: the partition has left the source")
         case _:
             pass
     if one.status in (*_UNENDED, Standing.IN_PROGRESS):
-        said.append(_of_before(one))
+        reasons.append(_of_before(one))
     if one.statement:
-        said.append(f"claimed by {one.statement}")
+        reasons.append(f"claimed by {one.statement}")
     if one.changed_by:
-        said.append(f"changed by {one.changed_by}")
-    return "; ".join(text for text in said if text)
+        reasons.append(f"changed by {one.changed_by}")
+    return "; ".join(text for text in reasons if text)
 
 
 def _of_before(one: ListedExport) -> str:
-    """Return what main holds of an export before one that did not land, '' for nothing."""
+    """Return a phrase on the rows in main of an earlier export; '' if there are none."""
     rows, landed = one.rows_in_main, one.row.settled
     if landed is None or rows == 0:
         return ""
@@ -89,8 +89,8 @@ def total_line(records: Collection[Mapping[str, Any]], left_out: int = 0) -> str
     """Return the sum of a list, e.g. `3 exports: 2 COMPLETED, 1 FAILED · 600,000 rows in the lake`.
 
     Args:
-        records: of `short_record`.
-        left_out: how many more a limit has left out.
+        records: the results of `short_record`.
+        left_out: the number of exports that the limit leaves out.
     """
     statuses = [str(one["status"]) for one in records]
     numbers = ", ".join(f"{statuses.count(s):,} {s}" for s in sorted(set(statuses)))
@@ -106,11 +106,11 @@ def total_line(records: Collection[Mapping[str, Any]], left_out: int = 0) -> str
 def page(
     one: ListedExport, parts: Collection[ExportedPart] | None
 ) -> Iterator[tuple[str, str | tuple[str, ...]]]:
-    """Yield what there is to say of an export: a name, and a text or the lines of one.
+    """Yield the fields of the page of an export: a name, and a text or several lines.
 
     Args:
         one: the export.
-        parts: with their finished files, None when the lake does not say.
+        parts: the source parts with their finished files; None if these are unknown.
     """
     row, of = one.row, one.export
     record, landed = of.record, one.row.settled
@@ -173,7 +173,7 @@ def _part_lines(one: ListedExport, parts: Collection[ExportedPart] | None) -> It
 
 
 Records = Mapping[str, Mapping[str, Any]]
-"""Records by a name that stays; in the order in which they are shown."""
+"""Records by a stable key, in the order of the output."""
 
 
 def follow(
@@ -183,12 +183,12 @@ def follow(
     show: Callable[[Records, Records], None],
     pause: Callable[[], None],
 ) -> None:
-    """Show records at first, and whenever one of them has changed; end when nothing runs.
+    """Show records now and after each change, until none is running.
 
     Args:
-        look: returns them as they are now.
-        is_running: whether, at the last look, there was something that may still change.
-        show: is given all of them, and those that changed since it was called last.
+        look: returns the current records.
+        is_running: whether the last records include one that may still change.
+        show: receives all records, and those that changed since its last call.
         pause: waits until the next look.
     """
     shown: Records | None = None

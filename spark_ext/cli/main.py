@@ -1,7 +1,7 @@
-"""The command `mergeberg`: its commands, and where errors become messages and exit codes.
+"""The command `mergeberg`: lists its commands, runs one, and turns errors into exit codes.
 
-This module imports little: help, version and the completion of a name need no command. A command is
-imported when it runs, and what says how a command failed when one has failed.
+This module imports little, because help, version and completion need no command. A command is
+imported when it runs, and the module that reports errors when a command has failed.
 
 Exit: 0 done or nothing to do, 1 the lake differs from its source, 2 usage, 3 refused (nothing
 changed), 4 failed (safe to re-run), 5 unknown (safe to re-run), 6 in progress elsewhere, 130
@@ -149,7 +149,7 @@ def run() -> None:
     """Run the command line of this process and end the process with its exit code."""
     open_closed_streams()
     code = invoke(sys.argv[1:], sys.stdout, sys.stderr)
-    # Spark's JVM and its threads are ended by their parent's end; waiting for them costs a second.
+    # Spark's JVM ends with this process; a regular exit would wait a second for its threads.
     os._exit(code)
 
 
@@ -157,9 +157,9 @@ def invoke(arguments: Sequence[str], out: TextIO | None, err: TextIO | None) -> 
     """Run a command line and return its exit code; errors become one message.
 
     Args:
-        arguments: what stands after `mergeberg`.
-        out: gets results, and nothing else; None where there is none.
-        err: gets progress, notes and errors.
+        arguments: the words after `mergeberg`.
+        out: the stream for results; None if standard output is closed.
+        err: the stream for progress, notes and errors; None if standard error is closed.
     """
     arguments = _logs_first(arguments)
     results, notes = Stream(out), Stream(err)
@@ -178,7 +178,7 @@ def invoke(arguments: Sequence[str], out: TextIO | None, err: TextIO | None) -> 
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Run a command; say what went wrong, and return the exit code."""
+    """Run a command, report its error, and return the exit code."""
     words = list(arguments)
     running = Invocation(tuple(words))
     landed = running.landed
@@ -199,7 +199,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _logs_first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with the options of the log in front, wherever they were given."""
+    """Return the arguments with the options of the log moved to the front."""
     first: list[str] = []
     rest: list[str] = []
     left = list(arguments)

@@ -36,23 +36,23 @@ _REQUEST_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class MetricsAddress:
-    """Where metrics are served."""
+    """The address of the metrics server."""
 
     host: str
     port: int
 
     @property
     def url(self) -> str:
-        """What Prometheus is told."""
+        """The URL for Prometheus."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/metrics"
 
 
 def parse_metrics_address(text: str) -> MetricsAddress:
-    """Read `[HOST:]PORT`; without a host it is this one's loopback.
+    """Parse `[HOST:]PORT`; the default host is the loopback address.
 
     Raises:
-        UsageError: it is nothing of that form.
+        UsageError: the text has another form.
     """
     found = _ADDRESS.fullmatch(text)
     port = int(found["port"]) if found else 0
@@ -67,10 +67,10 @@ def parse_metrics_address(text: str) -> MetricsAddress:
 
 @contextlib.contextmanager
 def serving(address: MetricsAddress, text: Callable[[], str]) -> Iterator[None]:
-    """Answer `GET /metrics` with `text()` as long as the context is open.
+    """Serve `text()` at `/metrics` while the context is open.
 
     Raises:
-        RefusedError: the address is taken, or is none of this host.
+        RefusedError: the address is in use, or is not one of this host.
     """
     handler = type("_Bound", (_Scrape,), {"text": staticmethod(text)})
     try:
@@ -95,22 +95,22 @@ def serving(address: MetricsAddress, text: Callable[[], str]) -> Iterator[None]:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server whose requests never keep the process alive."""
+    """A server whose request threads do not keep the process alive."""
 
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """Bind; nobody needs the host's name, which a name server would be asked for."""
+        """Bind without looking up the host's name, which could take a DNS query."""
         socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log what went wrong with one request, as a client that hung up; the next is answered."""
+        """Log an error of one request, such as a closed connection, and keep serving."""
         del request
         _LOGGER.warning("metrics: no answer to %s: %r", client_address, sys.exception())
 
 
 class _Server6(_Server):
-    """The same for the other kind of address."""
+    """The server for IPv6 addresses."""
 
     address_family = socket.AF_INET6
 
@@ -121,13 +121,13 @@ def _server(address: MetricsAddress, handler: type[BaseHTTPRequestHandler]) -> _
 
 
 class _Scrape(BaseHTTPRequestHandler):
-    """Answers one request."""
+    """Handles one request."""
 
     timeout = _REQUEST_SECONDS
     text: Callable[[], str]
 
     def do_GET(self) -> None:
-        """Answer with the metrics, or that there is nothing else."""
+        """Send the metrics; send 404 for any other path."""
         if self.path.partition("?")[0] != "/metrics":
             self.send_error(HTTPStatus.NOT_FOUND, "There is only /metrics.")
             return
@@ -139,7 +139,7 @@ class _Scrape(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name is the library's
-        """Say nothing: standard error is the command's."""
+        """Log nothing, because standard error belongs to the command."""
 
 
 @contextlib.contextmanager
@@ -147,8 +147,8 @@ def counting(port: str, note: Callable[[str], None]) -> Iterator[Figures]:
     """Serve what is counted, as `[HOST:]PORT` says, as long as the context is open.
 
     Raises:
-        UsageError: it is no port.
-        RefusedError: it is taken.
+        UsageError: the port is malformed.
+        RefusedError: the port is in use.
     """
     address = parse_metrics_address(port)
     figures = Figures(lambda: ALLOTMENT.slices)

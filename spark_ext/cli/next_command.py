@@ -1,8 +1,8 @@
-"""Reports how a command failed, its exit code, and the command to run next.
+"""Reports the error of a command, its exit code, and the command to run next.
 
-The next command can always be typed as it is. The options that a user gave are kept where the next
-command knows them, those of `mergeberg` itself always. Which words are options, and which of these
-take a value, is asked of the commands.
+The next command can be run as printed. It keeps the options of `mergeberg` itself, and the user's
+other options if the next command has them. The declared parameters of the commands determine which
+words are options, and which options take a value.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _ONLY_PRINT: Final = frozenset(
         *(("exports", name) for name in ("list", "show", "log", "events", "watermark")),
     )
 )
-"""Commands that do nothing else: what they cannot print, they have not done."""
+"""Commands that only print: if they cannot print, they have failed."""
 
 
 def say_failure(
@@ -76,11 +76,11 @@ def say_failure(
     group: click.Group,
     landed: Collection[str] = (),
 ) -> int:
-    """Report the error that ended a command, with --debug its traceback; return the exit code.
+    """Report the error that ended a command; return the exit code. --debug adds the traceback.
 
     Args:
         arguments: the words after `mergeberg`.
-        error: why the command ended.
+        error: the error.
         group: `mergeberg` with its commands.
         landed: the ids of partitions that the command has exported.
     """
@@ -99,9 +99,9 @@ def say_failure(
             after = next_command(arguments, code, group=group, error=error, landed=landed)
             output.error(error.message, after, code=error.code)
         case _:
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            summary = f"{type(error).__name__}: {error}".splitlines()[0]
             message = (
-                f"Cannot go on: an error that was not foreseen, {said}. This is a bug, please "
+                f"Cannot go on: an error that was not foreseen, {summary}. This is a bug, please "
                 "report it with what --debug shows."
             )
             output.error(message, next_command([*arguments, "--debug"], FAILED, group=group))
@@ -114,17 +114,20 @@ def say_failure(
 def say_next(
     arguments: Sequence[str], code: int, *, group: click.Group, landed: Collection[str] = ()
 ) -> None:
-    """Report what to run next after a command that ended with a code that is not 0."""
+    """Report the next command after a command with a nonzero exit code."""
     command = next_command(arguments, code, group=group, landed=landed)
     if command:
         _output_of(arguments).next(command)
 
 
 def say_unprinted(arguments: Sequence[str], why: OSError, code: int, *, group: click.Group) -> int:
-    """Report that results were not printed; return the exit code, which what was done decides."""
+    """Report that results were not printed; return the exit code.
+
+    A command that only prints has failed then. Any other command keeps its exit code.
+    """
     only_prints = command_of(arguments, group) in _ONLY_PRINT
     if only_prints and isinstance(why, BrokenPipeError):
-        # Whoever reads has what was wanted, as `head` has.
+        # The reader, such as `head`, has read enough.
         return code
     output = _output_of(arguments)
     what = f"Cannot write all results to standard output: {why.strerror}."
@@ -159,14 +162,14 @@ def next_command(
     error: TableFormatError | None = None,
     landed: Collection[str] = (),
 ) -> str:
-    """Return what a user runs next, '' where no command would help as it stands.
+    """Return the command that a user should run next; '' if none helps.
 
     Args:
-        arguments: what stood after `mergeberg`.
-        code: what the command ended with; not 0.
+        arguments: the words after `mergeberg`.
+        code: the exit code of the command; not 0.
         group: `mergeberg` with its commands.
-        error: why it ended, when that was an error of the whole command.
-        landed: the ids of partitions that it has exported.
+        error: the error that ended the whole command; None if there was none.
+        landed: the ids of partitions that the command has exported.
     """
     if isinstance(error, DemoError):
         return error.next_command
@@ -180,7 +183,7 @@ def next_command(
     if isinstance(error, NotFoundError):
         return _where_not_found(arguments, line, error)
     if error is None or line.command != ("export",) or not line.operand:
-        # A partition that was refused says itself what would help.
+        # The message of a refused partition has its own advice.
         return ""
     if Advice.EVOLVE_SCHEMA in error.advice and "--evolve-schema" not in arguments:
         return _joined(*arguments, "--evolve-schema")
@@ -191,7 +194,7 @@ def following_command(arguments: Sequence[str], root: click.Context) -> str:
     """Return the command that lists the exports of the ledger of a command line.
 
     Args:
-        arguments: what stood after `mergeberg`.
+        arguments: the words after `mergeberg`.
         root: the context of `mergeberg`.
     """
     group = root.command
@@ -205,7 +208,7 @@ def _following(line: _Line) -> str:
 
 
 def _where_not_found(arguments: Sequence[str], line: _Line, error: NotFoundError) -> str:
-    """Return the command with the name that was probably meant, or one that lists names."""
+    """Return the command with a similar name that exists, or a command that lists names."""
     if error.similar and error.named in arguments:
         return _joined(*(error.similar if word == error.named else word for word in arguments))
     if Advice.LIST_PARTITIONS in error.advice:
@@ -214,13 +217,13 @@ def _where_not_found(arguments: Sequence[str], line: _Line, error: NotFoundError
 
 
 def command_of(arguments: Sequence[str], group: click.Group) -> tuple[str, ...]:
-    """Return the name of the command of a command line, without that of the group."""
+    """Return the name of the command in a command line, as words."""
     return _line(arguments, group).command
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A command line: the options of `mergeberg` itself, the command's name, the pieces after it.
+    """A parsed command line: options of `mergeberg` itself, name of the command, and pieces.
 
     A piece is an operand, or an option with its value.
     """
@@ -231,25 +234,25 @@ class _Line:
 
     @property
     def operand(self) -> str:
-        """The first operand, '' when there is none."""
+        """The first operand; '' if there is none."""
         return next((piece[0] for piece in self.pieces if not piece[0].startswith("-")), "")
 
     @property
     def source_table(self) -> str:
-        """The table of ClickHouse that the command is about: its operand, or of its statement."""
+        """The ClickHouse table of the command: its operand, or the table of its statement."""
         statement = parse_statement(self.operand) if self.command == ("alter",) else None
         if statement is None or isinstance(statement, KillQuery):
             return self.operand
         *database, name = statement.table.parts
         given = [*self.kept(("--database",))]
-        said = given[-1].rpartition("=")[2] if given else DEFAULT_DATABASE
-        of = database[-1] if database else said
-        return str(DottedName((of, name)))
+        default = given[-1].rpartition("=")[2] if given else DEFAULT_DATABASE
+        return str(DottedName((database[-1] if database else default, name)))
 
     def without(self, landed: Collection[str]) -> tuple[str, ...]:
-        """Return the words of a forced export that leaves partitions out; none for any other.
+        """Return a forced export without the partitions that it has exported already.
 
-        They are exported: the same command again would replace them once more.
+        The same command would replace these once more. Empty if it is no forced export of all
+        partitions.
         """
         forced, everything = (("--force",) in self.pieces, ("--all",) in self.pieces)
         if not (landed and forced and everything) or self.command != ("export",):
@@ -265,16 +268,16 @@ class _Line:
         return (*self.before, *self.command, *words, "--where", where)
 
     def kept(self, options: tuple[str, ...]) -> Iterator[str]:
-        """Yield those of the given options, with their values, that another command knows."""
+        """Yield the options of the command line that are in `options`, with their values."""
         for piece in self.pieces:
             name, _, value = piece[0].partition("=")
-            # A destination that is no Iceberg table would be refused again.
+            # The next command would refuse a destination that is not an Iceberg table.
             if name in options and (name != "--to" or _is_iceberg(value or piece[-1])):
                 yield from piece
 
 
 def _ledger_of(line: _Line) -> tuple[str, ...]:
-    """Return the options that name the ledger of a command for one that knows no destination."""
+    """Return the options for the command's ledger, for a command without --to."""
     given = tuple(line.kept(_LEDGER))
     to = tuple(line.kept(("--to",)))
     if not to or any(word.startswith("--ledger") for word in given):
@@ -287,7 +290,7 @@ def _ledger_of(line: _Line) -> tuple[str, ...]:
 
 
 def _line(arguments: Sequence[str], group: click.Group) -> _Line:
-    """Take a command line apart as the commands read it, as far as they can."""
+    """Parse a command line by the declared parameters of the commands."""
     before: list[str] = []
     names: list[str] = []
     inside: click.Command = group

@@ -1,4 +1,4 @@
-"""The words in which people read what became of a partition, and the commands that they copy."""
+"""Words for the status of a partition in text output, and commands for copying."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tableformat.export.outcome import Status
 
 __all__ = ["OF_FILES", "quoted", "status_word", "undo_command"]
 
-_SAID: Final = {
+_WORDS: Final = {
     Status.COMMITTED: "exported",
     Status.REPLACED: "replaced",
     Status.UNCHANGED: "unchanged",
@@ -44,21 +44,21 @@ OF_FILES: Final = (
     Status.OPTIMIZED,
     Status.FROZEN,
 )
-"""What became of files that statements moved or wrote."""
+"""Statuses of statements that move, write or remove files."""
 
 
 def status_word(status: Status) -> str:
-    """Return what people read of a status."""
-    return _SAID[status]
+    """Return the word for a status in text output."""
+    return _WORDS[status]
 
 
 def undo_command(statement: str) -> str:
-    """Return the command that runs a statement that undoes another."""
+    """Return the command that runs an undo statement."""
     return f"mergeberg alter {quoted(statement)}"
 
 
 def quoted(word: str) -> str:
-    """Return a word as a shell reads it, in double quotes where it has single ones inside."""
+    """Return a word quoted for a shell, in double quotes if it contains single quotes."""
     plain = shlex.quote(word)
     in_double = "'" in word and not any(c in word for c in '"$`\\!')
     return f'"{word}"' if in_double else plain

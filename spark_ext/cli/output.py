@@ -1,11 +1,9 @@
-"""How commands speak: text for people, one JSON object per line for programs.
+"""Prints the output of commands: text for people, or one JSON object per line for programs.
 
-No command prints by itself. Results go to standard output; progress, notes and errors to standard
-error.
+Commands print only through this module. Results go to standard output; progress, notes and errors
+go to standard error. Text output is fitted to the terminal, and status words are coloured.
 
-What fits a terminal, and which words have a colour there.
-
-The line that says how far an export is: never wider than the terminal.
+The progress line of an export is never wider than the terminal:
 
 ████████▌        3/19 partitions · 41 % · 1.2 GiB · 130 k rows/s · 2 min left
 """
@@ -68,13 +66,13 @@ _PARTIAL: Final = " ▏▎▍▌▋▊▉"
 
 @dataclass(slots=True)
 class ProgressLine:
-    """How far the files are that are being written, by times of a monotonic clock.
+    """The progress of the files that are being written; times are of a monotonic clock.
 
     The rate is that of the last half of the time, at least of 30 seconds: files end in bursts, and
-    what tasks needed to start says nothing about what comes.
+    the time that tasks need to start does not predict the rest.
 
-    `partitions`, `rows` and `size` are in all, the bytes those of the source; `finished` are the
-    partitions that have their outcome.
+    `partitions`, `rows` and `size` are totals; `size` is in bytes of the source. `finished` is the
+    number of partitions with an outcome.
     """
 
     partitions: int
@@ -89,7 +87,7 @@ class ProgressLine:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def moved(self, written: int, now: float) -> None:
-        """Note how many rows are written by now."""
+        """Set the number of rows that are written so far."""
         if written > self.written:
             self.grown = now
         self.written = written
@@ -101,9 +99,9 @@ class ProgressLine:
             samples.popleft()
 
     def rate(self, now: float) -> float | None:
-        """Return rows per second, None where nothing can be said yet.
+        """Return rows per second; None if it is too early for a rate.
 
-        A pause between two bursts is no slower rate; one of more than ten seconds is.
+        A pause of up to ten seconds between two bursts does not lower the rate.
         """
         since, before = self.samples[0] if self.samples else (now, self.written)
         rows, seconds = self.written - before, max(self.grown, now - _PAUSE) - since
@@ -114,9 +112,9 @@ class ProgressLine:
         return " · ".join(self._pieces(now))
 
     def line(self, now: float, width: int) -> str:
-        """Return the line for a terminal of that many columns; its last column stays free.
+        """Return the line for a terminal of that width, without using its last column.
 
-        What does not fit is left out: the bar first, then the bytes, the rate, the partitions.
+        Pieces that do not fit are left out: the bar first, then bytes, rate and partitions.
         """
         room = max(width - 1, 1)
         pieces = self._pieces(now)
@@ -126,7 +124,7 @@ class ProgressLine:
             if len(" · ".join(pieces)) <= room:
                 break
         text = " · ".join(pieces)[:room]
-        # What the text is as long as in the end: the bar keeps its length.
+        # The bar leaves room for the usual length of the text, so that its own length is stable.
         columns = min(room - max(len(text), _USUAL_TEXT) - 2, _MOST_BAR)
         return f"{_bar(self._share, columns)}  {text}" if columns >= _LEAST_BAR else text
 
@@ -145,7 +143,7 @@ class ProgressLine:
 
 
 def _bar(share: float, columns: int) -> str:
-    """Return a bar of so many columns, filled to a share."""
+    """Return a bar of this width, filled to a share."""
     eighths = int(share * columns * 8)
     whole, part = divmod(eighths, 8)
     return f"{'█' * whole}{_PARTIAL[part] if part else ''}".ljust(columns)
@@ -169,7 +167,7 @@ _OF_PARTITION: Final = re.compile(r"(partition \S+: )([a-z]+(?: [a-z]+)*)")
 
 
 def terminal_width(stream: TextIO) -> int:
-    """Return how many columns a stream's terminal has: COLUMNS, its own, or 80."""
+    """Return the width of a stream's terminal: COLUMNS, its own width, or 80."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given) > 0:
         return int(given)
@@ -180,12 +178,12 @@ def terminal_width(stream: TextIO) -> int:
 
 
 def fitting(widths: Sequence[int], fixed: Sequence[bool], room: int) -> list[int]:
-    """Return the widths of columns, two apart, so that a line fits: the widest give way first.
+    """Return column widths, with gaps of two, so that a line fits; the widest shrink first.
 
     Args:
-        widths: as the columns would have them.
-        fixed: which of them keep theirs.
-        room: how many columns the terminal has.
+        widths: the preferred widths.
+        fixed: which columns keep their width.
+        room: the width of the terminal.
     """
     found = [*widths]
     while sum(found) + 2 * (len(found) - 1) > room:
@@ -199,25 +197,25 @@ def fitting(widths: Sequence[int], fixed: Sequence[bool], room: int) -> list[int
 
 
 def shortened(text: str, width: int) -> str:
-    """Return a text that fits a width, without its beginning where it does not."""
+    """Return a text of at most this width; a longer one loses its beginning."""
     return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"
 
 
 def has_colours(stream: TextIO) -> bool:
-    """Whether words are coloured: on a terminal, unless NO_COLOR is set; FORCE_COLOR: always."""
+    """Whether to use colours: on a terminal or with FORCE_COLOR, unless NO_COLOR is set."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
 
 def in_colour(text: str, word: str) -> str:
-    """Return a text in the colour of a word, as it is where the word has none."""
+    """Return a text in the colour of a word, or unchanged if the word has no colour."""
     code = _COLOURS.get(word.strip())
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
 def coloured(line: str) -> str:
-    """Return a line about a partition with its word in colour."""
+    """Return a line about a partition with its status word in colour."""
     found = _OF_PARTITION.match(line)
     if found is None:
         return line
@@ -230,7 +228,7 @@ _LONG: Final = 1_000_000
 
 
 class Output(Observer, Protocol):
-    """What a command may say. It is also the observer of an export."""
+    """The output of a command; also the observer of an export."""
 
     def table(
         self,
@@ -240,16 +238,16 @@ class Output(Observer, Protocol):
     ) -> None:
         """Print records under these column names.
 
-        With `below`, the name of what stands below each line, no line is wider than the terminal.
+        With `below`, the name of a field to print below each line, lines fit the terminal.
         """
         ...
 
     def redraw(self) -> None:
-        """Let the next table take the place of the last one, where there is a screen."""
+        """Prepare to print the next table in place of the last one."""
         ...
 
     def screen(self) -> AbstractContextManager[bool]:
-        """Return a context in which tables have a screen of their own; whether there is one."""
+        """Return a context for tables on a separate screen; its value is whether there is one."""
         ...
 
     def record(self, record: Mapping[str, Any]) -> None:
@@ -257,11 +255,11 @@ class Output(Observer, Protocol):
         ...
 
     def page(self, fields: Iterable[tuple[str, str | tuple[str, ...]]]) -> None:
-        """Print a page about one thing: names with a text, or with lines of their own."""
+        """Print a page of fields: names with a text or with several lines."""
         ...
 
     def document(self, text: str) -> None:
-        """Print a document as it is, over several lines."""
+        """Print a document of several lines unchanged."""
         ...
 
     def say(self, text: str) -> None:
@@ -269,19 +267,19 @@ class Output(Observer, Protocol):
         ...
 
     def step(self, title: str) -> None:
-        """Begin a step of a story for people."""
+        """Print the title of a step; only for people."""
         ...
 
     def detail(self, text: str) -> None:
-        """Tell one line of the step."""
+        """Print one line of a step; only for people."""
         ...
 
     def error(self, message: str, next_command: str, *, code: int | None = None) -> None:
-        """Print what went wrong, and what to run next, unless that is ''."""
+        """Print an error, and the next command unless it is ''."""
         ...
 
     def next(self, command: str) -> None:
-        """Print what to run next, after results that say why."""
+        """Print the next command, after results that give the reason."""
         ...
 
 
@@ -291,12 +289,12 @@ class TextOutput:
     def __init__(
         self, out: TextIO | None = None, err: TextIO | None = None, *, quiet: bool = False
     ) -> None:
-        """Write results to `out` and everything else to `err`; the process's own by default.
+        """Create an output; the default streams are those of the process.
 
         Args:
-            out: gets results.
-            err: gets notes, progress and errors.
-            quiet: neither notes nor progress.
+            out: the stream for results.
+            err: the stream for notes, progress and errors.
+            quiet: print neither notes nor progress.
         """
         self._out = out or sys.stdout
         self._err = err or sys.stderr
@@ -307,18 +305,18 @@ class TextOutput:
         self._drawn = 0
 
     def note(self, text: str) -> None:
-        """Say what is going on."""
+        """Print a notice."""
         if self._quiet:
             return
         self._clear()
         print(f"· {text}", file=self._err, flush=True)
 
     def none_selected(self, text: str) -> None:
-        """Print it: that there was nothing to do is a result."""
+        """Print the notice as a result."""
         self.say(text)
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
-        """Begin a progress line."""
+        """Start the progress line."""
         self._progress = ProgressLine(partitions, rows, size, began=time.monotonic())
         self.note(
             f"writing {counted(partitions, 'partition')}, {counted(rows, 'row')} "
@@ -327,7 +325,7 @@ class TextOutput:
         self._draw()
 
     def rows(self, written: int) -> None:
-        """Move the progress line; without a terminal, one line at most every ten seconds."""
+        """Update the progress line; without a terminal, print a line at most every ten seconds."""
         progress = self._progress
         if progress is None:
             return
@@ -353,12 +351,12 @@ class TextOutput:
                 self.note(progress.text(now))
 
     def finished(self, outcome: Outcome) -> None:
-        """Print one line: rows, files, bytes, snapshot id; or why not."""
+        """Print one line: rows, files, bytes and snapshot id, or the reason of a failure."""
         self._clear()
         if self._progress is not None:
             self._progress.finished += 1
-        said = outcome.verb or status_word(outcome.status)
-        what = f"partition {outcome.partition_id}: {said}"
+        word = outcome.verb or status_word(outcome.status)
+        what = f"partition {outcome.partition_id}: {word}"
         size = f" · {human_bytes(outcome.bytes)}" if outcome.bytes else ""
         if outcome.status in (Status.COMMITTED, Status.REPLACED):
             what += (
@@ -373,10 +371,10 @@ class TextOutput:
                 f"{f' · snapshot {outcome.snapshot_id}' if outcome.snapshot_id else ''}"
                 f"{f' · {outcome.message}' if outcome.message else ''}"
             )
-        elif outcome.message.startswith(f"{said} "):
+        elif outcome.message.startswith(f"{word} "):
             what = f"partition {outcome.partition_id}: {outcome.message}"
         elif outcome.message:
-            what += f": {outcome.message.removeprefix(f'{said}: ')}"
+            what += f": {outcome.message.removeprefix(f'{word}: ')}"
         self.say(what)
         if outcome.change:
             print(f"  {outcome.change}", file=self._out, flush=True)
@@ -389,7 +387,7 @@ class TextOutput:
         records: Sequence[Mapping[str, Any]],
         below: str | None = None,
     ) -> None:
-        """Print records in aligned columns, numbers to the right."""
+        """Print records in aligned columns, with numbers aligned right."""
         numeric = [
             all(isinstance(r.get(c), int | float | Decimal | None) for r in records)
             for c in columns
@@ -418,12 +416,12 @@ class TextOutput:
         print("  ".join(shown).rstrip(), file=self._out)
 
     def redraw(self) -> None:
-        """Clear the screen; elsewhere leave a line empty."""
+        """Clear the screen of a terminal; otherwise print an empty line."""
         print("\x1b[H\x1b[2J" if self._out.isatty() else "", file=self._out)
 
     @contextlib.contextmanager
     def screen(self) -> Iterator[bool]:
-        """Turn to the terminal's alternate screen and back; elsewhere do nothing."""
+        """Switch to the terminal's alternate screen and back; otherwise do nothing."""
         if not self._out.isatty():
             yield False
             return
@@ -441,7 +439,7 @@ class TextOutput:
             print(f"{name.ljust(width)}  {_shown(value, name)}", file=self._out)
 
     def page(self, fields: Iterable[tuple[str, str | tuple[str, ...]]]) -> None:
-        """Print each name beside its text; lines stand below it, indented."""
+        """Print each name with its text; print several lines indented below the name."""
         found = [*fields]
         width = max(len(name) for name, _ in found)
         for name, text in found:
@@ -480,7 +478,7 @@ class TextOutput:
         print(f"Next: {command}", file=self._err, flush=True)
 
     def _draw(self) -> None:
-        """Draw the progress line in the place of what stands there, on a terminal."""
+        """Draw the progress line over the previous one, on a terminal."""
         if not self._live or self._quiet or self._progress is None:
             return
         width = terminal_width(self._err)
@@ -500,22 +498,22 @@ class JsonOutput:
     """One JSON object per line on standard output and nothing else there."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
-        """Write objects to `out` and errors to `err`; the process's own by default."""
+        """Create an output; the default streams are those of the process."""
         self._out = out or sys.stdout
         self._err = err or sys.stderr
 
     def note(self, text: str) -> None:
-        """Say nothing: programs read results."""
+        """Print nothing: programs read results."""
 
     def none_selected(self, text: str) -> None:
-        """Print it as one object, so that a program can tell it from no answer."""
+        """Print the notice as one object, so that the result is not empty."""
         self.say(text)
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def rows(self, written: int) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def finished(self, outcome: Outcome) -> None:
         """Print the outcome as one object."""
@@ -555,15 +553,15 @@ class JsonOutput:
         self._print({"message": text})
 
     def step(self, title: str) -> None:
-        """Say nothing: steps are for people."""
+        """Print nothing: steps are for people."""
 
     def detail(self, text: str) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def error(self, message: str, next_command: str, *, code: int | None = None) -> None:
         """Print the error as one object on standard error; `code` is ClickHouse's."""
-        said = {"error": message, "code": code, "next": next_command or None}
-        print(json_text(said), file=self._err, flush=True)
+        record = {"error": message, "code": code, "next": next_command or None}
+        print(json_text(record), file=self._err, flush=True)
 
     def next(self, command: str) -> None:
         """Print the next command as one object on standard error."""
@@ -574,7 +572,7 @@ class JsonOutput:
 
 
 def _shown(value: object, name: str) -> str:
-    """Return a value as people read it: numbers in groups of three, but for ids."""
+    """Return a value as text, with thousands separators in numbers that are not ids."""
     if value is None:
         return ""
     if isinstance(value, bool):

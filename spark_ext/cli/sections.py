@@ -48,7 +48,7 @@ _OPTIONS: Final = {
         *("--json", "--quiet", "--verbose", "--metrics-port", "--debug", "--help", "--help-all"),
     ),
 }
-"""The options that the sections of a long help have, in their order."""
+"""The options in each section of a command's help, in order."""
 _RARE: Final = frozenset(
     (
         *("--allow-empty", "--replace-partition", "--overwrite-file-if-exists", "--same-table"),
@@ -61,14 +61,14 @@ _RARE: Final = frozenset(
 )
 """The options that --help-all shows, and --help does not."""
 _SHOWS_ALL: Final = "mergeberg.shows_all"
-"""What a context knows where the help has every option."""
+"""The key in a context's `meta` that makes the help show all options."""
 _WHOLE: Final = 1000
-"""No first sentence is longer: it is wrapped, and not cut."""
+"""The maximum length of a short help, so large that none is cut."""
 
 
 @dataclass(slots=True)
 class Invocation:
-    """The command line that runs: its words, and the ids of the partitions that it has exported."""
+    """The running command line: its words, and the ids of partitions that it has exported."""
 
     words: tuple[str, ...] = ()
     landed: list[str] = field(default_factory=list)
@@ -113,7 +113,7 @@ class Section:
 
 
 class SectionedGroup(click.Group):
-    """A group whose help has its commands section by section."""
+    """A group whose help lists its commands in sections."""
 
     def __init__(
         self,
@@ -132,30 +132,30 @@ class SectionedGroup(click.Group):
         self._sections = sections
 
     def short_helps(self) -> Iterator[tuple[str, str]]:
-        """Yield the name and the short help of each command, without importing it."""
+        """Yield name and short help of each command, without importing it."""
         for section in self._sections:
             yield from section.lines()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  the signature is Click's
-        """Write the commands, each section below its title."""
+        """Write the commands section by section."""
         widest = max(map(len, self.commands))
         for section in self._sections:
             with formatter.section(section.title):
                 formatter.write_dl([(name.ljust(widest), text) for name, text in section.lines()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands and options that begin so; no command is imported."""
+        """Return the matching commands and options, without importing a command."""
         found = [
             CompletionItem(name, help=text)
             for name, text in self.short_helps()
             if name.startswith(incomplete)
         ]
-        # What click.Group does would import the commands.
+        # click.Group.shell_complete would import the commands.
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 class _Commands(MutableMapping[str, click.Command]):
-    """The commands of a group by name, each imported when it is looked up."""
+    """The commands of a group by name; each is imported at its first use."""
 
     def __init__(self, commands: dict[str, str | click.Command], places: tuple[str, ...]) -> None:
         """Begin with commands of which some are not imported yet."""
@@ -195,12 +195,12 @@ class _Commands(MutableMapping[str, click.Command]):
         return len(self._commands)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a command of this name; nothing is imported for it."""
+        """Whether there is a command of this name, without importing it."""
         return name in self._commands
 
 
 def _show_all(context: click.Context, _option: click.Parameter, given: object) -> None:
-    """Print the help with every option, and end the command."""
+    """Print the help with all options, and end the command."""
     if given and not context.resilient_parsing:
         context.meta[_SHOWS_ALL] = True
         click.echo(context.get_help(), color=context.color)
@@ -218,14 +218,14 @@ _HELP_ALL: Final = click.Option(
 
 
 class SectionedCommand(click.Command):
-    """A command of many options: --help shows the common ones below titles, --help-all each."""
+    """A command with many options: --help shows the common ones, --help-all shows all."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters, with --help-all behind --help."""
+        """Return the parameters, with --help-all after --help."""
         return [*super().get_params(ctx), _HELP_ALL]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, each section below its title, those of no section last."""
+        """Write the options section by section, with the remaining options last."""
         records = {
             name: record
             for param in self.get_params(ctx)
@@ -243,7 +243,7 @@ class SectionedCommand(click.Command):
                 formatter.write_dl([*records.values()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write how many options the help leaves out, and what shows them."""
+        """Write the number of options that the help leaves out, and the option to show them."""
         super().format_epilog(ctx, formatter)
         left = sum(isinstance(one, click.Option) and _name(one) in _RARE for one in self.params)
         if left and not ctx.meta.get(_SHOWS_ALL):
@@ -252,5 +252,5 @@ class SectionedCommand(click.Command):
 
 
 def _name(option: click.Option) -> str:
-    """Return the name of an option as a page has it: a long one, where it has one."""
+    """Return the name of an option: its long form if it has one."""
     return next((one for one in option.opts if one.startswith("--")), option.opts[0])

@@ -1,6 +1,6 @@
 """Runs one statement on the command line and prints its result.
 
-`mergeberg alter` and the commands that are statements with options use the same code.
+`mergeberg alter` and the commands for single statements use the same code.
 
 `INTO OUTFILE` and `FORMAT` of `mergeberg alter` (RQ...IntoOutfile, RQ...Format) format the rows
 that report the outcome of each partition; they never affect data files. ClickHouse itself formats
@@ -75,27 +75,27 @@ __all__ = [
     "check_not_stopped",
     "rendered",
     "statement_exports",
-    "write_answer",
+    "write_outfile",
 ]
 
 _DEFAULT: Final = "TabSeparated"
 _TYPES: Final = {"STRING": "String", "BIGINT": "Int64"}
-# It has more digits than a number of JSON keeps in most programs that read it.
+# Snapshot ids exceed the exact integers of most JSON readers.
 _TEXTS: Final = ("snapshot_id",)
 
 OF_EXPORTS: Final[Columns] = tuple(
     (one.name, "String" if one.name in _TEXTS else _TYPES[one.type]) for one in EXPORTED
 )
-"""The columns of the answer about partitions, and their types."""
+"""The columns of a result about partitions, with ClickHouse types."""
 
 
 def check_ending(ending: Ending) -> None:
-    """Check that the answer can be written as it is asked for, before anything is done.
+    """Check before the statement runs that its result can be written as FORMAT and OUTFILE ask.
 
     Raises:
-        UnsupportedError: ClickHouse does not write it in that format (its code); the format is no
-            text, and goes to no file (code 48); another compression (48).
-        RefusedError: the file is there already, or cannot be made there (code 76).
+        UnsupportedError: ClickHouse cannot write the format (its code), the format is binary and
+            has no file (code 48), or the compression is not supported (code 48).
+        RefusedError: the file exists or cannot be created (code 76).
     """
     form = ending.format
     is_text = form is None or check_format(form, OF_EXPORTS)
@@ -123,11 +123,11 @@ def check_ending(ending: Ending) -> None:
 
 
 def _refused(path: Path, *, keeps: bool) -> str:
-    """Return why no file can be written there, and what to do, '' when it can.
+    """Return why a file cannot be written, with advice; '' if it can.
 
     Args:
-        path: of the file.
-        keeps: whether one that is there is left alone.
+        path: the path of the file.
+        keeps: whether an existing file must be kept.
     """
     if path.is_dir():
         return "it is a directory. Name a file."
@@ -144,7 +144,7 @@ def rendered(ending: Ending, columns: Columns, rows: Sequence[Sequence[object]])
     """Return the rows in the format of the statement.
 
     Raises:
-        DestinationError: ClickHouse, which writes them, does not start.
+        DestinationError: ClickHouse, which formats the rows, failed.
     """
     form = ending.format or _DEFAULT
     try:
@@ -157,16 +157,16 @@ def rendered(ending: Ending, columns: Columns, rows: Sequence[Sequence[object]])
         raise DestinationError(message) from error
 
 
-def write_answer(outfile: Outfile, content: bytes) -> None:
-    """Write the rows to the file that the statement names.
+def write_outfile(outfile: Outfile, content: bytes) -> None:
+    """Write the result to the file of INTO OUTFILE.
 
     Raises:
-        DestinationError: it cannot be written; what was exported stays.
+        DestinationError: the file cannot be written; exported partitions stay.
     """
     if _compression(outfile) == "gzip":
         level = 9 if outfile.level is None else outfile.level
         content = gzip.compress(content, compresslevel=level)
-    # "x": one that somebody else made since it was looked at is left alone, too.
+    # "x" also keeps a file that another process created after `check_ending`.
     mode = "ab" if outfile.append else "wb" if outfile.truncate else "xb"
     try:
         with Path(outfile.path).open(mode) as file:
@@ -195,16 +195,16 @@ def statement_exports(
     ledger: str | None,
     settings: StatementSettings,
 ) -> StoppableExports:
-    """Return what runs the exports of one statement.
+    """Return the runner for the exports of one statement.
 
     Args:
-        spark: how Spark is started, when there is something to write.
-        hosts: where hosts of a cluster speak HTTP, by their names there.
-        stopping: hears when the command is to stop.
-        observer: hears how the exports go.
+        spark: the settings of Spark, which starts when there are files to write.
+        hosts: HTTP addresses of a cluster's hosts, by their addresses in the cluster.
+        stopping: handles SIGTERM.
+        observer: receives progress and outcomes.
         lake: the catalog of the lake table.
-        ledger: as the user said it.
-        settings: of the statement.
+        ledger: the ledger's address; None for the default.
+        settings: the settings of the statement.
     """
     return StoppableExports(
         lambda: SparkWhenNeeded(spark),
@@ -218,10 +218,10 @@ def statement_exports(
 
 
 def check_it_waits(settings: StatementSettings) -> None:
-    """Check that the exports are waited for: nobody would go on with them when the command ends.
+    """Check that the settings wait for the exports, which would end with the command.
 
     Raises:
-        UnsupportedError: the settings say that they are only begun.
+        UnsupportedError: the settings ask not to wait.
     """
     if not settings.wait:
         message = (
@@ -232,10 +232,10 @@ def check_it_waits(settings: StatementSettings) -> None:
 
 
 def check_not_stopped(asked: SessionExport, stopping: Stopping) -> None:
-    """Check that an export may be begun.
+    """Check that an export may begin.
 
     Raises:
-        StoppedError: the command was told to stop.
+        StoppedError: the command has received SIGTERM.
     """
     if stopping.is_requested():
         message = (
@@ -246,23 +246,23 @@ def check_not_stopped(asked: SessionExport, stopping: Stopping) -> None:
 
 
 _NAMESPACE: Final = "default"
-"""The namespace of a lake table that is named alone."""
+"""The namespace of a lake table without one."""
 _KILLED: Final = ("kill_status", "query_id", "partition_id", "message")
 _Exports: TypeAlias = Callable[[OpenedCatalog, str | None, StatementSettings], ExportsFrom]
 
 
 @dataclass(slots=True)
 class StatementRun:
-    """One statement, and what is said about it; also the observer of its exports.
+    """Runs one statement and prints its result; also the observer of its exports.
 
-    `said` puts a message into the words of who gave the statement. `catalog` has the lake tables
-    that are named without one.
+    `reword` rewords messages for the command. `catalog` is the catalog of lake tables without one
+    in their name.
     """
 
     settings: SessionSettings
     output: Output
     statement: Statement
-    said: Callable[[str], str]
+    reword: Callable[[str], str]
     outcomes: list[Outcome] = field(default_factory=list)
     as_json: bool = field(default=False, kw_only=True)
     fast: bool = field(default=False, kw_only=True)
@@ -271,12 +271,12 @@ class StatementRun:
 
     @property
     def ending(self) -> Ending:
-        """Where the answer goes, and how it is written."""
+        """INTO OUTFILE, FORMAT and SETTINGS of the statement."""
         return self.statement.ending
 
     @property
     def names(self) -> Names:
-        """How names are looked up: there is one source, and no table of Spark's."""
+        """The name resolution, with one source and without tables of Spark."""
         catalogs = frozenset((LOCAL_CATALOG, *configured_catalogs()))
         current = () if self.catalog is None else (self.catalog, _NAMESPACE)
         of_exports = (LOCAL_CATALOG, _NAMESPACE)
@@ -297,7 +297,7 @@ class StatementRun:
         asked = asked_by(read, settings, self.names)
         check_it_waits(settings)
         exporting = Exporting(
-            spark, self.output, as_json=self.as_json, observer=self, said=self.said
+            spark, self.output, as_json=self.as_json, observer=self, reword=self.reword
         )
         codes: list[int] = []
         errors: list[TableFormatError] = []
@@ -315,14 +315,14 @@ class StatementRun:
                     else:
                         codes.append(exporting.run(one.request, places, tables, stopping))
                 except TableFormatError as error:
-                    # It keeps none of the others back.
+                    # A failed export must not stop the others.
                     errors.append(error)
             is_done = not errors
         finally:
-            # Also when it is interrupted: what is committed by then is to be read. Where nothing
-            # came of it, no file is left that the same statement would be refused for.
+            # An interrupted statement reports the partitions that it has committed. Without any
+            # outcome it writes no file, because the same statement would be refused for that file.
             if not dry_run and (is_done or self.outcomes):
-                self._answer_exports(errors)
+                self._write_outcomes(errors)
         return self._code(codes, errors)
 
     def _places(self, asked: SessionExport, *, looks_only: bool) -> Places:
@@ -335,16 +335,16 @@ class StatementRun:
         )
         return Places(asked.source.place, lake, settings.ledger)
 
-    def _answer_exports(self, errors: Sequence[TableFormatError]) -> None:
-        """Write what became of each partition, where the statement says how.
+    def _write_outcomes(self, errors: Sequence[TableFormatError]) -> None:
+        """Write the outcomes as rows, if the statement has FORMAT or INTO OUTFILE.
 
         Raises:
-            DestinationError: it cannot be written; the message says the other errors, too.
+            DestinationError: they cannot be written; the message includes the other errors.
         """
-        if not self._is_shaped():
+        if not self._is_formatted():
             return
         try:
-            self._answer(exported_rows(tuple(self.outcomes), str))
+            self._write(exported_rows(tuple(self.outcomes), str))
         except DestinationError as error:
             raise _together([*errors, error]) from error
 
@@ -352,7 +352,7 @@ class StatementRun:
         """Return the exit code of all exports.
 
         Raises:
-            TableFormatError: some ended with errors, and none found the lake to be wrong.
+            TableFormatError: exports failed, and no exit code is worse than that of a failure.
         """
         code = worst(codes)
         if not errors:
@@ -364,7 +364,7 @@ class StatementRun:
         return code
 
     def change(self, exports: _Exports, *, dry_run: bool) -> int:
-        """Let ClickHouse run the statement, or refuse it by name; return the exit code."""
+        """Run a statement without EXPORT in the lake or in ClickHouse; return the exit code."""
         read = self.statement
         if isinstance(read, KillQuery):
             raise TypeError(read)
@@ -382,11 +382,11 @@ class StatementRun:
         if dry_run:
             self.output.say(f"it would be run by ClickHouse on {table.table}; nothing was done")
             return 0
-        said = f"run by ClickHouse on {table.table}"
-        if self._is_shaped():
-            self._answer(((None, "done", None, None, None, None, None, said),))
+        message = f"run by ClickHouse on {table.table}"
+        if self._is_formatted():
+            self._write(((None, "done", None, None, None, None, None, message),))
         else:
-            self.output.say(said)
+            self.output.say(message)
         return 0
 
     def _operate(
@@ -426,25 +426,25 @@ class StatementRun:
                 else:
                     self.finished(outcome)
         if not dry_run:
-            self._answer_exports(())
+            self._write_outcomes(())
         return worst(codes)
 
     def _ask(self, table: LakeName, forecasts: Sequence[Outcome]) -> None:
-        """Ask whether rows may leave the table, where any would.
+        """Ask the user for confirmation if the statement would remove or replace rows.
 
         Raises:
-            RefusedError: they may not.
+            RefusedError: the user declined.
         """
-        told = [
+        effects = [
             f"partition {one.partition_id} of {table}: {one.message}; {one.change}"
             for one in forecasts
             if takes_rows(one)
         ]
-        if told:
-            refuse_unless_confirmed(f"change {table}", "\n".join(told))
+        if effects:
+            refuse_unless_confirmed(f"change {table}", "\n".join(effects))
 
     def kill(self, read: KillQuery, *, dry_run: bool) -> int:
-        """Give up what statements export, or only list it; return the exit code."""
+        """Cancel the exports of statements, or only list them; return the exit code."""
         warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
         with contextlib.closing(
             open_ledger(self.settings.ledger, local_warehouse=warehouse)
@@ -462,50 +462,50 @@ class StatementRun:
             (one.status.value, one.row.claim.query_id, one.row.key.partition_id, one.message)
             for one in killed
         ]
-        if self._is_shaped():
-            self._answer(rows, tuple((name, "String") for name in _KILLED))
+        if self._is_formatted():
+            self._write(rows, tuple((name, "String") for name in _KILLED))
         else:
             self.output.table(_KILLED, [dict(zip(_KILLED, row, strict=True)) for row in rows])
         return 0
 
     def note(self, text: str) -> None:
-        """Hear one sentence."""
-        self.output.note(self.said(text))
+        """Print a notice."""
+        self.output.note(self.reword(text))
 
     def none_selected(self, text: str) -> None:
-        """Hear that the selection holds no partition."""
-        self.output.none_selected(self.said(text))
+        """Print that no partition is selected."""
+        self.output.none_selected(self.reword(text))
 
     def begin(self, partitions: int, rows: int, size: int) -> None:
-        """Hear that files begin to be written."""
+        """Start the progress line."""
         self.output.begin(partitions, rows, size)
 
     def rows(self, written: int) -> None:
-        """Hear how many rows are written."""
+        """Update the progress line."""
         self.output.rows(written)
 
     def finished(self, outcome: Outcome) -> None:
-        """Keep an outcome; print it where the statement does not say how."""
-        said = replace(outcome, message=self.said(outcome.message))
-        self.outcomes.append(said)
-        if not self._is_shaped():
-            self.output.finished(said)
+        """Keep an outcome; print it unless the statement has FORMAT or INTO OUTFILE."""
+        reworded = replace(outcome, message=self.reword(outcome.message))
+        self.outcomes.append(reworded)
+        if not self._is_formatted():
+            self.output.finished(reworded)
 
-    def _is_shaped(self) -> bool:
+    def _is_formatted(self) -> bool:
         return self.ending.outfile is not None or self.ending.format is not None
 
-    def _answer(self, rows: Sequence[Sequence[object]], columns: Columns = OF_EXPORTS) -> None:
-        """Write the rows where and how the statement says."""
+    def _write(self, rows: Sequence[Sequence[object]], columns: Columns = OF_EXPORTS) -> None:
+        """Write rows as FORMAT and INTO OUTFILE of the statement ask."""
         content = rendered(self.ending, columns, rows)
         outfile = self.ending.outfile
         if outfile is not None:
-            write_answer(outfile, content)
+            write_outfile(outfile, content)
         if content and (outfile is None or outfile.stdout):
             self.output.document(content.decode().removesuffix("\n"))
 
 
 def _forecast(outcome: Outcome) -> str:
-    """Return what a statement would do, as a sentence where it would do anything."""
+    """Return the forecast of a statement for one partition, as a line of text."""
     every = outcome.partition_id == EVERY_PARTITION
     of = "every partition" if every else f"partition {outcome.partition_id}"
     colon = "" if outcome.message.startswith("would ") else ":"
@@ -513,5 +513,5 @@ def _forecast(outcome: Outcome) -> str:
 
 
 def _together(errors: Sequence[TableFormatError]) -> TableFormatError:
-    """Return several errors, at least one, as one of the kind of the worst."""
+    """Return one error for one or several errors, with the class of the worst."""
     return joined(sorted(errors, key=exit_code_of, reverse=True), "")

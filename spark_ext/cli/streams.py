@@ -1,6 +1,6 @@
-"""Standard streams that may be closed or full: no command ends with them.
+"""Wraps standard streams that may be closed or full, so that printing never ends a command.
 
-What a command does decides how it ends. What cannot be printed is dropped, and why is said once.
+Output after the first failure is dropped. The command reports the failure once, at its end.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ _STANDARD: Final = (0, 1, 2)
 
 
 class Stream:
-    """A stream that drops what follows its first failure; `failure` is what that was."""
+    """A stream that drops all output after its first failure; `failure` is that error."""
 
     def __init__(self, stream: TextIO | None) -> None:
-        """Write to a stream, None for one that was closed when the process began."""
+        """Wrap a stream; None stands for one that was closed when the process began."""
         self._stream = _Closed() if stream is None else stream
         self.failure: OSError | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Be in everything else what the stream is."""
+        """Return any other attribute of the wrapped stream."""
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, or drop."""
+        """Write a text, or drop it after a failure."""
         if self.failure is None:
             with self._failing():
                 return self._stream.write(text)
         return len(text)
 
     def isatty(self) -> bool:
-        """Whether it is a terminal; one that is closed is none."""
+        """Whether the stream is a terminal; False if it is closed."""
         return not self._stream.closed and self._stream.isatty()
 
     def flush(self) -> None:
-        """Bring what is written to its place."""
+        """Flush the stream, unless it has failed."""
         if self.failure is None:
             with self._failing():
                 self._stream.flush()
@@ -63,7 +63,7 @@ class _Closed(io.StringIO):
     """A stream that was closed when the process began."""
 
     def write(self, _text: str) -> int:
-        """Write nothing.
+        """Fail.
 
         Raises:
             OSError: always.
@@ -72,17 +72,17 @@ class _Closed(io.StringIO):
 
 
 def text_of(stream: Stream) -> TextIO:
-    """Return a stream as what is printed to."""
+    """Return a stream with the type that `print` and `redirect_stdout` expect."""
     return cast("TextIO", stream)
 
 
 def open_closed_streams() -> None:
-    """Let no file get the number of a standard stream that was closed when the process began."""
+    """Open closed standard streams to the null device, so that no file gets their numbers."""
     for number in _STANDARD:
         try:
             os.fstat(number)
         except OSError:
-            # It takes the lowest number that is free.
+            # os.open uses the lowest free number.
             os.open(os.devnull, os.O_RDWR)
     if sys.stdin is None:
         sys.stdin = io.StringIO()

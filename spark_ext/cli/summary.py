@@ -1,6 +1,7 @@
-"""What a command says of many partitions: what it did at once, what is wrong last, then a summary.
+"""Prints the results of many partitions, and a summary.
 
-Programs get everything at once, and the summary as the last object.
+Text output shows successful partitions at once, then those that are wrong, then the summary. JSON
+output has every partition at once, and the summary as the last object.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from tableformat.quantities import counted, duration_text, human_bytes
 __all__ = ["Detail", "Effect", "Line", "SummarizedObserver", "Summary", "summary_of"]
 
 _MOST_UNCHANGED: Final = 5
-"""How many partitions for which there was nothing to do have lines of their own."""
+"""The maximum number of partitions without work that are printed one by one."""
 _DONE: Final = frozenset((Status.COMMITTED, Status.REPLACED))
 
 
 class Detail(Enum):
-    """How much a command says to people."""
+    """The level of detail of text output."""
 
     QUIET = auto()
     NORMAL = auto()
@@ -35,7 +36,7 @@ class Detail(Enum):
 
 
 class Effect(Enum):
-    """What became of a partition, as far as somebody who reads many of them is concerned."""
+    """The kind of result of a partition, for the order of the output."""
 
     DONE = auto()
     NOTHING_TO_DO = auto()
@@ -44,9 +45,9 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is said of one partition: `status` to programs and `word` to people.
+    """The result of one partition: `status` for JSON, and `word` for text.
 
-    `rows` and `size` are those that the summary adds up; `show` prints it.
+    The summary adds up `rows` and `size`. `show` prints the result.
     """
 
     partition_id: str
@@ -60,13 +61,13 @@ class Line:
 
 @dataclass(slots=True)
 class Summary:
-    """The partitions of one command; as a context, which shows at its end what was held back.
+    """The results of one command; a context that prints held lines and the summary at its end.
 
     Args:
-        output: of the command.
-        detail: how much it says.
-        of_all: whether it is about all partitions; of one that was named there is no summary.
-        as_json: whether it is for a program.
+        output: the output of the command.
+        detail: the level of detail.
+        of_all: whether the command is about all partitions; a named one has no summary.
+        as_json: whether the output is JSON.
     """
 
     output: Output
@@ -77,7 +78,7 @@ class Summary:
     lines: list[Line] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Return the summary itself."""
         return self
 
     def __exit__(
@@ -86,7 +87,7 @@ class Summary:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Show what was held back, whatever ended it, and the summary."""
+        """Print the held lines and the summary, also after an error."""
         if not self.of_all or not self.lines:
             return
         if not self.as_json:
@@ -95,11 +96,11 @@ class Summary:
 
     @property
     def is_terse(self) -> bool:
-        """Whether only its lines are shown, and no more of what leads to them."""
+        """Whether only results are printed, without intermediate lines."""
         return self.as_json or self.detail is Detail.QUIET
 
     def add(self, line: Line) -> None:
-        """Show a line at once, or keep it for the end."""
+        """Print a line at once, or hold it until the end."""
         self.lines.append(line)
         if not self.of_all or self.as_json:
             line.show()
@@ -139,9 +140,9 @@ class Summary:
             return
         words = [one.word for one in sorted(self.lines, key=lambda one: _ORDER[one.effect])]
         numbers = ", ".join(f"{words.count(word):,} {word}" for word in dict.fromkeys(words))
-        figures_said = [counted(rows, "row")] if rows else []
-        figures_said += [human_bytes(size)] if size else []
-        self.output.say(" · ".join((numbers, *figures_said, duration_text(seconds))))
+        totals = [counted(rows, "row")] if rows else []
+        totals += [human_bytes(size)] if size else []
+        self.output.say(" · ".join((numbers, *totals, duration_text(seconds))))
 
 
 _ORDER: Final = {Effect.NOTHING_TO_DO: 0, Effect.DONE: 1, Effect.WRONG: 2}
@@ -149,12 +150,12 @@ _ORDER: Final = {Effect.NOTHING_TO_DO: 0, Effect.DONE: 1, Effect.WRONG: 2}
 
 @dataclass(frozen=True, slots=True)
 class SummarizedObserver(ObserverAround):
-    """An observer that says of many exports what a summary says."""
+    """An observer that adds outcomes to a summary, which prints them."""
 
     summary: Summary
 
     def finished(self, outcome: Outcome) -> None:
-        """Add what became of one partition."""
+        """Add the outcome of one partition."""
         is_done = outcome.status in _DONE
         self.summary.add(
             Line(

@@ -1,8 +1,9 @@
-"""`mergeberg alter`: a statement of ClickHouse's about partitions, from the command line.
+"""The command `mergeberg alter`: runs a ClickHouse statement about partitions.
 
-The same statements as in Spark SQL (docs/reference/statements.md): `ch` is the source that --source
-names, a bare db.t or t after EXPORT's ALTER TABLE too; a lake table has its catalog in front, or
-is of lake, and named alone of lake.default.
+The statements are those of Spark SQL (docs/reference/statements.md). `ch` is the source of
+--source. In EXPORT, db.t or t without a source is a table of that source. A lake table has its
+catalog in its name, or is completed by --catalog. The destination of EXPORT can be ns.t or t, in
+the catalog lake and the namespace default.
 """
 
 from __future__ import annotations

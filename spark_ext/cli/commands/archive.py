@@ -42,23 +42,23 @@ def show_archive_rehearsal(
     *,
     drop: bool,
 ) -> int:
-    """Print what would leave the source, and what would stay; return the exit code.
+    """Print the forecast of archiving each partition; return the exit code.
 
     Args:
-        request: what to archive.
-        places: where source and lake are.
-        output: where it is printed.
-        of: the table, as one of several.
+        request: selects the partitions to archive.
+        places: the addresses of source, lake and ledger.
+        output: the output of the command.
+        of: the table, or that of one shard.
         slots: how many tasks could run at a time.
-        drop: whether parts would be dropped.
+        drop: whether parts would be dropped instead of detached.
 
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
     """
-    told = rehearse_archive(
+    forecasts = rehearse_archive(
         request, places, slots=slots, drop=drop, note=output.note, none=output.none_selected
     )
-    for one in told:
+    for one in forecasts:
         if isinstance(output, JsonOutput):
             fields = asdict(one)
             del fields["exit_code"], fields["export"]
@@ -66,7 +66,7 @@ def show_archive_rehearsal(
         else:
             output.say(f"partition {one.partition_id}: {one.message}")
     output.note("nothing was done: this was a dry run")
-    return worst(one.exit_code for one in told)
+    return worst(one.exit_code for one in forecasts)
 
 
 def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
@@ -85,7 +85,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         table=name,
         to=parse_destination(to, name, source, directories),
         selection=selection(partition_id, expression, where, everything=everything),
-        # What changed since its export is to be exported anew, not to be refused for a while.
+        # With the default TTL, a partition that changed since its export would be refused.
         options=ExportOptions(manifest_ttl=1),
         conversions=conversions(convert),
         strict=strict,
@@ -119,27 +119,27 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
 
 @dataclass(frozen=True, slots=True)
 class _ArchiveObserver(ObserverAround):
-    """An observer of the exports of an archive: people hear of each that wrote something.
+    """An observer that passes on only outcomes of exports that wrote files, if `is_shown`.
 
-    The archive's own lines and objects say how every one ended.
+    The results of the archive have the other outcomes.
     """
 
     _: KW_ONLY
-    tells: bool
+    is_shown: bool
 
     def finished(self, outcome: Outcome) -> None:
-        """Pass on an export that wrote something."""
-        if self.tells and outcome.status in (Status.COMMITTED, Status.REPLACED):
+        """Pass on the outcome of an export that wrote files."""
+        if self.is_shown and outcome.status in (Status.COMMITTED, Status.REPLACED):
             self.observer.finished(outcome)
 
 
 def _observer(summary: Summary) -> Observer:
-    """Return who hears of the exports."""
-    return _ArchiveObserver(summary.output, tells=not summary.is_terse)
+    """Return the observer of the exports."""
+    return _ArchiveObserver(summary.output, is_shown=not summary.is_terse)
 
 
 def _added(summary: Summary, one: Archived, of: LocalTable) -> int:
-    """Add a partition to a summary; return its exit code."""
+    """Add the result of a partition to a summary; return its exit code."""
     line = Line(
         one.outcome.partition_id,
         one.status,
@@ -154,7 +154,7 @@ def _added(summary: Summary, one: Archived, of: LocalTable) -> int:
 
 
 def _show(output: Output, one: Archived, of: LocalTable, *, as_json: bool) -> None:
-    """Print what became of a partition."""
+    """Print the result of a partition."""
     if as_json:
         output.record(
             {

@@ -39,7 +39,7 @@ __all__ = ["check", "server_record", "show_server"]
 
 
 def show_server(output: Output, report: ServerReport) -> None:
-    """Print a server and its user, a line for each thing, and statements that can be copied."""
+    """Print the report of a server and its user, with GRANT statements for copying."""
     version = f"ClickHouse {report.version}" if report.version else "version not known yet"
     output.say(f"server         {report.address}, {version}, as {report.user}")
     output.say(f"replica        {report.replica}")
@@ -63,7 +63,7 @@ def show_server(output: Output, report: ServerReport) -> None:
 
 
 def server_record(report: ServerReport) -> dict[str, object]:
-    """Return the same as fields of an object."""
+    """Return the report of a server as JSON fields."""
     return {
         "server": {
             "address": report.address,
@@ -106,7 +106,7 @@ def _staging(report: ServerReport) -> str:
 
 
 def _records(grants: tuple[Grant, ...], user: str) -> list[dict[str, object]]:
-    """Return each statement with the privileges that it gives and what they are needed for."""
+    """Return GRANT statements, each with its privileges and their purpose."""
     found: list[dict[str, object]] = []
     for on in dict.fromkeys(grant.on for grant in grants):
         here = tuple(grant for grant in grants if grant.on == on)
@@ -166,7 +166,7 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
 
 
 def _record(found: Check, spaces: tuple[Space, ...]) -> dict[str, object]:
-    """Return everything as one object."""
+    """Return the result of a check as one JSON object."""
     partitions = [{**asdict(p), "partition_id": p.partition_id.value} for p in found.partitions]
     return {
         **(server_record(found.server) if found.server else {}),
@@ -209,7 +209,7 @@ def _show(output: Output, found: Check, spaces: tuple[Space, ...], name: str) ->
 def _show_table(output: Output, found: Check) -> None:
     output.table(_COLUMNS, [asdict(c) for c in found.columns])
     kinds = {c.kind for c in found.columns}
-    legend = ", ".join(f"{kind} {said}" for kind, said in _KINDS.items() if kind in kinds)
+    legend = ", ".join(f"{kind} {meaning}" for kind, meaning in _KINDS.items() if kind in kinds)
     output.say(f"kinds          {legend}")
     output.say(f"partition key  {found.partition_key} -> {found.spec or 'not known'}")
     output.say(f"sorting key    {found.sorting_key} -> {found.sort_order or 'not known'}")

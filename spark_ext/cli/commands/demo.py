@@ -1,4 +1,4 @@
-"""`mergeberg demo`: the first five minutes, in four steps, by the ordinary export."""
+"""The command `mergeberg demo`: shows an export in four steps, with the code of `export`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def demo(directory: Path, rows: int, *, as_json: bool) -> int:
 
 
 def _spark(found: Found) -> SparkWhenNeeded:
-    """Start Spark beside the filling; where there is a lake table, only when it has to grow."""
+    """Start Spark while ClickHouse is filled; with an existing lake table, only when needed."""
     spark = SparkWhenNeeded(_SETTINGS)
     if found.table is None:
         try:

@@ -1,4 +1,4 @@
-"""`mergeberg export`: partitions into an Iceberg table."""
+"""The command `mergeberg export`: exports partitions into an Iceberg table or a Hive tree."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
 def _tables(
     source: SourcePlace, table: TableName, cluster: str | None, cluster_host: tuple[str, ...]
 ) -> tuple[LocalTable, ...]:
-    """Return the tables that have the rows: one, or one of each shard."""
+    """Return the tables to export: one table, or one for each shard."""
     hosts = pairs("--cluster-host", cluster_host)
     return local_tables(source, table, cluster=cluster, cluster_hosts=hosts)
 
@@ -87,7 +87,7 @@ def _tables(
 def _exporting(
     master: str, conf: tuple[str, ...], summary: Summary, figures: Figures | None
 ) -> Exporting:
-    """Return what runs the exports, whose outcomes a summary hears."""
+    """Return the runner of the exports, which adds outcomes to the summary."""
     settings = SparkSettings(master, tuple(pairs("--conf", conf).items()))
     output, as_json = summary.output, summary.as_json
     observer = SummarizedObserver(output, summary)
@@ -95,10 +95,10 @@ def _exporting(
 
 
 def _check_together(*, dry_run: bool, no_wait: bool) -> None:
-    """Check that the options have a meaning together.
+    """Check that the options can be combined.
 
     Raises:
-        UsageError: they have none.
+        UsageError: they cannot.
     """
     if dry_run and no_wait:
         message = f"Cannot give --dry-run with {NO_WAIT}: a dry run begins nothing. Leave one out."
@@ -106,7 +106,7 @@ def _check_together(*, dry_run: bool, no_wait: bool) -> None:
 
 
 def _in_background(summary: Summary) -> int:
-    """Start the same command in a process of its own; return the exit code."""
+    """Start the same command in a background process; return the exit code."""
     context = click.get_current_context()
     words = context.ensure_object(Invocation).words
     follow = following_command(words, context.find_root())

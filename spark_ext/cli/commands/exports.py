@@ -3,7 +3,7 @@
 | command | does |
 |---|---|
 | `exports list`, `exports show` | list the exports in the ledger, or show one |
-| `exports forget` | makes a completed export refuse another one no longer |
+| `exports forget` | ends the manifest TTL of a completed export |
 | `exports log`, `exports events` | show the history and the counters of the ledger |
 | `exports watermark` | reports up to which partition everything is in the lake |
 | `exports unarchive` | lets exports replace the rows of an archived partition again |
@@ -90,8 +90,8 @@ def forget_export(
     what = f"forget the export of partition {partition_id} of {source_table}"
     ledger_of = open_ledger_of(destination, ledger, what, warehouse=warehouse)
     with contextlib.closing(ledger_of) as opened:
-        for _, said in forget_exports(opened, partition_id, table, destination):
-            output.say(said)
+        for _, report in forget_exports(opened, partition_id, table, destination):
+            output.say(report)
     return 0
 
 
@@ -176,12 +176,12 @@ def unarchive_export(  # noqa: PLR0913  one parameter per option
     what = f"unarchive partition {partition_id} of {source_table}"
     with contextlib.closing(open_ledger_of(name, ledger, what, warehouse=warehouse)) as known:
         found = unarchivable(known, partition_id, TableName.parse(source_table), name, opened)
-        said = "; ".join(one.text for one in found)
+        effect = "; ".join(one.text for one in found)
         if not dry_run and is_asked(yes=yes, as_json=as_json):
-            refuse_unless_confirmed(what, said)
+            refuse_unless_confirmed(what, effect)
         elif not dry_run and not yes:
             message = (
-                f"Cannot {what}: there is no terminal to ask at. {said}. If they may go, give "
+                f"Cannot {what}: there is no terminal to ask at. {effect}. If they may go, give "
                 "--yes."
             )
             raise UsageError(message)
@@ -279,7 +279,7 @@ def list_exports(  # noqa: PLR0913  one parameter per option
 
 
 def _watch(output: Output, listed: _Listed, seconds: float, *, as_json: bool) -> None:
-    """Show what runs until nothing does; then what became of all that was shown."""
+    """Show the running exports until none is running, then the results of all shown exports."""
     seen: set[str] = set()
 
     def show(now: Records, changed: Records) -> None:
@@ -288,7 +288,7 @@ def _watch(output: Output, listed: _Listed, seconds: float, *, as_json: bool) ->
         shown = changed if as_json else _running_first(now, seen, listed)
         _show_list(output, [*shown.values()], None, listed)
 
-    # Ctrl-C is how a person ends it.
+    # Ctrl-C is the regular way to stop watching.
     with output.screen() as is_apart, contextlib.suppress(KeyboardInterrupt):
         follow(
             listed.look,
@@ -302,7 +302,7 @@ def _watch(output: Output, listed: _Listed, seconds: float, *, as_json: bool) ->
 
 
 def _running_first(now: Records, seen: Collection[str], listed: _Listed) -> Records:
-    """Return what runs, then what ran before and has ended; everything where nothing did."""
+    """Return running exports, then those that were shown and have ended; all if none was shown."""
     if not seen or listed.wanted.status is not None:
         return now
     found = {key: one for key, one in now.items() if key in seen}
@@ -313,7 +313,7 @@ def _running_first(now: Records, seen: Collection[str], listed: _Listed) -> Reco
 def _show_list(
     output: Output, records: Sequence[Mapping[str, Any]], limit: int | None, listed: _Listed
 ) -> None:
-    """Print a list, and for people what it comes to."""
+    """Print a list of exports, and in text output its total."""
     left_out = max(len(records) - limit, 0) if limit is not None else 0
     kept = records[:limit]
     if listed.is_full:
@@ -327,14 +327,14 @@ def _show_list(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Which exports are listed: of a status, of a source table, into a lake table; None for all."""
+    """A filter of exports by status, source table and lake table; None for all."""
 
     status: str | None
     source_table: str | None
     to: LakeName | None
 
     def has(self, one: ListedExport) -> bool:
-        """Whether an export is listed."""
+        """Whether the filter selects an export."""
         return (
             self.status in (None, one.status.value)
             and self.source_table in (None, one.row.source_table)
@@ -342,16 +342,17 @@ class _Wanted:
         )
 
     def __str__(self) -> str:
-        """Return it as it stands behind "exports"."""
+        """Return the filter as text after the word "exports"."""
         named = (("of", self.source_table), ("into", self.to), ("with the status", self.status))
         return "".join(f" {word} {what}" for word, what in named if what is not None)
 
 
 @dataclass(slots=True)
 class _Listed:
-    """The exports of a ledger that are wanted; `is_running` is of all of them.
+    """The selected exports of a ledger.
 
-    `is_full`: with every column.
+    With `is_full`, records have all columns. `is_running` is whether any export of the ledger was
+    running at the last look.
     """
 
     ledger: Ledger
@@ -361,7 +362,7 @@ class _Listed:
     is_running: bool = False
 
     def look(self) -> dict[str, dict[str, Any]]:
-        """Return them by key as they are now."""
+        """Return the current records of the selected exports by key."""
         self.shown.lake.look_again()
         every = tuple(listing_exports.list_exports(self.ledger))
         self.is_running = any(one.status is Standing.IN_PROGRESS for one in every)
@@ -400,9 +401,9 @@ def _destinations(warehouse: Path) -> KnownDestinations:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """How exports are shown: what the lake does not say is left empty, and why is a note.
+    """Makes records of exports; if the lake cannot be read, fields stay empty and a note says why.
 
-    `most`: how many characters of an error, None for all.
+    `most` is the maximum length of an error; None for no limit.
     """
 
     lake: KnownDestinations
@@ -411,41 +412,41 @@ class _Shown:
     noted: set[str] = field(default_factory=set)
 
     def record(self, one: ListedExport) -> dict[str, Any]:
-        """Return what is listed of one."""
+        """Return the record of an export with all columns."""
         record = _record(one, self.processed(one))
         return {**record, "last_error": self._shown_error(one)}
 
     def short_record(self, one: ListedExport) -> dict[str, Any]:
-        """Return what people read of one in a list; only of one that runs the lake is asked."""
+        """Return the short record of an export; it reads the lake only for a running one."""
         names = self.processed(one) if one.status is Standing.IN_PROGRESS else None
         return short_record(one, None if names is None else len(names))
 
     def _shown_error(self, one: ListedExport) -> str:
-        """Return the last error; in a table no more than the beginning of its first line."""
+        """Return the last error; with a limit, the beginning of its first line."""
         if self.most is None:
             return one.last_error
         return one.last_error.partition("\n")[0][: self.most]
 
     def processed(self, one: ListedExport) -> frozenset[str] | None:
-        """Return the parts that are in finished files, None when the lake does not say."""
-        return self._asked(one, processed)
+        """Return the parts in finished files; None if the lake cannot be read."""
+        return self._read(one, processed)
 
     def parts(self, one: ListedExport) -> tuple[ExportedPart, ...] | None:
-        """Return the parts with their finished files, None when the lake does not say."""
-        return self._asked(one, parts_with_files)
+        """Return the parts with their finished files; None if the lake cannot be read."""
+        return self._read(one, parts_with_files)
 
-    def _asked(
-        self, one: ListedExport, ask: Callable[[ListedExport, KnownDestinations], T]
+    def _read(
+        self, one: ListedExport, read: Callable[[ListedExport, KnownDestinations], T]
     ) -> T | None:
         try:
-            return ask(one, self.lake)
+            return read(one, self.lake)
         except TableFormatError as error:
             to = one.row.destination_table
             self._note_once(f"how far exports to {to} are, is not known: {error}")
             return None
 
     def _note_once(self, text: str) -> None:
-        """Say what is so for many exports, and at every look, one time."""
+        """Print a note once, although it applies to many exports and at every look."""
         if text not in self.noted:
             self.noted.add(text)
             self.note(text)

@@ -1,4 +1,4 @@
-"""`mergeberg exports cancel`: an export that runs elsewhere, or did not end, is given up."""
+"""The command `mergeberg exports cancel`: cancels running or interrupted exports."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def cancel_export(  # noqa: PLR0913  one parameter per option
         if not found.rows and not found.errors:
             output.say("nothing to cancel: no export is under way")
         opened = partial(open_destination, warehouse=warehouse, time_outs=time_outs)
-        for row, became in cancel_each(found.rows, opened, known, wait=wait, note=output.note):
-            found.told(output, row, became, as_json=as_json)
+        for row, result in cancel_each(found.rows, opened, known, wait=wait, note=output.note):
+            found.report(output, row, result, as_json=as_json)
     return found.ended(output)
 
 
 @dataclass(slots=True)
 class _Found:
-    """The exports that are to be given up, what became of them, and what failed."""
+    """The exports to cancel, with their exit codes and errors."""
 
     rows: list[Row] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
@@ -70,27 +70,27 @@ class _Found:
 
     @contextlib.contextmanager
     def failing(self) -> Iterator[None]:
-        """Keep an error: one that cannot be given up keeps none of the others back."""
+        """Keep an error, so that it does not stop the other cancellations."""
         try:
             yield
         except TableFormatError as error:
             self.errors.append(error)
 
-    def told(
-        self, output: Output, row: Row, became: Cancelled | TableFormatError, *, as_json: bool
+    def report(
+        self, output: Output, row: Row, result: Cancelled | TableFormatError, *, as_json: bool
     ) -> None:
-        """Say what became of one, or keep why nothing did."""
-        if isinstance(became, TableFormatError):
-            self.errors.append(became)
+        """Print the result of a cancellation, or keep its error."""
+        if isinstance(result, TableFormatError):
+            self.errors.append(result)
             return
-        _tell(output, row, became, as_json=as_json)
-        self.codes.append(_CODES.get(became.status, 0))
+        _print(output, row, result, as_json=as_json)
+        self.codes.append(_CODES.get(result.status, 0))
 
     def ended(self, output: Output) -> int:
         """Return the exit code of all.
 
         Raises:
-            TableFormatError: the first that there was; the others are notes.
+            TableFormatError: the first error, if there was one; the others are printed as notes.
         """
         if self.errors:
             for other in self.errors[1:]:
@@ -99,7 +99,7 @@ class _Found:
         return worst(self.codes)
 
 
-def _tell(output: Output, row: Row, cancelled: Cancelled, *, as_json: bool) -> None:
+def _print(output: Output, row: Row, cancelled: Cancelled, *, as_json: bool) -> None:
     text, cleaned = cancelled.text, cancelled.cleaned
     if cleaned.files:
         text += f"; {counted(cleaned.files, 'file')} removed, {human_bytes(cleaned.bytes)}"

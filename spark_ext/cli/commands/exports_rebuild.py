@@ -1,4 +1,4 @@
-"""`mergeberg exports rebuild`: a new ledger for a table whose ledger was lost."""
+"""The command `mergeberg exports rebuild`: creates a new ledger for a table that lost its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mergeberg gc`: lists and removes what abandoned exports left, with the proof for each."""
+"""The command `mergeberg gc`: lists and removes garbage of abandoned exports, with the proof."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def gc(  # noqa: PLR0913, PLR0917  one parameter per option
 def _places(
     source: SourcePlace | None, cluster: str | None, table: str | None, hosts: Mapping[str, str]
 ) -> tuple[SourcePlace, ...]:
-    """Return where staging tables are looked for.
+    """Return the hosts to search for staging tables.
 
     Raises:
-        TableFormatError: what is named has no meaning, or cannot be found.
+        TableFormatError: the options are incomplete, or the cluster or table does not exist.
     """
     if source is None:
         if cluster is not None or table is not None:

@@ -141,7 +141,7 @@ def _print_rows(
 
 
 def _rows(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file; what JSON has no form for becomes text."""
+    """Yield the rows of a Parquet file; values of types that JSON lacks become text."""
     for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches():
         kinds = {field.name: field.type for field in batch.schema}
         for row in batch.to_pylist():
@@ -149,10 +149,10 @@ def _rows(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """Return a value for JSON, in one form for all values of a type."""
+    """Return a value for JSON; all values of a type have the same JSON type."""
     match value:
         case int() if pa.types.is_int64(kind) or pa.types.is_uint64(kind):
-            # Programs that read JSON keep no more than 53 bits.
+            # Many JSON readers keep integers exact only up to 2^53.
             return str(value)
         case float() if not math.isfinite(value):
             # JSON has no number for it.

@@ -1,4 +1,4 @@
-"""`mergeberg show`: where a lake table is, what it holds, and how each reader opens it."""
+"""The command `mergeberg show`: shows a lake table, and the lines to read it with each reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAIN: Final = "main"
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """A lake table as it is shown: its state, and the files of main."""
+    """A lake table to show: its state, the files of main, and its branches and tags."""
 
     name: LakeName
     state: LakeTableState
@@ -36,17 +36,17 @@ class _Shown:
 
     @property
     def rows(self) -> int:
-        """The rows of main, those that delete files remove included."""
+        """The number of rows in main, including rows that delete files remove."""
         return sum(one.rows for one in self.files)
 
     @property
     def bytes(self) -> int:
-        """The size of the files of main."""
+        """The size of the files in main."""
         return sum(one.bytes for one in self.files)
 
     @property
     def partitions(self) -> int:
-        """The partitions of the lake that have files."""
+        """The number of lake partitions with files."""
         return len({(one.spec_id, one.partition) for one in self.files})
 
 
@@ -120,7 +120,7 @@ def _current(shown: _Shown) -> str:
 
 
 def _reading(shown: _Shown, catalog: OpenedCatalog) -> Iterator[tuple[str, str]]:
-    """Yield for each reader the lines with which it reads the table."""
+    """Yield the name of each reader with the lines to read the table."""
     metadata, name = shown.state.metadata_location, shown.name
     identifier = ".".join(name.identifier)
     query = f"SELECT count(*) FROM iceberg_scan({quote_string(metadata)});"

@@ -1,4 +1,4 @@
-"""`mergeberg spark`: Spark's own shell, in which everything of mergeberg can be typed."""
+"""The command `mergeberg spark`: starts Spark's own shell with mergeberg's SQL and settings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def spark(
             f"{LOCAL_CATALOG} is PyIceberg's: it is exported to, and SELECT does not find it until "
             f"--conf spark.sql.catalog.{LOCAL_CATALOG}=… describes the same catalog to Spark"
         )
-    # Nothing is to be said after the shell's own last word.
+    # SystemExit ends the command without advice after the shell's own output.
     raise SystemExit(shell.with_jars(output).run(arguments, python=python))
 
 

@@ -50,9 +50,9 @@ def run_typed(  # noqa: PLR0913  one parameter per option that several commands 
     """Run one statement; return the exit code.
 
     Raises:
-        TableFormatError: it cannot be done; the message is in the words of the command.
+        TableFormatError: the statement is refused or failed; the message names its options.
     """
-    # A command without --source knows the name only, so that ch.db.t is told from a lake table.
+    # Without --source, the name ch must still be known, so that ch.db.t is no lake table.
     place = SourcePlace("") if source is None else source
     settings = SessionSettings(
         {DEFAULT_SOURCE: place}, ledger, DEFAULT_SOURCE, warehouse, time_outs
@@ -61,24 +61,26 @@ def run_typed(  # noqa: PLR0913  one parameter per option that several commands 
     statement = typed.of(DottedName(split_identifiers(table)), values, _spelled)
     options = click.get_current_context().command.params
     known = {name for one in options for name in one.opts}
-    said = partial(_said, typed, known)
+    reword = partial(_reworded, typed, known)
     output = output_for(as_json=as_json)
-    run = StatementRun(settings, output, statement, said, as_json=as_json, catalog=catalog, yes=yes)
+    run = StatementRun(
+        settings, output, statement, reword, as_json=as_json, catalog=catalog, yes=yes
+    )
     spark = SparkSettings(master, tuple(pairs("--conf", conf).items()))
     hosts = pairs("--cluster-host", cluster_host)
     stopping = Stopping(grace, run.output.note)
     try:
-        # Of a ClickHouse table the same word is `mergeberg alter`'s, which asks for a permission.
+        # These commands refuse a ClickHouse table; `mergeberg alter` needs --allow-alter for it.
         run.names.lake(statement.table.parts)
         exports = partial(statement_exports, spark, hosts, stopping, run)
         return run.change(exports, dry_run=dry_run)
     except TableFormatError as error:
-        error.reword(said)
+        error.reword(reword)
         raise
 
 
 def _value(one: Argument, given: Any) -> GivenValue:
-    """Return what an option says; all but the flags are collected, so that none is lost."""
+    """Return the value of an option; Click collects the values of all options but flags."""
     if one.is_flag:
         return bool(given)
     texts: tuple[str, ...] = given
@@ -91,5 +93,5 @@ def _spelled(one: Argument) -> str:
     return one.option
 
 
-def _said(typed: TypedStatement, known: set[str], text: str) -> str:
+def _reworded(typed: TypedStatement, known: set[str], text: str) -> str:
     return in_command(typed.reword(text, _spelled), known)

@@ -1,4 +1,4 @@
-"""`mergeberg verify`: is what is in the lake what was in the source?"""
+"""The command `mergeberg verify`: compares exported partitions with their source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tableformat.quantities import counted, rate_text
 
 __all__ = ["verify"]
 
-_SAID = {
+_WORDS = {
     Verdict.EQUAL: "equal",
     Verdict.DIFFERS: "differs",
     Verdict.NOT_COMPARABLE: "not comparable",
@@ -75,12 +75,12 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
 
 
 def _line(summary: Summary, found: Comparison, table: str, one: LocalTable) -> Line:
-    """Return what a summary says of a comparison."""
+    """Return the line of a summary for a comparison."""
     effects = {Verdict.EQUAL: Effect.DONE, Verdict.NOT_EXPORTED: Effect.NOTHING_TO_DO}
     return Line(
         found.partition_id,
         found.verdict.value,
-        _SAID[found.verdict],
+        _WORDS[found.verdict],
         effects.get(found.verdict, Effect.WRONG),
         partial(_show, summary.output, found, table, one, as_json=summary.as_json),
         found.rows if found.compared_with else 0,
@@ -98,7 +98,7 @@ def _show(output: Output, found: Comparison, table: str, one: LocalTable, *, as_
             }
         )
         return
-    text = f"partition {found.partition_id}: {_SAID[found.verdict]}"
+    text = f"partition {found.partition_id}: {_WORDS[found.verdict]}"
     if found.compared_with:
         text += (
             f" · {counted(found.rows, 'row')} · {counted(found.columns, 'column')} · "

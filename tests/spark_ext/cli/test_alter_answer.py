@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_ext.cli.statement_run import check_ending, write_answer
+from spark_ext.cli.statement_run import check_ending, write_outfile
 from spark_ext.sql.clauses import Ending, Outfile
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.slices import SliceTask, WritePlan
@@ -140,7 +140,7 @@ def test_a_file_that_came_into_being_meanwhile_is_kept(tmp_path: Path) -> None:
     Path(outfile.path).write_text("mine")
 
     with pytest.raises(DestinationError, match="File exists"):
-        write_answer(outfile, b"ours")
+        write_outfile(outfile, b"ours")
     assert Path(outfile.path).read_text() == "mine"
     with pytest.raises(RefusedError, match="the file is there already"):
         check_ending(Ending(outfile))

@@ -168,11 +168,11 @@ def test_it_is_told_once_and_nobody_need_read_it() -> None:
     read, write = os.pipe()
     report = StartReport(write)
 
-    report.tell()
-    report.tell()
+    report.send()
+    report.send()
 
     with os.fdopen(read) as pipe:
         assert json.loads(pipe.read()) == []
     gone, unread = os.pipe()
     os.close(gone)
-    StartReport(unread).tell()
+    StartReport(unread).send()
