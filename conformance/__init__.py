@@ -1,1 +1,1 @@
-"""The judge: requirement ids and behaviour suites, through public names only."""
+"""Requirement ids, and test suites for implementations of the contracts, by public names only."""

@@ -1,8 +1,7 @@
-"""Reads requirements.toml: every requirement, who owes it, and how each share stands.
+"""Reads requirements.toml: all requirements, their owners, and the status of each owner's share.
 
-This file owns the shape of the list and refuses what does not fit it.
-tests/repository/test_requirements.py asks whether the named tests exist, and
-tests/support/named_tests.py whether they ran.
+This module checks the form of the file. tests/repository/test_requirements.py checks that the named
+tests exist, and tests/support/named_tests.py that they ran.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ _FILE: Final = Path(__file__).with_name("requirements.toml")
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The share is owed and not there yet."""
+    """The share is not implemented yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """The share is there; these tests prove it, each as `path::name`."""
+    """The share is implemented, and these tests prove it, each as `path::name`."""
 
     tests: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """The share is not done as it is written, for this reason."""
+    """The share deviates from the text of the requirement, for this reason."""
 
     why: str
 
@@ -55,7 +54,7 @@ Share = Planned | Proved | Deviation
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One requirement: its id, a title, how it is read here, and each owner's share."""
+    """One requirement: its id, a title, its interpretation (`reading`), and each owner's share."""
 
     id: str
     title: str
@@ -65,13 +64,13 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """The whole list, and the parts of the work that are done."""
+    """All requirements, and the owners whose shares are complete."""
 
     done: tuple[str, ...]
     all: tuple[Requirement, ...]
 
     def named_tests(self) -> frozenset[str]:
-        """Return every test that some share names, as `path::name`."""
+        """Return all tests that shares name, as `path::name`."""
         shares = (share for item in self.all for _, share in item.owners)
         return frozenset(
             test for share in shares if isinstance(share, Proved) for test in share.tests
@@ -79,13 +78,13 @@ class Requirements:
 
 
 def load_requirements(text: str | None = None) -> Requirements:
-    """Read the list.
+    """Read and check the list of requirements.
 
     Args:
-        text: The TOML text; the file beside this module when it is left out.
+        text: The TOML text; None for requirements.toml in this directory.
 
     Raises:
-        InternalError: An entry does not have the shape that the head of the file describes.
+        InternalError: An entry does not have the form that the head of the file describes.
     """
     raw = tomllib.loads(_FILE.read_text(encoding="utf-8") if text is None else text)
     done = tuple(_text(item, "done") for item in _list(raw.get("done"), "done"))

@@ -1,1 +1,1 @@
-"""Behaviour suites that any implementation of a contract can run."""
+"""Test suites that every implementation of a contract must pass."""

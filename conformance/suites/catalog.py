@@ -1,13 +1,15 @@
-"""Any catalog keeps what the commit protocol stands on (docs/spec/commit-protocol.md, 0 and 7).
+"""Tests the promises of a catalog that the commit protocol needs.
+
+docs/spec/commit-protocol.md, sections 0 and 7, lists the promises.
 
     from conformance.suites.catalog import catalog_promises
     TestMine = catalog_promises(lambda name: MyCatalog(...))
 
-`open_catalog(name)` opens the catalog called `name`, empty the first time. It is opened twice by
-the same name, as two processes would.
+`open_catalog(name)` opens the catalog called `name`, which is empty the first time. Each test opens
+it twice by the same name, as two processes would.
 
-The fence is the promise that an attempt is dead for ever once the table's last sequence number has
-reached its own. A catalog that breaks one of these promises must not be exported to.
+The fence is the promise that a catalog refuses an attempt for ever once the table's last sequence
+number has reached that of the attempt. Never export to a catalog that breaks one of these promises.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _SCHEMA: Final = Schema(NestedField(1, "n", LongType(), required=False))
 _WIDER: Final = Schema(*_SCHEMA.fields, NestedField(2, "m", LongType(), required=False))
 _ROUNDS: Final = 5
 _NO_SNAPSHOT: Final = 4_711
-# What is required in a commit, and a value that is never so.
+# The requirements of a commit, each with a value that is never true.
 _UNTRUE: Final[Mapping[str, Mapping[str, Any]]] = {
     "assert-table-uuid": {"uuid": UUID(int=7)},
     "assert-current-schema-id": {"current_schema_id": 99},
@@ -72,7 +74,7 @@ Attempt = tuple[LakeTableState, Staged, Commit]
 
 
 class CatalogPromises:
-    """Each test makes a table of its own, with the empty snapshot that an export begins with."""
+    """Tests a catalog; each test creates a table with the empty snapshot that an export adds."""
 
     open_catalog: ClassVar[Callable[[str], Catalog]]
     one: Catalog
@@ -80,7 +82,7 @@ class CatalogPromises:
     table: IcebergTable
 
     def setup_method(self) -> None:
-        """Open two handles and make the table."""
+        """Open two handles and create the table."""
         name = f"catalog-{next(_NAMES)}"
         self.one, self.other = (type(self).open_catalog(name) for _ in range(2))
         with contextlib.suppress(NamespaceAlreadyExistsError):
@@ -95,30 +97,30 @@ class CatalogPromises:
             catalog.close()
 
     def attempt(self, key: str = "", number: int = 1) -> Attempt:
-        """Stage a commit of no rows on what the table is now, with the mark of a key."""
+        """Stage a commit without rows on the current state of the table, with the mark of a key."""
         state = self.table.load()
         keys = (KeyCommit(key, number, "transaction", "content", ()),) if key else ()
         commit = Commit(keys, state.layout, "ledger", number=number)
         return state, self.table.stage(state, commit), commit
 
     def send(self, attempt: Attempt, remove_marks: tuple[str, ...] = ()) -> Sent:
-        """Ask the catalog to apply an attempt."""
+        """Send an attempt to the catalog."""
         return self.table.send(*attempt, remove_marks)
 
     def append(self) -> None:
-        """Commit a snapshot as somebody else."""
+        """Commit a snapshot as another writer."""
         table = self.other.load_table(_NAME.identifier)
         with table.transaction() as transaction, transaction.update_snapshot().fast_append():
             pass
 
     def move_main(self, snapshot_id: int | None) -> None:
-        """Move main as an operator."""
+        """Move main to another snapshot, as an operator would."""
         assert snapshot_id is not None
         table = self.other.load_table(_NAME.identifier)
         table.manage_snapshots().set_current_snapshot(snapshot_id=snapshot_id).commit()
 
     def expire(self, *snapshot_ids: int | None) -> None:
-        """Expire snapshots as an operator."""
+        """Expire snapshots, as an operator would."""
         table = self.other.load_table(_NAME.identifier)
         wanted = [i for i in snapshot_ids if i is not None]
         table.maintenance.expire_snapshots().by_ids(wanted).commit()
@@ -132,14 +134,14 @@ class CatalogPromises:
         self.assert_unchanged(before, why)
 
     def assert_unchanged(self, before: LakeTableState, why: str) -> None:
-        """Check that the table is what it was, to the last property."""
+        """Check that the metadata of the table is unchanged, including all properties."""
         after = self.table.load()
         was, now = snapshot.table_of(before).metadata, snapshot.table_of(after).metadata
         assert now == was, f"refused, and changed all the same: {why}"
         assert after.metadata_location == before.metadata_location, why
 
     def test_what_was_sent_is_what_the_table_has(self) -> None:
-        """Harm prevented: a mark that names another snapshot than the one that was made."""
+        """Harm prevented: a mark that names another snapshot than the one that was committed."""
         attempt = self.attempt("a" * 26, number=7)
         sent, state = self.send(attempt), self.table.load()
 
@@ -159,10 +161,12 @@ class CatalogPromises:
         attempt = self.attempt("a" * 26)
         updates, requirements = snapshot.request(*attempt, ())
         untrue = _UNTRUE[requirement]
-        asked = [r.model_copy(update=untrue) if r.type == requirement else r for r in requirements]
+        altered = [
+            r.model_copy(update=untrue) if r.type == requirement else r for r in requirements
+        ]
         assert {r.type for r in requirements} == {*_UNTRUE}
 
-        self.assert_cannot_be_applied(tuple(asked), updates)
+        self.assert_cannot_be_applied(tuple(altered), updates)
 
     def test_one_update_that_is_impossible_refuses_everything(self) -> None:
         """Harm prevented: a mark without its snapshot."""
@@ -175,7 +179,7 @@ class CatalogPromises:
     def assert_cannot_be_applied(
         self, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> None:
-        """Check that a request is refused as a whole, whatever the refusal is called."""
+        """Check that a request is refused as a whole, with any exception."""
         before = self.table.load()
         refused = True
         with contextlib.suppress(Exception):
@@ -185,7 +189,7 @@ class CatalogPromises:
         self.assert_unchanged(before, "a request that cannot be applied")
 
     def test_the_fence(self) -> None:
-        """Harm prevented: a request of long ago lands after a rollback to what it was made for."""
+        """Harm prevented: a late request lands after a rollback to the snapshot it was made for."""
         stale = self.attempt("a" * 26)
         self.append()
         self.move_main(stale[0].main)
@@ -194,7 +198,7 @@ class CatalogPromises:
         self.assert_refused(stale, "main is the parent again, the sequence number has passed")
 
     def test_the_fence_after_an_expiry(self) -> None:
-        """Harm prevented: a fence that looks at the snapshots that are left."""
+        """Harm prevented: a fence that considers only snapshots that still exist."""
         stale = self.attempt("a" * 26)
         self.append()
         passed = self.table.load().main
@@ -205,7 +209,7 @@ class CatalogPromises:
         self.assert_refused(stale, "the snapshot that passed the sequence number is expired")
 
     def test_a_request_whose_parent_is_gone(self) -> None:
-        """Harm prevented: a snapshot on top of nothing takes all rows out of main."""
+        """Harm prevented: a snapshot without a parent removes all rows from main."""
         stale = self.attempt("a" * 26)
         self.append()
         self.expire(stale[0].main)
@@ -213,7 +217,7 @@ class CatalogPromises:
         self.assert_refused(stale, "the parent is expired")
 
     def test_a_first_snapshot_that_comes_second(self) -> None:
-        """Harm prevented: what was made for an empty table replaces what is in it."""
+        """Harm prevented: a snapshot for an empty table replaces the rows that it has now."""
         name = LakeName("any", ("conformance",), "empty")
         made = self.one.create_table(name.identifier, _SCHEMA)
         empty = IcebergTable(self.one, name, made)
@@ -237,7 +241,7 @@ class CatalogPromises:
         self.assert_refused(attempt, "it was applied already, and there is a later snapshot")
 
     def test_two_commits_at_once(self) -> None:
-        """Harm prevented: both see what the other has not changed yet."""
+        """Harm prevented: both commits are applied, because neither sees the other."""
         handles = [
             IcebergTable(c, _NAME, c.load_table(_NAME.identifier)) for c in (self.one, self.other)
         ]
@@ -257,7 +261,7 @@ class CatalogPromises:
             assert staged[applied.index(False)].snapshot_id not in after.snapshots
 
     def test_properties_are_set_and_removed_with_the_snapshot(self) -> None:
-        """Harm prevented: a mark that is gone before, or without, the commit that removes it."""
+        """Harm prevented: a mark disappears before, or without, the commit that removes it."""
         assert self.send(self.attempt("a" * 26, number=1)).applied
         stale = self.attempt("b" * 26, number=2)
         self.append()
@@ -274,7 +278,7 @@ class CatalogPromises:
         assert after.properties[EPOCH_PROPERTY] == "3"
 
     def test_a_schema_is_changed_once(self) -> None:
-        """Harm prevented: a column twice; or a commit for the old schema after the new one."""
+        """Harm prevented: a duplicate column; or a commit for the old schema after the change."""
         state, stale = self.table.load(), self.attempt("a" * 26)
         change = SchemaChange(_WIDER.model_dump_json(), ("m",), (("changed", "yes"),))
         assert self.table.evolve(state, change).applied
@@ -288,7 +292,7 @@ class CatalogPromises:
 
 
 def _at_once(requests: list[Callable[[], Sent]]) -> list[bool]:
-    """Send requests at the same moment; return which were applied."""
+    """Send requests concurrently; return for each whether it was applied."""
     together = threading.Barrier(len(requests))
 
     def send(request: Callable[[], Sent]) -> bool:
@@ -302,11 +306,11 @@ def _at_once(requests: list[Callable[[], Sent]]) -> list[bool]:
 def catalog_promises(
     open_catalog: Callable[[str], Catalog], *, at_once: bool = True
 ) -> type[CatalogPromises]:
-    """Return the tests that a kind of catalog must pass.
+    """Return the test class for a kind of catalog.
 
     Args:
         open_catalog: opens a catalog by name.
-        at_once: false for a catalog that by its own word serves one thread only.
+        at_once: False for a catalog whose documentation allows only one thread.
     """
     members: dict[str, object] = {"open_catalog": staticmethod(open_catalog)}
     if not at_once:

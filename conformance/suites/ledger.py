@@ -1,11 +1,11 @@
-"""Any ledger behaves as the one in memory: the same operations at random, the same answers.
+"""Tests that a ledger behaves as the one in memory: random operations give the same results.
 
     from conformance.suites.ledger import ledger_agreement
     TestMine = ledger_agreement(lambda clock, name: MyLedger(..., clock=clock)).TestCase
 
-`open_ledger(clock, name)` opens the ledger called `name`, empty the first time, with a clock of
-milliseconds since 1970, keeping the latest `most_events` events. It is opened twice by the same
-name, as two processes would.
+`open_ledger(clock, name)` opens the ledger called `name`, which is empty the first time and keeps
+the latest `most_events` events. `clock` returns milliseconds since 1970. Each test opens the ledger
+twice by the same name, as two processes would.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _EVENTS = st.builds(
 
 
 class LedgerAgreement(RuleBasedStateMachine):
-    """Every operation is done to both; every answer must be the same."""
+    """Applies every operation to both ledgers; every result must be the same."""
 
     open_ledger: ClassVar[Callable[[Callable[[], int], str], Ledger]]
     most_events: ClassVar[int] = MOST_EVENTS
 
     def __init__(self) -> None:
-        """Open the ledger in memory, and two handles on one new ledger of the other kind."""
+        """Open the ledger in memory, and two handles of one new ledger of the tested kind."""
         super().__init__()
         self.now = 1_000_000
         self.model = MemoryLedger(clock=lambda: self.now, most_events=self.most_events)
@@ -113,8 +113,8 @@ class LedgerAgreement(RuleBasedStateMachine):
         )
         found = self.handles[by].write_all(rows)
         assert found == self.model.write_all(rows)
-        for row, seen, answer in zip(rows, before, found, strict=True):
-            assert isinstance(answer, Stale) == (row.version != (seen.version if seen else 0))
+        for row, seen, result in zip(rows, before, found, strict=True):
+            assert isinstance(result, Stale) == (row.version != (seen.version if seen else 0))
 
     @rule(key=st.sampled_from(_KEYS), by=st.integers(0, 1), is_current=st.booleans())
     def remove(self, key: Key, by: int, *, is_current: bool) -> None:
@@ -248,7 +248,7 @@ class LedgerAgreement(RuleBasedStateMachine):
                 assert handle.holder(key.hash) == self.model.holder(key.hash)
 
     def _exports_now(self) -> int:
-        """Return how many keys an export has a lease of; statements take the same leases."""
+        """Return the number of keys that exports hold leases of, without those of statements."""
         rows = (row for row in self.model.rows() if self.model.holder(row.key.hash))
         return sum(r.state is State.RUNNING and r.claim.kind is None for r in rows)
 
@@ -263,8 +263,8 @@ def ledger_agreement(
     """Return the state machine that compares an implementation with the ledger in memory.
 
     Args:
-        open_ledger: opens a ledger by its name, see above.
-        most_events: how many events each ledger that it opens keeps.
+        open_ledger: opens a ledger by its name, as described above.
+        most_events: the number of events that each opened ledger keeps.
     """
     inside = {"open_ledger": staticmethod(open_ledger), "most_events": most_events}
     return type("Agreement", (LedgerAgreement,), inside)

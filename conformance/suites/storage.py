@@ -1,13 +1,13 @@
-"""Any storage keeps what an export stands on: an object is there whole or not at all.
+"""Tests the promises of a storage that exports need: an object is visible whole, or not at all.
 
     from conformance.suites.storage import storage_promises
     TestMine = storage_promises(lambda name: (MyStorage(...), f"mine://place/{name}"))
 
-`open_place(name)` opens the storage with the location of a directory below which nothing is. It is
-opened twice by the same name, as two processes would. Where nothing of an object is in the storage
-before it is whole, `begun_is_seen` is False: then there is nothing to find, and nothing to remove.
-`many` are more objects than its server lists at once. Where it `copies`, no byte of a copy has to
-pass through here.
+`open_place(name)` returns the storage and the location of an empty directory. Each test opens it
+twice by the same name, as two processes would. `begun_is_seen` is False for a storage without
+unfinished objects, where nothing can be found or removed. `many` exceeds the number of objects that
+its server lists in one response. A storage that `copies` copies objects without sending their bytes
+through this process.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ __all__ = ["StoragePromises", "storage_promises"]
 _NAMES = itertools.count()
 _NAME: Final = data_file_name("a" * 26, "1234567890", 3, "0-abc")
 _LARGE: Final = 20 * 1024 * 1024 + 17
-"""Bytes that no storage sends at once."""
+"""More bytes than any storage sends in one request."""
 _MANY: Final = 1_203
-"""Objects that no server lists at once, unless it is told to list fewer."""
+"""More objects than a server lists in one response by default."""
 _ODD: Final = (
     "p=2024-01-01",
     "a b",
@@ -51,7 +51,7 @@ Place = tuple[Storage, str]
 
 
 class StoragePromises:
-    """Each test has a directory of its own."""
+    """Tests a storage; each test has its own directory."""
 
     open_place: ClassVar[Callable[[str], Place]]
     begun_is_seen: ClassVar[bool]
@@ -71,7 +71,7 @@ class StoragePromises:
 
     @pytest.mark.parametrize("size", [0, 13, _LARGE], ids=["empty", "small", "large"])
     def test_nothing_is_visible_before_it_is_whole(self, size: int) -> None:
-        """Half a file under its name would be read by someone."""
+        """Harm prevented: a reader sees half of a file."""
         content, location = os.urandom(size), f"{self.root}/p=1/{_NAME}"
         sink = self.storage.create(location)
         for start in range(0, size, 1_000_003):
@@ -86,7 +86,7 @@ class StoragePromises:
         assert self.other.sha256(location) == hashlib.sha256(content).hexdigest()
 
     def test_what_is_begun_is_found_and_can_be_removed(self) -> None:
-        """Harm prevented: what a killed writer left is paid for, for ever."""
+        """Harm prevented: unfinished objects of killed writers stay, and are paid for, for ever."""
         location = f"{self.root}/p=1/{_NAME}"
         sink = self.storage.create(location)
         sink.write(os.urandom(_LARGE))
@@ -109,7 +109,7 @@ class StoragePromises:
 
     @pytest.mark.parametrize("size", [13, _LARGE], ids=["small", "large"])
     def test_what_is_given_up_leaves_nothing(self, size: int) -> None:
-        """Harm prevented: a table's directory fills with what failed."""
+        """Harm prevented: a table's directory fills with the files of failed writers."""
         sink = self.storage.create(f"{self.root}/f.parquet")
         sink.write(os.urandom(size))
         sink.abort()
@@ -118,7 +118,7 @@ class StoragePromises:
         assert self.other.list_unfinished(self.root) == ()
 
     def test_put_replaces_and_delete_may_be_repeated(self) -> None:
-        """Harm prevented: whoever goes on after a crash fails at what was done already."""
+        """Harm prevented: recovery after a crash fails at a step that was done before the crash."""
         location = f"{self.root}/x.json"
         self.storage.put(location, b"1")
         self.storage.put(location, b"2")
@@ -129,7 +129,7 @@ class StoragePromises:
         assert self.storage.list(self.root) == ()
 
     def test_of_many_who_put_if_absent_one_wins(self) -> None:
-        """Harm prevented: two commit the same, or one who has the claim does not know it."""
+        """Harm prevented: two writers commit the same, or the owner of a claim does not know it."""
         contents = [hashlib.sha256(bytes([n])).digest() * 100 for n in range(16)]
         location = f"{self.root}/claim"
 
@@ -143,7 +143,7 @@ class StoragePromises:
 
     @pytest.mark.parametrize("name", _ODD)
     def test_locations_are_taken_literally(self, name: str) -> None:
-        """A partition directory may hold %3D, # or spaces; none of them is decoded."""
+        """A partition directory may contain %3D, # or spaces, none of which is decoded."""
         location = f"{self.root}/{name}/{name}.json"
         if name in self.refused:
             with pytest.raises(UsageError):
@@ -170,7 +170,7 @@ class StoragePromises:
         assert self.other.list(f"{self.root}/nothing") == ()
 
     def test_a_fetched_file_has_the_bytes(self, tmp_path: Path) -> None:
-        """Harm prevented: verify reads something else than readers do."""
+        """Harm prevented: verify reads other bytes than readers do."""
         content, location = os.urandom(3_000_000), f"{self.root}/f"
         self.storage.put(location, content)
 
@@ -179,7 +179,7 @@ class StoragePromises:
 
     @pytest.mark.parametrize("size", [0, 13, _LARGE], ids=["empty", "small", "large"])
     def test_a_copy_by_the_storage_is_equal_and_lives_on(self, size: int) -> None:
-        """Harm prevented: one table's files go with another's, or are half of them."""
+        """Harm prevented: a copy disappears with its original, or is incomplete."""
         content, location = os.urandom(size), f"{self.root}/p=1/f"
         to = f"{self.root}/p=2/50%25 a+b/f"
         self.storage.put(location, content)
@@ -195,7 +195,7 @@ class StoragePromises:
         assert self.other.read(to) == content
 
     def test_a_copy_by_the_storage_is_in_nothing_s_place(self) -> None:
-        """Harm prevented: a file that snapshots refer to has other rows than it had."""
+        """Harm prevented: a copy replaces a file that snapshots refer to."""
         location, to, absent = (f"{self.root}/{name}" for name in ("a", "b", "absent"))
         self.storage.put(location, b"new")
         self.storage.put(to, b"old")
@@ -212,7 +212,7 @@ class StoragePromises:
         assert [one.location for one in self.other.list(self.root)] == [location, to]
 
     def test_what_is_missing_is_named(self) -> None:
-        """Harm prevented: what is gone is read as empty, or an outage is taken for its absence."""
+        """Harm prevented: a missing object is read as empty, or an outage is taken for absence."""
         absent = f"{self.root}/absent"
         readers: tuple[Callable[[], object], ...] = (
             lambda: self.storage.read(absent),
@@ -232,9 +232,14 @@ def storage_promises(
     many: int = _MANY,
     copies: bool = False,
 ) -> type[StoragePromises]:
-    """Return the tests that a kind of storage must pass; `open_place` opens one by a name.
+    """Return the test class for a kind of storage.
 
-    Names that it would take for others may be `refused`.
+    Args:
+        open_place: opens the storage and an empty directory by name.
+        begun_is_seen: whether unfinished objects can be listed.
+        refused: names that the storage refuses, because it would change them.
+        many: more objects than its server lists in one response.
+        copies: whether the storage copies objects itself.
     """
     given = {
         "open_place": staticmethod(open_place),
