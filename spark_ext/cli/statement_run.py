@@ -43,8 +43,8 @@ from spark_ext.sql.names import Names
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.statement_exports import (
     SessionExport,
-    asked_by,
     refuse_temporary,
+    requested_exports,
     run_by_clickhouse,
 )
 from spark_ext.sql.statement_settings import (
@@ -231,7 +231,7 @@ def check_it_waits(settings: StatementSettings) -> None:
         raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
 
 
-def check_not_stopped(asked: SessionExport, stopping: Stopping) -> None:
+def check_not_stopped(export: SessionExport, stopping: Stopping) -> None:
     """Check that an export may begin.
 
     Raises:
@@ -239,7 +239,7 @@ def check_not_stopped(asked: SessionExport, stopping: Stopping) -> None:
     """
     if stopping.is_requested():
         message = (
-            f"Cannot export {asked.request.table} to {asked.request.to}: the command was told to "
+            f"Cannot export {export.request.table} to {export.request.to}: the command was told to "
             "stop before. Run the same command again."
         )
         raise StoppedError(message)
@@ -294,7 +294,7 @@ class StatementRun:
     ) -> int:
         """Run the exports of the statement; return the exit code."""
         settings = read_statement_settings(read, conf)
-        asked = asked_by(read, settings, self.names)
+        exports = requested_exports(read, settings, self.names)
         check_it_waits(settings)
         exporting = Exporting(
             spark, self.output, as_json=self.as_json, observer=self, reword=self.reword
@@ -303,7 +303,7 @@ class StatementRun:
         errors: list[TableFormatError] = []
         is_done = False
         try:
-            for one in asked:
+            for one in exports:
                 try:
                     check_not_stopped(one, stopping)
                     places = self._places(one, looks_only=dry_run)
@@ -325,15 +325,15 @@ class StatementRun:
                 self._write_outcomes(errors)
         return self._code(codes, errors)
 
-    def _places(self, asked: SessionExport, *, looks_only: bool) -> Places:
+    def _places(self, export: SessionExport, *, looks_only: bool) -> Places:
         settings = self.settings
         lake = open_destination(
-            asked.request.to,
+            export.request.to,
             warehouse=settings.warehouse,
             time_outs=settings.time_outs,
             looks_only=looks_only,
         )
-        return Places(asked.source.place, lake, settings.ledger)
+        return Places(export.source.place, lake, settings.ledger)
 
     def _write_outcomes(self, errors: Sequence[TableFormatError]) -> None:
         """Write the outcomes as rows, if the statement has FORMAT or INTO OUTFILE.

@@ -81,7 +81,7 @@ def session_views(
     def found(parts: Parts) -> View | None:
         if ".".join(parts) in taken:
             return None
-        catalog = spark._jsparkSession.sessionState().catalog()  # noqa: SLF001  PySpark tells a view from a table nowhere else
+        catalog = spark._jsparkSession.sessionState().catalog()  # noqa: SLF001  PySpark has no other way to find views
         if len(parts) == 1:
             is_view = catalog.getTempView(parts[0]).isDefined()
         elif len(parts) == _OF_GLOBAL and parts[0].lower() == database:

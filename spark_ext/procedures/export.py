@@ -193,20 +193,20 @@ def _export_partitions(call: Call) -> Rows:
 
 
 def _export(call: Call, selection: Selection, commit_every: int) -> Rows:
-    asked = _asked(call, selection, commit_every)
+    request = _session_export(call, selection, commit_every)
     if call.flag("dry_run"):
         return tuple(
             (
                 one.partition_id, one.action, one.rows, one.files, one.bytes, None, None,
                 in_call(one.message) or None,
             )
-            for one in rehearse_in_session(asked, call.spark, call.conf)
+            for one in rehearse_in_session(request, call.spark, call.conf)
         )  # fmt: skip
     export = export_in_session if call.flag("wait") else begin_in_session
-    return exported_rows(export((asked,), call.spark, call.conf), in_call)
+    return exported_rows(export((request,), call.spark, call.conf), in_call)
 
 
-def _asked(call: Call, selection: Selection, commit_every: int) -> SessionExport:
+def _session_export(call: Call, selection: Selection, commit_every: int) -> SessionExport:
     names = CallNames.of(call)
     source = names.source("source")
     request = ExportRequest(

@@ -40,9 +40,9 @@ from spark_ext.sql.messages import in_call, in_statement
 from spark_ext.sql.names import Names, Parts
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.statement_exports import (
-    asked_by,
     exports_of,
     refuse_temporary,
+    requested_exports,
     run_by_clickhouse,
 )
 from spark_ext.sql.statement_reader import DottedName
@@ -87,9 +87,9 @@ def _execute(call: Call) -> Rows:
     if not isinstance(statement, Alter) or not exports_of(statement):
         return _not_exporting(statement, names, call)
     settings = read_statement_settings(statement, call.conf)
-    asked = asked_by(statement, settings, names, call.tables)
+    exports = requested_exports(statement, settings, names, call.tables)
     export = export_in_session if settings.wait else begin_in_session
-    return exported_rows(export(asked, call.spark, call.conf), in_statement)
+    return exported_rows(export(exports, call.spark, call.conf), in_statement)
 
 
 def _not_exporting(statement: Statement, names: Names, call: Call) -> Rows:

@@ -92,7 +92,7 @@ class Ended:
     export was stopped, and partitions without an outcome were not begun.
     """
 
-    asked: SessionExport
+    export: SessionExport
     outcomes: tuple[Outcome, ...]
     errors: tuple[TableFormatError, ...]
     is_stopped: bool = False
@@ -145,7 +145,7 @@ def joined(errors: Sequence[TableFormatError], more: str) -> TableFormatError:
 
 def _failures(one: Ended) -> str:
     """Return sentences on the partitions that an export did not bring to the lake, with reasons."""
-    request = one.asked.request
+    request = one.export.request
     parts = [
         f"partition {each.partition_id} of {request.table}: {each.status.value}: "
         f"{each.message.rstrip('. ') or 'no reason was given'}."
@@ -164,7 +164,7 @@ def _failures(one: Ended) -> str:
 def _in_lake(ended: Iterable[Ended]) -> str:
     """Return a sentence that lists the partitions in the lake; it begins with a space."""
     there = [
-        f"{o.partition_id} of {one.asked.request.table}"
+        f"{o.partition_id} of {one.export.request.table}"
         for one in ended
         for o in one.outcomes
         if o.status in _IN_LAKE
@@ -196,7 +196,7 @@ _CHANGED: Final = frozenset({Status.COMMITTED, Status.REPLACED, Status.UNKNOWN, 
 
 
 def export_in_session(
-    asked: Sequence[SessionExport],
+    exports: Sequence[SessionExport],
     spark: SparkSession,
     conf: Mapping[str, str],
     *,
@@ -208,7 +208,7 @@ def export_in_session(
     A failure of one export does not stop the others.
 
     Args:
-        asked: the exports.
+        exports: the exports.
         spark: the session whose tasks write, and in which the lake table is refreshed.
         conf: the settings of the session.
         observer: receives progress and outcomes.
@@ -218,7 +218,7 @@ def export_in_session(
         TableFormatError: as for `check_all_exported`.
     """
     exporting = _Exporting(spark, conf, observer or Silent(), effects)
-    ended = tuple(exporting.export(one) for one in asked)
+    ended = tuple(exporting.export(one) for one in exports)
     check_all_exported(ended)
     return tuple(outcome for one in ended for outcome in one.outcomes)
 
@@ -237,28 +237,28 @@ class _Exporting:
         """Whether the Spark job of any run was cancelled; then no further export begins."""
         return any(stop() for stop in self.stops)
 
-    def export(self, asked: SessionExport) -> Ended:
+    def export(self, export: SessionExport) -> Ended:
         """Run one export and return its result; do not begin it if an earlier one was stopped."""
         if self.is_stopped():
-            return Ended(asked, (), (), is_stopped=True)
+            return Ended(export, (), (), is_stopped=True)
         kept = _Kept(self.observer)
         errors: list[TableFormatError] = []
         try:
-            self._export(asked, kept, errors)
+            self._export(export, kept, errors)
         except TableFormatError as error:
             errors.append(error)
         finally:
             # An interrupted export may have committed partitions, which the session must see.
             if any(one.status in _CHANGED for one in kept.outcomes):
-                errors.extend(refresh_errors(self.spark, asked.request.to))
-        return Ended(asked, (*kept.outcomes,), (*errors,), is_stopped=self.is_stopped())
+                errors.extend(refresh_errors(self.spark, export.request.to))
+        return Ended(export, (*kept.outcomes,), (*errors,), is_stopped=self.is_stopped())
 
-    def _export(self, asked: SessionExport, kept: _Kept, errors: list[TableFormatError]) -> None:
-        places = _places(asked, self.conf)
+    def _export(self, export: SessionExport, kept: _Kept, errors: list[TableFormatError]) -> None:
+        places = _places(export, self.conf)
         running = RunningSpark(self.spark)
         slots = self.spark.sparkContext.defaultParallelism
         failed: list[TableFormatError] = []
-        tables = asked.source.tables(cluster=asked.cluster)
+        tables = export.source.tables(cluster=export.cluster)
 
         def begin(one: LocalTable) -> None:
             if self.is_stopped():
@@ -270,14 +270,14 @@ class _Exporting:
                 running,
                 kept,
                 effects=self.effects,
-                verify=asked.verify,
-                check_rows=asked.request.options.check_rows,
+                verify=export.verify,
+                check_rows=export.request.options.check_rows,
             )
             self.stops.append(ports.should_stop)
             return ports
 
         export_tables(
-            asked.request,
+            export.request,
             tables,
             opened,
             slots=slots,
@@ -303,21 +303,21 @@ class _Kept(ObserverAround):
 
 
 def rehearse_in_session(
-    asked: SessionExport, spark: SparkSession, conf: Mapping[str, str]
+    export: SessionExport, spark: SparkSession, conf: Mapping[str, str]
 ) -> tuple[Forecast, ...]:
     """Return the forecast of an export, and change nothing.
 
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
     """
-    places = _places(asked, conf, looks_only=True)
+    places = _places(export, conf, looks_only=True)
     slots = spark.sparkContext.defaultParallelism
-    tables = asked.source.tables(cluster=asked.cluster)
+    tables = export.source.tables(cluster=export.cluster)
     return tuple(
         forecast
         for one in tables
         for forecast in forecasts_of(
-            asked.request.of_table(one.table, len(tables)),
+            export.request.of_table(one.table, len(tables)),
             replace(places, source=one.place),
             slots=slots,
             note=_LOGGER.info,
@@ -325,9 +325,9 @@ def rehearse_in_session(
     )
 
 
-def _places(asked: SessionExport, conf: Mapping[str, str], *, looks_only: bool = False) -> Places:
-    lake = open_destination_in(conf, asked.request.to, looks_only=looks_only)
-    return Places(asked.source.place, lake, session_ledger(SessionSettings.of(conf), lake))
+def _places(export: SessionExport, conf: Mapping[str, str], *, looks_only: bool = False) -> Places:
+    lake = open_destination_in(conf, export.request.to, looks_only=looks_only)
+    return Places(export.source.place, lake, session_ledger(SessionSettings.of(conf), lake))
 
 
 T = TypeVar("T")
@@ -337,7 +337,7 @@ _RUNNING: Final[set[threading.Thread]] = set()
 
 
 def begin_in_session(
-    asked: Sequence[SessionExport], spark: SparkSession, conf: Mapping[str, str]
+    exports: Sequence[SessionExport], spark: SparkSession, conf: Mapping[str, str]
 ) -> tuple[Outcome, ...]:
     """Start exports in the background; return when each has begun to write files or has ended.
 
@@ -350,7 +350,7 @@ def begin_in_session(
     """
     found: list[Outcome] = []
     errors: list[TableFormatError] = []
-    for one in asked:
+    for one in exports:
         begun = _Begun(one, spark, conf)
         begun.start()
         try:
@@ -386,9 +386,9 @@ def _under_way(found: Sequence[Outcome]) -> str:
 class _Begun(Silent):
     """An export in a background thread; also the observer of that export."""
 
-    def __init__(self, asked: SessionExport, spark: SparkSession, conf: Mapping[str, str]) -> None:
+    def __init__(self, export: SessionExport, spark: SparkSession, conf: Mapping[str, str]) -> None:
         """Keep the export; `start` begins it."""
-        self._asked, self._spark, self._conf = asked, spark, conf
+        self._export, self._spark, self._conf = export, spark, conf
         self._lock = threading.Lock()
         self._claimed = ClaimedTransactions()
         self._ended: dict[str, Outcome] = {}
@@ -416,7 +416,7 @@ class _Begun(Silent):
         """Run the export; log an error that occurs after the statement has returned."""
         try:
             export_in_session(
-                (self._asked,), self._spark, self._conf, observer=self, effects=self._claimed
+                (self._export,), self._spark, self._conf, observer=self, effects=self._claimed
             )
         # `outcomes` raises it in the thread of the statement.
         except BaseException as error:
@@ -434,7 +434,7 @@ class _Begun(Silent):
         """
         if self._failed is not None:
             raise self._failed
-        to = str(self._asked.request.to)
+        to = str(self._export.request.to)
         with self._lock:
             under_way = {
                 one: Outcome(one, Status.IN_PROGRESS, to, transaction_id=transaction_id)

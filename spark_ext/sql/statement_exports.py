@@ -1,7 +1,7 @@
 """Resolves the exports of a statement, and passes statements on to a table's own ClickHouse.
 
-`asked_by` returns one export for each EXPORT command, with all names resolved, for Spark SQL,
-Python and `mergeberg alter` alike.
+`requested_exports` returns one export for each EXPORT command, with all names resolved. Spark SQL,
+Python and `mergeberg alter` use it.
 
 `run_by_clickhouse` lets ClickHouse run a statement about its own table, if the source allows it
 (`allow-alter`, docs/reference/spark-sources.md). The text is rendered again from the parsed
@@ -56,10 +56,10 @@ from tableformat.names import LakeName, PartName
 
 __all__ = [
     "SessionExport",
-    "asked_by",
     "exports_of",
     "for_clickhouse",
     "refuse_temporary",
+    "requested_exports",
     "run_by_clickhouse",
 ]
 
@@ -103,7 +103,7 @@ def exports_of(statement: Statement) -> tuple[Export, ...]:
     return exports
 
 
-def asked_by(
+def requested_exports(
     statement: Alter, settings: StatementSettings, names: Names, given: Given = _NOTHING
 ) -> tuple[SessionExport, ...]:
     """Return the exports of a statement, with all names resolved before the first one runs.
@@ -136,7 +136,7 @@ def asked_by(
         one: _destination(one, statement.table, source, names, settings.directories)
         for one in dict.fromkeys(export.to for export in exports)
     }
-    return tuple(_asked(one, to[one.to], source, statement, settings) for one in exports)
+    return tuple(_session_export(one, to[one.to], source, statement, settings) for one in exports)
 
 
 def refuse_temporary(statement: Statement, held: SourceTable | None) -> None:
@@ -154,7 +154,7 @@ def refuse_temporary(statement: Statement, held: SourceTable | None) -> None:
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
-def _asked(
+def _session_export(
     export: Export,
     to: LakeName,
     source: SourceTable,
