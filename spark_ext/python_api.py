@@ -158,9 +158,8 @@ def sql(
         if parse_statement(text) is None:
             if tables:
                 message = (
-                    f"Cannot use tables {', '.join(tables)} in a statement of Spark: they stand "
-                    "behind FROM of ATTACH and REPLACE PARTITION, and are exported. Leave tables "
-                    "out."
+                    f"Cannot use tables {', '.join(tables)} in a statement of Spark: only EXPORT, "
+                    "and ATTACH and REPLACE PARTITION … FROM, take them. Leave tables out."
                 )
                 raise UsageError(message)
             return spark.sql(text)

@@ -274,14 +274,14 @@ def check_access(target: Procedure | SystemTable, call: Call, user: str | None) 
         return
     policy = _read(what, application[POLICY])
     if not user:
-        message = f"{what}: the server has a policy, and cannot tell who gave the statement."
+        message = f"{what}: the server has a policy, and the user of the statement is unknown."
         raise RefusedError(message, code=ACCESS_DENIED)
     _check_names(what, call.conf, application)
     missing = policy.missing(user, needs_of(target, call))
     if missing:
         message = (
             f"{what}: {user}: Not enough privileges. To execute this query, it's necessary to have "
-            f"the grant {', '.join(map(str, missing))}. Ask who keeps the policy of the server."
+            f"the grant {', '.join(map(str, missing))}. Ask the administrator of the server."
         )
         raise RefusedError(message, code=ACCESS_DENIED)
 
@@ -298,7 +298,7 @@ def _read(what: str, name: str) -> Policy:
     Raises:
         RefusedError: the file cannot be read or parsed; then every call is denied.
     """
-    mend = "No statement is answered until who keeps the server has mended it."
+    mend = "No statement runs until the administrator of the server has fixed it."
     if not Path(name).is_absolute():
         message = f"{what}: {POLICY} is {name!r}, which is no absolute path. {mend}"
         raise RefusedError(message, code=ACCESS_DENIED)

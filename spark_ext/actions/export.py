@@ -366,7 +366,7 @@ class Stopping:
             message = (
                 f"Cannot finish: it was told to stop, and {self._grace:g} s were not enough for "
                 "what ran. What is exported stays, and so do finished files. Run the same command "
-                "again: it goes on with what is left."
+                "again: it continues with the rest."
             )
             raise StoppedError(message) from error
 

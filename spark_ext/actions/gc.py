@@ -101,28 +101,28 @@ class StagingSweep:
         item = Garbage(Kind.STAGING_TABLE, location, one.bytes_on_disk, may_go=False, why="")
         by = f" ({one.made_by})" if one.made_by else ""
         if one.name in in_use:
-            return replace(item, why="its export can be gone on with, or cancelled")
+            return replace(item, why="its export can be resumed or cancelled")
         is_old = one.created <= self.now - self.older_than
         if job_may_be_alive(one.job):
             return self._judged_by_age(item, one, by, is_old=is_old)
         if not is_old:
-            return replace(item, why=f"of a dead run{by}, and younger than --older-than")
-        return replace(item, may_go=True, why="its run is dead, and no export can go on with it")
+            return replace(item, why=f"of a run that has ended{by}, and younger than --older-than")
+        return replace(item, may_go=True, why="its run has ended, and no export can resume with it")
 
     def _judged_by_age(self, item: Garbage, one: Leftover, by: str, *, is_old: bool) -> Garbage:
         """Classify a staging table whose run may still be alive."""
         judge = can_judge(one.job)
         if judge is None and one.table is None:
-            return replace(item, why="nothing says that we made it")
+            return replace(item, why="nothing shows that mergeberg made it")
         if judge:
-            return replace(item, why=f"the run that made it is at work{by}")
+            return replace(item, why=f"the run that made it is running{by}")
         if not self.older_than:
-            why = f"the run that made it may be at work elsewhere{by}: --older-than AGE decides"
+            why = f"the run that made it may be running elsewhere{by}: --older-than AGE decides"
             return replace(item, why=why)
         if not is_old:
             why = f"of a run elsewhere{by}, and younger than --older-than"
             return replace(item, why=why)
-        why = f"of a run elsewhere{by}, older than --older-than, and no export can go on with it"
+        why = f"of a run elsewhere{by}, older than --older-than, and no export can resume with it"
         return replace(item, may_go=True, why=why)
 
 
@@ -211,9 +211,9 @@ def sweep_sources(
     """
     if not ledger.is_made():
         message = (
-            "Cannot clean up staging tables: there is no ledger here that says with which of them "
-            "an export can be gone on. Name it by --ledger or --warehouse, or a lake table of the "
-            "exports by --to."
+            "Cannot clean up staging tables: there is no ledger here, and only the ledger knows "
+            "which exports can resume with them. Name it by --ledger or --warehouse, or a lake "
+            "table of the exports by --to."
         )
         raise NotFoundError(message)
     effects = LoggedEffects(Direct())

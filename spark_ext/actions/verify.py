@@ -392,7 +392,7 @@ class Verifying:
             text = f"{why}, and {counted(len(changed), 'file')} not as written: {changed[0]}"
             return replace(base, verdict=Verdict.DIFFERS, message=text)
         text = (
-            f"{why}, and the export kept no digest: whether it was equal cannot be said any more. "
+            f"{why}, and the export kept no digest, so that its rows cannot be compared any more. "
             "Its files are, byte for byte, those that it wrote; `export --verify` keeps a digest"
         )
         return replace(base, message=text)

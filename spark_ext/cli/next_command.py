@@ -101,8 +101,8 @@ def say_failure(
         case _:
             summary = f"{type(error).__name__}: {error}".splitlines()[0]
             message = (
-                f"Cannot go on: an error that was not foreseen, {summary}. This is a bug, please "
-                "report it with what --debug shows."
+                f"Cannot continue: an unexpected error, {summary}. This is a bug, please report it "
+                "with the output of --debug."
             )
             output.error(message, next_command([*arguments, "--debug"], FAILED, group=group))
             code = FAILED

@@ -178,5 +178,5 @@ def _missing(what: str) -> DemoError:
 def _unreadable(who: str, table: Table, error: Exception) -> DestinationError:
     return DestinationError(
         f"Cannot read {'.'.join(table.name())} with {who}: {type(error).__name__}: {error}. "
-        "Check the files under the demo's warehouse, or remove the demo and run it anew."
+        "Check the files under the demo's warehouse, or remove the demo and run it again."
     )

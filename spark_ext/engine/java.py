@@ -237,7 +237,7 @@ def _inspect(java: Path, origin: str, environ: Mapping[str, str]) -> Java | _Rej
     version = _VERSION.search(text)
     if result.returncode != 0 or version is None:
         first_line = next(iter(text.strip().splitlines()), "no output")
-        return _Rejected(f"{origin}: it does not tell its version ({first_line})")
+        return _Rejected(f"{origin}: it does not print its version ({first_line})")
     major = int(version[1])
     if major not in SUPPORTED:
         return _Rejected(f"{origin}: it is version {major}")

@@ -273,8 +273,8 @@ def _results_of(number: int, results: list[_ItemResult[R]]) -> tuple[R, ...]:
     made = {one.number: one.made for one in results if one.made is not None}
     if len(results) != number or made.keys() != set(range(number)):
         message = (
-            f"Cannot use the answers of a job: {len(results)} came of {number} things that were "
-            "asked for. This is a bug, please report it."
+            f"Cannot use the results of a job: it returned {len(results)} for {number} items. This "
+            "is a bug, please report it."
         )
         raise InternalError(message)
     return tuple(made[one] for one in range(number))

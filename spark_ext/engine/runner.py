@@ -222,16 +222,16 @@ def _written(tasks: Iterable[SliceTask], rows: Iterable[Row]) -> Written:
     for row in rows:
         number = int(row["slice"])
         if number in receipts or number in failures:
-            message = f"Cannot use the answers of a job: slice {number} was answered twice."
+            message = f"Cannot use the results of a job: slice {number} has two."
             raise InternalError(f"{message} This is a bug, please report it.")
         if row["receipt"] is not None:
             receipts[number] = Receipt.from_json(row["receipt"])
         else:
             failures[number] = SliceFailure(number, _error(row))
     planned = {slice_.number for task in tasks for slice_ in task.slices}
-    unanswered = planned ^ (receipts.keys() | failures.keys())
-    if unanswered:
-        message = f"Cannot use the answers of a job: they do not fit slices {sorted(unanswered)}."
+    unmatched = planned ^ (receipts.keys() | failures.keys())
+    if unmatched:
+        message = f"Cannot use the results of a job: they do not fit slices {sorted(unmatched)}."
         raise InternalError(f"{message} This is a bug, please report it.")
     return Written(
         tuple(receipts[number] for number in sorted(receipts)),

@@ -130,8 +130,8 @@ def _received(results: Connection) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = results.recv()
     except EOFError as error:
         message = (
-            "Cannot write the files of parts: the process that reads them ended without an "
-            "answer, as one does that gets no more memory. Run the statement again."
+            "Cannot write the files of parts: the process that reads them ended without a result, "
+            "for example because it ran out of memory. Run the statement again."
         )
         raise SourceError(message) from error
     return found

@@ -46,7 +46,7 @@ class JarBuildHook(BuildHookInterface[Any]):
             return
         if self._is_sdist():
             if not (Path(self.root) / _JAR).is_file():
-                message = f"Cannot build mergeberg: this sdist has no {_JAR}. Fetch it anew."
+                message = f"Cannot build mergeberg: this sdist has no {_JAR}. Download it again."
                 raise RuntimeError(message)
             return
         done = subprocess.run(

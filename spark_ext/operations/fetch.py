@@ -409,14 +409,15 @@ def key_of_unowned(
     if odd := next((row for row in rows if not running.partitions.membership.is_own(row)), None):
         message = (
             f"{what}: the partition has rows of {odd.source_table}, which has another partition "
-            "key, and nobody can tell whose rows these are. Export it again, or append the rows "
-            "with another engine."
+            "key, and it is unknown to which table these rows belong. Export it again, or append "
+            "the rows with another engine."
         )
         raise RefusedError(message, code=BAD_ARGUMENTS)
     if len(keys) > 1:
         message = (
-            f"{what}: the partition was exported from {len(keys)} sources (shards), and nobody can "
-            "tell whose rows these are. Export it again, or append the rows with another engine."
+            f"{what}: the partition was exported from {len(keys)} sources (shards), and it is "
+            "unknown to which of them these rows belong. Export it again, or append the rows with "
+            "another engine."
         )
         raise RefusedError(message, code=BAD_ARGUMENTS)
     if keys:

@@ -197,7 +197,7 @@ def _stays(request: ExportRequest, kept: list[tuple[Archived, int | None]]) -> T
     kind = DestinationError if is_outside else RefusedError
     message = (
         f"Cannot archive partitions of {request.table} into {request.to}, they stay in the source: "
-        f"{reasons} The same statement again is safe: it goes on with what is left."
+        f"{reasons} The same statement again is safe: it continues with the rest."
     )
     return kind(message, code=kept[0][0].outcome.code)
 

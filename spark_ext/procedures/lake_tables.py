@@ -349,8 +349,8 @@ def _gc(call: Call) -> Rows:
     cluster = call.text_or_none("cluster")
     if cluster is not None and call.text_or_none("source") is None:
         message = (
-            f"Cannot look on the hosts of {cluster}: nobody says which server knows them. Name one "
-            "by `source`."
+            f"Cannot look on the hosts of {cluster}: no source is named that has it. Name one by "
+            "`source`."
         )
         raise UsageError(message)
     places = names.hosts("source", cluster=cluster)

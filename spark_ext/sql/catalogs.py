@@ -216,9 +216,9 @@ def session_ledger(settings: SessionSettings, catalog: OpenedCatalog | OpenedTre
             else f"the warehouse of the catalog {catalog.name!r} is no directory of this host"
         )
         message = (
-            f"Cannot choose a ledger: {what}, so that there is no place beside its "
-            f"warehouse. Set {SESSION}ledger, for example to "
-            "sqlite:/var/lib/mergeberg/ledger.db, the same in every session."
+            f"Cannot choose a ledger: {what}, so that the ledger cannot be there. Set "
+            f"{SESSION}ledger, for example to sqlite:/var/lib/mergeberg/ledger.db, the same in "
+            "every session."
         )
         raise UsageError(message)
     return settings.ledger

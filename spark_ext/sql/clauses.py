@@ -171,7 +171,7 @@ def read_partition(reader: StatementReader, *, every: bool = False) -> Partition
     token = reader.peek()
     literal = read_partition_literal(reader)
     if isinstance(literal, All) and not every:
-        why = "cannot stand here"
+        why = "is not allowed here"
         advice = (
             "Only support DROP/DETACH/ATTACH PARTITION ALL currently, and EXPORT PARTITION ALL. "
             "Name one partition, and repeat the command for others."
@@ -387,7 +387,7 @@ def _setting(reader: StatementReader) -> Setting:
         return Setting(name, _value(reader))
     if reader.peek().is_word("PART", "PARTITION"):
         why = "begins another command"
-        advice = "SETTINGS stands once, at the end of the statement, and holds for all commands."
+        advice = "Write SETTINGS once, at the end of the statement: it applies to all commands."
         raise reader.wrong(first, shown(first), why, advice)
     return Setting(name, value=True)
 

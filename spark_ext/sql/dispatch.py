@@ -103,8 +103,9 @@ def _target(request: dict[str, Any], arguments: AbstractSet[str]) -> Procedure |
     declared = {one.name for one in found.parameters} if isinstance(found, Procedure) else set()
     if found is None or arguments != declared:
         message = (
-            f"Cannot answer {name}: the jar in this Spark is of another mergeberg than the Python "
-            f"at {sys.executable}. Start Spark with the settings that `python -m spark_ext` prints."
+            f"Cannot run {name}: the jar in this Spark is of another version of mergeberg than the "
+            f"Python at {sys.executable}. Start Spark with the settings that `python -m spark_ext` "
+            "prints."
         )
         raise UsageError(message)
     return found

@@ -124,7 +124,7 @@ def check_all_exported(ended: Sequence[Ended]) -> None:
         raise errors[0]
     message = (
         f"Cannot export everything: {' '.join(_failures(one) for one in bad)}{_in_lake(ended)} The "
-        "same statement again is safe: it goes on with what is left."
+        "same statement again is safe: it continues with the rest."
     )
     kind, code = _kind_and_code(errors, wrong, is_stopped=any(one.is_stopped for one in bad))
     raise kind(message, code=code) from (errors[0] if errors else None)

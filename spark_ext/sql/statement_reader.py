@@ -157,7 +157,7 @@ class StatementReader(TokenReader):
             advice = "Write values, columns, operators and functions."
             return self.wrong(before, shown(before), why, advice, kind=UnsupportedError)
         if (parameter := self._parameter(found)) is not None:
-            why = "is a parameter, which nobody fills in here"
+            why = "is a query parameter, which is not supported here"
             return self.wrong(found, f"{_shortened(parameter)!r}", why, "Write the value itself.")
         return self.wrong(found, f"found {shown(found)}", "", _meant(found, wanted) + expected)
 

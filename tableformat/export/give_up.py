@@ -349,7 +349,7 @@ def _of_claim(row: Row, seen: int, claim: Claim) -> Verdict:
     if proof is not None and claim is not row.claim:
         return Verdict(may_go=True, why=f"a later export landed in snapshot {proof.snapshot_id}")
     if claim is row.claim and row.state is State.RUNNING:
-        return Verdict(may_go=False, why="its export can be resumed, or cancelled")
+        return Verdict(may_go=False, why="its export can be resumed or cancelled")
     return Verdict(
         may_go=False, why="a request of it may still be applied until a later export has landed"
     )

@@ -197,7 +197,7 @@ def test_an_export_that_can_be_gone_on_with_stays_however_old(tmp_path: Path) ->
 
     assert found
     assert gone(found) == []
-    assert {t.why for t in found} == {"its export can be resumed, or cancelled"}
+    assert {t.why for t in found} == {"its export can be resumed or cancelled"}
     assert on_disk(tmp_path)
 
 

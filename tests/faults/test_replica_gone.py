@@ -131,7 +131,7 @@ def test_a_replica_that_dies_in_the_middle_costs_one_line(replicas: Replicas) ->
     assert len(trouble.files()) == 8
     assert replicas.staged(2) == []
     assert len(replicas.staged(1)) == 1
-    assert "its run is dead" in replicas.clean_up("gone")
+    assert "its run has ended" in replicas.clean_up("gone")
     assert replicas.staged(1) == []
     assert len(trouble.files()) == 8
     again = replicas.export("gone")

@@ -143,7 +143,7 @@ def test_gc_looks_on_every_shard_of_a_cluster_and_of_a_distributed_table(
     removed = table.clean_up("--table", "db.cleaned_everywhere", "--yes")
 
     assert [one[0] for one in (alone, told, removed)] == [0, 0, 0], (alone, told, removed)
-    assert [one[1].count("its run is dead") for one in (alone, told, removed)] == [1, 2, 2]
+    assert [one[1].count("its run has ended") for one in (alone, told, removed)] == [1, 2, 2]
     for number in (1, 2):
         assert f"{dead} at {old_servers.url(number)}" in told[1]
     assert staged(old_servers) == [[], []]

@@ -74,7 +74,7 @@ def test_a_user_has_the_rights_of_his_name_whatever_his_session_sets(doors: Door
     assert (
         "Cannot call export_partition: alice: Not enough privileges. To execute this query, it's "
         "necessary to have the grant INSERT ON lake.analytics.denied, SHOW ON lake.analytics.*, "
-        "SELECT ON system.tables. Ask who keeps the policy of the server. SQLSTATE: 42501"
+        "SELECT ON system.tables. Ask the administrator of the server. SQLSTATE: 42501"
     ) in ended.err
     assert ended.code == 2
     with pytest.raises(NoSuchTableError):

@@ -187,7 +187,7 @@ def test_leftovers_are_told_and_dropped_on_every_host_of_the_address(
 
     assert code == 0
     for number in (1, 2):
-        assert f"{dead} at {pair.url(number)}  its run is dead" in out
+        assert f"{dead} at {pair.url(number)}  its run has ended" in out
         assert staged(pair, number) == [dead]
     code, out, _ = command.gc("everywhere", both(pair), "--yes")
     assert (code, out.splitlines()[-1]) == (0, "removed 2 leftovers, 0 B; 0 kept")
@@ -207,7 +207,7 @@ def test_a_source_alone_is_cleaned_of_what_exports_into_any_table_left(
     code, _, err = command(*alone)
 
     assert code == 3
-    assert "there is no ledger here that says with which of them an export can be gone on" in err
+    assert "there is no ledger here, and only the ledger knows which exports can resume" in err
     assert newest_server.rows(_STAGED.format("mergeberg_staging")) == ((dead,),)
     assert command.export("one", url)[0] == 0
     swept: list[tuple[int, str, str]] = []
@@ -220,7 +220,7 @@ def test_a_source_alone_is_cleaned_of_what_exports_into_any_table_left(
     assert command.export("other", url)[0] == 0
     ((code, out, _),) = swept
     assert (code, out.splitlines()[-1]) == (0, "removed 1 leftover, 0 B; 1 kept")
-    assert "its export can be resumed, or cancelled" in out
+    assert "its export can be resumed or cancelled" in out
 
 
 def test_a_host_that_is_down_is_said_and_the_others_are_done(
@@ -269,7 +269,7 @@ def test_a_table_that_the_server_does_not_drop_is_said_and_the_others_go(
 @pytest.mark.parametrize(
     ("options", "is_old", "goes", "why"),
     [
-        ((), True, False, "may be at work elsewhere: --older-than AGE decides"),
+        ((), True, False, "may be running elsewhere: --older-than AGE decides"),
         (("--older-than", "1d"), False, False, "of a run elsewhere, and younger"),
         (("--older-than", "1d"), True, True, "of a run elsewhere, older than --older-than"),
     ],
@@ -297,7 +297,7 @@ def test_a_leftover_of_another_host_goes_by_the_age_that_the_user_names(
 
     assert code == 0
     assert why in out
-    assert "nothing says that we made it" in out
+    assert "nothing shows that mergeberg made it" in out
     assert staged(pair, 1) == (["somebodys_1"] if goes else [ELSEWHERE, "somebodys_1"])
 
 

@@ -104,7 +104,7 @@ def _export(place: DemoDirectory, spark: SparkWhenNeeded, output: Output) -> int
     code = exit_code(outcomes)
     if code == REFUSED:
         message = (
-            "Cannot go on with the demo: partitions were refused. Remove the demo with "
+            "Cannot continue the demo: partitions were refused. Remove the demo with "
             f"`{place.remove_command}` and run it again."
         )
         raise DemoError(message, next_command=place.remove_command)

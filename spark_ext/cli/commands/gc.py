@@ -77,8 +77,8 @@ def _places(
     if source is None:
         if cluster is not None or table is not None:
             message = (
-                f"Cannot look on the hosts of {cluster or table}: nobody says which server knows "
-                "them. Name one by --source."
+                f"Cannot look on the hosts of {cluster or table}: no source is named that has it. "
+                "Name one by --source."
             )
             raise UsageError(message)
         return ()

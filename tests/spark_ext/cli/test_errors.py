@@ -402,5 +402,5 @@ def test_an_error_that_nobody_foresaw_is_one_message_too(
     code, out, err = places.run("partitions", "db.events")
 
     assert (code, out) == (4, "")
-    assert err.startswith("Cannot go on: an error that was not foreseen, KeyError: 'no such key'.")
+    assert err.startswith("Cannot continue: an unexpected error, KeyError: 'no such key'.")
     assert "Traceback" not in err

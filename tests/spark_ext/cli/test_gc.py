@@ -112,7 +112,7 @@ def test_what_can_be_gone_on_with_is_kept_and_why_is_said(places: Places) -> Non
         "partition_id": "202401",
         "bytes": 4,
         "location": f"file://{file}",
-        "why": "its export can be resumed, or cancelled",
+        "why": "its export can be resumed or cancelled",
     }
     assert file.exists()
 

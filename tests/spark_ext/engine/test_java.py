@@ -89,7 +89,7 @@ def test_nothing_found_names_every_place_and_the_way_round(tmp_path: Path) -> No
 
     message = str(caught.value)
     assert f"JAVA_HOME={old}: it is version 8" in message
-    assert f"java on PATH ({broken}/bin/java): it does not tell its version" in message
+    assert f"java on PATH ({broken}/bin/java): it does not print its version" in message
     assert "the extra 'java' is not installed" in message
     assert message.endswith("or run: pip install 'mergeberg[java]'")
 

@@ -269,7 +269,7 @@ def test_a_jar_of_another_mergeberg_is_told(spark: SparkSession) -> None:
     """A copy of the jar on a server is forgotten when the packages are brought up to date."""
     register(spark)
 
-    with pytest.raises(AnalysisException, match="the jar in this Spark is of another mergeberg"):
+    with pytest.raises(AnalysisException, match="the jar in this Spark is of another version"):
         spark.sql("CALL lake.system.echo('t')")
 
 

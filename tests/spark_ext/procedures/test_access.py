@@ -64,8 +64,7 @@ def test_a_refused_call_names_every_right_it_needs_before_anything_is_opened(
         told = refused(nowhere.answer("eve", name, **given))
 
         assert (
-            told.partition("eve: ")[2]
-            == f"{NEEDED}{needs}. Ask who keeps the policy of the server."
+            told.partition("eve: ")[2] == f"{NEEDED}{needs}. Ask the administrator of the server."
         )
 
     assert [path.name for path in tmp_path.iterdir()] == ["policy.sql"]
@@ -298,7 +297,7 @@ def test_who_cannot_be_told_has_no_right(nowhere: NoSpark, user: str | None) -> 
 
     told = refused(nowhere.answer(user, "exports"))
 
-    assert "cannot tell who gave the statement" in told
+    assert "the user of the statement is unknown" in told
 
 
 def test_without_a_policy_nobody_is_asked(nowhere: NoSpark) -> None:

@@ -360,7 +360,7 @@ def test_a_jar_with_other_parameters_is_another_mergebergs(
 
     assert error["kind"] == "UsageError"
     assert error["message"].startswith(
-        "Cannot answer partitions: the jar in this Spark is of another mergeberg than the Python"
+        "Cannot run partitions: the jar in this Spark is of another version of mergeberg than the"
     )
 
 

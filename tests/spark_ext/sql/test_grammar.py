@@ -195,7 +195,7 @@ ERRORS = (
     ("ALTER TABLE t FREEZE SETTINGS a = 1 FORMAT JSON x", "found 'x'", 48, "The end is expected."),
     ("ALTER TABLE t FREEZE SETTINGS a = 1 x", "found 'x'", 36, "FORMAT or the end is expected."),
     ("ALTER TABLE t FREEZE SETTINGS a = 1, EXPORT PARTITION 1 TO TABLE x", "'EXPORT'", 37,
-     "SETTINGS stands once, at the end of the statement"),
+     "Write SETTINGS once, at the end of the statement"),
     ("ALTER TABLE t FREEZE; DROP TABLE t", "'DROP'", 22, "Give one statement at a time."),
     ("ALTER TABLE t FREEZE,", "it ends", 21, "A command about partitions"),
     ("ALTER TABLE t (FREEZE), FREEZE", "found 'FREEZE'", 24, "'(' is expected."),

@@ -329,7 +329,7 @@ def test_an_example_is_a_command_line_that_runs(ran: list[object], typed: TypedS
         ("detach --partition 2024-01", "makes it an expression"),
         ("detach --part all", "Cannot read the part"),
         ("drop --partition-id 'a/b'", "'a/b' as a partition id"),
-        ("move --partition ALL --to lake.n.u", "'ALL' at line 1, column 1 cannot stand here"),
+        ("move --partition ALL --to lake.n.u", "'ALL' at line 1, column 1 is not allowed here"),
         ("move --partition 1", "0 of --to, --to-disk and --to-volume are given."),
         ("move --partition 1 --to a.b.c --to-disk d", "2 of --to, --to-disk and --to-volume"),
         ("move --part all_1_1_0 --to lake.n.u", "another table gets or gives whole partitions"),
