@@ -132,7 +132,7 @@ class LedgerAgreement(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 20), by=st.integers(0, 1), removes=st.booleans())
     def come_late(self, index: int, by: int, *, removes: bool) -> None:
-        """Do something with a row that was removed, and may have been made again since."""
+        """Write or remove a row that was removed before, and may have been created again since."""
         if not self.removed:
             return
         row = self.removed[index % len(self.removed)]

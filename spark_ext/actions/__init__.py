@@ -1,1 +1,1 @@
-"""What every interface calls: export, verify, archive, cancel, gc."""
+"""The actions behind all interfaces: export, verify, archive, cancel, gc and others."""

@@ -270,7 +270,7 @@ class SparkWriter:
 
     @property
     def slots(self) -> int:
-        """How many tasks run at the same time."""
+        """The number of tasks that run at the same time."""
         return self._spark.sparkContext.defaultParallelism
 
     def versions(self) -> tuple[tuple[str, str], ...]:

@@ -49,7 +49,7 @@ TASK_MEMORY: Final = 800 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """How the command line starts Spark. `conf` wins over every default."""
+    """The settings with which the command line starts Spark; `conf` overrides the defaults."""
 
     master: str = "local[*]"
     conf: tuple[tuple[str, str], ...] = ()

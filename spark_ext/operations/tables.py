@@ -122,7 +122,7 @@ class SessionExports:
 
     @property
     def slots(self) -> int:
-        """How many tasks can run at a time."""
+        """The number of tasks that can run at a time."""
         return self.spark.sparkContext.defaultParallelism
 
     def tables(self, source: SourceTable) -> tuple[LocalTable, ...]:
