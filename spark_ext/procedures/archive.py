@@ -231,7 +231,7 @@ ARCHIVE_PARTITION: Final = Procedure(
         EVOLVE_SCHEMA,
         MAX_BYTES_PER_FILE,
         *LIMITS,
-        Parameter("dry_run", "BOOLEAN", "say what would leave the source, and do nothing", "false"),
+        Parameter("dry_run", "BOOLEAN", "only report what would leave the source", "false"),
     ),
     columns=(
         Column("partition_id", "STRING", "the partition"),

@@ -198,7 +198,7 @@ def _forget_export(call: Call) -> Rows:
 
 EXPORTS: Final = Procedure(
     name="exports",
-    description="Lists the exports that the ledger knows, latest first.",
+    description="Lists the exports in the ledger, latest first.",
     parameters=(
         Parameter(
             "table", "STRING", "only of this source.database.table, or into this lake table", "NULL"
@@ -210,7 +210,7 @@ EXPORTS: Final = Procedure(
             "NULL",
         ),
         Parameter("source", "STRING", "only of this source.database.table", "NULL"),
-        Parameter("limit", "INT", "at most so many, the latest; NULL for all", "NULL"),
+        Parameter("limit", "INT", "at most this many, the latest; NULL for all", "NULL"),
     ),
     columns=(
         Column("source_table", "STRING", "database.table in ClickHouse"),
@@ -222,11 +222,11 @@ EXPORTS: Final = Procedure(
         Column("bytes", "BIGINT", "their size, so far"),
         Column("snapshot_id", "BIGINT", "the snapshot that has it; NULL if none has"),
         Column("transaction_id", "STRING", "the last export"),
-        Column("create_time", "TIMESTAMP", "when the export was begun"),
+        Column("create_time", "TIMESTAMP", "when the export began"),
         Column("update_time", "TIMESTAMP", "when the ledger was last updated"),
-        Column("last_error", "STRING", "why the last one was not successful"),
+        Column("last_error", "STRING", "why the last export failed"),
         Column(
-            "changed_by", "STRING", "the last statement on the lake table that changed it since"
+            "changed_by", "STRING", "the last statement on the lake table that changed its rows"
         ),
     ),
     run=_exports,
@@ -241,15 +241,15 @@ CANCEL_EXPORT: Final = Procedure(
         Parameter(
             "wait",
             "DOUBLE",
-            "seconds until it must be proved that nothing lands",
+            "seconds to wait for the proof that nothing can land any more",
             f"{PROOF_SECONDS}D",
         ),
-        Parameter("all_exports", "BOOLEAN", "or all that are under way", "false"),
+        Parameter("all_exports", "BOOLEAN", "or all running exports", "false"),
     ),
     columns=(
         Column("partition_id", "STRING", "the partition"),
         Column("destination_table", "STRING", "the lake table"),
-        Column("status", "STRING", "killed; failed if it had been given up before"),
+        Column("status", "STRING", "killed; failed if it was given up earlier"),
         Column("removed_files", "BIGINT", "data files that were removed"),
         Column("removed_bytes", "BIGINT", "their bytes"),
         Column("transaction_id", "STRING", "the export"),
@@ -263,7 +263,7 @@ FORGET_EXPORT: Final = Procedure(
     columns=(
         Column("partition_id", "STRING", "the partition"),
         Column("destination_table", "STRING", "the lake table"),
-        Column("message", "STRING", "what was done, and what the ledger still knows"),
+        Column("message", "STRING", "the change, and what the ledger keeps"),
     ),
     run=_forget_export,
 )

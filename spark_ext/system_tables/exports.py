@@ -140,7 +140,7 @@ def _processed(one: ListedExport, lake: KnownDestinations) -> int:
 
 REPLICATED_PARTITION_EXPORTS: Final = SystemTable(
     name="replicated_partition_exports",
-    description="The exports of partitions: those under way, and what became of the others.",
+    description="The exports of partitions, running and ended.",
     columns=(
         Column("source_table", "STRING", "the ClickHouse table"),
         Column("destination_table", "STRING", "the lake table"),
@@ -148,36 +148,36 @@ REPLICATED_PARTITION_EXPORTS: Final = SystemTable(
         Column(
             "status", "STRING", "IN_PROGRESS, INTERRUPTED, FAILED, KILLED, COMPLETED or ARCHIVED"
         ),
-        Column("parts_total", "BIGINT", "source parts of the partition, as it was frozen"),
-        Column("parts_processed", "BIGINT", "those that are wholly in finished files"),
-        Column("parts_failed", "BIGINT", "of FAILED and KILLED, those that are not"),
-        Column("create_time", "TIMESTAMP", "when the export was begun"),
+        Column("parts_total", "BIGINT", "source parts in the snapshot of the partition"),
+        Column("parts_processed", "BIGINT", "parts whose rows are all in finished files"),
+        Column("parts_failed", "BIGINT", "for FAILED and KILLED, the other parts"),
+        Column("create_time", "TIMESTAMP", "when the export began"),
         Column("update_time", "TIMESTAMP", "when the ledger was last updated"),
-        Column("query_id", "STRING", "the statement that works on it, or did; for KILL QUERY"),
+        Column("query_id", "STRING", "the query id of the statement, for KILL QUERY"),
         Column("transaction_id", "STRING", "the export, also in the names of its files"),
-        Column("snapshot_id", "BIGINT", "of COMPLETED, the snapshot that made it visible"),
-        Column("last_error", "STRING", "why it did not end, '' when nothing went wrong"),
+        Column("snapshot_id", "BIGINT", "for COMPLETED, the snapshot that made it visible"),
+        Column("last_error", "STRING", "why the export failed, '' if it did not"),
         Column(
             "changed_by",
             "STRING",
-            "the last statement on the lake table that changed it since, '' for none",
+            "the last statement on the lake table that changed its rows, '' if none did",
         ),
         Column(
             "statement",
             "STRING",
-            "the statement on the lake table that has claimed its rows and not ended, '' for none",
+            "the unfinished statement on the lake table that has claimed its rows, '' if none has",
         ),
         Column(
             "rows_in_main",
             "BIGINT",
-            "rows of the partition in main, 0 after DROP; NULL where the ledger does not know",
+            "rows of the partition in main, 0 after DROP; NULL if the ledger does not know them",
         ),
         Column(
             "expired",
             "BOOLEAN",
-            "of COMPLETED, whether the TTL of its manifest is over: it may be exported again",
+            "for COMPLETED, whether its manifest TTL is over, so that it may be exported again",
         ),
-        Column("rows", "BIGINT", "rows of the export, 0 before its files are there"),
+        Column("rows", "BIGINT", "rows of the export, 0 before its files are finished"),
         Column("data_files", "BIGINT", "its data files"),
         Column("bytes", "BIGINT", "the size of its data files"),
     ),
@@ -185,7 +185,7 @@ REPLICATED_PARTITION_EXPORTS: Final = SystemTable(
 )
 
 
-_VALUE: Final = Column("value", "BIGINT", "how many")
+_VALUE: Final = Column("value", "BIGINT", "the count")
 _DESCRIPTION: Final = Column("description", "STRING", "what is counted")
 
 
@@ -197,13 +197,13 @@ def _counted(call: Call, names: Collection[str]) -> Rows:
 
 EVENTS: Final = SystemTable(
     name="events",
-    description="What exports counted since the ledger was made, in source parts.",
+    description="Counters of all exports since the ledger was created, in source parts.",
     columns=(Column("event", "STRING", "the counter's name"), _VALUE, _DESCRIPTION),
     run=lambda call: _counted(call, frozenset(Counter)),
 )
 METRICS: Final = SystemTable(
     name="metrics",
-    description="What runs now.",
+    description="Exports that are running now.",
     columns=(Column("metric", "STRING", "the metric's name"), _VALUE, _DESCRIPTION),
     run=lambda call: _counted(call, {RUNNING_EXPORTS}),
 )
@@ -253,19 +253,19 @@ def event_row(event: Event) -> tuple[Value, ...]:
 
 PART_LOG: Final = SystemTable(
     name="part_log",
-    description="What was exported, refused and failed, part by part; the latest of it.",
+    description="The latest outcomes of exports, by source part.",
     columns=(
-        Column("event_time", "TIMESTAMP", "when it had ended"),
+        Column("event_time", "TIMESTAMP", "when it ended"),
         Column("event_type", "STRING", "EXPORT_PARTITION"),
         Column("table", "STRING", "the ClickHouse table"),
         Column("destination_table", "STRING", "the lake table"),
         Column("partition", "STRING", "the partition's id"),
-        Column("part_name", "STRING", "the source part; '' where no part is known"),
+        Column("part_name", "STRING", "the source part; '' if no part is known"),
         Column("status", "STRING", "committed, replaced, already_exported, refused, failed, ..."),
-        Column("rows", "BIGINT", "the part's rows, rows deleted by DELETE FROM included"),
+        Column("rows", "BIGINT", "the part's rows, including rows deleted by DELETE FROM"),
         Column("bytes_read", "BIGINT", "its compressed bytes in ClickHouse"),
         Column("bytes_written", "BIGINT", "its share of the bytes of the files"),
-        Column("duration_ms", "BIGINT", "of the whole partition"),
+        Column("duration_ms", "BIGINT", "duration of the whole partition"),
         Column("query_id", "STRING", "the statement"),
         Column("transaction_id", "STRING", "the export"),
         Column("error", "STRING", "why it failed or was refused, '' otherwise"),

@@ -158,14 +158,14 @@ def _row(part: LakePart) -> tuple[Value, ...]:
 
 _COLUMNS: Final = (
     Column("table", "STRING", "the lake table"),
-    Column("partition_id", "STRING", "of the ClickHouse partition; NULL when nobody can tell"),
+    Column("partition_id", "STRING", "the ClickHouse partition's id; NULL if it is unknown"),
     Column("partition", "STRING", "the lake's partition: ts_month=2024-01"),
     Column("name", "STRING", "the part: <partition_id>_<n>_<n>_0; NULL without a partition id"),
-    Column("source_parts", "ARRAY<STRING>", "the ClickHouse parts of which it holds rows"),
-    Column("rows", "BIGINT", "rows of the file, rows that were deleted since included"),
+    Column("source_parts", "ARRAY<STRING>", "the ClickHouse parts whose rows are in the file"),
+    Column("rows", "BIGINT", "rows of the file, including rows that were deleted later"),
     Column("bytes", "BIGINT", "bytes of the file"),
     Column("file_path", "STRING", "the file"),
-    Column("disk_name", "STRING", "the disk that it is on; NULL on none that the table names"),
+    Column("disk_name", "STRING", "the disk of the file; NULL if the table names none for it"),
     Column("snapshot_id", "BIGINT", "the snapshot that added it"),
 )
 
@@ -178,7 +178,7 @@ PARTS: Final = SystemTable(
 
 DETACHED_PARTS: Final = SystemTable(
     name="detached_parts",
-    description="What DETACH took out of lake tables, until ATTACH or DROP DETACHED.",
+    description="The parts that DETACH removed from main, until ATTACH or DROP DETACHED.",
     columns=_COLUMNS,
     run=partial(_run, DETACHED_BRANCH),
 )
@@ -203,10 +203,10 @@ PARTITIONS: Final = SystemTable(
     description="The partitions of the lake tables that exports go to, in main.",
     columns=(
         Column("table", "STRING", "the lake table"),
-        Column("partition_id", "STRING", "of the ClickHouse partition; NULL when nobody can tell"),
+        Column("partition_id", "STRING", "the ClickHouse partition's id; NULL if it is unknown"),
         Column("partition", "STRING", "the lake's partition: ts_month=2024-01"),
         Column("parts", "BIGINT", "data files"),
-        Column("rows", "BIGINT", "rows of the files, rows that were deleted since included"),
+        Column("rows", "BIGINT", "rows of the files, including rows that were deleted later"),
         Column("bytes", "BIGINT", "bytes of the files"),
     ),
     run=_partition_rows,
