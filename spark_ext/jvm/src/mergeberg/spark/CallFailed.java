@@ -7,10 +7,11 @@ import scala.Option;
 import scala.collection.immutable.Map;
 
 /**
- * What Python refused, as an error of SQL: the class that every front door shows in one line, with a SQLSTATE.
+ * An error of the Python side, as a SQL error that every client shows in one line with its SQLSTATE.
  *
- * <p>The condition is one that every client knows, so that a Connect client can show the message; the SQLSTATE is the
- * error's own. A bug carries the Python traceback in its message, because most doors show no causes.
+ * <p>The error condition is one of Spark's own, because a Connect client shows messages of known conditions only. The
+ * SQLSTATE is that of the error. The message of a bug includes the Python traceback, because most clients show no
+ * causes.
  */
 final class CallFailed extends AnalysisException {
   private static final String CONDITION = "USER_RAISED_EXCEPTION";
@@ -36,7 +37,7 @@ final class CallFailed extends AnalysisException {
     return state;
   }
 
-  /** Return the error to throw; {@code AnalysisException} is checked, and Spark's Scala does not declare it. */
+  /** Return the error as unchecked; {@code AnalysisException} is checked, and Scala methods do not declare it. */
   static RuntimeException of(JsonNode error) {
     String message = error.get("message").asText();
     String state = error.get("sqlstate").asText();
@@ -58,7 +59,7 @@ final class CallFailed extends AnalysisException {
     return refused(message, BUG);
   }
 
-  /** Throw a checked exception where none is declared. */
+  /** Throw a checked exception from a method that declares none. */
   @SuppressWarnings("unchecked")
   private static <E extends Throwable> RuntimeException unchecked(Throwable error) throws E {
     throw (E) error;

@@ -17,16 +17,16 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The catalog {@code spark.sql.catalog.mergeberg}: our procedures and system tables, and nothing that can be changed.
+ * The read-only catalog {@code spark.sql.catalog.mergeberg} of mergeberg's procedures and system tables.
  *
- * <p>Calls bound by {@link Parser} carry one of these under the name of the user's own catalog.
+ * <p>A call that {@link Parser} binds has an instance with the name of the user's own catalog.
  */
 public final class Catalog implements TableCatalog, SupportsNamespaces, ProcedureCatalog {
   static final String OWN = "mergeberg";
 
   private String name;
 
-  /** For Spark, which initializes it. */
+  /** Creates a catalog that Spark initializes. */
   public Catalog() {}
 
   Catalog(String name) {

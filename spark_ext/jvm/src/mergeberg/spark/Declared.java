@@ -14,10 +14,10 @@ import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 
-/** The procedures and system tables as Python declares them: the resource that is built into the jar. */
+/** Reads the declarations of procedures and system tables from the jar's resource, which Python generates. */
 final class Declared {
   static final String NAMESPACE = "system";
-  // Python reads and writes NaN and Infinity, which JSON has not.
+  // Python's JSON has NaN and Infinity, which standard JSON lacks.
   static final ObjectMapper JSON =
       JsonMapper.builder()
           .enable(JsonReadFeature.ALLOW_NON_NUMERIC_NUMBERS)
@@ -63,7 +63,7 @@ final class Declared {
     return Identifier.of(new String[] {NAMESPACE}, name.toLowerCase(Locale.ROOT));
   }
 
-  /** Return the columns of a procedure's answer or of a table. */
+  /** Return the columns of a procedure's result or of a table. */
   static StructType columns(JsonNode declared) {
     StructType columns = new StructType();
     for (JsonNode one : declared.get("columns")) {

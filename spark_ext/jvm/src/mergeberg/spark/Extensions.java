@@ -9,9 +9,9 @@ import scala.runtime.AbstractFunction2;
 import scala.runtime.BoxedUnit;
 
 /**
- * What a session names in {@code spark.sql.extensions}: puts our parser around the ones that are there.
+ * The class for {@code spark.sql.extensions}: wraps the parser of a session in mergeberg's parser.
  *
- * <p>Loaded in whatever Spark there is, so this class touches only what every Spark 4 has.
+ * <p>It is loaded in any version of Spark, and therefore uses only classes that every Spark 4 has.
  */
 public final class Extensions extends AbstractFunction1<SparkSessionExtensions, BoxedUnit> {
   @Override
@@ -28,9 +28,9 @@ public final class Extensions extends AbstractFunction1<SparkSessionExtensions, 
   }
 
   /**
-   * Put our parser into a session that is there already, a notebook's: Spark takes extensions only at the start.
+   * Install the parser in a running session, such as that of a notebook; Spark loads extensions only at the start.
    *
-   * @return whether it was not there before
+   * @return whether the session did not have the parser before
    */
   public static boolean install(SparkSession session) throws ReflectiveOperationException {
     Versions.check();
@@ -51,7 +51,7 @@ public final class Extensions extends AbstractFunction1<SparkSessionExtensions, 
         : new Parser(session, delegate);
   }
 
-  /** Whether ours is in the chain of parsers; each keeps the next one in a field, as Iceberg's does. */
+  /** Whether mergeberg's parser is in the chain of parsers; each parser, like Iceberg's, has the next in a field. */
   private static boolean isOurs(ParserInterface parser) throws ReflectiveOperationException {
     if (parser instanceof Parser) {
       return true;

@@ -30,19 +30,19 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * Hands every text to the parser that was there before, and adds two things to what that says.
+ * Passes every text to the session's previous parser, and changes its result in two cases.
  *
  * <ul>
- *   <li>{@code CALL [catalog.]system.NAME(...)} is bound to our procedure of that name, whatever class the catalog
- *       has, unless the catalog has such a procedure itself;
- *   <li>a text that was refused and is a ClickHouse statement by its shape ({@link Shapes}) becomes a call of
- *       {@code execute_alter} with the text. Every other refusal stays as it is.
+ *   <li>{@code CALL [catalog.]system.NAME(...)} is bound to mergeberg's procedure of that name, in a catalog of any
+ *       class, unless the catalog itself has such a procedure.
+ *   <li>A text that the previous parser refuses and that begins like a ClickHouse statement ({@link Shapes}) becomes a
+ *       call of {@code execute_alter} with the text. Other errors are passed on.
  * </ul>
  */
 class Parser implements ParserInterface {
   private static final String EXECUTE_ALTER = "execute_alter";
 
-  // A field, not a closure: Iceberg looks for its own parser by walking from field to field.
+  // Iceberg finds its own parser by following fields, so this must be a field and no closure.
   final ParserInterface delegate;
   private final SparkSession session;
 
@@ -51,15 +51,15 @@ class Parser implements ParserInterface {
     this.delegate = delegate;
   }
 
-  /** The delegate's answer to a text. */
+  /** Parses a text with the delegate. */
   interface Parse {
     LogicalPlan plan() throws ParseException;
   }
 
-  final LogicalPlan parse(String text, Parse theirs) throws ParseException {
+  final LogicalPlan parse(String text, Parse delegated) throws ParseException {
     LogicalPlan plan;
     try {
-      plan = theirs.plan();
+      plan = delegated.plan();
     } catch (Exception refused) { // Spark's ParseException, or Iceberg's AnalysisException.
       String substituted = new VariableSubstitution().substitute(text);
       if (!Shapes.isClickHouse(substituted)) {
@@ -90,7 +90,7 @@ class Parser implements ParserInterface {
     return plan instanceof CompoundPlanStatement ? (LogicalPlan) plan.transformDown(new Statements()) : plan;
   }
 
-  /** The statements between BEGIN and END; they hide what they hold from a walk over the plan. */
+  /** Binds the statements between BEGIN and END, whose plans a traversal of the outer plan does not visit. */
   private final class Statements extends AbstractPartialFunction<LogicalPlan, LogicalPlan> {
     @Override
     public boolean isDefinedAt(LogicalPlan plan) {
@@ -119,7 +119,7 @@ class Parser implements ParserInterface {
     return Declared.hasProcedure(name) && !isTheirs(catalog, name) ? procedure(catalog, name) : null;
   }
 
-  /** Whether the catalog has a procedure of this name itself; one that cannot be asked has none. */
+  /** Whether the catalog itself has a procedure of this name; false if the catalog fails. */
   private boolean isTheirs(String catalog, String name) {
     try {
       var catalogs = session.sessionState().catalogManager();
@@ -143,9 +143,9 @@ class Parser implements ParserInterface {
   }
 
   /**
-   * The parser for Spark 4.1: parameters are put in by the innermost one, so they must be handed down.
+   * The parser for Spark 4.1, which passes query parameters to the delegate: the innermost parser substitutes them.
    *
-   * <p>A class of its own, because a mere mention of ParameterContext breaks reflection on a class in Spark 4.0.
+   * <p>It is a separate class, because a signature with ParameterContext breaks reflection on the class in Spark 4.0.
    */
   static final class From41 extends Parser {
     From41(SparkSession session, ParserInterface delegate) {

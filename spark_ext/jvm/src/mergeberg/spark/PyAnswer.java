@@ -1,6 +1,6 @@
 package mergeberg.spark;
 
-/** Implemented in Python: one JSON text in, one out; of the JVM only the session crosses. */
+/** Handles requests, implemented in Python: takes a JSON text and the session, and returns a JSON text. */
 public interface PyAnswer {
   String answer(String request, Object session);
 }

@@ -5,32 +5,32 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.spark.sql.SparkSession;
 
-/** Where a question leaves the JVM: to the Python driver that registered itself, else to a child process. */
+/** Sends requests to Python: to the driver if it has registered itself, or else to a child process. */
 public final class PyBridge {
   private static volatile PyAnswer driver;
 
   private PyBridge() {}
 
-  /** Let a Python driver answer from now on; null when it ends. */
-  public static void register(PyAnswer answering) {
-    driver = answering;
+  /** Send requests to a Python driver from now on; null for child processes. */
+  public static void register(PyAnswer handler) {
+    driver = handler;
   }
 
-  /** Return the rows of the answer, or throw what Python refused. */
-  static JsonNode ask(ObjectNode request, SparkSession session) {
-    PyAnswer answering = driver;
-    JsonNode answer;
-    request.put("user", Asker.of(session));
+  /** Send a request, and return the rows of its response; throw its error as a SQL error. */
+  static JsonNode send(ObjectNode request, SparkSession session) {
+    PyAnswer handler = driver;
+    JsonNode response;
+    request.put("user", StatementUser.of(session));
     try {
       String text = Declared.JSON.writeValueAsString(request);
-      String answered = answering == null ? PyChild.ask(text, session) : answering.answer(text, session);
-      answer = Declared.JSON.readTree(answered);
+      String json = handler == null ? PyChild.send(text, session) : handler.answer(text, session);
+      response = Declared.JSON.readTree(json);
     } catch (JsonProcessingException error) {
       throw CallFailed.bug("no JSON, " + error.getOriginalMessage());
     }
-    if (answer.has("error")) {
-      throw CallFailed.of(answer.get("error"));
+    if (response.has("error")) {
+      throw CallFailed.of(response.get("error"));
     }
-    return answer.get("rows");
+    return response.get("rows");
   }
 }

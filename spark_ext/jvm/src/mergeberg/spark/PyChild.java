@@ -18,23 +18,23 @@ import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.sql.SparkSession;
 
 /**
- * One question answered by a child process, where no Python started the application: spark-sql, Thrift, Connect.
+ * Sends a request to a child process, for drivers that are not Python programs: spark-sql, Thrift, Connect.
  *
- * <p>The child is {@code python -m spark_ext.jvm.child}. It attaches to this very JVM the way spark-submit's own child
- * does, fetches the question by a token, works in the caller's session, and hands back the answer.
+ * <p>The child is {@code python -m spark_ext.jvm.child}. It attaches to this JVM as the Python process of spark-submit
+ * does, fetches the request by a token, works in the caller's session, and returns the response.
  */
 public final class PyChild {
   private static final Map<String, PyChild> WAITING = new ConcurrentHashMap<>();
   private static final String MODULE = "spark_ext.jvm.child";
   private static final String PYTHON = "spark.mergeberg.python";
   private static final long SECONDS_TO_END = 10;
-  private static final long LOOK_MILLISECONDS = 20;
+  private static final long POLL_MILLISECONDS = 20;
 
   private final String request;
   private final SparkSession session;
   private final Properties callers;
-  private volatile String answer;
-  private volatile boolean goesOn;
+  private volatile String response;
+  private volatile boolean keepsRunning;
   private volatile String lastLine = "";
 
   private PyChild(String request, SparkSession session) {
@@ -43,7 +43,7 @@ public final class PyChild {
     this.callers = (Properties) session.sparkContext().getLocalProperties().clone();
   }
 
-  /** Called by the child first, on the thread that will serve it: makes its jobs the caller's (group, tags, pool). */
+  /** Called first by the child, on the thread that serves it; gives its jobs the caller's group, tags and pool. */
   public static PyChild attach(String token) {
     PyChild waiting = WAITING.remove(token);
     waiting.session.sparkContext().setLocalProperties(waiting.callers);
@@ -59,13 +59,13 @@ public final class PyChild {
     return session;
   }
 
-  /** Called by the child with its answer; one that goes on with exports which were begun is left to itself. */
-  public void finish(String answered, boolean goesOn) {
-    answer = answered;
-    this.goesOn = goesOn;
+  /** Called by the child with its response; a child that keeps running, for exports in the background, is not ended. */
+  public void finish(String response, boolean keepsRunning) {
+    this.response = response;
+    this.keepsRunning = keepsRunning;
   }
 
-  static String ask(String request, SparkSession session) {
+  static String send(String request, SparkSession session) {
     PyChild waiting = new PyChild(request, session);
     String token = UUID.randomUUID().toString();
     SparkConf conf = session.sparkContext().conf();
@@ -76,11 +76,11 @@ public final class PyChild {
     try {
       child = start(conf, server, token);
       int code = waiting.outlast(child);
-      if (waiting.answer == null) {
+      if (waiting.response == null) {
         throw failed("ask Python: " + python(conf) + " -m " + MODULE + " ended with exit code " + code
             + ", its last words: " + waiting.lastLine);
       }
-      return waiting.answer;
+      return waiting.response;
     } catch (IOException error) {
       throw failed("start Python: " + error.getMessage());
     } catch (InterruptedException cancelled) {
@@ -92,9 +92,9 @@ public final class PyChild {
       if (child == null) {
         server.shutdown();
       } else {
-        // Until it has ended it needs this JVM: to go on, or to cancel its Spark jobs.
+        // The child needs this JVM until it has ended: for its exports, or to cancel its Spark jobs.
         child.onExit().thenRun(server::shutdown);
-        if (!waiting.goesOn) {
+        if (!waiting.keepsRunning) {
           end(child);
         }
       }
@@ -116,28 +116,28 @@ public final class PyChild {
     environment.put("PYSPARK_GATEWAY_PORT", String.valueOf(server.getListeningPort()));
     environment.put("PYSPARK_GATEWAY_SECRET", server.secret());
     environment.put("MERGEBERG_CALL", token);
-    // The workers' Python; Spark's own setting wins over the environment, as it does in PySpark.
+    // The Python of the workers; as in PySpark, Spark's setting takes precedence over the environment.
     environment.putIfAbsent("PYSPARK_PYTHON", python(conf));
     environment.computeIfPresent("PYSPARK_PYTHON", (name, python) -> conf.get("spark.pyspark.python", python));
     return builder.start();
   }
 
-  /** Wait for the child while its output goes to standard error: spark-sql prints results on standard output. */
+  /** Wait for the child, and copy its output to standard error: spark-sql prints results on standard output. */
   private int outlast(Process child) throws InterruptedException {
-    Thread pump = new Thread(() -> repeat(child), "mergeberg-child-output");
+    Thread pump = new Thread(() -> copyOutput(child), "mergeberg-child-output");
     pump.setDaemon(true);
     pump.start();
-    while (!goesOn && !child.waitFor(LOOK_MILLISECONDS, TimeUnit.MILLISECONDS)) {
-      // It has not answered for good: waiting is what can be interrupted.
+    while (!keepsRunning && !child.waitFor(POLL_MILLISECONDS, TimeUnit.MILLISECONDS)) {
+      // Polls, because the wait must be interruptible and end when the child keeps running.
     }
-    // Only for the message: a grandchild may hold the pipe open for longer.
-    if (answer == null) {
+    // The error message needs the last line; a grandchild may keep the pipe open for longer than a second.
+    if (response == null) {
       pump.join(TimeUnit.SECONDS.toMillis(1));
     }
-    return goesOn ? 0 : child.exitValue();
+    return keepsRunning ? 0 : child.exitValue();
   }
 
-  private void repeat(Process child) {
+  private void copyOutput(Process child) {
     InputStreamReader output = new InputStreamReader(child.getInputStream(), StandardCharsets.UTF_8);
     try (BufferedReader lines = new BufferedReader(output)) {
       for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -149,7 +149,7 @@ public final class PyChild {
     }
   }
 
-  /** Ask the child to end, and see that it does; it holds its input, and ends when that ends. */
+  /** End the child: send it SIGTERM, and kill it if it has not ended after {@code SECONDS_TO_END}. */
   private static void end(Process child) {
     if (!child.isAlive()) {
       return;

@@ -4,13 +4,13 @@ import java.util.Locale;
 import java.util.Set;
 
 /**
- * Tells whether a text begins like one of the ClickHouse statements that Python understands.
+ * Recognizes texts that begin like one of the ClickHouse statements that Python parses.
  *
- * <p>Asked only about texts that Spark and Iceberg refused. It reads forwards, never back, and stops at the first
- * word that decides, so that its time grows with the text at most. What the statement means, Python decides.
+ * <p>It is used only for texts that Spark and Iceberg refuse. It reads forwards and stops at the first word that
+ * decides, so that it takes at most linear time. Python parses the statement.
  */
 public final class Shapes {
-  /** Verbs after a table's name that neither Spark nor Iceberg have. */
+  /** Verbs after a table's name that neither Spark nor Iceberg has. */
   private static final Set<String> OURS_ALONE =
       Set.of(
           "EXPORT", "DETACH", "ATTACH", "MOVE", "FORGET", "FREEZE", "UNFREEZE", "FETCH", "CLEAR", "UPDATE", "DELETE");
@@ -24,7 +24,7 @@ public final class Shapes {
     this.text = text;
   }
 
-  /** Say whether a text that Spark refused is to be read by Python. */
+  /** Whether a text that Spark refuses is a ClickHouse statement for Python. */
   public static boolean isClickHouse(String text) {
     return new Shapes(text).statement();
   }
@@ -47,7 +47,7 @@ public final class Shapes {
     }
   }
 
-  /** Read a table's name and {@code ON CLUSTER name} where it stands; only half of that is no statement. */
+  /** Read a table's name and an optional {@code ON CLUSTER name}; return false if either is incomplete. */
   private boolean table() {
     if (!name()) {
       return false;
@@ -61,7 +61,7 @@ public final class Shapes {
 
   private boolean command() {
     String verb = next();
-    // ClickHouse writes the commands of a list in brackets, too.
+    // In ClickHouse, each command of a list may be in brackets.
     if (verb.equals("(")) {
       verb = next();
     }
@@ -85,7 +85,7 @@ public final class Shapes {
     }
   }
 
-  /** Whether IN PARTITION stands anywhere in the rest, outside of brackets. */
+  /** Whether IN PARTITION occurs in the rest, outside of brackets. */
   private boolean inPartition() {
     int depth = 0;
     for (String word = next(); !word.isEmpty(); word = next()) {
@@ -100,19 +100,19 @@ public final class Shapes {
     return false;
   }
 
-  /** Whether a column follows: a mistake in Spark's own PARTITION (column = value); ClickHouse has values there. */
+  /** Whether a column comes next, as in Spark's own PARTITION (column = value); ClickHouse has values there. */
   private boolean isSparkPartition() {
     String word = peek();
     boolean isValue = VALUES.contains(word) || (!word.isEmpty() && Character.isDigit(word.charAt(0)));
     return !isValue && name() && (peek().equals("=") || peek().equals(")"));
   }
 
-  /** Read one name, or several with points between them. */
+  /** Read one name, or several with dots between them. */
   private boolean name() {
     while (true) {
       String word = next();
       if (word.equals("{")) {
-        // A parameter, which Python refuses by its name.
+        // A query parameter, which Python refuses with an error that names it.
         while (!word.equals("}")) {
           word = next();
           if (word.isEmpty()) {
@@ -136,7 +136,10 @@ public final class Shapes {
     return word;
   }
 
-  /** Read a word in capitals, one sign, {@code `} for something in quotes, or the empty text at the end. */
+  /**
+   * Read the next token: a word in upper case, a single character, {@code `} for a quoted name, {@code '} for a
+   * string, or the empty text at the end.
+   */
   private String next() {
     skipBlank();
     if (at >= text.length()) {
@@ -187,7 +190,7 @@ public final class Shapes {
     }
   }
 
-  /** Skip a comment with those inside of it, as Spark and ClickHouse do. */
+  /** Skip a comment with nested comments, as Spark and ClickHouse do. */
   private void skipComment() {
     int depth = 0;
     do {

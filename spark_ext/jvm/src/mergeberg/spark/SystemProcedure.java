@@ -14,9 +14,10 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * One procedure as it is declared; its run is a question to Python.
+ * A declared procedure, which Python runs.
  *
- * <p>Bound it is another object: Spark takes what is bound for ready, also while the arguments are not known yet.
+ * <p>The bound procedure is another object, because Spark treats a bound procedure as resolved, even before its
+ * arguments are.
  */
 final class SystemProcedure implements UnboundProcedure {
   private final String catalog;
@@ -24,7 +25,7 @@ final class SystemProcedure implements UnboundProcedure {
   private final ProcedureParameter[] parameters;
   private final StructType columns;
 
-  /** {@code catalog} is null where the statement named none. */
+  /** Creates a procedure; {@code catalog} is null if the statement names none. */
   SystemProcedure(String catalog, JsonNode declared) {
     this.catalog = catalog;
     this.declared = declared;
@@ -87,7 +88,7 @@ final class SystemProcedure implements UnboundProcedure {
       SparkSession session = SparkSession.active();
       ObjectNode request = Declared.JSON.createObjectNode();
       request.put("call", name());
-      // Asked now, not when the text was read: a USE may stand between the two.
+      // Read at the time of the call, because USE may have run after the statement was parsed.
       request.put("catalog", catalog == null ? session.catalog().currentCatalog() : catalog);
       ObjectNode named = request.putObject("arguments");
       for (int i = 0; i < parameters.length; i++) {
@@ -95,7 +96,7 @@ final class SystemProcedure implements UnboundProcedure {
         Object value = arguments.isNullAt(i) ? null : arguments.get(i, type);
         named.set(parameters[i].name(), Values.toJson(value, type));
       }
-      return Collections.<Scan>singleton(new Rows(columns, PyBridge.ask(request, session))).iterator();
+      return Collections.<Scan>singleton(new Rows(columns, PyBridge.send(request, session))).iterator();
     }
   }
 }

@@ -15,8 +15,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * One system table as it is declared. Python is asked for all of its rows each time a query is planned, so that they
- * are always current; Spark filters and joins them.
+ * A declared system table. Python returns all of its rows at each query, so that they are current; Spark filters and
+ * joins them.
  */
 final class SystemTable implements Table, SupportsRead {
   private final JsonNode declared;
@@ -49,11 +49,11 @@ final class SystemTable implements Table, SupportsRead {
 
   @Override
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return Asked::new;
+    return CurrentRows::new;
   }
 
-  /** A scan that asks when its rows are wanted, and not when a plan is merely drawn. */
-  private final class Asked implements LocalScan {
+  /** A scan that sends the request when its rows are read, and not when a plan is only explained. */
+  private final class CurrentRows implements LocalScan {
     @Override
     public StructType readSchema() {
       return columns;
@@ -70,7 +70,7 @@ final class SystemTable implements Table, SupportsRead {
       ObjectNode request = Declared.JSON.createObjectNode();
       request.put("table", declared.get("name").asText());
       request.put("catalog", session.catalog().currentCatalog());
-      return new Rows(columns, PyBridge.ask(request, session)).rows();
+      return new Rows(columns, PyBridge.send(request, session)).rows();
     }
   }
 }

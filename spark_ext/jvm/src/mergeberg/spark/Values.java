@@ -26,9 +26,9 @@ import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * SQL values as JSON and back, for the types that our procedures and tables have.
+ * Converts SQL values to JSON and back, for the types of mergeberg's procedures and tables.
  *
- * <p>A timestamp is ISO text with an offset, a date ISO text, a map an object with text for keys.
+ * <p>A timestamp is ISO text with an offset, a date is ISO text, and a map is an object with text keys.
  */
 final class Values {
   private static final JsonNodeFactory JSON = JsonNodeFactory.instance;
@@ -85,7 +85,7 @@ final class Values {
     return made;
   }
 
-  /** Return what Spark keeps for a value; {@code column} is for the message. */
+  /** Return Spark's internal value; {@code column} is for the error message. */
   static Object fromJson(JsonNode value, DataType type, String column) {
     if (value.isNull()) {
       return null;
@@ -110,7 +110,7 @@ final class Values {
     }
     if (type instanceof TimestampType && value.isTextual()) {
       Instant at = OffsetDateTime.parse(value.textValue()).toInstant();
-      // ChronoUnit.MICROS.between counts nanoseconds in between, which overflow in the year 2262.
+      // ChronoUnit.MICROS.between computes with nanoseconds, which overflow in the year 2262.
       return Math.addExact(Math.multiplyExact(at.getEpochSecond(), MICROS), at.getNano() / 1000);
     }
     if (type instanceof ArrayType && value.isArray()) {

@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.util.Properties;
 
-/** The pairs of Spark and Iceberg that work together; every other one is refused at the start, by name. */
+/** Checks the versions of Spark and Iceberg, and refuses unsupported pairs when a session starts. */
 public final class Versions {
   private static final String[][] PAIRS = {{"4.1.", "1.12."}, {"4.0.", "1.11."}};
   private static final String BEST =
@@ -12,7 +12,7 @@ public final class Versions {
 
   private Versions() {}
 
-  /** Refuse a session that could not work. A session without Iceberg is none of our business. */
+  /** Refuse an unsupported Spark, or an Iceberg that does not fit it; a session may have no Iceberg. */
   static void check() {
     String spark = org.apache.spark.package$.MODULE$.SPARK_VERSION();
     String iceberg = iceberg();
@@ -22,7 +22,7 @@ public final class Versions {
     }
   }
 
-  /** Say what is wrong with a pair, or null; {@code iceberg} is null where there is none. */
+  /** Return the error for an unsupported pair, or null; {@code iceberg} is null without Iceberg. */
   public static String refusal(String spark, String iceberg) {
     boolean known = false;
     for (String[] pair : PAIRS) {
@@ -53,9 +53,9 @@ public final class Versions {
       if (file == null) {
         return null;
       }
-      Properties said = new Properties();
-      said.load(file);
-      return said.getProperty("git.build.version");
+      Properties build = new Properties();
+      build.load(file);
+      return build.getProperty("git.build.version");
     } catch (IOException error) {
       throw new IllegalStateException("Cannot read the version of Iceberg: " + error, error);
     }

@@ -6,18 +6,18 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.CurrentUserContext;
 
 /**
- * Who gave the statement that runs: the user of the Connect session, that of the Thrift session, else of the process.
+ * Finds the user of the running statement: that of the Connect session, of the Thrift session, or of the process.
  *
- * <p>Spark keeps Thrift's user on the thread, and Connect's with the session: its threads know none. Both servers may
- * be missing from the class path.
+ * <p>Spark keeps the Thrift user on the thread, and the Connect user with the session. Both servers may be missing
+ * from the class path.
  */
-final class Asker {
+final class StatementUser {
   private static final String CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService";
   private static final String THRIFT = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2";
 
-  private Asker() {}
+  private StatementUser() {}
 
-  /** Return the user's name, or null where a server runs and it cannot be told whose statement it is. */
+  /** Return the user's name, or null if a server runs and the user is unknown. */
   static String of(SparkSession session) {
     try {
       boolean connects = runs(CONNECT, "server");
@@ -28,27 +28,27 @@ final class Asker {
       }
       return connects || runs(THRIFT, "eventManager") ? null : CurrentUserContext.getCurrentUser();
     } catch (ReflectiveOperationException | RuntimeException | LinkageError another) {
-      // Another release of Spark, of which this is not known: who the user is must not be guessed.
+      // Another release of Spark may keep the user elsewhere, and a guess could grant the rights of another user.
       return null;
     }
   }
 
   private static boolean runs(String server, String set) throws ReflectiveOperationException {
     try {
-      return ask(module(server), set) != null;
+      return get(module(server), set) != null;
     } catch (ClassNotFoundException missing) {
       return false;
     }
   }
 
   private static String connected(SparkSession session) throws ReflectiveOperationException {
-    Object sessions = ask(module(CONNECT), "sessionManager");
-    // What lists or finds sessions in public keeps those of others from ending for want of use.
+    Object sessions = get(module(CONNECT), "sessionManager");
+    // The public methods that list or find sessions would count as use, and keep idle sessions from expiring.
     Field store = sessions.getClass().getDeclaredField("sessionStore");
     store.setAccessible(true);
     for (Object held : ((Map<?, ?>) store.get(sessions)).values()) {
-      if (ask(held, "session") == session) {
-        return (String) ask(held, "userId");
+      if (get(held, "session") == session) {
+        return (String) get(held, "userId");
       }
     }
     return null;
@@ -58,7 +58,7 @@ final class Asker {
     return Class.forName(name + "$", true, SparkSession.class.getClassLoader()).getField("MODULE$").get(null);
   }
 
-  private static Object ask(Object of, String name) throws ReflectiveOperationException {
+  private static Object get(Object of, String name) throws ReflectiveOperationException {
     return of.getClass().getMethod(name).invoke(of);
   }
 }
