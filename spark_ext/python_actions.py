@@ -457,11 +457,13 @@ def check(
         to = names.lake("table") if table is not None else None
         request = CheckRequest(named.table, to, convert, strict, partition_spec, evolve_schema)
         lake = names.open(to) if to is not None else None
-        session = names.names.settings.warehouse
-        warehouse = lake.ledger_directory if lake is not None else local_directory(session)
+        settings = names.names.settings
+        warehouse = (
+            lake.ledger_directory if lake is not None else local_directory(settings.warehouse)
+        )
         with contextlib.ExitStack() as stack:
             ledger = None
-            if to is not None:
+            if to is not None and (settings.ledger or warehouse):
                 ledger = stack.enter_context(contextlib.closing(names.open_ledger(to)))
 
             def check_one(one: LocalTable) -> int:

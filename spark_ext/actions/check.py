@@ -46,6 +46,10 @@ __all__ = [
     "measured_space",
 ]
 
+_WITHOUT_LEDGER: Final = (
+    "no ledger is named, so it is not checked whether the lake table belongs to another one; the "
+    "export needs one"
+)
 _PACKAGES: Final = ("chdb-core", "pyspark", "pyarrow", "pyiceberg")
 
 
@@ -104,7 +108,7 @@ def check_export(
         request: the export to check.
         source: the source that has the table.
         lake: the catalog of the destination; None without a destination.
-        ledger: the ledger of that catalog's exports.
+        ledger: the ledger of that catalog's exports; None if none is named.
 
     Raises:
         TableFormatError: the table does not exist, or source, catalog or ledger cannot be read.
@@ -128,7 +132,7 @@ def check_export(
         prefix = sort_prefix(table, mapped)
         shown = (f"{f.field}{' DESC' if f.descending else ''}" for f in prefix)
         found.sort_order = ", ".join(shown) or "none"
-    if mapped and spec and lake and ledger and request.to and len(found.reasons) == of_server:
+    if mapped and spec and lake and request.to and len(found.reasons) == of_server:
         plan = TablePlan(table, mapped, spec, sort_prefix(table, mapped), strict=request.strict)
         _check_destination(request, plan, lake, ledger, found)
     if found.location is None:
@@ -242,11 +246,13 @@ def _check_spec(
 
 
 def _check_destination(
-    request: CheckRequest, plan: TablePlan, lake: Lake, ledger: Ledger, found: Check
+    request: CheckRequest, plan: TablePlan, lake: Lake, ledger: Ledger | None, found: Check
 ) -> None:
     name = request.to
     if name is None:
         return
+    if ledger is None:
+        found.warnings.append(_WITHOUT_LEDGER)
     try:
         existing = lake.table(name)
         if existing is None:
@@ -256,7 +262,8 @@ def _check_destination(
         state = existing.load()
         found.location = state.location
         found.destination = f"{name}: there, at {state.location}"
-        check_table_of_ledger(state, ledger)
+        if ledger is not None:
+            check_table_of_ledger(state, ledger)
         change = schema_change(plan, name, state) if request.evolve_schema else None
         if change is not None:
             found.warnings.append(change_text(change, name, would=True))

@@ -145,7 +145,11 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
         if destination
         else None
     )
-    known = open_ledger(ledger, local_warehouse=lake.ledger_directory) if lake else None
+    known = (
+        open_ledger(ledger, local_warehouse=lake.ledger_directory)
+        if lake and (ledger or lake.ledger_directory)
+        else None
+    )
     hosts = pairs("--cluster-host", cluster_host)
 
     def check_one(one: LocalTable) -> int:

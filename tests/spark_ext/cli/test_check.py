@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from catalog.iceberg.catalogs import open_catalog
 from catalog.storages.local import LocalStorage
 from spark_ext.actions.export_ports import SparkWhenNeeded
 from tests.wrong.places import Places
@@ -189,3 +191,29 @@ def test_check_says_what_can_be_chosen_only_before_the_lake_table_is_there(place
     assert ("kinds          A the same values" in before, nested in before) == (True, True)
     assert (long in converted, nested in converted) == (False, True)
     assert (long in after, "OK: db.hinted can be exported." in after) == (False, True)
+
+
+def test_check_of_a_far_catalog_needs_no_ledger(
+    idle: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a look that asks for what only the export needs."""
+    properties = {"uri": f"sqlite:///{tmp_path}/far.db", "warehouse": "s3://nowhere/wh"}
+    for name, value in properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__FAR__{name.upper()}", value)
+    there = (tmp_path / "there").as_uri()
+    made = open_catalog("lake", warehouse=idle.warehouse).catalog.load_table("n.events")
+    far = open_catalog("far", warehouse=idle.warehouse).catalog
+    far.create_namespace("n")
+    far.create_table("n.there", made.schema(), location=there, partition_spec=made.spec())
+    words = ("check", "db.events", "--to")
+    unchecked = "note: no ledger is named, so it is not checked"
+
+    new, old = idle.run(*words, "far.n.new"), idle.run(*words, "far.n.there")
+    named = idle.run(*words, "far.n.there", "--ledger", f"sqlite:{tmp_path}/ledger.db")
+    refused = idle.run("export", "db.events", "--all", "--to", "far.n.there", "--dry-run")
+
+    assert (new[0], old[0], named[0]) == (0, 0, 0), new[2] + old[2] + named[2]
+    assert [unchecked in out for _, out, _ in (new, old, named)] == [True, True, False]
+    assert "far.n.new: not there yet, it will be created" in new[1]
+    assert f"far.n.there: there, at {there}" in old[1]
+    assert (refused[0], "Cannot choose a ledger" in refused[2]) == (2, True)
