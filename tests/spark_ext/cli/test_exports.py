@@ -382,6 +382,24 @@ def test_a_structured_log_is_written_where_the_user_said(
     ]
 
 
+def test_options_of_the_log_stand_before_or_after_the_command(
+    places: Places, words: tuple[str, ...]
+) -> None:
+    """Harm prevented: "No such option" for what the first page of the help has."""
+    file = places.root / "levels.json"
+    said = [*words, "--partition-id", "202402", *_places(places)]
+
+    def levels(*arguments: str) -> set[str]:
+        file.unlink(missing_ok=True)
+        assert invoke(arguments, io.StringIO(), io.StringIO()) == 0
+        return {json.loads(line)["level"] for line in file.read_text().splitlines()}
+
+    assert levels("--log", f"json:{file}", *said) == {"info"}
+    assert levels(*said, "--log", f"json:{file}") == {"info"}
+    assert levels(*said, f"--log=json:{file}", "--log-level", "debug") == {"info", "debug"}
+    assert levels(*said, "--log-level=error", "--log", f"json:{file}") == set()
+
+
 def _places(places: Places) -> tuple[str, ...]:
     source = ("--source", f"chdb:{places.clickhouse}")
     return (*source, "--warehouse", str(places.warehouse))

@@ -101,6 +101,9 @@ def test_an_export_that_landed_says_what_when_and_in_which_snapshot(exports: Rea
             outcome.snapshot_id,
             outcome.transaction_id,
         )
+        size = (outcome.rows, outcome.data_files, outcome.bytes)
+        assert (row["rows"], row["data_files"], row["bytes"]) == size
+        assert 0 not in size
         assert before < row["create_time"] <= row["update_time"] <= datetime.now(UTC)
     assert len({row["query_id"] for row in found.values()} - {""}) == 1
 
