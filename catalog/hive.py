@@ -365,8 +365,8 @@ class HiveTable:
         found = self._opened.identity()
         if found is None or found.uuid != self._identity.uuid:
             message = (
-                f"Cannot find {self._opened.name} any more: it was removed or made anew meanwhile. "
-                "Run the command again."
+                f"Cannot find {self._opened.name} any more: it was removed or created again "
+                "meanwhile. Run the command again."
             )
             raise NotFoundError(message, code=UNKNOWN_TABLE)
         self._read_log()

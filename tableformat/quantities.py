@@ -86,8 +86,8 @@ def parse_duration(option: str, text: str) -> int:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         message = (
-            f"Cannot read {option} {text!r}: it is no number of seconds, minutes, hours or days. "
-            f"Write for example {option} 30s, 15m, 1h or 7d."
+            f"Cannot read {option} {text!r}: it is not a number of seconds, minutes, hours or "
+            f"days. Write for example {option} 30s, 15m, 1h or 7d."
         )
         raise UsageError(message)
     number, unit = found.groups()

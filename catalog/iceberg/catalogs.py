@@ -396,7 +396,7 @@ def _refuse_view(catalog: Catalog, name: LakeName) -> None:
     if found:
         message = (
             f"Cannot use {name} as a destination: Destination storage View does not support "
-            "MergeTree parts or uses unsupported partitioning. Name a table, or a name that "
-            "nothing has: it is created."
+            "MergeTree parts or uses unsupported partitioning. Name a table; one that does "
+            "not exist is created."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)

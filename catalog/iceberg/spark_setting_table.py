@@ -39,7 +39,7 @@ class Treatment(Enum):
 
     RENAMED = "becomes"
     READ = "read"
-    IGNORED = "passed over"
+    IGNORED = "ignored"
     REFUSED = "refused"
 
 
@@ -78,7 +78,9 @@ def _refused(name: str, why: str, of: str = "", harmless: tuple[str, ...] = ()) 
 _CACHE: Final = "what Spark keeps in memory"
 _SPEED: Final = "how fast Spark reads and writes"
 _ROUTE: Final = "the way to the same bucket"
-_HOW: Final = "how Spark asks; `spark.mergeberg.connect-timeout` and `read-timeout` are ours"
+_HOW: Final = (
+    "how Spark sends requests; `spark.mergeberg.connect-timeout` and `read-timeout` are ours"
+)
 _NEW_TABLES: Final = "tables that Spark makes; those that an export makes are given their own"
 _FILES: Final = "changes what is written"
 _AWS: Final = "who asks AWS is decided by a Java class"
@@ -100,7 +102,7 @@ _EVERY: Final = (
     _ignored("cache-enabled", _CACHE),
     _ignored("cache.*", _CACHE),
     _ignored("io.manifest.*", _CACHE),
-    _ignored("metrics-reporter-impl", "whom Spark reports to"),
+    _ignored("metrics-reporter-impl", "where Spark reports metrics"),
     _ignored("table-default.*", _NEW_TABLES),
     _ignored("table-override.*", _NEW_TABLES),
     _ignored("view-default.*", "views"),
@@ -142,7 +144,7 @@ _REST: Final = (
     _ignored("snapshot-loading-mode", "an export always reads all snapshots", REST),
     _ignored("scan-planning-mode", "how Spark plans its scans", REST),
     _ignored("rest-scan-planning.*", "how Spark plans its scans", REST),
-    _ignored("rest-metrics-reporting-enabled", "whom Spark reports to", REST),
+    _ignored("rest-metrics-reporting-enabled", "where Spark reports metrics", REST),
     _ignored("rest-table-cache.*", _CACHE, REST),
     _ignored("rest-catalog-purge", "what Spark's DROP TABLE … PURGE does", REST),
     _ignored("rest.client.max-retries", _HOW, REST),
@@ -208,10 +210,10 @@ _FILES_FAR_AWAY: Final = (
     _refused("client.assume-role.*", _AWS),
     _refused("client.credentials-provider", _AWS),
     _refused("client.credentials-provider.*", _AWS),
-    _ignored("client.refresh-credentials-enabled", "how Spark asks"),
-    _ignored("client.refresh-credentials-endpoint", "how Spark asks"),
-    _ignored("client.legacy-md5-plugin-enabled", "how Spark asks"),
-    _ignored("s3.session-token-expires-at-ms", "how Spark asks"),
+    _ignored("client.refresh-credentials-enabled", "how Spark sends requests"),
+    _ignored("client.refresh-credentials-endpoint", "how Spark sends requests"),
+    _ignored("client.legacy-md5-plugin-enabled", "how Spark sends requests"),
+    _ignored("s3.session-token-expires-at-ms", "how Spark sends requests"),
     _ignored("s3.acceleration-enabled", _ROUTE),
     _ignored("s3.dualstack-enabled", _ROUTE),
     _ignored("s3.cross-region-access-enabled", _ROUTE),
@@ -229,9 +231,9 @@ _FILES_FAR_AWAY: Final = (
     _ignored("http-client.*", _SPEED),
     _renamed("gcs.service.host"),
     _renamed("gcs.oauth2.token"),
-    _ignored("gcs.oauth2.token-expires-at", "how Spark asks"),
-    _ignored("gcs.oauth2.refresh-credentials-enabled", "how Spark asks"),
-    _ignored("gcs.oauth2.refresh-credentials-endpoint", "how Spark asks"),
+    _ignored("gcs.oauth2.token-expires-at", "how Spark sends requests"),
+    _ignored("gcs.oauth2.refresh-credentials-enabled", "how Spark sends requests"),
+    _ignored("gcs.oauth2.refresh-credentials-endpoint", "how Spark sends requests"),
     _ignored("gcs.project-id", "a bucket that is there has one"),
     _ignored("gcs.channel.*", _SPEED),
     _ignored("gcs.delete.batch-size", _SPEED),
@@ -241,8 +243,8 @@ _FILES_FAR_AWAY: Final = (
     _renamed("adls.token"),
     _ignored("adls.read.*", _SPEED),
     _ignored("adls.write.*", _SPEED),
-    _ignored("adls.refresh-credentials-enabled", "how Spark asks"),
-    _ignored("adls.refresh-credentials-endpoint", "how Spark asks"),
+    _ignored("adls.refresh-credentials-enabled", "how Spark sends requests"),
+    _ignored("adls.refresh-credentials-endpoint", "how Spark sends requests"),
     _refused("adls.*", "name the account's key, adls.auth.shared-key.account.key, or adls.token"),
     _renamed("hdfs.user"),
     _renamed("mergeberg.hdfs.http-address"),

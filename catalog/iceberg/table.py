@@ -54,7 +54,7 @@ def unreadable(name: LakeName, error: Exception) -> UnsupportedError:
     why = "; ".join([*reasons][:_MOST_REASONS]) or str(error)
     return UnsupportedError(
         f"Cannot use {name} as a destination: its metadata holds what only newer versions of "
-        f"Iceberg have, or is damaged ({why}). Export into a new table: a name that nothing has "
+        f"Iceberg have, or is damaged ({why}). Export into a new table: one that does not exist "
         "is created.",
         code=NOT_IMPLEMENTED,
     )

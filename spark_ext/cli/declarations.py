@@ -502,7 +502,7 @@ def cancel_export() -> None:
 @ledger_options
 @output_options
 def show_events() -> None:
-    """Show what was counted since the ledger was made, in source parts, and what runs now.
+    """Show the counters since the ledger was made, in source parts, and how many exports run.
 
     \b
     Example:

@@ -154,7 +154,7 @@ def _again(one: ListedExport) -> str:
     if record is None or one.expired:
         return "yes, when the source has changed"
     if record.ttl == 0:
-        return "only with --force: its manifest TTL is for ever"
+        return "only with --force: it was exported with --manifest-ttl 0"
     until = shown_time(record.completed + record.ttl * 1000)
     return f"only with --force, until {until} UTC"
 

@@ -30,7 +30,7 @@ _OF_EXPORTS: Final = {
         "Give up the exports of PARTITION_IDs that are under way: nothing of them becomes visible."
     ),
     "events": (
-        "Show what was counted since the ledger was made, in source parts, and what runs now."
+        "Show the counters since the ledger was made, in source parts, and how many exports run."
     ),
     "forget": "Let the partition PARTITION_ID be exported again before its manifest TTL is over.",
     "list": "List the exports that the ledger knows, latest first: what of each is in the lake.",
@@ -105,8 +105,8 @@ _EXPORTING: Final[Mapping[str, str | click.Command]] = {
     sections=(
         Section("Exports", _EXPORTING),
         Section("Statements on lake tables", _STATEMENTS),
-        Section("To look", _LOOKING),
-        Section("To begin", _BEGINNING),
+        Section("Inspect", _LOOKING),
+        Section("Get started", _BEGINNING),
     ),
     places=("declarations:COMMANDS", "typed_commands:TYPED_COMMANDS"),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

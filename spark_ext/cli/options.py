@@ -217,7 +217,7 @@ warehouse_option: Final = click.option(
     default=Path("./warehouse"),
     show_default=True,
     envvar="MERGEBERG_WAREHOUSE",
-    help="Directory of a catalog that is not configured otherwise (SQLite and files).",
+    help="Directory of the built-in catalog (SQLite and files); others are configured.",
 )
 ledger_options: Final = together(
     warehouse_option,

@@ -490,5 +490,5 @@ def _note(work: Work, planned: _Cut) -> str:
     rows = sum(p.rows for p in claim.parts)
     beginning = f"exported from the snapshot of an interrupted run, with {rows:,} rows; the "
     if not now.parts:
-        return f"{beginning}source partition is gone since"
+        return f"{beginning}source partition no longer exists"
     return f"{beginning}source has {now.rows:,} now. Export it again after its manifest TTL"

@@ -183,7 +183,7 @@ class MetadataSweeping:
             yield Garbage(Kind.LIST, one.location, one.size, may_go=False, why=str(error))
             return
         if any(e.destination != state.layout.table_uuid for e in listed):
-            why = "not ours to judge: of another table that was in this place"
+            why = "unknown table: it is of another one that was in this place"
             yield Garbage(Kind.LIST, one.location, one.size, may_go=False, why=why)
             return
         verdict = list_verdict([self._listing(e, state, row_of) for e in listed], state)
@@ -227,9 +227,7 @@ def _name(location: str) -> str:
     return location.rsplit("/", 1)[-1]
 
 
-_NOT_OURS: Final = Verdict(
-    may_go=False, why="not ours to judge: the ledger does not know this export"
-)
+_NOT_OURS: Final = Verdict(may_go=False, why="unknown export: this ledger has no record of it")
 _BEGUN: Final = Verdict(may_go=True, why="left unfinished by an interrupted export")
 _NO_FILE: Final = Verdict(may_go=True, why="its file is not there")
 

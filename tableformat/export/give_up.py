@@ -333,7 +333,7 @@ def verdict(row: Row, state: LakeTableState, referred: int, transaction_id: str)
         return _of_landed(row, state, referred, landed)
     claim = row.claim_of(transaction_id)
     if claim is None:
-        return Verdict(may_go=False, why="not ours to judge: the ledger does not know this export")
+        return Verdict(may_go=False, why="unknown export: this ledger has no record of it")
     if referred:
         return Verdict(may_go=False, why=f"snapshots refer to {counted(referred, 'file')} of it")
     return _of_claim(row, seen, claim)
@@ -392,7 +392,7 @@ def list_verdict(listed: Iterable[Listing], state: LakeTableState) -> Verdict | 
             # This ledger stored the list, so the partition was forgotten since (FORGET PARTITION).
             continue
         if one.row is None:
-            text = "not ours to judge: the ledger does not know an export on it"
+            text = "unknown export: this ledger has no record of one on it"
             return Verdict(may_go=False, why=text)
         if not _is_outlived(one.row, one, state.last_sequence_number):
             text = "a request of it may still be applied, or its export resumed"

@@ -66,7 +66,7 @@ _OTHER_VERSIONS: Final = {
     ),
     3: (
         "the library that writes its manifests writes no version 3 yet, and no table goes back to "
-        "an older version. Export into a new table: a name that nothing has is created"
+        "an older version. Export into a new table: one that does not exist is created"
     ),
 }
 
@@ -235,7 +235,7 @@ def _dropped_column(of: PartitionField) -> str:
     return (
         "Destination storage Iceberg does not support MergeTree parts or uses unsupported "
         f"partitioning: the column of its partition field {of.name} was dropped, and no manifest "
-        "can be written without it. Export into a new table: a name that nothing has is created"
+        "can be written without it. Export into a new table: one that does not exist is created"
     )
 
 

@@ -465,7 +465,7 @@ def refuse_merge(merge: RowMerge, engine: Engine) -> None:
     if not merge.merges:
         return
     if engine.family not in _MERGED:
-        why = f"what {engine.family} leaves hangs on the server's configuration and on the time"
+        why = f"what {engine.family} leaves depends on the server's configuration and on the time"
     elif engine.family in _COMPUTE and dict(engine.settings).get(_TUPLE_AGGREGATION, "0") != "0":
         why = (
             f"how members of tuples are merged ({_TUPLE_AGGREGATION}) is not there for lake tables"

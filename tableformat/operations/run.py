@@ -112,7 +112,9 @@ class Running:
         statement = stopping.statement
         landing, state = self.landing, load_table(self.ports.commit)
         if any(row.key.destination != state.layout.table_uuid for row in stopping.claimed):
-            message = f"Cannot run {statement}: {self.name} was made anew meanwhile. Run it again."
+            message = (
+                f"Cannot run {statement}: {self.name} was created again meanwhile. Run it again."
+            )
             raise RefusedError(message)
         if left := landing.settle_left(statement.which, state, leases):
             if made := self._made_before(stopping, left, state):

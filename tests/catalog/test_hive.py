@@ -204,7 +204,7 @@ def test_another_schema_ledger_or_tree_in_its_place_is_refused(
     assert isinstance(other_ledger, RefusedError)
     assert "another ledger" in other_ledger.message
     assert loaded is not None
-    with pytest.raises(NotFoundError, match="made anew"):
+    with pytest.raises(NotFoundError, match="created again"):
         loaded.load()
 
 

@@ -1,7 +1,7 @@
 """A table under the Keeper path of another one is never taken for it, unless the user says so.
 
-Two data centres with an ensemble each, or a table that was dropped and made anew: the path, and so
-the key, is the same, the node is another (docs/spec/ledger.md, nodes of Keeper).
+Two data centres with an ensemble each, or a table that was dropped and created again: the path, and
+so the key, is the same, the node is another (docs/spec/ledger.md, nodes of Keeper).
 """
 
 from __future__ import annotations

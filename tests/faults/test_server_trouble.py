@@ -100,7 +100,7 @@ def test_the_certificates_of_others_and_of_yesterday(
     front.start()
     expired = trouble.export(name)
 
-    trouble.assert_stopped(nobody, 4, "no authority that is trusted here", "CA_FILE")
+    trouble.assert_stopped(nobody, 4, "not signed by a trusted authority", "CA_FILE")
     trouble.assert_stopped(expired, 4, "its certificate has expired", "Renew it")
     front.kill()
     front.tls = FrontTls("".join(authority.sign().texts))

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 import pytest
 
-from tests.repository.source_files import FOLDERS, source_files
+from tests.repository.source_files import FOLDERS, ROOT, source_files
 
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 FORBIDDEN = ("common", "handler", "helper", "manager", "misc", "util", "utils", "helpers")
+
+UNCLEAR = (
+    *("nobody says", "nobody is asked", "It asks nobody", "nobody works on", "nobody's that"),
+    *("that nothing has", "asked waits for ever", "count nothing twice", "never nowhere"),
+    *("hangs on", "made anew", "| passed over", "not ours to judge", "trusted here signed"),
+    *("it is no value", "it is no number of", "is another's (", "not foreseen", "kill it again"),
+    *("calculates, where", "last heard of it", "it is only told", "told as FAILED"),
+    *("was begun so long ago", "Speak to another", "Database of our own", "who logs in at"),
+    *("Look again every so", "dead exports left behind, in", "Not needed, but good to have"),
+    *("It would work", "It would not work", "rows are in main since", "none of ClickHouse's about"),
+    *("(when what is missing", "(when the reason is gone)", "(again; it is safe)", "(s) are"),
+    *("Cannot tell what it is about", "supported is a server", "need not be found out by"),
+    *("main has no file of it", "nothing of it is detached", "has no parts of it any more"),
+    *("saves work and proves nothing", "it is kept what was", "gc need not be scheduled"),
+)
+"""Phrases of pages and messages that were plain to nobody but their writer."""
 
 
 def words(name: str) -> set[str]:
@@ -40,3 +58,31 @@ def test_no_module_and_no_class_is_named_by_a_word_that_says_nothing() -> None:
     ]
 
     assert [(place, name) for place, name in names if words(name) & set(FORBIDDEN)] == []
+
+
+def user_texts() -> list[tuple[str, str]]:
+    """Return what users read: pages, and texts in the product, each in one line."""
+    pages = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [(str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")) for page in pages]
+    for file in source_files("catalog", "mergeberg", "spark_ext", "tableformat"):
+        documented = {ast.get_docstring(node, clean=False) for node in _documented(file.tree)}
+        found += [
+            (f"{file.path}:{node.lineno}", node.value)
+            for node in ast.walk(file.tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and node.value not in documented
+        ]
+    return [(place, " ".join(text.split())) for place, text in found]
+
+
+def _documented(tree: ast.Module) -> Iterator[Documented]:
+    return (node for node in ast.walk(tree) if isinstance(node, Documented))
+
+
+def test_pages_and_messages_have_no_phrase_that_was_found_unclear() -> None:
+    """Harm prevented: a message whose words a user has to translate before they help."""
+    texts = user_texts()
+
+    assert len(texts) > 10_000
+    assert [(at, one) for at, text in texts for one in UNCLEAR if one in text] == []

@@ -151,7 +151,7 @@ ANSWERS: Final = {
     "take out": ("replaced", ""),
     "resume": ("committed", ""),
     "resume old": ("committed", _OLD),
-    "resume, gone": ("committed", _FROZEN + " source partition is gone since"),
+    "resume, gone": ("committed", _FROZEN + " source partition no longer exists"),
     "refill": ("replaced", ""),
     "refill old": ("replaced", _OLD),
 }

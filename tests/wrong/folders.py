@@ -159,7 +159,7 @@ PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] 
         "frozen parts: those of several tables or disks": _two_tables,
         "frozen parts: a backup that was not restored": _backup,
         "frozen parts: one is packed": _packed,
-        "frozen parts: nobody says whose they are": _nameless,
+        "frozen parts: the table is not named": _nameless,
         "frozen parts: the Keeper path has macros": _macros,
         "frozen parts: none opens": _other_keys,
     }

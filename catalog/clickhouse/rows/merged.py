@@ -237,7 +237,7 @@ class MergedRows(Closing):
         )
         message = (
             f"Cannot run {self._merge.command}: what {self._source.table.engine.family} leaves of "
-            "rows of one sorting key hangs on the order in which they were inserted, which data "
+            "rows of one sorting key depends on the order in which they were inserted, which data "
             f"files do not say ({reasons_by_column}). Run it in ClickHouse and export the "
             "partition again."
         )

@@ -170,7 +170,7 @@ def unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -
         )
         return RefusedError(message, code=error.code)
     # The user did not write the statement, so a position in it would not help.
-    reason = "it is no value" if error.code == SYNTAX_ERROR else error.reason.rstrip(".")
+    reason = "it is not a value" if error.code == SYNTAX_ERROR else error.reason.rstrip(".")
     message = (
         f"{what}: {reason}. The partition key is {table.engine.partition_by or 'tuple()'}; "
         "name a partition as `mergeberg partitions` shows it."

@@ -277,9 +277,12 @@ def _tls(error: ssl.SSLError) -> str:
         if error.verify_code == _NOT_YET:
             return "its certificate is not valid yet. Check the clocks of both sides"
         if error.verify_code in _OTHER_NAME:
-            return f"its certificate is another's ({said}). Use a name that stands in it"
+            return (
+                f"its certificate was issued for another host name ({said}). Use a name that the "
+                "certificate has"
+            )
         return (
-            f"no authority that is trusted here signed its certificate ({said}). Name the "
+            f"its certificate is not signed by a trusted authority ({said}). Name the "
             "authority's certificate in MERGEBERG_SOURCE_CA_FILE"
         )
     reason = error.reason or ""

@@ -118,7 +118,7 @@ NICE: Final = (
     Grant(
         "SHOW ROW POLICIES",
         Target(),
-        "row policies are seen, and need not be found out by counting rows",
+        "mergeberg reads row policies instead of counting rows",
     ),
     Grant(
         "SELECT",

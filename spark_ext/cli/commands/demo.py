@@ -120,7 +120,7 @@ def _results(place: DemoDirectory, duckdb: DuckDB, output: Output) -> dict[str, 
     table = place.lake_table()
     if table is None:
         message = (
-            f"Cannot read {LAKE_TABLE}: it is gone since the export. Something else removed it; "
+            f"Cannot read {LAKE_TABLE}: it no longer exists. Something else removed it; "
             "run the demo again."
         )
         raise DestinationError(message)

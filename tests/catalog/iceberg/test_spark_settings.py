@@ -369,7 +369,7 @@ def rendered(row: Setting) -> str:
         case Treatment.READ:
             becomes = row.detail
         case Treatment.IGNORED:
-            becomes = f"passed over: {row.detail}"
+            becomes = f"ignored: {row.detail}"
         case Treatment.REFUSED:
             but = f", unless `{row.harmless[0]}`" if row.harmless else ""
             becomes = f"refused{but}: {row.detail}"

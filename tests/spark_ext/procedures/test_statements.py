@@ -366,6 +366,12 @@ def test_what_is_none_of_clickhouses_statements_is_said_to_be_none(
         alter(session, statement)
 
 
+def test_a_verb_that_is_misspelt_is_pointed_at(session: NoSpark) -> None:
+    """As on the command line."""
+    with pytest.raises(UsageError, match=r"Did you mean ALTER\?"):
+        alter(session, "ALTR TABLE lake.n.t DROP PARTITION 1")
+
+
 @pytest.mark.parametrize(
     "statement",
     [
