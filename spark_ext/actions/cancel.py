@@ -196,7 +196,7 @@ def cancel_each(
 
     Args:
         rows: rows of the ledger.
-        opened: opens the catalog of a destination; if it cannot, its error is the result of all rows.
+        opened: opens the catalog of a destination; its error counts for all rows there.
         ledger: the ledger that has the rows.
         wait: seconds in total for the proof that none of the exports can land any more.
         note: receives the reason for waiting, and the files that could not be removed.

@@ -35,7 +35,7 @@ from spark_ext.sql.catalogs import (
     session_ledger,
 )
 from spark_ext.sql.export import begin_in_session, export_in_session
-from spark_ext.sql.grammar import parse_statement, what_is_wrong
+from spark_ext.sql.grammar import parse_statement, syntax_error_of
 from spark_ext.sql.messages import in_call, in_statement
 from spark_ext.sql.names import Names, Parts
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
@@ -75,7 +75,7 @@ def _execute(call: Call) -> Rows:
             f"Cannot read the statement {text[:60]!r}: it is not about partitions of ClickHouse's "
             "or of the lake. docs/reference/statements.md lists the statements."
         )
-        raise what_is_wrong(text) or UsageError(message, code=SYNTAX_ERROR)
+        raise syntax_error_of(text) or UsageError(message, code=SYNTAX_ERROR)
     names = names_of(call.spark, call.conf, current=call.current)
     unused = _unused_ending(statement)
     if unused:

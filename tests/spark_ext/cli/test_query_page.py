@@ -27,7 +27,7 @@ def in_clickhouse(places: Places, *statements: str) -> str:
         command, cwd="/", capture_output=True, text=True, check=False, timeout=120
     )
     assert ended.returncode == 0, ended.stderr
-    return ended.stdout.strip()
+    return str(ended.stdout).strip()
 
 
 def view(places: Places, boundary: str) -> str:
