@@ -11,7 +11,7 @@ from tests.repository.source_files import ROOT
 from tests.wrong.places import Places
 
 PAGE: Final = (ROOT / "docs/how-to/query.md").read_text(encoding="utf-8")
-VIEW: Final = re.findall(r"```sql\n(CREATE OR REPLACE VIEW .*?)\n```", PAGE, re.DOTALL)[0]
+VIEW: Final[str] = re.findall(r"```sql\n(CREATE OR REPLACE VIEW .*?)\n```", PAGE, re.DOTALL)[0]
 ROWS: Final = 300
 MONTHS: Final = ("202401", "202402")
 
