@@ -31,7 +31,7 @@ from tableformat.file_names import RECEIPTS
 from tableformat.iceberg.read_columns import lacked_fields
 from tableformat.iceberg.schema_evolution import has_moved_names, named_as
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Landed, Record, Row
+from tableformat.ledger import Landed, Record, Row, Stale
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.type_text import parse_type
 from tableformat.quantities import counted
@@ -271,6 +271,8 @@ class EqualRows:
     def outcome(self, one: Changed, *, reads_files: bool) -> Skip | None:
         """Return the outcome of equal rows, after noting the new parts; None if they may differ.
 
+        If another process changed the row meanwhile, the state of main is unknown.
+
         Args:
             one: the partition.
             reads_files: whether to read the data files in main if no digest was stored.
@@ -298,8 +300,13 @@ class EqualRows:
             ),
             updated=self.ports.clock(),
         )
-        # If another process changed the row meanwhile, the next run compares again.
-        self.ports.effects(Step.SETTLE, partial(self.ports.ledger.write, after))
+        written = self.ports.effects(Step.SETTLE, partial(self.ports.ledger.write, after))
+        if isinstance(written, Stale):
+            # Main may hold other rows by now, or none.
+            text = (
+                "another run changed what is known of this partition while its rows were compared"
+            )
+            return Skip(Status.IN_PROGRESS, text)
         there = (
             f"{counted(done.landed.rows, 'row')} in the lake, snapshot {done.landed.snapshot_id}"
         )

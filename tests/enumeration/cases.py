@@ -13,6 +13,8 @@ from tests.enumeration.oracle import (
     check_answers,
     check_cleaned_up,
     check_end,
+    check_values,
+    check_whole,
     explained,
     look,
 )
@@ -37,8 +39,11 @@ class Cases(PreparedCases[Scenario]):
         ran = world.run(scenario.request, effects=recorder)
         assert ran.error is None
         assert {o.status for o in ran.outcomes} <= {*IN_MAIN}, ran.outcomes
+        ordered = sorted(ran.outcomes, key=lambda o: o.partition_id)
+        assert scenario.did in ((), tuple(o.status for o in ordered)), ordered
         self.steps = recorder.steps
         self.undisturbed = look(world)
+        check_values(world, self.undisturbed)
         check_answers(ran.outcomes, self._at_first, self.undisturbed)
 
     def _check(self, fault: Fault, number: int) -> None:
@@ -61,6 +66,7 @@ class Cases(PreparedCases[Scenario]):
         now = _look(world)
         if now is not None:
             check_answers(ran.outcomes, self._at_first, now)
+            check_whole(now, self._at_first, self.undisturbed)
         snapshots = len(now.state.snapshots) if now is not None else 0
         end, later = self._run_again(world, now)
         allowed = explained(

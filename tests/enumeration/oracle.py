@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,6 +18,7 @@ from tableformat.ledger import ExportedPart, LeaseHeld, Record, Row, State
 from tableformat.names import LakeName
 from tests.enumeration.faults import DEATHS, PAUSES, Fault
 from tests.enumeration.scenarios import Scenario, World
+from tests.enumeration.values import ValuedParts, partition_of
 from tests.places.place import objects_below
 from tests.support.cleaning_up import left_behind
 from tests.support.explained import unexplained
@@ -30,6 +32,8 @@ __all__ = [
     "check_end",
     "check_reachable",
     "check_referred",
+    "check_values",
+    "check_whole",
     "explained",
     "files_of",
     "look",
@@ -40,19 +44,23 @@ IN_MAIN: Final = (Status.COMMITTED, Status.REPLACED, Status.ALREADY_EXPORTED, St
 """Answers that say that all rows of the partition are in main now."""
 _NOT_LANDED: Final = (Status.FAILED, Status.REFUSED)
 _FOREIGN: Final = ("", "")
+Rows = Counter[tuple[tuple[str, int], ...]]
+"""Rows by what they hold, without NULLs, and how often each is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What can be seen from outside: the lake as a reader finds it, the ledger, the leases.
 
-    `main` has the rows of each file of main by its path, twice where it is listed twice.
+    `main` has the rows of each file of main by its path, twice where it is listed twice. `values`
+    are the rows themselves by partition, where the source has values.
     """
 
     state: LakeTableState
     main: tuple[tuple[str, int], ...]
     rows: tuple[Row, ...]
     leases: tuple[LeaseHeld, ...]
+    values: Mapping[str, Rows]
 
     @property
     def table(self) -> Table:
@@ -68,6 +76,12 @@ class Seen:
     def here(self) -> tuple[Row, ...]:
         """The ledger rows of the table as it is, not of one of its name that was dropped."""
         return tuple(r for r in self.rows if r.key.destination == self.state.layout.table_uuid)
+
+    @property
+    def columns(self) -> tuple[tuple[int, str, str, bool], ...]:
+        """The columns of the table."""
+        fields = self.table.schema().fields
+        return tuple((f.field_id, f.name, str(f.field_type), f.required) for f in fields)
 
     @property
     def held(self) -> Counter[str]:
@@ -97,7 +111,48 @@ def look(world: World) -> Seen:
     with contextlib.closing(world.place.ledger(world.clock)) as ledger:
         rows = tuple(ledger.rows())
         leases = tuple(held for r in rows if (held := ledger.holder(r.key.hash)) is not None)
-    return Seen(state, main, rows, leases)
+    return Seen(state, main, rows, leases, _read(world, state))
+
+
+def _read(world: World, state: LakeTableState) -> Mapping[str, Rows]:
+    """Return the rows of main, as another engine reads them."""
+    found: dict[str, Rows] = {}
+    if not isinstance(world.source, ValuedParts) or state.main is None:
+        return found
+    for row in table_of(state).scan(snapshot_id=state.main).to_arrow().to_pylist():
+        told = tuple((name, value) for name, value in row.items() if value is not None)
+        found.setdefault(partition_of(row["n"]), Counter())[told] += 1
+    return found
+
+
+def check_whole(now: Seen, first: Seen | None, last: Seen) -> None:
+    """Check that a reader sees each partition, and the columns, as before or as after.
+
+    Args:
+        now: at any moment.
+        first: before the run, None where there was no table.
+        last: after a run without a fault.
+    """
+    none: Mapping[str, object] = {}
+    for seen, before, after in (
+        (now.figures, first.figures if first else none, last.figures),
+        (now.values, first.values if first else none, last.values),
+    ):
+        for name in {*seen, *before}:
+            allowed = [before.get(name), after.get(name)]
+            assert seen.get(name) in allowed, f"half of partition {name!r} is visible"
+    columns = [last.columns, *((first.columns,) if first else ())]
+    assert now.columns in columns, "half of the columns are there"
+
+
+def check_values(world: World, end: Seen) -> None:
+    """Check that main has the rows of the source, where it has values."""
+    source = world.source
+    if isinstance(source, ValuedParts):
+        there = {name: Counter(dict(row)["n"] for row in end.values[name]) for name in end.values}
+        assert there == {name: Counter(source.numbers_of(name)) for name in source.by_id}
+        rows = (dict(row) for found in end.values.values() for row in found)
+        assert all(row.get("later") in (None, row["n"] + 1) for row in rows), "a wrong value"
 
 
 def check_answers(outcomes: tuple[Outcome, ...], before: Seen | None, now: Seen) -> None:
@@ -129,6 +184,7 @@ def check_end(
         snapshots: how many there may be.
     """
     assert now.figures == undisturbed.figures
+    assert (now.values, now.columns) == (undisturbed.values, undisturbed.columns)
     assert len(now.main) == len(dict(now.main)), "a file is in main twice"
     _check_snapshots(now, snapshots, undisturbed)
     check_reachable(world, now)

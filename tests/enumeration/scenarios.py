@@ -22,15 +22,23 @@ from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import InternalError, TableFormatError
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
-from tableformat.export.outcome import Outcome
-from tableformat.export.ports import Lake
+from tableformat.export.outcome import Outcome, Status
+from tableformat.export.ports import JobPorts, Lake, Writing
 from tableformat.export.request import ById
-from tableformat.export.slices import FileFormat, Slice
+from tableformat.export.slices import FileFormat, Slice, SliceTask, WritePlan
 from tableformat.ledger import Ledger
-from tableformat.mergetree.table import Column, Part
-from tableformat.mergetree.types import Simple
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId
 from tableformat.storage import Storage
+from tests.enumeration.values import (
+    NARROW,
+    WIDE,
+    ReadDigests,
+    ValuedParts,
+    parquet,
+    rewritten,
+    valued,
+)
 from tests.places.found import place_at
 from tests.places.place import Place
 from tests.support.dying import Dies
@@ -50,8 +58,9 @@ _TTL: Final = 180_000
 _MANY: Final = 1_000_000
 _SMALL_FILES: Final = FileFormat(target_file_bytes=80)
 _ALL: Final = replace(ALL, format=_SMALL_FILES)
+_COMPARED: Final = replace(_ALL, options=ExportOptions(check_rows=True))
+_EVOLVING: Final = replace(_ALL, evolve_schema=True)
 _ONE: Final = replace(_ALL, selection=ById(PartitionId("p1")))
-_WIDE: Final = replace(TABLE, columns=(*TABLE.columns, Column("later", Simple("Int64"), "Int64")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +76,12 @@ class World:
     """Everything outside the processes. `written` counts how often rows became a file.
 
     `directory` stands for the place of lake and ledger. `effects` is how the effects of all
-    processes are performed: what others do meanwhile is there.
+    processes are performed: what others do meanwhile is there. `verifies`: exports are verified.
     """
 
     directory: Path
     source: Partitions = field(default_factory=Partitions)
+    verifies: bool = False
     now: int = 1_700_000_000_000
     written: Counter[Piece] = field(default_factory=Counter)
     effects: Effects = field(default_factory=Direct)
@@ -125,8 +135,9 @@ class World:
             lake=self.lake(),
             job=own,
             job_is_alive=lambda job: others_live or job in ("job", own),
-            writer=lambda: _CountingWriter(ports.storage, self.written, most_files),
+            writer=lambda: self._writer(ports.storage, most_files),
         )
+        ports = self._comparing(ports, check_rows=request.options.check_rows)
         if others_live:
             ports = replace(ports, is_alive=lambda _: True)
         outcomes: list[Outcome] = []
@@ -138,6 +149,19 @@ class World:
             except TableFormatError as error:
                 return Ran(tuple(outcomes), error)
         return Ran(tuple(outcomes), None)
+
+    def _writer(self, storage: Callable[[str], Storage], most_files: int) -> FakeWriter:
+        writer = _ValuesWriter if isinstance(self.source, ValuedParts) else _CountingWriter
+        return writer(storage, self.written, most_files)
+
+    def _comparing(self, ports: JobPorts, *, check_rows: bool) -> JobPorts:
+        """Return the ports with what reads files, where anything is compared."""
+        digests = ReadDigests(ports.storage)
+        return replace(
+            ports,
+            digests=digests if self.verifies else None,
+            compares=digests if self.verifies or check_rows else None,
+        )
 
     @contextlib.contextmanager
     def _ending(self, ledger: Ledger) -> Iterator[None]:
@@ -170,6 +194,25 @@ class _CountingWriter(FakeWriter):
         return super().content(piece)
 
 
+class _ValuesWriter(_CountingWriter):
+    """Writes Parquet with the values of the rows."""
+
+    def write(
+        self,
+        plan: WritePlan,
+        tasks: tuple[SliceTask, ...],
+        *,
+        on_rows: Callable[[int], None],
+        should_stop: Callable[[], bool],
+    ) -> Writing:
+        self._plan = plan
+        return super().write(plan, tasks, on_rows=on_rows, should_stop=should_stop)
+
+    def content(self, piece: Slice) -> bytes:
+        super().content(piece)
+        return parquet(self._plan, piece)
+
+
 def _nothing(_world: World) -> None:
     """Begin with an empty warehouse."""
 
@@ -178,12 +221,22 @@ def _direct(_world: World) -> Effects:
     return Direct()
 
 
+def _hashed(parts: Mapping[str, tuple[int, ...]]) -> Partitions:
+    return Partitions(by_id={name: parts_of(name, *rows) for name, rows in parts.items()})
+
+
+def _valued(parts: Mapping[str, tuple[int, ...]]) -> Partitions:
+    return ValuedParts(by_id={name: valued(name, *rows) for name, rows in parts.items()})
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """A command in a prepared world.
 
     `meddle` gives the effects of all processes: what others do meanwhile.
     `repeats`: the command exports again what it finds exported.
+    `did`: what it answers of each partition, in their order; where nothing is said, anything.
+    `verifies`: it verifies what it exports.
     """
 
     name: str
@@ -192,10 +245,13 @@ class Scenario:
     prepare: Callable[[World], None] = _nothing
     meddle: Callable[[World], Effects] = _direct
     repeats: bool = False
+    did: tuple[Status, ...] = ()
+    verifies: bool = False
+    source: Callable[[Mapping[str, tuple[int, ...]]], Partitions] = _hashed
 
     def world(self, directory: Path) -> World:
         """Make the world in which it begins."""
-        world = World(directory, Partitions(by_id=_of(self.parts)))
+        world = World(directory, self.source(self.parts), self.verifies)
         self.prepare(world)
         return world
 
@@ -237,10 +293,6 @@ class Prepared:
         world.source, world.written = copy.deepcopy((world.source, world.written))
         world.effects = self.scenario.meddle(world)
         return world
-
-
-def _of(parts: Mapping[str, tuple[int, ...]]) -> dict[str, list[Part]]:
-    return {name: parts_of(name, *rows) for name, rows in parts.items()}
 
 
 def _exported_before(world: World) -> None:
@@ -293,7 +345,54 @@ def _left_by_a_dead_one(world: World) -> None:
 
 def _lacks_a_column(world: World) -> None:
     make_table_in(world.place.lake())
-    world.source.table = _WIDE
+    world.source.table = WIDE
+
+
+def _mutated(world: World) -> None:
+    """Export both partitions; then a mutation writes their parts again and changes no row."""
+    world.run(_ALL)
+    world.source.by_id |= {name: rewritten(held) for name, held in world.source.by_id.items()}
+    world.written.clear()
+
+
+def _mutated_and_changed(world: World) -> None:
+    """Export both partitions; a mutation changes the rows of p2; p3 comes; the TTL is over."""
+    p1, p2 = world.source.by_id["p1"], world.source.by_id["p2"]
+    world.run(_ALL)
+    world.now += _TTL
+    changed = {"p1": rewritten(p1), "p2": rewritten(p2, other_rows=True), "p3": valued("p3", 4)}
+    world.source.by_id |= changed
+    world.written.clear()
+
+
+def _widened(world: World, to: MergeTreeTable = TABLE) -> None:
+    """Export both partitions; the column gets a wider type, and p1 rows that need it."""
+    world.source.table = NARROW
+    world.run(_ALL)
+    world.now += _TTL
+    world.source.table = to
+    world.source.by_id["p1"] = valued("p1", 7, 5, late=2)
+    world.written.clear()
+
+
+def _widened_and_added(world: World) -> None:
+    """Do the same, and add a column."""
+    _widened(world, WIDE)
+
+
+def _widened_and_mutated(world: World) -> None:
+    """Do the same, and ClickHouse has written the parts of p2 again for the type."""
+    _widened(world)
+    world.source.by_id["p2"] = rewritten(world.source.by_id["p2"])
+
+
+def _interrupted_then_widened(world: World) -> None:
+    """Die when two of four files are written; then the source gets a wider type and a column."""
+    world.source.table = NARROW
+    _interrupted(world)
+    world.source.table = WIDE
+    del world.source.by_id["p3"]
+    world.written.clear()
 
 
 def _append(world: World) -> None:
@@ -338,5 +437,54 @@ SCENARIOS: Final = (
         replace(_ONE, options=ExportOptions(overwrite_file_if_exists=True)),
         {"p1": (7, 5)},
         meddle=_another_writer,
+    ),
+    Scenario(
+        "the same rows in other parts",
+        _COMPARED,
+        _TWO,
+        _mutated_and_changed,
+        did=(Status.UNCHANGED, Status.REPLACED, Status.COMMITTED),
+        source=_valued,
+    ),
+    Scenario(
+        "the same rows within the TTL",
+        _COMPARED,
+        _TWO,
+        _mutated,
+        did=(Status.ALREADY_EXPORTED,) * 2,
+        source=_valued,
+    ),
+    Scenario(
+        "the same rows as a kept digest",
+        _ALL,
+        _TWO,
+        _mutated_and_changed,
+        did=(Status.UNCHANGED, Status.REPLACED, Status.COMMITTED),
+        verifies=True,
+        source=_valued,
+    ),
+    Scenario(
+        "columns that are widened and added",
+        _EVOLVING,
+        _TWO,
+        _widened_and_added,
+        did=(Status.REPLACED, Status.UNCHANGED),
+        source=_valued,
+    ),
+    Scenario(
+        "a wider column after a dead export",
+        _EVOLVING,
+        _TWO,
+        _interrupted_then_widened,
+        did=(Status.COMMITTED,) * 2,
+        source=_valued,
+    ),
+    Scenario(
+        "a wider column, and rows compared",
+        replace(_COMPARED, evolve_schema=True),
+        _TWO,
+        _widened_and_mutated,
+        did=(Status.REPLACED, Status.UNCHANGED),
+        source=_valued,
     ),
 )

@@ -25,8 +25,6 @@ from tests.support.tiers import share_of
 
 FIRST, *_ = SCENARIOS
 NEVER_WITHOUT_A_FAULT = {
-    Step.KEEP_DIGEST: "test_crash_while_verifying.py",
-    Step.VERIFY: "test_crash_while_verifying.py",
     Step.NOTE_LANDED: "test_operator_actions.py",
     Step.NOTE_ERROR: "test_ledger_trouble.py",
     Step.GIVE_UP: "test_give_up.py",

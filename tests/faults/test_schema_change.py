@@ -32,14 +32,18 @@ from tableformat.ledger import State
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import Simple
 from tableformat.names import LakeName, PartitionId, TableName
-from tests.support.dying import Dies, DiesAt
+from tests.enumeration.oracle import check_values, look
+from tests.enumeration.scenarios import World
+from tests.enumeration.values import NARROW, ValuedParts, valued
+from tests.support.dying import Dies, DiesAt, SentLate
 from tests.support.fakes import TABLE, FakeSource, job_ports
-from tests.support.scenarios import AtStep
+from tests.support.scenarios import ALL, AtStep
 
 TO = LakeName("lake", ("n",), "t")
 REQUEST = ExportRequest(
     TableName("db", "t"), TO, ById(PartitionId("all")), ExportOptions(), {}, evolve_schema=True
 )
+WIDENING = replace(ALL, evolve_schema=True)
 LATER = (Column("later", Simple("Int64"), "Int64"), Column("s", Simple("String"), "String"))
 WIDE = replace(TABLE, columns=(*TABLE.columns, *LATER))
 
@@ -246,3 +250,65 @@ def test_a_request_that_is_late_never_applies_on_top_of_another_change(tmp_path:
     assert "CommitFailedException" in again.error
     assert [f.name for f in lake(tmp_path).schema().fields] == ["n", "late"]
     assert lake(tmp_path).properties["k"] == "v"
+
+
+def narrow_world(directory: Path) -> World:
+    """Make a world with a table of one int column, without a row."""
+    world = World(directory, ValuedParts(table=NARROW, by_id={"p0": valued("p0", 1)}))
+    world.run(ALL)
+    world.source.by_id["p1"] = valued("p1", 7, 5)
+    return world
+
+
+def widen(world: World) -> None:
+    """Let the source have a long, and rows that need it."""
+    world.source.table = TABLE
+    world.source.by_id["p1"] = valued("p1", 7, 5, late=2)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_request_for_narrow_files_that_is_late_never_doubles_rows(
+    tmp_path: Path, *, after: bool
+) -> None:
+    """It lands before the type is widened, or never."""
+    world = narrow_world(tmp_path)
+    late = SentLate()
+    with pytest.raises(Dies):
+        world.run(ALL, effects=late)
+    widen(world)
+
+    world.run(WIDENING, effects=AtStep(Step.EVOLVE_SCHEMA, late.arrive, after=after))
+    world.now += ALL.options.manifest_ttl * 1000
+    (_, last) = world.run(WIDENING).outcomes
+
+    assert last.status in (Status.REPLACED, Status.UNCHANGED)
+    end = look(world)
+    check_values(world, end)
+    assert end.columns == ((1, "n", "long", True),)
+
+
+@pytest.mark.parametrize("step", [Step.CLAIM, Step.WRITE_FILES, Step.SEND])
+def test_a_type_that_others_widen_while_narrow_files_are_written(
+    tmp_path: Path, step: Step
+) -> None:
+    """Harm prevented: rows twice, or files that nobody reads, of a run that read the old table."""
+    world = narrow_world(tmp_path)
+    narrow = world.source.table
+
+    def meanwhile() -> None:
+        widen(world)
+        others.extend(world.run(WIDENING, others_live=True).outcomes)
+        world.source.table = narrow
+
+    others: list[Outcome] = []
+    outcomes = world.run(ALL, effects=AtStep(step, meanwhile)).outcomes
+
+    assert others[-1].status is Status.IN_PROGRESS
+    assert outcomes[-1].status in (Status.FAILED, Status.REFUSED, Status.UNKNOWN, Status.COMMITTED)
+    now = look(world)
+    assert ("p1" in now.values) == (outcomes[-1].status is Status.COMMITTED)
+    widen(world)
+    for _ in range(2):
+        world.run(WIDENING)
+        world.now += ALL.options.manifest_ttl * 1000
+    check_values(world, look(world))

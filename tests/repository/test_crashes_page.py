@@ -10,7 +10,16 @@ from tests.enumeration.statements import STATEMENTS
 from tests.repository.source_files import ROOT
 
 PAGE = (ROOT / "docs/spec/crashes.md").read_text()
-NUMBERS = ("eleven", "twelve", "thirteen", "fourteen", "fifteen")
+NUMBERS = (
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+)
 
 
 def test_every_effect_is_told_once() -> None:
