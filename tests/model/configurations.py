@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["FOLDER", "OK", "Configuration", "read_configurations"]
+__all__ = ["FOLDER", "OK", "Configuration", "modules", "read_configurations"]
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "spec" / "model"
 OK: Final = "ok"
@@ -25,7 +25,7 @@ class Configuration:
     """One question: a module, the values of its constants, what is checked and what is found.
 
     `finds` is `OK`, or the one invariant that must be violated. `ends` asks that every behaviour
-    ends, too. `in_test`: also asked by `make test`.
+    ends, too. `in_test`: also asked by `make test`. `behaviours` is the formula of all runs.
     """
 
     name: str
@@ -36,15 +36,16 @@ class Configuration:
     invariants: tuple[str, ...]
     ends: bool
     in_test: bool
+    behaviours: str = "Spec"
 
     def digest(self) -> str:
         """Return a short digest of all that TLC reads of it: what it finds is found in this."""
-        read = [self.text(), *(_module(name) for name in sorted(_modules(self.module)))]
+        read = [self.text(), *(_module(name) for name in sorted(modules(self.module)))]
         return hashlib.sha256("\0".join(read).encode()).hexdigest()[:_DIGITS]
 
     def text(self) -> str:
         """Return the configuration as TLC reads it."""
-        lines = [f"SPECIFICATION {'Fair' if self.ends else 'Spec'}"]
+        lines = [f"SPECIFICATION {'Fair' if self.ends else self.behaviours}"]
         lines += [f"INVARIANT {invariant}" for invariant in self.invariants]
         lines += ["PROPERTY Ends"] if self.ends else []
         lines.append("CONSTANTS")
@@ -83,6 +84,7 @@ def _read(file: Path) -> Iterator[Configuration]:
             invariants=(*one.get("only", usual), *one.get("also", ())),
             ends=one.get("ends", False),
             in_test=one.get("test", False),
+            behaviours=told.get("specification", "Spec"),
         )
 
 
@@ -106,11 +108,11 @@ def _module(name: str) -> str:
     return (FOLDER / f"{name}.tla").read_text(encoding="utf-8")
 
 
-def _modules(name: str) -> set[str]:
+def modules(name: str) -> set[str]:
     """Return the name of a module and of all of ours that it is made of."""
     found = {name}
     for extended, instance in _OTHERS.findall(_module(name)):
         for other in (extended or instance).replace(",", " ").split():
             if (FOLDER / f"{other}.tla").exists():
-                found |= _modules(other)
+                found |= modules(other)
     return found
