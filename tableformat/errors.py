@@ -22,12 +22,15 @@ errors.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
 __all__ = [
+    "Action",
     "Advice",
     "DestinationError",
     "EndedCredentialsError",
@@ -42,8 +45,10 @@ __all__ = [
     "SourceGoneError",
     "StoppedError",
     "TableFormatError",
+    "Unable",
     "UnsupportedError",
     "UsageError",
+    "during",
     "reason_first",
     "reason_of",
     "refuse_all",
@@ -63,6 +68,43 @@ class Advice(StrEnum):
     """List the partitions of the source."""
 
 
+class Action(StrEnum):
+    """What a command does with a partition: the verb of messages about what it shares with export.
+
+    The code that lists, snapshots and reads a source does not know for which of them it runs.
+    """
+
+    EXPORT = "export"
+    VERIFY = "verify"
+    ARCHIVE = "archive"
+    FETCH = "fetch"
+    ATTACH = "attach"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Unable:
+    """A message without its verb: what it is about, and each reason with what to do."""
+
+    subject: str
+    reasons: tuple[str, ...]
+
+    @classmethod
+    def of(cls, subject: str, why: str) -> Self:
+        """Return a message with one reason: why, and what to do."""
+        return cls(subject, (why,))
+
+    def each(self, action: Action) -> tuple[str, ...]:
+        """Return a message for each reason."""
+        return tuple(f"Cannot {action} {self.subject}: {_sentence(one)}" for one in self.reasons)
+
+    def text(self, action: Action) -> str:
+        """Return the message of a command."""
+        if len(self.reasons) == 1:
+            return self.each(action)[0]
+        return _listed(f"{action} {self.subject}", self.reasons)
+
+
 class TableFormatError(Exception):
     """The base of all errors that mergeberg raises itself.
 
@@ -72,7 +114,7 @@ class TableFormatError(Exception):
 
     def __init__(
         self,
-        message: str,
+        message: str | Unable,
         *,
         code: int | None = None,
         advice: frozenset[Advice] = frozenset(),
@@ -81,16 +123,28 @@ class TableFormatError(Exception):
         """Store the message and its values.
 
         Args:
-            message: what cannot be done, why, and what to do.
+            message: what cannot be done, why, and what to do. One without a verb is that of an
+                export until `during` says another command.
             code: ClickHouse's error code.
             advice: the advice of the message.
             reasons: a message for each reason, if there are several.
         """
-        super().__init__(message)
-        self.message = message
+        text = message if isinstance(message, str) else message.text(Action.EXPORT)
+        super().__init__(text)
+        self.message = text
         self.code = code
         self.advice = advice
         self._reasons = reasons
+        self._unable = None if isinstance(message, str) else message
+        self.during(Action.EXPORT)
+
+    def during(self, action: Action) -> Self:
+        """Give the message the verb of a command, unless it has one of its own; return it."""
+        if self._unable is not None:
+            self.message = self._unable.text(action)
+            self.args = (self.message,)
+            self._reasons = self._unable.each(action)
+        return self
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -125,7 +179,7 @@ class NotFoundError(RefusedError):
 
     def __init__(
         self,
-        message: str,
+        message: str | Unable,
         *,
         code: int | None = None,
         advice: frozenset[Advice] = frozenset(),
@@ -147,7 +201,7 @@ class SourceError(TableFormatError):
 
     def __init__(
         self,
-        message: str,
+        message: str | Unable,
         *,
         code: int | None = None,
         advice: frozenset[Advice] = frozenset(),
@@ -156,7 +210,7 @@ class SourceError(TableFormatError):
     ) -> None:
         """Store the message and its values; without `why` the message is the reason."""
         super().__init__(message, code=code, advice=advice, reasons=reasons)
-        self.why = why or message.rstrip(".")
+        self.why = why or self.message.rstrip(".")
 
 
 class SourceGoneError(SourceError):
@@ -202,6 +256,16 @@ class InternalError(TableFormatError):
     """An invariant does not hold. This is a bug: please report it with the message."""
 
 
+@contextlib.contextmanager
+def during(action: Action) -> Iterator[None]:
+    """Give every error that leaves the context the verb of a command."""
+    try:
+        yield
+    except TableFormatError as error:
+        error.during(action)
+        raise
+
+
 def refuse_all(
     what: str,
     reasons: tuple[str, ...],
@@ -228,13 +292,16 @@ def refuse_all(
     each = tuple(f"Cannot {what}: {_sentence(reason)}" for reason in reasons)
     if len(each) == 1:
         return RefusedError(each[0], code=code, advice=advice)
+    return RefusedError(_listed(what, reasons), code=code, advice=advice, reasons=each)
+
+
+def _listed(what: str, reasons: tuple[str, ...]) -> str:
     lines = "\n".join(f"  - {_sentence(reason)}" for reason in reasons)
-    message = f"Cannot {what}: {len(reasons)} reasons.\n{lines}"
-    return RefusedError(message, code=code, advice=advice, reasons=each)
+    return f"Cannot {what}: {len(reasons)} reasons.\n{lines}"
 
 
 def _sentence(text: str) -> str:
-    return text if text.endswith((".", "?", "!")) else f"{text}."
+    return text if text.endswith((".", "?", "!", ";")) else f"{text}."
 
 
 def reason_of(message: str) -> str:

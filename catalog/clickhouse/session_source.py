@@ -39,6 +39,7 @@ from tableformat.errors import (
     RefusedError,
     SourceError,
     TableFormatError,
+    Unable,
     UnsupportedError,
 )
 from tableformat.mergetree.table import MergeTreeTable, Part, PartitionSummary
@@ -129,9 +130,10 @@ def make_stand_in(
         if originals is not None:
             return StandIn(name, uuid, originals)
         drop_staging(connection, capabilities, name)
-    message = (
-        f"Cannot export {table}: its parts changed in each of {_ATTEMPTS} attempts to freeze them. "
-        "Call again when nothing is inserted into it."
+    message = Unable.of(
+        str(table),
+        f"its parts changed in each of {_ATTEMPTS} attempts to freeze them. Call again when "
+        "nothing is inserted into it.",
     )
     raise SourceError(message)
 
@@ -164,9 +166,10 @@ class _Attempt:
             UnsupportedError: it is not of the MergeTree family.
         """
         if not _START.match(statement):
-            message = (
-                f"Cannot export {self.table}: its statement cannot be read: {statement[:200]!r}. "
-                "Insert its rows into a table that is not temporary, and export that."
+            message = Unable.of(
+                str(self.table),
+                f"its statement cannot be read: {statement[:200]!r}. Insert its rows into a table "
+                "that is not temporary, and export that.",
             )
             raise UnsupportedError(message)
         create_database(self.connection, self.capabilities)
@@ -193,9 +196,10 @@ class _Attempt:
         columns = sorted({column for found in foreign.values() for column in found})
         if unfinished or columns:
             what = f"the mutation {some(unfinished)}" if unfinished else f"ALTER of {some(columns)}"
-            message = (
-                f"Cannot export {self.table}: {what} is not finished, and a snapshot would show "
-                "other values than the table. Call again when it is."
+            message = Unable.of(
+                str(self.table),
+                f"{what} is not finished, and a snapshot would show other values than the table. "
+                "Call again when it is.",
             )
             raise RefusedError(message)
 
@@ -400,9 +404,9 @@ class TemporaryTableSource(ClickHouseSource):
         """Take a snapshot of the stand-in, with the part names of the temporary table."""
         now = self.describe(request.table.name)
         if different := differences(request.table, now, copy=False):
-            message = (
-                f"Cannot export {request.table.name}: {different} changed since the table was "
-                "described. Run the export again."
+            message = Unable.of(
+                str(request.table.name),
+                f"{different} changed since the table was described. Run the command again.",
             )
             nothing = super()._taken(replace(request, table=self._described(), partition_ids=()))
             refused = tuple((one, RefusedError(message)) for one in request.partition_ids)

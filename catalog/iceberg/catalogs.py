@@ -395,8 +395,8 @@ def _refuse_view(catalog: Catalog, name: LakeName) -> None:
         raise unreachable(name.catalog, f"load {name}", error) from error
     if found:
         message = (
-            f"Cannot use {name} as a destination: Destination storage View does not support "
-            "MergeTree parts or uses unsupported partitioning. Name a table; one that does "
-            "not exist is created."
+            f"Cannot use {name}: Destination storage View does not support MergeTree parts or uses "
+            "unsupported partitioning. Name a table. To export, the name may also be new: the "
+            "table is created."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)

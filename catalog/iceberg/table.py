@@ -53,9 +53,8 @@ def unreadable(name: LakeName, error: Exception) -> UnsupportedError:
     reasons = dict.fromkeys(str(one["msg"]).removeprefix("Value error, ") for one in details)
     why = "; ".join([*reasons][:_MOST_REASONS]) or str(error)
     return UnsupportedError(
-        f"Cannot use {name} as a destination: its metadata holds what only newer versions of "
-        f"Iceberg have, or is damaged ({why}). Export into a new table: one that does not exist "
-        "is created.",
+        f"Cannot use {name}: its metadata holds what only newer versions of Iceberg have, or is "
+        f"damaged ({why}). To export, name a new table: it is created.",
         code=NOT_IMPLEMENTED,
     )
 

@@ -38,7 +38,7 @@ from spark_ext.actions.export_ports import Places, export_all
 from spark_ext.actions.exports import rows_of_name
 from spark_ext.actions.verify import Verdict, Verifying, VerifyRequest
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
-from tableformat.errors import NotFoundError, RefusedError, TableFormatError
+from tableformat.errors import Action, NotFoundError, RefusedError, TableFormatError
 from tableformat.export.archive_mark import Archiving, archiving, unarchive
 from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.job import ExportRequest
@@ -154,7 +154,7 @@ class _TakingOut:
                 archived.note_detached(parts)
                 freed = self._dropped(archived, one, parts, fresh=True) if self._drop else 0
         except TableFormatError as error:
-            return Archived(outcome, "kept", str(error))
+            return Archived(outcome, "kept", str(error.during(Action.ARCHIVE)))
         compared, size = replace(outcome, verified=True), sum(p.bytes for p in parts)
         if not self._drop:
             return Archived(compared, "detached", detached_bytes=size)

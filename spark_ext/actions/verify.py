@@ -23,12 +23,14 @@ from catalog.rewriting.integrity import changed_files
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.digest import Difference, Digest, KeptDigest
 from tableformat.errors import (
+    Action,
     Advice,
     DestinationError,
     NotFoundError,
     RefusedError,
     SourceError,
     TableFormatError,
+    during,
 )
 from tableformat.export.cleanup import staging_in_use
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
@@ -148,6 +150,7 @@ def exit_code(comparisons: Iterable[Comparison], *, named: bool) -> int:
 class Verifying:
     """Compares partitions of one table with one lake table."""
 
+    @during(Action.VERIFY)
     def __init__(
         self,
         request: VerifyRequest,
@@ -191,6 +194,10 @@ class Verifying:
             NotFoundError: neither the source nor the ledger has the partition.
             TableFormatError: the source or the ledger cannot be read.
         """
+        with during(Action.VERIFY):
+            yield from self._each()
+
+    def _each(self) -> Iterator[Comparison]:
         ids = self._selected()
         for start in range(0, len(ids), MOST_PARTITIONS):
             subjects = []
@@ -344,7 +351,8 @@ class Verifying:
         """Compare with a source snapshot, which may be newer than the list of parts."""
         if isinstance(found, TableFormatError):
             if subject.kept is not None:
-                return self._with_digest(replace(subject, change=str(found)), subject.kept)
+                change = str(found.during(Action.VERIFY))
+                return self._with_digest(replace(subject, change=change), subject.kept)
             return _failed(subject.partition_id, found)
         change = self._change(subject.done, found.content)
         now = replace(subject, content=found.content, change=change)
@@ -424,6 +432,7 @@ class Verifying:
 
 
 def _failed(one: PartitionId, error: TableFormatError) -> Comparison:
+    error.during(Action.VERIFY)
     refused = isinstance(error, RefusedError)
     verdict = Verdict.NOT_COMPARABLE if refused else Verdict.FAILED
     return Comparison(one.value, verdict, str(error), code=error.code)

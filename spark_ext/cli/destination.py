@@ -20,7 +20,7 @@ from catalog.network import TimeOuts
 from catalog.sources import SourcePlace, open_source
 from spark_ext.actions.exports import clickhouse_destination
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
-from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.errors import Action, RefusedError, UnsupportedError, UsageError
 from tableformat.ledger import Ledger
 from tableformat.names import HiveName, LakeName, TableName, split_identifiers
 
@@ -50,6 +50,7 @@ def parse_destination(
     table: TableName,
     source: SourcePlace,
     directories: Mapping[str, str] = MappingProxyType({}),
+    action: Action = Action.EXPORT,
 ) -> LakeName:
     """Parse a destination; a ClickHouse table over Hive directories means its Hive tree.
 
@@ -58,6 +59,7 @@ def parse_destination(
         table: the table to export.
         source: the address of the source.
         directories: as in `ExportRequest`.
+        action: what the command does with the table, for messages.
 
     Raises:
         RefusedError: the destination is the table itself (code 36), or does not fit it.
@@ -68,7 +70,7 @@ def parse_destination(
         return destination_name(text)
     except UsageError as error:
         if len(split_identifiers(text)) == _DATABASE_AND_TABLE:
-            found = _tree_of(TableName.parse(text), table, source, directories)
+            found = _tree_of(TableName.parse(text), table, source, directories, action)
             if found is not None:
                 return found
         raise error from None
@@ -141,7 +143,11 @@ def open_ledger_of(name: LakeName | None, uri: str | None, what: str, *, warehou
 
 
 def _tree_of(
-    named: TableName, table: TableName, source: SourcePlace, directories: Mapping[str, str]
+    named: TableName,
+    table: TableName,
+    source: SourcePlace,
+    directories: Mapping[str, str],
+    action: Action,
 ) -> HiveName | None:
     """Return the Hive tree that a table of the source reads; None if there is no such table.
 
@@ -149,7 +155,7 @@ def _tree_of(
         RefusedError: it is the exported table itself (code 36), or does not fit it.
         UnsupportedError: it reads no Hive tree (code 48).
     """
-    what = f"Cannot export {table} to {named}"
+    what = f"Cannot {action} {table} {'in' if action is Action.VERIFY else 'to'} {named}"
     where = "Name an Iceberg table: --to catalog.namespace.table, or a tree: --to hive:URI."
     with contextlib.closing(open_source(source)) as opened:
         if named == table and opened.engine_of(named):

@@ -42,7 +42,7 @@ from spark_ext.operations.spark_views import View
 from spark_ext.operations.tables import OtherTables, RememberingTable
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, KEEPER_EXCEPTION, NO_REPLICA_HAS_PART
 from tableformat.committer import BranchFile, LakeTableState
-from tableformat.errors import NotFoundError, RefusedError, SourceError, UsageError
+from tableformat.errors import Action, NotFoundError, RefusedError, SourceError, UsageError, during
 from tableformat.export.destination import Destination, fit, plan_slices
 from tableformat.export.plan import TablePlan, plan_table, remembered_conversions
 from tableformat.export.slices import FileFormat
@@ -92,6 +92,7 @@ class _WrittenParts:
     storages: Storages
     server: ServerSettings | None
 
+    @during(Action.FETCH)
     def __call__(self, row: Row, _files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
         """Write the files of the parts for the claim of a row; return their receipts.
 
@@ -116,6 +117,7 @@ class _WrittenParts:
         return receipts
 
 
+@during(Action.FETCH)
 def fetching_parts(
     what: str,
     origin: PartsOrigin,

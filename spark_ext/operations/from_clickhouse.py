@@ -35,7 +35,7 @@ from spark_ext.sql.session_settings import SourceTable
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.committer import Commit, CommitOutcome, Figures, NotSent, counted_files
 from tableformat.effects import Step
-from tableformat.errors import RefusedError, SourceError, SourceGoneError, TableFormatError
+from tableformat.errors import Action, RefusedError, SourceError, SourceGoneError, TableFormatError
 from tableformat.export.commit import Ports
 from tableformat.export.commit_lists import store_list
 from tableformat.export.decision import ExportOptions
@@ -125,6 +125,7 @@ class Coming:
             overwrite_file_if_exists=not self.replaces and given.overwrite_file_if_exists,
             attaches=not self.replaces,
             replaces=self.replaces,
+            action=Action.REPLACE if self.replaces else Action.ATTACH,
         )
         of = self.which
         request = ExportRequest(

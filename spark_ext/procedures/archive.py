@@ -37,7 +37,7 @@ from spark_ext.sql.catalogs import refresh_errors, session_ledger
 from spark_ext.sql.export import joined
 from spark_ext.sql.messages import in_call
 from spark_ext.sql.session_settings import SourceTable
-from tableformat.errors import DestinationError, RefusedError, TableFormatError
+from tableformat.errors import Action, DestinationError, RefusedError, TableFormatError
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
@@ -101,7 +101,7 @@ def _request(call: Call, named: SourceTable, to: LakeName) -> ExportRequest:
         to=to,
         selection=selection(call, with_where=True),
         # With the default TTL, a partition that changed since its export would be refused.
-        options=ExportOptions(manifest_ttl=1),
+        options=ExportOptions(manifest_ttl=1, action=Action.ARCHIVE),
         conversions=call.pairs("convert"),
         strict=call.flag("strict"),
         partition_spec=call.text_or_none("partition_spec"),

@@ -212,7 +212,7 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
     if found is not None and not (ledger.is_made() and found == ledger.identity):
         this = f"this one is {ledger.identity}" if ledger.is_made() else "this one does not exist"
         message = (
-            f"Cannot export with the ledger {ledger.uri}: the table was exported to with another "
+            f"Cannot use the ledger {ledger.uri} here: the table was exported to with another "
             f"ledger ({found}, {this}). Give that one with --ledger, or, when it is lost, "
             "rebuild it from the table with `mergeberg exports rebuild`."
         )
@@ -220,7 +220,7 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
     highest = ledger.highest_epoch()
     if state.highest_epoch > highest:
         message = (
-            f"Cannot export with the ledger {ledger.uri}: the table carries epoch "
+            f"Cannot use the ledger {ledger.uri} here: the table carries epoch "
             f"{state.highest_epoch}, the ledger has only given {highest}, so it was restored from "
             "an older copy. Use the newer ledger."
         )

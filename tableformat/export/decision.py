@@ -26,7 +26,7 @@ from tableformat.committer import (
     ReplaceOwn,
     ReplacePartition,
 )
-from tableformat.errors import UsageError
+from tableformat.errors import Action, UsageError
 from tableformat.export.archive_mark import refuse_archived
 from tableformat.export.content import Content, how_it_differs, is_merged
 from tableformat.export.main_state import Holding, Kind
@@ -88,6 +88,7 @@ class ExportOptions:
     * `attaches`, `replaces`: the export is ATTACH or REPLACE PARTITION … FROM the table.
     * `check_rows`: if the parts of a partition changed, compare its rows with the exported rows
       before anything is written.
+    * `action`: the verb of the command, for its messages; nothing is decided by it.
     """
 
     force: bool = False
@@ -102,6 +103,7 @@ class ExportOptions:
     attaches: bool = False
     replaces: bool = False
     check_rows: bool = False
+    action: Action = Action.EXPORT
 
     @property
     def is_of_statement(self) -> bool:

@@ -283,7 +283,7 @@ class GroupJob:
         self._options = options
         self._commit_every = commit_every
         self._claiming = Claiming(ports, destination, options, slots=slots)
-        self._outcomes = OutcomeBuilder(ports, str(destination.name))
+        self._outcomes = OutcomeBuilder(ports, str(destination.name), options.action)
         self._commit_ports = Ports(
             ports.effects,
             destination.lake,

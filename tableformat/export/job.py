@@ -23,7 +23,7 @@ from functools import partial
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
-from tableformat.errors import RefusedError, StoppedError, UsageError
+from tableformat.errors import RefusedError, StoppedError, UsageError, during
 from tableformat.export.backfill import outdated
 from tableformat.export.cleanup import Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
@@ -232,7 +232,8 @@ def export(
         named = replace(ports, query_id=request.query_id)
         limited = with_limits(named, request.limits)
         retrying = with_retries(limited, request.to, request.max_retries)
-        yield from _export(request, retrying, request.limits.at_once(slots))
+        with during(request.options.action):
+            yield from _export(request, retrying, request.limits.at_once(slots))
     finally:
         ports.source.close()
         for digests in (ports.digests, ports.compares):

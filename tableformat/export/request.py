@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tableformat.errors import Advice, NotFoundError, UsageError
+from tableformat.errors import Advice, NotFoundError, Unable, UsageError
 from tableformat.export.options import MAX_SLICES
 from tableformat.export.slices import Share
 from tableformat.mergetree.compatibility import time_column
@@ -138,8 +138,11 @@ def _unknown(
         else "It has no partition with active parts."
     )
     return NotFoundError(
-        f"Cannot export partition {partition_id} of {table.name}: it has no active parts and was "
-        f"never exported. {has} List them with `mergeberg partitions {table.name}`.",
+        Unable.of(
+            f"partition {partition_id} of {table.name}",
+            f"it has no active parts and was never exported. {has} List them with `mergeberg "
+            f"partitions {table.name}`.",
+        ),
         advice=frozenset({Advice.LIST_PARTITIONS}),
     )
 

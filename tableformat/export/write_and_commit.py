@@ -33,6 +33,7 @@ from tableformat.committer import (
 )
 from tableformat.effects import Step
 from tableformat.errors import (
+    Action,
     DestinationError,
     LedgerError,
     MissingError,
@@ -83,10 +84,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OutcomeBuilder:
-    """Builds the outcomes of one destination, named `table`."""
+    """Builds the outcomes of a command's `action` in one destination, named `table`."""
 
     ports: JobPorts
     table: str
+    action: Action = Action.EXPORT
 
     def outcome(
         self, partition_id: str, status: Status, message: str, row: Row | None, begun: int
@@ -122,7 +124,8 @@ class OutcomeBuilder:
         parts: int = 0,
     ) -> Outcome:
         """Return the outcome of a partition after an error; `parts` if no claim has them."""
-        failed = self.outcome(partition_id, _status(error), str(error), row, begun)
+        text = str(error.during(self.action))
+        failed = self.outcome(partition_id, _status(error), text, row, begun)
         gone = isinstance(error, SourceGoneError)
         theirs = isinstance(error, RowsOfOthersError)
         cause = Cause.ROWS_OF_OTHERS if theirs else Cause.ERROR

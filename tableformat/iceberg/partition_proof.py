@@ -35,7 +35,7 @@ from pyiceberg.types import (
 )
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
-from tableformat.errors import InternalError, RefusedError, refuse_all
+from tableformat.errors import InternalError, RefusedError, Unable
 from tableformat.hive_names import escape, partition_directory
 from tableformat.iceberg.key_columns import plain_type
 from tableformat.iceberg.partition_spec import DerivedSpec, derive_spec
@@ -170,7 +170,7 @@ def partition_values(
     ]
     reasons = tuple(r.why for r in results if isinstance(r, Disproved))
     if reasons:
-        raise refuse_all(f"export partition {partition_id}", reasons, code=BAD_ARGUMENTS)
+        raise RefusedError(Unable(f"partition {partition_id}", reasons), code=BAD_ARGUMENTS)
     return tuple(r.value for r in results if isinstance(r, Proved))
 
 

@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids, make_compatible_na
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import refuse_all
+from tableformat.errors import RefusedError, Unable
 from tableformat.iceberg.column_types import TypeMapping, conversions_in
 from tableformat.mergetree.conversions import Faithfulness, parse_conversion
 from tableformat.mergetree.table import Column, MergeTreeTable
@@ -110,7 +110,7 @@ def map_columns(
     ]
     reasons.extend(_name_refusals(fields))
     if reasons:
-        raise refuse_all(f"export {table.name}", tuple(reasons), code=NOT_IMPLEMENTED)
+        raise RefusedError(Unable(str(table.name), tuple(reasons)), code=NOT_IMPLEMENTED)
     schema = assign_fresh_schema_ids(Schema(*fields))
     return MappedColumns(
         tuple(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import refuse_all
+from tableformat.errors import RefusedError, Unable
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.table_settings import unknown_settings
 from tableformat.names import quote_identifier
@@ -29,7 +29,7 @@ def check_readable(table: MergeTreeTable) -> None:
         RefusedError: every reason is listed (code 48).
     """
     if reasons := why_unreadable(table):
-        raise refuse_all(f"export {table.name}", reasons, code=NOT_IMPLEMENTED)
+        raise RefusedError(Unable(str(table.name), reasons), code=NOT_IMPLEMENTED)
 
 
 def why_unreadable(table: MergeTreeTable) -> tuple[str, ...]:

@@ -119,7 +119,7 @@ def test_a_server_is_changed_only_where_that_was_allowed(
     assert len(archiver.front.requests()) == asked
     monkeypatch.setenv("MERGEBERG_ALLOW_ALTER", "1")
     code, said = archiver.run("archive", "--partition-id", "7", allow=False)
-    assert (code, "Cannot export partition 7" in said) == (3, True)
+    assert (code, "Cannot archive partition 7" in said) == (3, True)
 
 
 def test_a_missing_right_is_named_before_anything_is_exported(archiver: Archiver) -> None:

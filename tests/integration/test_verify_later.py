@@ -18,7 +18,7 @@ from catalog.clickhouse.source import ClickHouseSource
 from catalog.iceberg.table import IcebergTable
 from spark_ext.actions.verify import Comparison, Verdict
 from tableformat.committer import FileInMain, LakeTableState
-from tableformat.errors import NotFoundError, RefusedError
+from tableformat.errors import NotFoundError, RefusedError, TableFormatError
 from tableformat.export.request import ByExpression, ById
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import MergeTreeTable
@@ -396,3 +396,42 @@ def test_rows_that_come_before_the_source_is_frozen_are_a_change_of_it(
     assert found["0"].message.startswith(
         "the source changed since: 50 rows in 1 part then, 51 in 2 now"
     )
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize(
+    "statement", ["DROP TABLE {} SYNC", "ALTER TABLE {} DROP PARTITION ID '0'"]
+)
+def test_what_is_dropped_before_it_is_frozen_cannot_be_verified(
+    exports: RealExport,
+    digests: FileDigests,
+    monkeypatch: pytest.MonkeyPatch,
+    statement: str,
+    *,
+    verify: bool,
+) -> None:
+    """Harm prevented: who verifies reads that something could not be exported."""
+    name = exports.clickhouse.filled()
+    exports.run(name, verify=verify)
+    real = ClickHouseSource.snapshot
+
+    def after_a_drop(
+        self: ClickHouseSource,
+        table: MergeTreeTable,
+        partition_ids: tuple[PartitionId, ...],
+        *,
+        job: str,
+        probes: tuple[Probe, ...],
+        digest: tuple[DigestColumn, ...] = (),
+    ) -> SourceSnapshot:
+        exports.clickhouse.command(statement.format(name.sql))
+        return real(self, table, partition_ids, job=job, probes=probes, digest=digest)
+
+    monkeypatch.setattr(ClickHouseSource, "snapshot", after_a_drop)
+    try:
+        said = by_id(exports.verify(name, digests))["0"].message
+    except TableFormatError as error:
+        said = error.message
+
+    assert "Cannot export" not in said
+    assert said.startswith(("Cannot verify", "Cannot find", "Cannot read"))

@@ -1,10 +1,22 @@
-"""A message that begins with the reason says the same as the message."""
+"""A message begins with its reason and says the same, or has the verb of the command that ran."""
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
-from tableformat.errors import reason_first, reason_of, refuse_all
+from tableformat.errors import (
+    Action,
+    RefusedError,
+    SourceError,
+    TableFormatError,
+    Unable,
+    during,
+    reason_first,
+    reason_of,
+    refuse_all,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +62,33 @@ def test_each_reason_is_a_message_of_its_own(reason: str) -> None:
 
     assert one.reasons == (one.message,) == (f"Cannot export db.t: {reason}.",)
     assert several.reasons == (*one.reasons, "Cannot export db.t: no.")
+
+
+@pytest.mark.parametrize("reasons", [("no.",), ("column a: no", "column b: no")])
+def test_a_message_has_the_verb_of_the_command_that_ran(reasons: tuple[str, ...]) -> None:
+    """Harm prevented: a user who verifies reads that something cannot be exported."""
+    error = RefusedError(Unable("db.t", reasons), code=48)
+    assert error.message == refuse_all("export db.t", reasons).message
+
+    with pytest.raises(RefusedError) as found, during(Action.VERIFY):
+        raise error
+
+    same = refuse_all("verify db.t", reasons)
+    assert (found.value.message, found.value.reasons) == (same.message, same.reasons)
+    assert (str(found.value), found.value.code) == (same.message, 48)
+
+
+def test_a_message_that_has_a_verb_keeps_it() -> None:
+    error: TableFormatError = SourceError("Cannot reach https://ch1: it is gone. Look after it.")
+
+    assert str(error.during(Action.FETCH)) == "Cannot reach https://ch1: it is gone. Look after it."
+
+
+def test_a_message_keeps_its_verb_between_processes() -> None:
+    """Harm prevented: an error of another process that cannot be said any more."""
+    error = SourceError(Unable.of("partition 1 of db.t", "it is damaged. Mend it."))
+
+    copied = pickle.loads(pickle.dumps(error))  # noqa: S301  our own
+
+    text = "Cannot attach partition 1 of db.t: it is damaged. Mend it."
+    assert copied.during(Action.ATTACH).message == text

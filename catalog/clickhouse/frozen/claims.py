@@ -16,7 +16,7 @@ from catalog.clickhouse.connection import Connection, text, texts, whole
 from catalog.clickhouse.part_directories import PartFiles, files_sql, unread
 from catalog.clickhouse.snapshot.preflight import OWN_COLUMNS
 from catalog.clickhouse.table_description import of_table
-from tableformat.errors import RefusedError, SourceError, UnsupportedError
+from tableformat.errors import RefusedError, SourceError, Unable, UnsupportedError
 from tableformat.mergetree.expression import SortKey
 from tableformat.mergetree.expression_text import parse_sorting_key, qualify
 from tableformat.mergetree.readability import PART_OFFSET, has_column
@@ -68,11 +68,12 @@ def other_types(connection: Connection, claimed: Claimed) -> dict[PartitionId, R
         stated = declared.get(column)
         if stated is None or held == stated or _takes(parse_type(stated), parse_type(held)):
             continue
-        message = (
-            f"Cannot export partition {partition} of {table.name}: its part {part} holds the "
-            f"column {column} as {held}, and {claimed.file} says {stated}. Give the statement "
-            "of the table when the parts were frozen; if its type was changed then, rewrite the "
-            "parts with OPTIMIZE TABLE ... FINAL and freeze them again."
+        message = Unable.of(
+            f"partition {partition} of {table.name}",
+            f"its part {part} holds the column {column} as {held}, and {claimed.file} says "
+            f"{stated}. Give the statement of the table when the parts were frozen; if its type "
+            "was changed then, rewrite the parts with OPTIMIZE TABLE ... FINAL and freeze them "
+            "again.",
         )
         refused.setdefault(PartitionId(partition), RefusedError(message))
     return refused
@@ -99,10 +100,11 @@ def other_settings(
     """
     name = claimed.table.name
     if has_column(claimed.table, PART_OFFSET):
-        message = (
-            f"Cannot export {name}: its column {PART_OFFSET} has the name of a virtual column, "
-            "without which the order of frozen parts cannot be proved. Restore the parts into a "
-            "ClickHouse, and export that."
+        message = Unable.of(
+            str(name),
+            f"its column {PART_OFFSET} has the name of a virtual column, without which the order "
+            "of frozen parts cannot be proved. Restore the parts into a ClickHouse, and export "
+            "that.",
         )
         return dict.fromkeys(partition_ids, RefusedError(message))
     opened = [
@@ -120,11 +122,11 @@ def other_settings(
     refused: dict[PartitionId, RefusedError] = {}
     for part, why in wrong.items():
         one = PartitionId(part.split("_", 1)[0])
-        message = (
-            f"Cannot export partition {one} of {name}: as {claimed.file} says, its part {part} is "
-            f"not read whole: {why}. Give the statement of the table, and in its SETTINGS what the "
-            "configuration of its server sets (SELECT name, value FROM system.merge_tree_settings "
-            "WHERE changed)."
+        message = Unable.of(
+            f"partition {one} of {name}",
+            f"as {claimed.file} says, its part {part} is not read whole: {why}. Give the statement "
+            "of the table, and in its SETTINGS what the configuration of its server sets (SELECT "
+            "name, value FROM system.merge_tree_settings WHERE changed).",
         )
         refused.setdefault(one, RefusedError(message))
     return {one: error for one, error in refused.items() if one in partition_ids}
@@ -178,11 +180,11 @@ def other_partition_keys(
     refused: dict[PartitionId, RefusedError] = {}
     for row in found:
         partition, as_value, other = (text(value) for value in row)
-        message = (
-            f"Cannot export partition {partition} of {table.name}: the partition is that of "
-            f"{as_value}, and PARTITION BY {key}, as {claimed.file} says, makes {other} of some of "
-            f"its rows in the time zone {table.server_zone}. Give the statement of the table, and "
-            "its server's time zone by &zone=ZONE."
+        message = Unable.of(
+            f"partition {partition} of {table.name}",
+            f"the partition is that of {as_value}, and PARTITION BY {key}, as {claimed.file} says, "
+            f"makes {other} of some of its rows in the time zone {table.server_zone}. Give the "
+            "statement of the table, and its server's time zone by &zone=ZONE.",
         )
         refused[PartitionId(partition)] = RefusedError(message)
     return refused
@@ -225,10 +227,10 @@ def unsorted(
     refused: dict[PartitionId, RefusedError] = {}
     for part in found:
         one = PartitionId(part.split("_", 1)[0])
-        message = (
-            f"Cannot export partition {one} of {table.name}: the rows of its part {part} are not "
-            f"in the order of ORDER BY {table.engine.order_by}, as {claimed.file} says. Give "
-            "the statement of the table."
+        message = Unable.of(
+            f"partition {one} of {table.name}",
+            f"the rows of its part {part} are not in the order of ORDER BY "
+            f"{table.engine.order_by}, as {claimed.file} says. Give the statement of the table.",
         )
         refused.setdefault(one, RefusedError(message))
     return refused

@@ -61,6 +61,7 @@ from tableformat.errors import (
     RefusedError,
     SourceError,
     TableFormatError,
+    Unable,
     UnsupportedError,
 )
 from tableformat.ledger import DetachedPart, ExportedPart
@@ -140,9 +141,10 @@ def _refuted(
     except ClickHouseError as error:
         if len(partition_ids) == 1:
             (one,) = partition_ids
-            message = (
-                f"Cannot export partition {one} of {claimed.table.name}: reading its parts "
-                f"failed: {error.reason}. Copy the parts again, or correct {claimed.file}."
+            message = Unable.of(
+                f"partition {one} of {claimed.table.name}",
+                f"reading its parts failed: {error.reason}. Copy the parts again, or correct "
+                f"{claimed.file}.",
             )
             return {one: SourceError(message, code=error.code)}
     each = (_refuted(check, connection, claimed, (one,)) for one in partition_ids)
@@ -193,8 +195,10 @@ def refused_folders(
             damage.setdefault(one, twice)
     return {
         one: RefusedError(
-            f"Cannot export partition {one} of {opened.table} from {opened.folders.directory}: "
-            f"{damage[str(one)]}."
+            Unable.of(
+                f"partition {one} of {opened.table} from {opened.folders.directory}",
+                f"{damage[str(one)]}.",
+            )
         )
         for one in partition_ids
         if str(one) in damage
@@ -524,9 +528,10 @@ class FrozenPartsSource(ClickHouseSource):
             self.refusals(table.name, partition_ids)
         )
         if changed := differences(table, described, copy=False):
-            message = (
-                f"Cannot export {table.name}: {changed} changed in {self._settings.ddl_file} since "
-                "it was read. Run the export again."
+            message = Unable.of(
+                str(table.name),
+                f"{changed} changed in {self._settings.ddl_file} since it was read. Run the "
+                "command again.",
             )
             refused = dict.fromkeys(partition_ids, RefusedError(message))
         handle = f"parts:{opened.folders.directory}"

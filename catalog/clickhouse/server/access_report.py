@@ -53,7 +53,7 @@ from tableformat.clickhouse_codes import (
     SYNTAX_ERROR,
     UNKNOWN_FUNCTION,
 )
-from tableformat.errors import InternalError, RefusedError
+from tableformat.errors import Action, InternalError, RefusedError, Unable
 from tableformat.names import TableName, quote_identifier, quote_string
 from tableformat.quantities import counted
 
@@ -319,9 +319,9 @@ class Standing:
         return statements(self.missing, self.user)
 
     @property
-    def what(self) -> str:
-        """How a refusal begins."""
-        return f"Cannot export {self.table} as the user {self.user!r}"
+    def subject(self) -> str:
+        """What a refusal is about."""
+        return f"{self.table} as the user {self.user!r}"
 
     def forbidding(self, *, ignore_row_policies: bool) -> tuple[str, ...]:
         """Return what beside rights that are missing forbids an export, each with what to do."""
@@ -342,17 +342,14 @@ class Standing:
 
     def refusal(self, *, ignore_row_policies: bool) -> RefusedError | None:
         """Return the refusal with all reasons at once; None when nothing forbids an export."""
-        reasons = [
+        reasons = (
             *self.forbidding(ignore_row_policies=ignore_row_policies),
             *(f"a right is missing. Run {one}" for one in self.grants),
-        ]
+        )
         if not reasons:
             return None
         code = self.profile.code or (ACCESS_DENIED if self.missing else None)
-        if len(reasons) == 1:
-            return RefusedError(f"{self.what}: {reasons[0]}", code=code)
-        listed = "\n".join(f"  - {reason}" for reason in reasons)
-        return RefusedError(f"{self.what}: {len(reasons)} reasons.\n{listed}", code=code)
+        return RefusedError(Unable(self.subject, reasons), code=code)
 
 
 def standing_of(connection: ServerConnection, table: TableName, staging: str) -> Standing:
@@ -542,21 +539,17 @@ def report_of(
         SourceError: the server cannot be asked.
     """
     standing = standing_of(connection, table, staging)
-    reasons = [
-        f"{standing.what}: {one}" for one in standing.forbidding(ignore_row_policies=ignores)
-    ]
-    if standing.missing:
-        number = len(standing.missing)
-        reasons.append(
-            f"{standing.what}: {counted(number, 'right')} missing. Run the GRANT statements."
-        )
+    forbidden = standing.forbidding(ignore_row_policies=ignores)
+    number = len(standing.missing)
+    missing = f"{counted(number, 'right')} missing. Run the GRANT statements."
+    refused = Unable(standing.subject, (*forbidden, *((missing,) if number else ())))
     known = ServerReport(
         address=connection.address,
         user=standing.user,
         profile=f"readonly = {standing.profile.readonly}",
         asked=_asked(standing),
         staging_database=staging,
-        reasons=tuple(reasons),
+        reasons=refused.each(Action.EXPORT),
     )
     if standing.profile.readonly == "1":
         return known

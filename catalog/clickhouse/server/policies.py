@@ -18,7 +18,7 @@ from catalog.clickhouse.connection import ClickHouseError, Connection, flag, tex
 from catalog.clickhouse.server.client import NOT_SHOWN
 from catalog.clickhouse.snapshot.comparison import within
 from catalog.clickhouse.table_description import list_parts
-from tableformat.errors import RefusedError, SourceError
+from tableformat.errors import RefusedError, SourceError, Unable
 from tableformat.mergetree.table import Part
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_string
 
@@ -120,9 +120,12 @@ def hidden_rows(
 def refuse_hidden(table: TableName, one: PartitionId, hidden: Hidden, user: str) -> RefusedError:
     """Return the refusal of a partition of which the user is not shown everything."""
     return RefusedError(
-        f"Cannot export partition {one} of {table}: the user {user!r} is shown {hidden.shown} of "
-        f"its {hidden.held} rows, so a row policy hides the others, and an export would hold all "
-        "of them. Use a user to whom no policy applies, or give --ignore-row-policies."
+        Unable.of(
+            f"partition {one} of {table}",
+            f"the user {user!r} is shown {hidden.shown} of its {hidden.held} rows, so a row policy "
+            "hides the others, and an export would hold all of them. Use a user to whom no policy "
+            "applies, or give --ignore-row-policies.",
+        )
     )
 
 

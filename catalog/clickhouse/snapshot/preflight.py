@@ -21,7 +21,7 @@ from catalog.clickhouse.connection import Connection, flag, text, texts
 from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.table_description import active_parts, describe, list_parts, of_table
 from catalog.network import some
-from tableformat.errors import RefusedError, UnsupportedError
+from tableformat.errors import RefusedError, Unable, UnsupportedError
 from tableformat.mergetree.missing_columns import definitions, external_reference
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 
@@ -148,10 +148,13 @@ def refused_disks(
 
 def _refuse_far(name: TableName, part: FarPart, default: str) -> UnsupportedError:
     return UnsupportedError(
-        f"Cannot export partition {part.partition_id} of {name}: its part {part.name} is on the "
-        f"disk {part.disk}, and ClickHouse cannot copy it to a disk whose files can be opened, "
-        f"because its default disk is {default}. Use a plain local disk as the default disk, or "
-        "export from a ClickHouse server (--source https://HOST)."
+        Unable.of(
+            f"partition {part.partition_id} of {name}",
+            f"its part {part.name} is on the disk {part.disk}, and ClickHouse cannot copy it to a "
+            f"disk whose files can be opened, because its default disk is {default}. Use a plain "
+            "local disk as the default disk, or export from a ClickHouse server (--source "
+            "https://HOST).",
+        )
     )
 
 
@@ -189,11 +192,13 @@ def refuse_foreign_columns(
 ) -> RefusedError:
     """Return the refusal of a partition whose parts have columns that the table does not have."""
     return RefusedError(
-        f"Cannot export partition {partition_id} of {name}: its parts hold {some(columns)}, "
-        "which the table does not have: an ALTER ... RENAME or DROP COLUMN has not been carried "
-        "out on them, and a snapshot would show other values than the table. Wait until the "
-        f"mutation is done, or rewrite them with OPTIMIZE TABLE {name.sql} PARTITION ID "
-        f"{quote_string(str(partition_id))} FINAL."
+        Unable.of(
+            f"partition {partition_id} of {name}",
+            f"its parts hold {some(columns)}, which the table does not have: an ALTER ... RENAME "
+            "or DROP COLUMN has not been carried out on them, and a snapshot would show other "
+            "values than the table. Wait until the mutation is done, or rewrite them with "
+            f"OPTIMIZE TABLE {name.sql} PARTITION ID {quote_string(str(partition_id))} FINAL.",
+        )
     )
 
 
@@ -233,10 +238,12 @@ def _refused_by_mutation(
             which = f"{of_table(name)} AND mutation_id = {quote_string(mutation)}"
             failed = f" It failed last with: {failure.partition(chr(10))[0]}." if failure else ""
             return RefusedError(
-                f"Cannot export partition {partition_id} of {name}: the mutation {mutation} "
-                f"({command}) is not finished; it has still to change "
-                f"{some(of_partition) or 'parts that it does not name'}.{failed} Wait until it is "
-                f"done{f', or run KILL MUTATION WHERE {which}' if killable else ''}."
+                Unable.of(
+                    f"partition {partition_id} of {name}",
+                    f"the mutation {mutation} ({command}) is not finished; it has still to change "
+                    f"{some(of_partition) or 'parts that it does not name'}.{failed} Wait until it "
+                    f"is done{f', or run KILL MUTATION WHERE {which}' if killable else ''}.",
+                )
             )
     return None
 
@@ -267,10 +274,12 @@ def _refuse_broken(
     name: TableName, partition_id: PartitionId, parts: tuple[str, ...]
 ) -> RefusedError:
     return RefusedError(
-        f"Cannot export partition {partition_id} of {name}: ClickHouse found broken parts and set "
-        f"them aside ({some(parts)}), so the partition lacks their rows. Restore them, or accept "
-        f"the loss with ALTER TABLE {name.sql} DROP DETACHED PART {quote_string(parts[0])} "
-        "SETTINGS allow_drop_detached = 1."
+        Unable.of(
+            f"partition {partition_id} of {name}",
+            f"ClickHouse found broken parts and set them aside ({some(parts)}), so the partition "
+            f"lacks their rows. Restore them, or accept the loss with ALTER TABLE {name.sql} DROP "
+            f"DETACHED PART {quote_string(parts[0])} SETTINGS allow_drop_detached = 1.",
+        )
     )
 
 
@@ -316,11 +325,13 @@ def _refuse_computed(
 ) -> RefusedError:
     part, column, why = found
     return RefusedError(
-        f"Cannot export partition {partition_id} of {name}: its part {part} lacks the column "
-        f"{column}, and {why}, which is not there for tasks that read the files of the part. Write "
-        f"the values into the parts: ALTER TABLE {name.sql} MATERIALIZE COLUMN "
-        f"{quote_identifier(column)} IN PARTITION ID {quote_string(str(partition_id))} SETTINGS "
-        "mutations_sync = 2."
+        Unable.of(
+            f"partition {partition_id} of {name}",
+            f"its part {part} lacks the column {column}, and {why}, which is not there for tasks "
+            "that read the files of the part. Write the values into the parts: ALTER TABLE "
+            f"{name.sql} MATERIALIZE COLUMN {quote_identifier(column)} IN PARTITION ID "
+            f"{quote_string(str(partition_id))} SETTINGS mutations_sync = 2.",
+        )
     )
 
 

@@ -48,7 +48,7 @@ from tableformat.clickhouse_codes import (
     UNKNOWN_IDENTIFIER,
 )
 from tableformat.digest import Digest
-from tableformat.errors import SourceError, TableFormatError
+from tableformat.errors import SourceError, TableFormatError, Unable
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import Part
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_identifier, quote_string
@@ -193,7 +193,7 @@ def _without_place(reason: str) -> str:
 
 
 def _refuse(clone: Clone, one: PartitionId, damage: str, remedy: str = _REPAIR) -> SourceError:
-    return SourceError(f"Cannot export partition {one} of {clone.source}: {damage}. {remedy}")
+    return SourceError(Unable.of(f"partition {one} of {clone.source}", f"{damage}. {remedy}"))
 
 
 _OF_THE_QUERY: Final = (SYNTAX_ERROR, TOO_BIG_AST, UNKNOWN_IDENTIFIER)
@@ -259,9 +259,11 @@ def _unreadable_disks(connection: Connection, capabilities: Capabilities, clone:
         moved = (part for part in parts if part.place == part.part.disk and part.part.name in far)
         if part := next(moved, None):
             refused[one] = SourceError(
-                f"Cannot export partition {one} of {clone.source}: its part {part.source_name} was "
-                f"moved to the disk {far[part.part.name]} while the snapshot was taken. Run the "
-                "export again."
+                Unable.of(
+                    f"partition {one} of {clone.source}",
+                    f"its part {part.source_name} was moved to the disk {far[part.part.name]} "
+                    "while the snapshot was taken. Run the command again.",
+                )
             )
     return refused
 
@@ -352,9 +354,11 @@ def _hidden_rows(
     clone: Clone, one: PartitionId, part: Part, visible: dict[str, int]
 ) -> TableFormatError:
     return SourceError(
-        f"Cannot export partition {one} of {clone.source}: its part {part.name} holds {part.rows} "
-        f"rows and shows {visible.get(part.name, 0)}. A row policy or a setting of the user hides "
-        "rows from the exporter; use another user."
+        Unable.of(
+            f"partition {one} of {clone.source}",
+            f"its part {part.name} holds {part.rows} rows and shows {visible.get(part.name, 0)}. A "
+            "row policy or a setting of the user hides rows from the exporter; use another user.",
+        )
     )
 
 
@@ -431,8 +435,8 @@ def _text_or_none(value: object) -> str | None:
 
 def _read_error(clone: Clone, one: PartitionId, error: ClickHouseError) -> SourceError:
     remedy = advice(error.code, error.reason) or "Check the table with CHECK TABLE and run again."
-    message = (
-        f"Cannot export partition {one} of {clone.source}: reading its snapshot failed: "
-        f"{error.reason}. {remedy}"
+    message = Unable.of(
+        f"partition {one} of {clone.source}",
+        f"reading its snapshot failed: {error.reason}. {remedy}",
     )
     return SourceError(message, code=error.code)

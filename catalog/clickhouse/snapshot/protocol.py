@@ -52,6 +52,7 @@ from tableformat.errors import (
     RefusedError,
     SourceError,
     TableFormatError,
+    Unable,
 )
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import Column, MergeTreeTable, Part
@@ -221,9 +222,9 @@ class _GroupSnapshot:
         copy = name != self._source
         different = differences(self.request.table, found, copy=copy, bare=bare)
         if different:
-            message = (
-                f"Cannot export {self._source}: {different} changed since the table was described. "
-                "Run the export again."
+            message = Unable.of(
+                str(self._source),
+                f"{different} changed since the table was described. Run the command again.",
             )
             raise RefusedError(message)
 
@@ -296,8 +297,11 @@ class _GroupSnapshot:
 
     def _unsteady(self, change: str) -> SourceError:
         return SourceError(
-            f"Cannot export {self._source}: in {_ATTEMPTS} attempts to take a snapshot, {change} "
-            "each time meanwhile. Run the export again when the table is changed less."
+            Unable.of(
+                str(self._source),
+                f"in {_ATTEMPTS} attempts to take a snapshot, {change} each time meanwhile. Run "
+                "the command again when the table is changed less.",
+            )
         )
 
     def _unlike(
@@ -307,23 +311,28 @@ class _GroupSnapshot:
         missing = _content(originals) - _content(copies)
         names = ", ".join(part.name for part in originals if part.content in missing)
         return SourceError(
-            f"Cannot export partition {one} of {self._source}: read again from their files, "
-            f"{names or 'its parts'} have other rows or another hash than ClickHouse has in "
-            "memory, so the files are damaged. Repair the part from a replica or a backup, or "
-            "detach it, and run again."
+            Unable.of(
+                f"partition {one} of {self._source}",
+                f"read again from their files, {names or 'its parts'} have other rows or another "
+                "hash than ClickHouse has in memory, so the files are damaged. Repair the part "
+                "from a replica or a backup, or detach it, and run again.",
+            )
         )
 
     def _read_otherwise(self, one: PartitionId, part: str) -> SourceError:
         return SourceError(
-            f"Cannot export partition {one} of {self._source}: a copy of its part {part} shows "
-            "columns of another size than the part itself, so it does not read all of its files. "
-            "Report it with the settings of the table (SHOW CREATE TABLE)."
+            Unable.of(
+                f"partition {one} of {self._source}",
+                f"a copy of its part {part} shows columns of another size than the part itself, so "
+                "it does not read all of its files. Report it with the settings of the table "
+                "(SHOW CREATE TABLE).",
+            )
         )
 
     def _no_parts(self, one: PartitionId) -> NotFoundError:
-        message = (
-            f"Cannot export partition {one} of {self._source}: it has no active parts. List them "
-            "with `mergeberg partitions`."
+        message = Unable.of(
+            f"partition {one} of {self._source}",
+            "it has no active parts. List them with `mergeberg partitions`.",
         )
         advice = frozenset({Advice.LIST_PARTITIONS})
         return NotFoundError(message, code=BAD_ARGUMENTS, advice=advice)
@@ -331,12 +340,13 @@ class _GroupSnapshot:
     def _clone_error(self, error: ClickHouseError) -> TableFormatError:
         """Return the refusal of this group's only partition, which ClickHouse did not clone."""
         (one,) = self.request.partition_ids
-        what = f"Cannot export partition {one} of {self._source}"
+        what = f"partition {one} of {self._source}"
         if error.code == SUPPORT_IS_DISABLED:
-            message = (
-                f"{what}: lightweight updates have not been written into its parts yet, and a "
-                f"snapshot would lose them. Run ALTER TABLE {self._source.sql} APPLY PATCHES IN "
-                f"PARTITION ID {quote_string(str(one))} SETTINGS mutations_sync = 2."
+            message = Unable.of(
+                what,
+                "lightweight updates have not been written into its parts yet, and a snapshot "
+                f"would lose them. Run ALTER TABLE {self._source.sql} APPLY PATCHES IN PARTITION "
+                f"ID {quote_string(str(one))} SETTINGS mutations_sync = 2.",
             )
             return RefusedError(message, code=error.code)
         if error.code == BAD_ARGUMENTS and "has no parts in partition" in error.reason:
@@ -344,7 +354,7 @@ class _GroupSnapshot:
         remedy = (
             advice(error.code, error.reason) or "Check the table with CHECK TABLE and run again."
         )
-        message = f"{what}: ClickHouse cannot clone it: {error.reason}. {remedy}"
+        message = Unable.of(what, f"ClickHouse cannot clone it: {error.reason}. {remedy}")
         return SourceError(message, code=error.code)
 
 

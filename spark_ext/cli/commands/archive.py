@@ -21,6 +21,7 @@ from spark_ext.cli.option_values import conversions, pairs, selection
 from spark_ext.cli.output import JsonOutput, Output
 from spark_ext.cli.summary import Effect, Line, Summary
 from spark_ext.engine.session import SparkSettings, slots
+from tableformat.errors import Action
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status, worst
@@ -83,10 +84,10 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     check_alter_allowed(source, name, drop=drop)
     request = ExportRequest(
         table=name,
-        to=parse_destination(to, name, source, directories),
+        to=parse_destination(to, name, source, directories, Action.ARCHIVE),
         selection=selection(partition_id, expression, where, everything=everything),
         # With the default TTL, a partition that changed since its export would be refused.
-        options=ExportOptions(manifest_ttl=1),
+        options=ExportOptions(manifest_ttl=1, action=Action.ARCHIVE),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,

@@ -18,6 +18,7 @@ from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.option_values import conversions, pairs, selection
 from spark_ext.cli.output import Output
 from spark_ext.cli.summary import Effect, Line, Summary
+from tableformat.errors import Action
 from tableformat.names import TableName
 from tableformat.quantities import counted, rate_text
 
@@ -44,7 +45,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     name = TableName.parse(table)
     request = VerifyRequest(
         name,
-        parse_destination(to, name, source),
+        parse_destination(to, name, source, action=Action.VERIFY),
         selection(partition_id, expression, everything=everything, with_where=False),
         conversions(convert),
     )
