@@ -49,7 +49,8 @@ _LATE: Final = 3_000_000_000
 
 def valued(partition: str, *rows: int, late: int = 0) -> list[Part]:
     """Return parts of a partition, one for each number of rows; `late` rows need a long."""
-    first, made = int(partition.removeprefix("p")) * _PARTITION, []
+    first = int(partition.removeprefix("p")) * _PARTITION
+    made: list[Part] = []
     for part in parts_of(partition, *rows, *((late,) if late else ())):
         begins = first if not late or len(made) < len(rows) else first + _LATE
         made.append(_holding(part, begins))

@@ -114,11 +114,11 @@ def other_settings(
     try:
         wrong = unread(directory, opened, layout.settings)
     except OSError as error:
-        message = (
+        unread_text = (
             f"Cannot read the parts in {directory}: {error}. Run as a user who may read the "
             "directory and everything in it."
         )
-        raise SourceError(message) from error
+        raise SourceError(unread_text) from error
     refused: dict[PartitionId, RefusedError] = {}
     for part, why in wrong.items():
         one = PartitionId(part.split("_", 1)[0])
