@@ -5,14 +5,20 @@ The condition is SQL over `partition_id`, `partition`, `parts`, `rows`, `bytes`,
 with numbers, which is checked when the condition is parsed. Times are text: a date, or a date with
 a time of day (default: midnight). A partition whose times are all NULL is neither before nor after
 any time. A partition with unknown times raises an error.
+
+A time can also be computed from `now()`, `today()` or `yesterday()`, plus or minus an INTERVAL, and
+rounded by `toStartOfDay`, `toStartOfMonth`, `toStartOfQuarter` or `toStartOfYear`. These are
+ClickHouse's functions in UTC, at the moment when the condition is parsed.
 """
 
 from __future__ import annotations
 
 import operator
 import re
+from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tableformat.errors import UsageError
@@ -53,6 +59,33 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 _ORDERED: Final = ("less", "lessOrEquals", "greater", "greaterOrEquals")
 _MIDNIGHT: Final = "0000-00-00 00:00:00"
+
+
+def _day(time: datetime) -> datetime:
+    return time.replace(hour=0, minute=0, second=0)
+
+
+_CLOCK: Final[dict[str, Callable[[datetime], datetime]]] = {
+    "now": lambda now: now,
+    "today": _day,
+    "yesterday": lambda now: _day(now) - timedelta(days=1),
+}
+_START: Final[dict[str, Callable[[datetime], datetime]]] = {
+    "toStartOfDay": _day,
+    "toStartOfMonth": lambda time: _day(time).replace(day=1),
+    "toStartOfQuarter": lambda time: _day(time).replace(
+        month=time.month - (time.month - 1) % 3, day=1
+    ),
+    "toStartOfYear": lambda time: _day(time).replace(month=1, day=1),
+}
+_SECONDS: Final = {
+    "toIntervalSecond": 1,
+    "toIntervalMinute": 60,
+    "toIntervalHour": 3_600,
+    "toIntervalDay": 86_400,
+    "toIntervalWeek": 604_800,
+}
+_MONTHS: Final = {"toIntervalMonth": 1, "toIntervalQuarter": 3, "toIntervalYear": 12}
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::\d\d(?::\d\d(?:\.\d+)?)?)?)?\Z")
 
 
@@ -77,15 +110,66 @@ class SummaryFilter:
         return self._test(summary)
 
 
-def parse_filter(text: str) -> SummaryFilter:
+def parse_filter(text: str, now: datetime | None = None) -> SummaryFilter:
     """Parse a condition.
+
+    Args:
+        text: the condition.
+        now: the time of `now()`; the clock of this host when None.
 
     Raises:
         UsageError: it is malformed, names something that a partition summary does not have,
             compares a number with text, or is no condition.
     """
-    expression = parse_expression(text, what="filter")
+    written = parse_expression(text, what="filter")
+    expression = _with_times(written, (now or datetime.now(UTC)).replace(microsecond=0))
     return SummaryFilter(expression, _test(expression))
+
+
+def _with_times(expression: Expression, now: datetime) -> Expression:
+    """Replace each time that is computed from the clock by its text."""
+    if not isinstance(expression, Call):
+        return expression
+    try:
+        time = _computed(expression, now)
+    except (OverflowError, ValueError) as error:
+        raise _refusal(
+            f"{render_expression(expression)} is before the year 1 or after 9999",
+            "Choose a shorter interval.",
+        ) from error
+    if time is not None:
+        return Literal(time.replace(tzinfo=None).isoformat(sep=" "))
+    inner = (_with_times(argument, now) for argument in expression.arguments)
+    return Call(expression.function, tuple(inner))
+
+
+def _computed(expression: Expression, now: datetime) -> datetime | None:
+    """Return the time that an expression computes from the clock, None for any other one."""
+    match expression:
+        case Call(function, ()) if function.lower() in _CLOCK:
+            return _CLOCK[function.lower()](now)
+        case Call(function, (of,)) if function in _START:
+            time = _computed(of, now)
+            return None if time is None else _START[function](time)
+        case Call("plus" | "minus" as sign, (of, Call(unit, (Literal(int() as amount),)))):
+            time = _computed(of, now)
+            return (
+                None if time is None else _moved(time, unit, -amount if sign == "minus" else amount)
+            )
+        case _:
+            return None
+
+
+def _moved(time: datetime, unit: str, amount: int) -> datetime | None:
+    """Add an interval as ClickHouse does: a month later is at most that month's last day."""
+    if unit in _SECONDS:
+        return time + timedelta(seconds=amount * _SECONDS[unit])
+    if unit not in _MONTHS:
+        return None
+    year, month = divmod(time.year * 12 + time.month - 1 + amount * _MONTHS[unit], 12)
+    return time.replace(
+        year=year, month=month + 1, day=min(time.day, monthrange(year, month + 1)[1])
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import UsageError
+from tableformat.mergetree.expression import Call, Literal
 from tableformat.mergetree.summary_filter import parse_filter
 from tableformat.mergetree.table import NoTimes, PartitionSummary, Times
 from tableformat.names import PartitionId, quote_string
@@ -168,3 +170,78 @@ def test_like_is_that_of_clickhouse(clickhouse: ClickHouse, text: str) -> None:
     found = [parse_filter(f"partition LIKE {quote_string(p)}").matches(summary) for p in patterns]
 
     assert found == [bool(value) for value in expected]
+
+
+NOW = datetime(2024, 3, 31, 12, 30, 15, 999_999, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("now()", "2024-03-31 12:30:15"),
+        ("NOW()", "2024-03-31 12:30:15"),
+        ("today()", "2024-03-31 00:00:00"),
+        ("yesterday()", "2024-03-30 00:00:00"),
+        ("now() - INTERVAL 1 MONTH", "2024-02-29 12:30:15"),
+        ("today() + INTERVAL '2 week'", "2024-04-14 00:00:00"),
+        ("toStartOfMonth(now() - INTERVAL 3 MONTH)", "2023-12-01 00:00:00"),
+        ("toStartOfQuarter(today()) - INTERVAL 1 QUARTER", "2023-10-01 00:00:00"),
+        ("toStartOfYear(now())", "2024-01-01 00:00:00"),
+        ("now() - INTERVAL 2000 YEAR", "0024-03-31 12:30:15"),
+    ],
+)
+def test_a_time_is_computed_from_the_clock(text: str, time: str) -> None:
+    """A nightly command selects the partitions that are older than some days, or complete."""
+    compared = parse_filter(f"max_time < {text}", NOW).expression
+
+    assert isinstance(compared, Call)
+    assert compared.arguments[1] == Literal(time)
+
+
+def test_the_clock_is_that_of_this_host_in_utc() -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+
+    compared = parse_filter("max_time < now()").expression
+
+    assert isinstance(compared, Call)
+    assert isinstance(compared.arguments[1], Literal)
+    found = datetime.fromisoformat(f"{compared.arguments[1].value}+00:00")
+    assert before <= found <= before + timedelta(minutes=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("max_time < now() - INTERVAL 3000 YEAR", "is before the year 1 or after 9999"),
+        ("max_time < now() + INTERVAL 99999999999999 DAY", "is before the year 1 or after 9999"),
+        ("max_time < today() - 7", "is neither a name nor a constant"),
+        ("max_time < now() - INTERVAL 1 MILLISECOND", "is neither a name nor a constant"),
+        ("max_time < now(1)", "is neither a name nor a constant"),
+        ("rows < now()", "rows is a number"),
+    ],
+)
+def test_a_time_that_cannot_be_computed_is_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse_filter(text, NOW)
+
+
+@given(
+    now=st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)),  # noqa: DTZ001  its zone is added
+    start=st.sampled_from(["", "toStartOfDay", "toStartOfMonth", "toStartOfYear"]),
+    sign=st.sampled_from("+-"),
+    amount=st.integers(0, 200),
+    unit=st.sampled_from(["SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH"]),
+)
+def test_times_are_computed_as_clickhouse_computes_them(
+    clickhouse: ClickHouse, now: datetime, start: str, sign: str, amount: int, unit: str
+) -> None:
+    text = f"{start}(now()) {sign} INTERVAL {amount} {unit}"
+    at = f"toDateTime({quote_string(now.strftime('%Y-%m-%d %H:%M:%S'))}, 'UTC')"
+    ((expected,),) = clickhouse.rows(
+        f"SELECT toString(toDateTime({text.replace('now()', at)}, 'UTC'))"
+    )
+
+    compared = parse_filter(f"max_time < {text}", now.replace(tzinfo=UTC)).expression
+
+    assert isinstance(compared, Call)
+    assert compared.arguments[1] == Literal(expected)
