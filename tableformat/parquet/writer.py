@@ -289,6 +289,9 @@ def _repeats(sample: pa.ChunkedArray) -> bool:
     values: they compress better without a dictionary.
     """
     values = sample.drop_null()
+    if isinstance(values.type, pa.BaseExtensionType):
+        # The functions of Arrow take no UUIDs, only their bytes.
+        values = values.cast(values.type.storage_type)
     return bool(pc.count_distinct(values).as_py() <= _GREATEST_DISTINCT_SHARE * len(values))
 
 

@@ -111,7 +111,7 @@ def test_only_what_is_missing_is_written_whatever_becomes_of_the_source(
     status, says = scene.run()
 
     assert status == "committed"
-    assert ("frozen it with 12 rows" in says) == (content not in ("same", "merged"))
+    assert ("the snapshot of an interrupted run, with 12 rows" in says) == (content not in ("same", "merged"))
     assert [w.written for w in scene.writers] == [most, 2 - most]
     assert begun.name in files_in_main(scene.directory)
     assert scene.row.old == ()
@@ -201,7 +201,7 @@ def test_an_old_content_in_files_of_another_recipe_is_said_to_be_old(scene: Scen
     status, says = scene.run()
 
     assert status == "committed"
-    assert "frozen it with 12 rows" in says
+    assert "the snapshot of an interrupted run, with 12 rows" in says
     assert "the source has 15 now" in says
     assert_whole(scene, files=1)
 

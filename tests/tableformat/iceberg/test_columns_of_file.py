@@ -58,5 +58,5 @@ def test_a_member_that_was_dropped_is_not_that_of_its_name_which_came_later(
     same = columns_of_file(there, schema_of(make(21)))
 
     assert same.column("c").to_pylist() == [value]
-    with pytest.raises(UnsupportedError, match=r"the column c anew: .*members of other field ids"):
+    with pytest.raises(UnsupportedError, match=r"the column c: .*members of other field ids"):
         columns_of_file(there, schema_of(make(22)))

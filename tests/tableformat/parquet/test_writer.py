@@ -6,6 +6,7 @@ import hashlib
 import io
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -160,6 +161,8 @@ def test_field_ids_sorting_columns_and_indexes_are_in_the_file() -> None:
         (pa.float64(), lambda n: None if n % 2 else n / 3, False),
         (pa.float64(), lambda _: None, True),
         (pa.binary(16), lambda n: n.to_bytes(16), False),
+        (pa.uuid(), lambda n: UUID(int=n), False),
+        (pa.uuid(), lambda n: UUID(int=n % 9), True),
         (pa.list_(field("element", pa.string(), 9)), lambda n: [f"{n}", f"{-n}"], False),
         (pa.list_(field("element", pa.string(), 9)), lambda n: ["a", None, f"{n % 5}"], True),
         (pa.struct([field("a", pa.int64(), 9)]), lambda n: {"a": n}, False),
