@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.types import (
     BinaryType,
@@ -115,7 +116,8 @@ def to_file(data: pa.Table, schema: Schema, *, escape: bool = True) -> pa.Table:
 def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
     """Convert rows of a data file to the form that `to_file` takes: columns by the table's names.
 
-    Columns are matched by field id; columns that were added to the table later are NULL.
+    Columns are matched by field id, and so are the members of structs; what was added to the table
+    later is NULL. Types that the table has widened since are widened at every level.
 
     Raises:
         UnsupportedError: another engine wrote a column in a form that cannot be kept.
@@ -135,13 +137,9 @@ def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
         column = there.get(of.field_id)
         if column is None:
             column = pa.chunked_array([pa.nulls(data.num_rows, written.type)])
-        elif column.type != written.type:
-            if pa.types.is_nested(column.type):
-                raise _other_form(of.name, column.type, written.type)
-            column = column.cast(written.type, safe=True)
-        elif _ids(column.type) != _ids(written.type):
-            # A member was dropped, and another one of its name was added later.
-            raise _other_form(of.name, "members of other field ids", written.type)
+        elif column.type != written.type or _ids(column.type) != _ids(written.type):
+            chunks = [_as_now(of.name, chunk, written.type) for chunk in column.chunks]
+            column = pa.chunked_array(chunks, written.type)
         if column.null_count and not written.nullable:
             raise _other_form(of.name, "NULLs", "a required column")
         columns.append(column)
@@ -149,16 +147,86 @@ def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:
     return relabelled(held, pa.schema([_field(f, escape=False) for f in schema.fields]))
 
 
+def _as_now(name: str, values: pa.Array, now: pa.DataType) -> pa.Array:
+    """Convert values of a file to the type that the table has now; members go by field id.
+
+    Args:
+        name: of the column, for errors.
+        values: as the file has them.
+        now: the type of the table, with field ids.
+
+    Raises:
+        UnsupportedError: another engine wrote them in a form that cannot be kept.
+        pa.ArrowInvalid: a value does not fit.
+    """
+    of = values.type
+    if pa.types.is_struct(of) and pa.types.is_struct(now):
+        return _struct_as_now(name, values, now)
+    if pa.types.is_map(of) and pa.types.is_map(now):
+        keys = _inner_as_now(name, values.keys, of.key_field, now.key_field)
+        items = _inner_as_now(name, values.items, of.item_field, now.item_field)
+        entries = pa.StructArray.from_arrays([keys, items], fields=[now.key_field, now.item_field])
+        return _with_children(values, now, entries)
+    if pa.types.is_large_list(of) and pa.types.is_list(now):
+        values = values.cast(pa.list_(of.value_field))
+        of = values.type
+    if pa.types.is_list(of) and pa.types.is_list(now):
+        inner = _inner_as_now(name, values.values, of.value_field, now.value_field)
+        return _with_children(values, now, inner)
+    if pa.types.is_nested(of) or pa.types.is_nested(now):
+        raise _other_form(name, of, now)
+    return values if of == now else values.cast(now, safe=True)
+
+
+def _struct_as_now(name: str, values: pa.Array, now: pa.DataType) -> pa.Array:
+    """Convert a struct of a file, by the field ids of its members."""
+    there = {_id(field): i for i, field in enumerate(values.type.fields)}
+    if None in there:
+        raise _other_form(name, "members without field ids", now)
+    found = []
+    for field in now.fields:
+        at = there.get(_id(field))
+        if at is None:
+            # A member of its name with another id was dropped before this one was added.
+            inner = pa.nulls(len(values), field.type)
+        else:
+            inner = _as_now(name, values.field(at), field.type)
+        if not field.nullable and pc.any(pc.and_(inner.is_null(), values.is_valid())).as_py():
+            raise _other_form(name, f"no value of {field.name}", now)
+        found.append(inner)
+    mask = values.is_null() if values.null_count else None
+    return pa.StructArray.from_arrays(found, fields=now.fields, mask=mask)
+
+
+def _inner_as_now(name: str, values: pa.Array, of: pa.Field, now: pa.Field) -> pa.Array:
+    """Convert the elements of a list, or the keys or values of a map."""
+    if _id(of) != _id(now):
+        raise _other_form(name, "members of other field ids", now.type)
+    found = _as_now(name, values, now.type)
+    if found.null_count and not now.nullable:
+        raise _other_form(name, "NULLs", now)
+    return found
+
+
+def _with_children(values: pa.Array, now: pa.DataType, inner: pa.Array) -> pa.Array:
+    """Return lists or maps, where they begin and end as before, of other elements."""
+    own = values.buffers()[:2]
+    return pa.Array.from_buffers(
+        now, len(values), own, values.null_count, values.offset, children=[inner]
+    )
+
+
+def _id(field: pa.Field) -> bytes | None:
+    found: bytes | None = (field.metadata or {}).get(FIELD_ID_KEY)
+    return found
+
+
 def _ids(of: pa.DataType) -> list[bytes | None]:
     """Return the field ids of everything nested in a type, None for a field without one."""
     inner = [of.field(i) for i in range(of.num_fields)]
     if pa.types.is_map(of):
         inner = [of.key_field, of.item_field]
-    return [
-        found
-        for field in inner
-        for found in ((field.metadata or {}).get(FIELD_ID_KEY), *_ids(field.type))
-    ]
+    return [found for field in inner for found in (_id(field), *_ids(field.type))]
 
 
 def _other_form(name: str, found: object, wanted: object) -> UnsupportedError:
