@@ -50,6 +50,7 @@ from tableformat.iceberg.copied_files import Rewritten
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.row_change_limits import refuse_change, refuse_merged_columns
 from tableformat.iceberg.schema import map_columns
+from tableformat.iceberg.schema_evolution import as_wide_as
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.sort_order import file_order, same_order, sort_prefix
 from tableformat.ledger import StatementKind
@@ -301,8 +302,10 @@ def changing(
         UnsupportedError: it reads anything but the row.
         SourceError: ClickHouse does not start.
     """
-    state, storages, source = of.found.load(), of.found.storages, of.source
+    state, storages = of.found.load(), of.found.storages
     change, text, table = _change(command), _text(command, which), table_of(state)
+    # Expressions are evaluated over the types that the lake table has now.
+    source = as_wide_as(of.source, table.schema())
     columns = columns_of_change(change, source.table.columns)
     refuse_change(change, columns, columns_set(change, columns), source, table)
     rows = stack.enter_context(RowChanges(source, storages, table.schema(), change))
@@ -440,11 +443,12 @@ def optimizing(
             column that the merge computes (code 420).
         UnsupportedError: the merge of this engine is not supported.
     """
-    state, storages, table = of.found.load(), of.found.storages, of.source.table
-    text = _optimize_text(command, which)
+    state, storages = of.found.load(), of.found.storages
+    lake, text = table_of(state), _optimize_text(command, which)
+    of = replace(of, source=as_wide_as(of.source, lake.schema()))
+    table = of.source.table
     merges = command.final and table.engine.family != _MERGES_NOTHING
     merge = RowMerge(text, merges, _same_by(command.deduplicate, table))
-    lake = table_of(state)
     rows = stack.enter_context(MergedRows(of.source, storages, lake.schema(), merge))
     refuse_merged_columns(merge, rows.computed, of.source, lake)
     size = _target(of, state)

@@ -4,6 +4,7 @@
 with ids that the table never used. It widens types by Iceberg's promotions, but not of a column
 that divides the table. The key of a map keeps its members.
 
+`as_wide_as` gives the columns of the remembered ClickHouse table the widths of the lake table's.
 `named_as` gives the fields of a schema the names of an earlier one. `has_moved_names` tests
 whether a name belonged to another field.
 
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -32,10 +34,26 @@ from pyiceberg.types import (
     StructType,
 )
 
-from tableformat.iceberg.schema import MappedColumns
+from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.schema import MappedColumns, map_columns
+from tableformat.mergetree.compatibility import key_columns
+from tableformat.mergetree.table import Column
+from tableformat.mergetree.type_text import render_type
+from tableformat.mergetree.types import (
+    Array,
+    DataType,
+    Decimal,
+    LowCardinality,
+    Map,
+    Nested,
+    Nullable,
+    Simple,
+    Tuple,
+)
 
 __all__ = [
     "Evolution",
+    "as_wide_as",
     "can_widen",
     "divided_by",
     "evolve",
@@ -242,6 +260,75 @@ def can_widen(theirs: NestedField, ours: IcebergType, spec: PartitionSpec) -> bo
     """
     divides = any(f.source_id == theirs.field_id for f in divided_by(spec))
     return not divides and theirs.field_type != ours and promoted(theirs.field_type, ours)
+
+
+def as_wide_as(source: RememberedSource, schema: Schema) -> RememberedSource:
+    """Return the remembered ClickHouse table with types that hold what the lake table's hold.
+
+    The owner of a lake table may widen its columns without an export. Columns of the partition key
+    keep their types, which decide in which partition a row lies.
+
+    Args:
+        source: the ClickHouse table, as the lake table stores it.
+        schema: of the lake table.
+    """
+    keys = {column.name for column in key_columns(source.table)}
+    now = {f.name: f.field_type for f in schema.fields if f.name not in keys}
+    mapped = {c.name: c.type for c in map_columns(source.table, source.conversions).columns}
+    columns = tuple(
+        _as_wide(column, mapped[column.name], now[column.name])
+        if column.name in mapped and column.name in now
+        else column
+        for column in source.table.columns
+    )
+    return replace(source, table=replace(source.table, columns=columns))
+
+
+def _as_wide(column: Column, mapped: IcebergType, now: IcebergType) -> Column:
+    of = _wide_type(column.type, mapped, now)
+    return column if of == column.type else replace(column, type=of, type_text=render_type(of))
+
+
+_WIDENED_NUMBERS: Final = {
+    **dict.fromkeys(("Int8", "Int16", "Int32", "UInt8", "UInt16"), Simple("Int64")),
+    "Float32": Simple("Float64"),
+}
+
+
+def _wide_type(of: DataType, mapped: IcebergType, now: IcebergType) -> DataType:
+    """Return a type of ClickHouse, which is mapped to one of Iceberg's, as wide as another."""
+    match of, mapped, now:
+        case Nullable(inner), _, _:
+            return Nullable(_wide_type(inner, mapped, now))
+        case LowCardinality(inner), _, _:
+            return LowCardinality(_wide_type(inner, mapped, now))
+        case Array(inner), ListType(), ListType():
+            return Array(_wide_type(inner, mapped.element_type, now.element_type))
+        case Map(key, value), MapType(), MapType():
+            return Map(key, _wide_type(value, mapped.value_type, now.value_type))
+        case Tuple(elements), StructType(), StructType():
+            return Tuple(tuple(_wide_members(elements, mapped, now)))
+        case Nested(elements), ListType(element_type=StructType() as one), ListType(
+            element_type=StructType() as other
+        ):
+            found = _wide_members(elements, one, other)
+            return Nested(tuple((str(name), inner) for name, inner in found))
+        case Decimal(_, scale), DecimalType(), DecimalType() if promoted(mapped, now):
+            return Decimal(now.precision, scale)
+        case Simple(name), _, _ if name in _WIDENED_NUMBERS and promoted(mapped, now):
+            return _WIDENED_NUMBERS[name]
+        case _:
+            return of
+
+
+def _wide_members(
+    elements: Iterable[tuple[str | None, DataType]], mapped: StructType, now: StructType
+) -> Iterator[tuple[str | None, DataType]]:
+    """Yield the members of a tuple; those that the lake table has no more are as they were."""
+    there = {f.name: f.field_type for f in now.fields}
+    for (name, inner), member in zip(elements, mapped.fields, strict=True):
+        of = there.get(member.name, member.field_type)
+        yield name, _wide_type(inner, member.field_type, of)
 
 
 def _paths(path: tuple[str, ...], of: IcebergType) -> Iterator[tuple[str, ...]]:
