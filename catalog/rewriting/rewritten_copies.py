@@ -31,6 +31,7 @@ from tableformat.iceberg.arrow_schema import file_schema
 from tableformat.iceberg.copied_files import (
     Rewritten,
     column_differences,
+    has_dropped,
     receipts_for_other_table,
     with_ids_of,
 )
@@ -160,7 +161,9 @@ def copies_between(
         partitions: says where they lie there, when it is divided otherwise.
     """
     between = (source, source_storages, destination, storages, checks, partitions)
-    if column_differences(source, destination, divides=partitions is None):
+    if column_differences(source, destination, divides=partitions is None) or has_dropped(
+        source, destination
+    ):
         return RewrittenCopies(*between)
     return CopiedFiles(*between)
 

@@ -1,7 +1,8 @@
 """Makes receipts for data files made from existing files: copies, and rewritten files.
 
 * A copy has the same bytes, so its statistics and partition values stay valid. Both tables need
-  the same columns under the same field ids and the same partition spec (`column_differences`).
+  the same columns under the same field ids and the same partition spec (`column_differences`), and
+  the copy no columns whose ids the other table may give to new ones (`has_dropped`).
 * A rewritten file of the same table stays in its partition and gets its own statistics.
 * Iceberg finds columns by field id, and the ids depend on the order in which the columns were
   added. So a file for a table with other field ids is rewritten with the ids of the destination.
@@ -37,6 +38,7 @@ __all__ = [
     "column_differences",
     "copied_receipts",
     "form_differences",
+    "has_dropped",
     "receipts_for_other_table",
     "rewritten_receipts",
     "with_ids_of",
@@ -76,8 +78,8 @@ def column_differences(
 ) -> str:
     """Describe the columns or partition fields that differ between two tables, '' for none.
 
-    A table can read files of another only if all field ids, types and partition fields are equal.
-    Partition fields do not matter without `divides`.
+    A table can read files of another only if all field ids, types and partition fields are equal,
+    and what it requires is not optional there. Partition fields do not matter without `divides`.
     """
     there, here = table_of(source), table_of(destination)
     columns = _columns(there.schema()), _columns(here.schema())
@@ -88,9 +90,22 @@ def column_differences(
     ]
     if differences:
         return f"columns {', '.join(differences)} have another field id or type"
+    optional = {f.name for f in there.schema().fields if f.optional}
+    if required := [f.name for f in here.schema().fields if f.required and f.name in optional]:
+        # A file may lack such a column, or have NULLs in it.
+        return f"columns {', '.join(required)} are required here, and optional there"
     if divides and _fields(there) != _fields(here):
         return "their partition specs are made of other fields"
     return ""
+
+
+def has_dropped(source: LakeTableState, destination: LakeTableState) -> bool:
+    """Whether files of a table may have dropped columns whose field ids are free in another one.
+
+    A column that the other table gets later would show their values.
+    """
+    ids = (table_of(one).metadata.last_column_id for one in (source, destination))
+    return next(ids) > next(ids)
 
 
 def copied_receipts(

@@ -9,7 +9,7 @@ from pyiceberg.transforms import TruncateTransform
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.errors import DestinationError, RefusedError
-from tests.support.session_lake import alter, opened
+from tests.support.session_lake import alter, export_all, opened
 from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
@@ -37,8 +37,8 @@ def module_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     return places
 
 
-def rows(places: Places) -> list[tuple[Any, ...]]:
-    found = opened(places, "old").scan().to_arrow().select(["id", "x", "l"]).to_pylist()
+def rows(places: Places, name: str = "old") -> list[tuple[Any, ...]]:
+    found = opened(places, name).scan().to_arrow().select(["id", "x", "l"]).to_pylist()
     return sorted(tuple(row.values()) for row in found)
 
 
@@ -71,8 +71,8 @@ def prepared() -> list[str]:
     return []
 
 
-def said(session: NoSpark, command: str) -> list[object]:
-    return [row["status"] for row in alter(session, f"{TABLE} {command}")]
+def said(session: NoSpark, command: str, table: str = TABLE) -> list[object]:
+    return [row["status"] for row in alter(session, f"{table} {command}")]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,51 @@ def test_a_type_without_null_is_refused_by_its_name(places: Places, exported: No
     """An array of ClickHouse is empty, and never NULL."""
     with pytest.raises(DestinationError, match="lacks a, which the table got later, and a value"):
         said(exported, "UPDATE a = [2] WHERE id = 1")
+    assert rows(places) == FIRST
+
+
+@pytest.mark.parametrize("order", ["as it is", "reversed"])
+def test_such_files_go_from_table_to_table_and_stay_null(
+    places: Places, exported: NoSpark, order: str
+) -> None:
+    """Harm prevented: a table whose required column a file lacks, which no engine reads then."""
+    columns = ("p UInt8", "id UInt64", "x Int32", "l LowCardinality(String)", "a Array(UInt8)")
+    name = f"old_{order.replace(' ', '_')}"
+    listed = ", ".join(columns if order == "as it is" else columns[::-1])
+    places.clickhouse_run(
+        f"CREATE TABLE db.{name} ({listed}) ENGINE = MergeTree PARTITION BY p ORDER BY id",
+        f"INSERT INTO db.{name} (p, id) SELECT 2, number FROM numbers(7, 2)",
+    )
+    export_all(exported, name, name)
+    other = f"ALTER TABLE lake.n.{name}"
+    before = opened(places, name).metadata_location
+    for command, table in (
+        ("ATTACH PARTITION 0 FROM lake.n.old", other),
+        ("REPLACE PARTITION 0 FROM lake.n.old", other),
+        (f"MOVE PARTITION 0 TO TABLE lake.n.{name}", TABLE),
+    ):
+        with pytest.raises(RefusedError, match=r"x anew: it has NULLs, .* Allow NULL there, with"):
+            said(exported, command, table)
+    assert opened(places, name).metadata_location == before
+    assert rows(places) == FIRST
+
+    with opened(places, name).update_schema() as update:
+        for column in ("x", "l", "a"):
+            update.make_column_optional(column)
+    assert said(exported, f"MOVE PARTITION 0 TO TABLE lake.n.{name}") == ["moved"]
+    assert rows(places) == FIRST[4:]
+    assert rows(places, name)[:4] == FIRST[:4]
+    assert said(exported, f"ATTACH PARTITION 0 FROM lake.n.{name}") == ["attached"]
+    assert rows(places) == FIRST
+    fetched = "FETCH PARTITION 1 FROM 'lake.n.old', ATTACH PARTITION 1"
+    assert said(exported, fetched, other) == ["fetched", "attached"]
+    assert rows(places, name)[:7] == FIRST
+
+
+def test_such_files_are_detached_and_attached_again(places: Places, exported: NoSpark) -> None:
+    assert said(exported, "DETACH PARTITION 0") == ["detached"]
+    assert rows(places) == FIRST[4:]
+    assert said(exported, "ATTACH PARTITION 0") == ["attached"]
     assert rows(places) == FIRST
 
 

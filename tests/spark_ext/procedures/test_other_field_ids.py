@@ -201,6 +201,29 @@ def test_a_column_that_was_dropped_and_added_is_the_new_one(lake: Lake) -> None:
     assert found.column("n").null_count == found.num_rows == 10
 
 
+def test_values_of_a_column_that_was_dropped_there_do_not_return_here(plain: Lake) -> None:
+    """Harm prevented: a column that is new here shows what the other table has dropped."""
+    twin = f"{plain.one}_twin"
+    export_all(plain.session, plain.one, twin)
+    plain.alter("DROP PARTITION ALL", twin)
+    plain.change(plain.one, lambda update: update.add_column("gone", LongType()))
+    table = opened(plain.places, plain.one)
+    rows = table.scan("p = 1").to_arrow().slice(0, 3)
+    gone = rows.schema.get_field_index("gone")
+    rows = rows.set_column(gone, "gone", pa.array([7, 8, 9]))
+    table.append(rows.cast(table.schema().as_arrow()))
+    plain.change(plain.one, lambda update: update.delete_column("gone"))
+
+    (row,) = plain.alter(f"ATTACH PARTITION ALL FROM lake.n.{plain.one}", twin)
+
+    assert (row["status"], row["rows"]) == ("attached", 23)
+    plain.change(twin, lambda update: update.add_column("new", LongType()))
+    field = opened(plain.places, twin).schema().find_field("new")
+    assert field.field_id == table.schema().find_field("gone").field_id
+    found = opened(plain.places, twin).scan().to_arrow().column("new")
+    assert (found.null_count, len(found)) == (23, 23)
+
+
 @pytest.mark.parametrize(
     ("act", "said"),
     [
