@@ -222,20 +222,16 @@ class ChangedFiles:
                 look()
                 written = self._written.pop(one, None) or write(one, scratch.path)
                 made.append((one.of.files[0].path, written))
-        partitions = self._partitions((one.files[0] for one in rewrites), state)
+        partitions = None
+        if self.partitions is not None:
+            first = (one.files[0] for one in rewrites)
+            partitions = self.partitions.of_earlier_specs(first, state)
         sets = frozenset(self.changes.sets)
         receipts = rewritten_receipts(state, row, made, sets, partitions)
         store_receipts(row, receipts, state.location, self.storages)
         table = TableFiles(state.location, self.storages)
         carry_digest(row, (f for r in rewrites for f in r.files), table, table)
         return receipts
-
-    def _partitions(
-        self, files: Iterable[BranchFile], state: LakeTableState
-    ) -> dict[str, tuple[str | None, ...]]:
-        """Return where files of earlier partition specs lie, by path."""
-        of_others = (f for f in files if f.spec_id != state.layout.spec_id)
-        return {f.path: self.partitions(f, state) for f in of_others if self.partitions is not None}
 
     def _writer(self, state: LakeTableState) -> FileWriter:
         schema = table_of(state).schema()

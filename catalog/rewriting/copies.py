@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.processes import ScratchDirectory
+from catalog.rewriting.file_partitions import OwnPartitions
 from catalog.rewriting.integrity import Checks, hashes_of, refuse_changed_files, refuse_other_bytes
 from catalog.rewriting.new_files import TableFiles, carry_digest, store_receipts
 from catalog.storages.schemes import Storages
@@ -103,7 +104,7 @@ class CopiedFiles:
     """Copies files of the snapshot `source` into the table of `destination`.
 
     `checks` refuses files of `source` that are not as they were written. `partitions` says where
-    they lie there, when it is divided otherwise.
+    they lie there, None for where they do in `source`.
     """
 
     source: LakeTableState
@@ -111,7 +112,7 @@ class CopiedFiles:
     destination: LakeTableState
     storages: Storages
     checks: Checks = refuse_changed_files
-    partitions: Callable[[BranchFile], FilePartition] | None = None
+    partitions: Callable[[BranchFile], FilePartition | None] = lambda _: None
 
     def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
         """Copy files for the claim of a row; return their receipts, which are stored.
@@ -123,19 +124,15 @@ class CopiedFiles:
         location, storages = self.source.location, self.source_storages
         self.checks(storages, location, _unsaid, files)
         hashes = hashes_of(storages, location, (file.path for file in files))
-        in_partitions = {f.path: self.partitions(f) for f in files} if self.partitions else None
+        lie = {f.path: one for f in files if (one := self.partitions(f)) is not None}
         with ScratchDirectory("copy") as scratch:
             by = CopiedBytes(storages, self.storages, hashes, scratch.path)
             copies = {
-                file.path: self._copied(row, number, file, in_partitions, by)
+                file.path: self._copied(row, number, file, lie.get(file.path), by)
                 for number, file in enumerate(files)
             }
         refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
-        values = (
-            {path: one.values for path, one in in_partitions.items()}
-            if in_partitions is not None
-            else None
-        )
+        values = {path: one.values for path, one in lie.items()}
         receipts = copied_receipts(self.source, row, copies, self.destination, values)
         store_receipts(row, receipts, self.destination.location, self.storages)
         source = TableFiles(self.source.location, self.source_storages)
@@ -147,13 +144,13 @@ class CopiedFiles:
         row: Row,
         number: int,
         file: BranchFile,
-        in_partitions: Mapping[str, FilePartition] | None,
+        lies: FilePartition | None,
         by: CopiedBytes,
     ) -> Copy:
         attempt = f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
         of_source = Disks.of(self.source).directory_of(file.path)
-        directory = of_source if in_partitions is None else in_partitions[file.path].directory
+        directory = of_source if lies is None else lies.directory
         place = (self.destination.data_location, directory, name)
         return by.copy(file, "/".join(part for part in place if part), attempt)
 
@@ -167,12 +164,14 @@ class MovedFiles:
     """Copies files where they are to be; a `tableformat.operations.statement.Rewrites`.
 
     `note` hears of files that could not be compared byte for byte; `checks` refuses those that are
-    not as they were written.
+    not as they were written. `partitions` finds the partitions of files with earlier partition
+    specs, by which the copies are entered; None if there are no such files.
     """
 
     storages: Storages
     note: Callable[[str], None]
     checks: Checks = refuse_changed_files
+    partitions: OwnPartitions | None = None
 
     def __call__(
         self,
@@ -199,7 +198,8 @@ class MovedFiles:
                 look()
                 copies[one.files[0].path] = _copied(row, number, one, by, disks)
         refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
-        receipts = copied_receipts(state, row, copies, state)
+        partitions = self.partitions.of_earlier_specs(files, state) if self.partitions else None
+        receipts = copied_receipts(state, row, copies, state, partitions)
         store_receipts(row, receipts, state.location, self.storages)
         table = TableFiles(state.location, self.storages)
         carry_digest(row, files, table, table)

@@ -1,7 +1,8 @@
-"""In which Iceberg partition of another table data files lie: their own columns tell it."""
+"""In which Iceberg partition data files lie, of another table or spec: their columns tell it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,9 +15,14 @@ from catalog.storages.schemes import Storages
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import DestinationError
 from tableformat.iceberg.arrow_schema import FIELD_ID_KEY
-from tableformat.iceberg.file_partition import FilePartition, file_partition, partition_columns
+from tableformat.iceberg.file_partition import (
+    FilePartition,
+    file_partition,
+    partition_columns,
+    partition_texts,
+)
 
-__all__ = ["FilePartitions", "OwnPartitions"]
+__all__ = ["EarlierFiles", "FilePartitions", "OwnPartitions"]
 
 
 _REWRITE: Final = (
@@ -51,7 +57,7 @@ class FilePartitions:
             local = self.storages(file.path).fetch(file.path, scratch.path)
             try:
                 with pq.ParquetFile(local) as parquet:
-                    rows = parquet.iter_batches(columns=_names(parquet, columns))
+                    rows = _rows(parquet, columns)
                     return file_partition(file.path, rows, columns, self.destination, way=self.way)
             except (OSError, pa.ArrowException) as error:
                 message = f"Cannot read {file.path}: {error}. Run the statement again."
@@ -59,36 +65,76 @@ class FilePartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnPartitions:
-    """Tells where files of earlier partition specs lie by the one that their table has now."""
+class EarlierFiles:
+    """Tells where files of `source` with an earlier partition spec lie in another table.
 
+    Those of the current spec lie where they do in `source`.
+    """
+
+    source: LakeTableState
     storages: Storages
-    _found: dict[tuple[str, int], tuple[str | None, ...]] = field(default_factory=dict, init=False)
+    destination: LakeTableState
 
-    def __call__(self, file: BranchFile, state: LakeTableState) -> tuple[str | None, ...]:
-        """Return the partition values of a file; the file is read once.
+    def __call__(self, file: BranchFile) -> FilePartition | None:
+        """Return where a file lies in the other table, None for where it does in its own.
 
         Raises:
             RefusedError: its rows lie in several partitions (code 36).
             DestinationError: it cannot be read.
         """
+        if file.spec_id == self.source.layout.spec_id:
+            return None
+        return FilePartitions(self.source, self.storages, self.destination, _REWRITE)(file)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPartitions:
+    """Tells where files lie by the partition spec that their table has now."""
+
+    storages: Storages
+    _found: dict[tuple[str, int], tuple[str | None, ...]] = field(default_factory=dict, init=False)
+
+    def __call__(self, file: BranchFile, state: LakeTableState) -> tuple[str | None, ...]:
+        """Return the partition values of a file; one of an earlier spec is read once for it.
+
+        Raises:
+            RefusedError: its rows lie in several partitions (code 36).
+            DestinationError: it cannot be read.
+        """
+        if file.spec_id == state.layout.spec_id:
+            return partition_texts(file.partition, state)
         key = file.path, state.layout.spec_id
         if key not in self._found:
             self._found[key] = FilePartitions(state, self.storages, state, _REWRITE)(file).values
         return self._found[key]
 
+    def of_earlier_specs(
+        self, files: Iterable[BranchFile], state: LakeTableState
+    ) -> dict[str, tuple[str | None, ...]]:
+        """Return the partition values of those files that have an earlier spec, by path.
 
-def _names(parquet: pq.ParquetFile, columns: Schema) -> list[str]:
-    """Return the names of columns in a file, which are found by field id.
+        Raises:
+            RefusedError: the rows of one lie in several partitions (code 36).
+            DestinationError: one cannot be read.
+        """
+        return {f.path: self(f, state) for f in files if f.spec_id != state.layout.spec_id}
+
+
+def _rows(parquet: pq.ParquetFile, columns: Schema) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a file with columns, found by field id, that it has.
+
+    Those that the table got later are NULL in it.
 
     Raises:
-        OSError: it lacks one.
+        OSError: it has no field ids.
     """
     there = {_id_of(field): field.name for field in parquet.schema_arrow}
-    if lacking := [field.name for field in columns.fields if field.field_id not in there]:
-        message = f"it lacks {', '.join(lacking)}, by which the other table is divided"
+    names = [there[field.field_id] for field in columns.fields if field.field_id in there]
+    if not any(there):
+        message = "it has no field ids, by which its columns are known"
         raise OSError(message)
-    return [there[field.field_id] for field in columns.fields]
+    # Rows without any column would have no number.
+    yield from parquet.iter_batches(columns=names or [next(n for i, n in there.items() if i)])
 
 
 def _id_of(field: pa.Field) -> int:

@@ -20,6 +20,7 @@ from pyiceberg.schema import Schema
 
 from catalog.clickhouse.rows.merged import MergedRows
 from catalog.processes import ScratchDirectory
+from catalog.rewriting.file_partitions import OwnPartitions
 from catalog.rewriting.new_files import FilePlace, NewFile, TableFiles, carry_digest, store_receipts
 from catalog.rewriting.numbered_rows import NumberedRows, in_order, with_values
 from catalog.storages.schemes import Opens, Storages
@@ -186,7 +187,8 @@ What it is given last it calls about every second: that raises when it is to sto
 class MergedFiles:
     """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`.
 
-    `elsewhere` may merge those of all keys at once, before they are asked for.
+    `elsewhere` may merge those of all keys at once, before they are asked for. `partitions` finds
+    the partitions of files with earlier partition specs; None if there are no such files.
     """
 
     storages: Storages
@@ -194,6 +196,7 @@ class MergedFiles:
     format: FileFormat
     order: RowOrder
     elsewhere: MergesElsewhere | None = None
+    partitions: OwnPartitions | None = None
     _made: dict[Merged, tuple[Rewritten, ...]] = field(default_factory=dict, init=False, repr=False)
 
     def ahead(
@@ -235,9 +238,13 @@ class MergedFiles:
             if written is None:
                 written = write(one, look)
             made.extend((one.of.files[0].path, new) for new in written)
+        partitions = None
+        if self.partitions is not None:
+            first = (one.files[0] for one in rewrites)
+            partitions = self.partitions.of_earlier_specs(first, state)
         receipts = tuple(
             replace(receipt, sort_order_id=self.order.sort_order_id)
-            for receipt in rewritten_receipts(state, row, made)
+            for receipt in rewritten_receipts(state, row, made, partitions=partitions)
         )
         store_receipts(row, receipts, state.location, self.storages)
         table = TableFiles(state.location, self.storages)

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from catalog.processes import ScratchDirectory
 from catalog.rewriting.changed_rows import declared_order
 from catalog.rewriting.copies import CopiedFiles
+from catalog.rewriting.file_partitions import EarlierFiles
 from catalog.rewriting.integrity import Checks, hashes_of, refuse_changed_files, refuse_other_bytes
 from catalog.rewriting.new_files import NewFile, TableFiles, carry_digest, store_receipts
 from catalog.storages.schemes import Storages
@@ -53,7 +54,7 @@ class RewrittenCopies:
     """Writes files of the snapshot `source` for the table of `destination`.
 
     `checks` refuses files of `source` that are not as they were written. `partitions` says where
-    they lie there, when it is divided otherwise.
+    they lie there, None for where they do in `source`.
     """
 
     source: LakeTableState
@@ -61,7 +62,7 @@ class RewrittenCopies:
     destination: LakeTableState
     storages: Storages
     checks: Checks = refuse_changed_files
-    partitions: Callable[[BranchFile], FilePartition] | None = None
+    partitions: Callable[[BranchFile], FilePartition | None] = lambda _: None
     format: FileFormat = field(default_factory=FileFormat)
 
     def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
@@ -74,21 +75,17 @@ class RewrittenCopies:
         """
         location, storages = self.source.location, self.source_storages
         self.checks(storages, location, _unsaid, files)
-        in_partitions = {f.path: self.partitions(f) for f in files} if self.partitions else None
+        lie = {f.path: one for f in files if (one := self.partitions(f)) is not None}
         made, read = {}, {}
         with ScratchDirectory("copy") as scratch:
             for number, file in enumerate(files):
                 of_source = Disks.of(self.source).directory_of(file.path)
-                below = of_source if in_partitions is None else in_partitions[file.path].directory
+                below = lie[file.path].directory if file.path in lie else of_source
                 new = self._new(row, number, below)
                 made[file.path], read[file.path] = self._made(file, new, scratch.path)
         hashes = hashes_of(storages, location, (file.path for file in files))
         refuse_other_bytes(files, hashes, read)
-        values = (
-            {path: one.values for path, one in in_partitions.items()}
-            if in_partitions is not None
-            else None
-        )
+        values = {path: one.values for path, one in lie.items()}
         receipts = receipts_for_other_table(self.source, row, made, self.destination, values)
         store_receipts(row, receipts, self.destination.location, self.storages)
         source = TableFiles(location, storages)
@@ -158,9 +155,11 @@ def copies_between(
         destination: the table that gets them.
         storages: open what it is in.
         checks: refuses files that are not as they were written.
-        partitions: says where they lie there, when it is divided otherwise.
+        partitions: says where they lie there, when it is divided otherwise; else those of earlier
+            partition specs are looked at.
     """
-    between = (source, source_storages, destination, storages, checks, partitions)
+    places = partitions or EarlierFiles(source, source_storages, destination)
+    between = (source, source_storages, destination, storages, checks, places)
     if column_differences(source, destination, divides=partitions is None) or has_dropped(
         source, destination
     ):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from catalog.clickhouse.rows.partitions import RowPartitions
 from catalog.iceberg.catalogs import OpenedCatalog
-from catalog.rewriting.file_partitions import FilePartitions
+from catalog.rewriting.file_partitions import EarlierFiles, FilePartitions
 from catalog.rewriting.rewritten_copies import copies_between
 from spark_ext.operations.tables import (
     OtherTables,
@@ -82,8 +82,10 @@ def copied_from(
     otherwise = not divides and keys[0] != keys[1]
     refuse_unlike(what, (state, remembered), (there, to.source), divides=not otherwise)
     which = named(remembered if otherwise else to.source)
+    # What is divided otherwise is looked at file by file when it is copied.
+    check = None if otherwise else EarlierFiles(state, catalog.storages, there)
     with RowPartitions(remembered, catalog.storages) as rows:
-        other = other_table(state, _partitions(name, found, to, remembered, rows), which)
+        other = other_table(state, _partitions(name, found, to, remembered, rows), which, check)
     between = (state, catalog.storages, there, to.found.storages, others.checks)
     if not otherwise:
         return FromOther(which, other, copies_between(*between))
@@ -121,7 +123,8 @@ def fetched_from(
     with RowPartitions(remembered, catalog.storages) as rows:
         partitions = _partitions(name, found, to, remembered, rows)
         try:
-            other = other_table(state, partitions, which)
+            check = EarlierFiles(state, catalog.storages, there)
+            other = other_table(state, partitions, which, check)
         except NotFoundError as error:
             # ClickHouse has a separate code for a missing part in FETCH.
             raise NotFoundError(error.message, code=NO_REPLICA_HAS_PART) from error

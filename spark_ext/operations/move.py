@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from catalog.rewriting.copies import MovedFiles
+from catalog.rewriting.file_partitions import EarlierFiles, OwnPartitions
 from catalog.rewriting.integrity import Checks
 from catalog.rewriting.rewritten_copies import copies_between
 from catalog.storages.schemes import Storages
@@ -26,7 +27,7 @@ from spark_ext.operations.tables import (
 from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statements import MoveToDisk, MoveToVolume
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
-from tableformat.committer import LakeTableState
+from tableformat.committer import BranchFile, LakeTableState
 from tableformat.disks import Disks
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.leases import Leases
@@ -135,7 +136,8 @@ def moved_to(
     there = runners.on(RememberingTable(name, found, source, this.ledger), catalog.storages)
     check = partial(_check, what, this.source, source)
     copies = partial(_copies, this.found.storages, catalog.storages, others.checks)
-    return _Move(Moving(here, there, copies, check), which)
+    check_file = partial(_check_file, this.found.storages)
+    return _Move(Moving(here, there, copies, check, check_file), which)
 
 
 def _check(
@@ -147,6 +149,13 @@ def _check(
 ) -> None:
     """Check that both tables are alike; called with their states at planning time."""
     refuse_unlike(what, (here, source), (there, destination), moves=True)
+
+
+def _check_file(
+    source: Storages, here: LakeTableState, there: LakeTableState, file: BranchFile
+) -> None:
+    """Refuse a file of an earlier partition spec whose rows have no single place there."""
+    EarlierFiles(here, source, there)(file)
 
 
 def _copies(
@@ -191,7 +200,8 @@ def moving_to_disk(
     if isinstance(which, AllPartitions):
         # The grammar refuses PARTITION ALL here.
         raise TypeError(command)
-    disks, storages = Disks.of(of.found.load()), of.found.storages
+    state, storages = of.found.load(), of.found.storages
+    disks, partitions = Disks.of(state), OwnPartitions(storages)
     match command:
         case MoveToDisk(_, name):
             to = disks.disk(name, what)
@@ -200,5 +210,6 @@ def moving_to_disk(
     for place in to.places:
         # Opening the storage fails before the statement claims anything.
         storages(place)
-    ports = replace(running.ports, rewrite=MovedFiles(storages, running.ports.note, checks))
-    return replace(running, ports=ports, most_plans=_PLANS), MoveFilesToDisk(which, to, disks)
+    moved = MovedFiles(storages, running.ports.note, checks, partitions)
+    ready = replace(running, ports=replace(running.ports, rewrite=moved), most_plans=_PLANS)
+    return ready, MoveFilesToDisk(which, to, disks, partial(partitions, state=state))

@@ -452,9 +452,9 @@ def optimizing(
     rows = stack.enter_context(MergedRows(of.source, storages, lake.schema(), merge))
     refuse_merged_columns(merge, rows.computed, of.source, lake)
     size = _target(of, state)
-    files = MergedFiles(
-        storages, rows, FileFormat(target_file_bytes=size), _order(of.source, state)
-    )
+    form, order = FileFormat(target_file_bytes=size), _order(of.source, state)
+    partitions = OwnPartitions(storages)
+    files = MergedFiles(storages, rows, form, order, partitions=partitions)
     ready = replace(running, ports=replace(running.ports, rewrite=files))
     # If the merge drops rows, this process determines which; tasks would have to repeat that.
     if spark is not None and merge.leaves_all:
@@ -462,7 +462,8 @@ def optimizing(
         files = replace(files, elsewhere=MergingInTasks(spark, what, storages, of.source, merge))
         ready = replace(running, ports=replace(running.ports, rewrite=files, ahead=files.ahead))
     left = None if merge.leaves_all else rows
-    return ready, Optimizing(which, text, state.layout.schema_id, size, left)
+    partition_of = partial(partitions, state=state)
+    return ready, Optimizing(which, text, state.layout.schema_id, size, left, partition_of)
 
 
 def _optimize_text(command: Optimize, which: OnePartition | AllPartitions) -> str:
@@ -549,11 +550,13 @@ def clearing_index(
         if any(f"{name}.".startswith(f"{field.name}.") for name in names)
     )
     filtered = FilteredFiles(storages, ids)
-    files = ChangedFiles(storages, filtered, FileFormat(), without=ids)
+    partitions = OwnPartitions(storages)
+    files = ChangedFiles(storages, filtered, FileFormat(), without=ids, partitions=partitions)
     place = f" IN {which}" if isinstance(which, OnePartition) else ""
     text = f"CLEAR INDEX {command.index}{place}"
     ready = replace(running, ports=replace(running.ports, rewrite=files))
-    return ready, Clearing(which, text, filtered, state.layout.schema_id, unmoved)
+    partition_of = partial(partitions, state=state)
+    return ready, Clearing(which, text, filtered, state.layout.schema_id, unmoved, partition_of)
 
 
 def _columns(command: ClearIndex, of: RememberingTable) -> tuple[frozenset[str], str]:

@@ -122,20 +122,17 @@ def copied_receipts(
         row: of the key that the copies belong to.
         copies: each copy, by the path of its original.
         layout: the state of the destination table.
-        partitions: each copy's partition, if the destination has another spec.
+        partitions: the partition of those copies whose originals have another spec than the
+            destination.
 
     Raises:
         InternalError: a file is not in the snapshot.
     """
-    table = table_of(state)
+    table, spec_id, known = table_of(state), layout.layout.spec_id, partitions or {}
     entries = _entries(table, state.main, copies)
-    receipts = (
-        (path, _receipt(entries[path], table, row, number, copy, layout.layout.spec_id))
-        for number, (path, copy) in enumerate(copies.items())
-    )
     return tuple(
-        receipt if partitions is None else replace(receipt, partition=partitions[path])
-        for path, receipt in receipts
+        _receipt(entries[path], table, row, number, copy, spec_id, known.get(path))
+        for number, (path, copy) in enumerate(copies.items())
     )
 
 

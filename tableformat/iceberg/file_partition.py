@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +37,7 @@ __all__ = [
     "file_partition",
     "internal_values",
     "partition_columns",
+    "partition_texts",
 ]
 
 # File systems take 255 bytes per name.
@@ -153,6 +154,18 @@ class FilePartition:
 
     values: tuple[str | None, ...]
     directory: str
+
+
+def partition_texts(values: tuple[object, ...], state: LakeTableState) -> tuple[str | None, ...]:
+    """Return partition values by the current spec of a table as receipts carry them.
+
+    Raises:
+        UnsupportedError: a date is outside the years 1 to 9999.
+    """
+    table = table_of(state)
+    fields = table.spec().partition_type(table.schema()).fields
+    pairs = zip(cast("tuple[Value | None, ...]", values), fields, strict=True)
+    return tuple(to_text(value, field.field_type) for value, field in pairs)
 
 
 def partition_columns(source: LakeTableState, destination: LakeTableState) -> Schema:

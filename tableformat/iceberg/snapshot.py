@@ -21,14 +21,27 @@ from dataclasses import dataclass, replace
 from typing import Final, cast
 from uuid import UUID
 
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.locations import LocationProvider, load_location_provider
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import (
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
@@ -48,6 +61,7 @@ from pyiceberg.table.update import (
     TableUpdate,
     update_table_metadata,
 )
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles
 from pyiceberg.typedef import Record
 
 from tableformat.committer import (
@@ -392,13 +406,17 @@ def _staged(
         snapshot_properties=dict(commit.summary), branch=change.branch
     )
     producer = update.overwrite() if change.removed else update.fast_append()
+    number = transaction.table_metadata.default_spec_id
+    if earlier := tuple(f for f in change.added if f.spec_id != number):
+        _add_of_earlier_specs(producer, earlier)
     producer.commit_uuid = attempt_uuid(
         state.layout.table_uuid, commit.ledger, commit.number, change.sequence_number
     )
     for removed in change.removed:
         producer.delete_data_file(removed)
     for file in change.added:
-        producer.append_data_file(file)
+        if file.spec_id == number:
+            producer.append_data_file(file)
     # The public commit() would send, retry and clean up; only the staging is needed.
     updates, requirements = producer._commit()  # noqa: SLF001
     added = [u.snapshot for u in updates if isinstance(u, AddSnapshotUpdate)]
@@ -416,6 +434,63 @@ def _staged(
         sequence_number=added[0].sequence_number or 0,
         files=(added[0].manifest_list, *(m.manifest_path for m in made)),
         handle=(updates, requirements),
+    )
+
+
+_Producer = _FastAppendFiles | _OverwriteFiles
+
+
+def _add_of_earlier_specs(producer: _Producer, files: tuple[DataFile, ...]) -> None:
+    """Let a snapshot add files with the partition specs that they were written for.
+
+    PyIceberg writes a single manifest of all files that it adds, with the table's current spec.
+    """
+
+    def with_earlier(manifests: list[ManifestFile]) -> list[ManifestFile]:
+        made = []
+        for spec_id in sorted({file.spec_id for file in files}):
+            with producer.new_manifest_writer(producer.spec(spec_id)) as writer:
+                for file in files:
+                    if file.spec_id == spec_id:
+                        writer.add(_added_entry(file, producer.snapshot_id))
+            made.append(writer.to_manifest_file())
+        return [*made, *manifests]
+
+    def summary(snapshot_properties: dict[str, str]) -> Summary:
+        return _summary(transaction.table_metadata, producer, files, snapshot_properties)
+
+    transaction = producer._transaction  # noqa: SLF001
+    producer.__dict__.update(_process_manifests=with_earlier, _summary=summary)
+
+
+def _added_entry(file: DataFile, snapshot_id: int) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED,
+        snapshot_id=snapshot_id,
+        # Those of the snapshot.
+        sequence_number=None,
+        file_sequence_number=None,
+        data_file=file,
+    )
+
+
+def _summary(
+    metadata: TableMetadata,
+    producer: _Producer,
+    earlier: tuple[DataFile, ...],
+    properties: dict[str, str],
+) -> Summary:
+    """Return the summary of a snapshot that adds files of several partition specs."""
+    specs, schema, found = metadata.specs(), metadata.schema(), SnapshotSummaryCollector()
+    for file in (*producer._added_data_files, *earlier):  # noqa: SLF001
+        found.add_file(file, schema, specs[file.spec_id])
+    for file in producer._deleted_data_files:  # noqa: SLF001
+        found.remove_file(file, schema, specs[file.spec_id])
+    parent = producer._parent_snapshot_id  # noqa: SLF001
+    before = metadata.snapshot_by_id(parent) if parent is not None else None
+    return update_snapshot_summaries(
+        Summary(operation=producer._operation, **found.build(), **properties),  # noqa: SLF001
+        before.summary if before is not None else None,
     )
 
 

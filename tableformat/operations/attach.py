@@ -112,8 +112,7 @@ class Attach:
 
         Raises:
             NotFoundError: no such part is detached.
-            RefusedError: main has other rows of the same key, or a file was written for another
-                partition spec.
+            RefusedError: main has other rows of the same key.
         """
         main = {one.key: one.files for one in there.keys}
         wanted = self.which.of(there.detached, detached=True)
@@ -125,14 +124,6 @@ class Attach:
     def _change(
         self, back: FilesOfKey, main: tuple[BranchFile, ...], there: PartitionFiles
     ) -> KeyChange:
-        for file in back.files:
-            if file.spec_id != there.spec_id:
-                message = (
-                    f"Cannot run {self}: {file.path} was written for partition spec "
-                    f"{file.spec_id}, and the table's is {there.spec_id} now. Read it from the "
-                    "branch detached, and write it with the engine that changed the spec."
-                )
-                raise RefusedError(message)
         paths = {f.path for f in main}
         if same := next((f.path for f in back.files if f.path in paths), None):
             message = (

@@ -101,12 +101,24 @@ class OtherTable:
     unsure: tuple[Key, ...] = ()
 
 
-def other_table(state: LakeTableState, partitions: Partitions, which: Which) -> OtherTable:
+def other_table(
+    state: LakeTableState,
+    partitions: Partitions,
+    which: Which,
+    check: Callable[[BranchFile], object] | None = None,
+) -> OtherTable:
     """Return what another lake table has of a partition, a part, or of all.
+
+    Args:
+        state: of the table.
+        partitions: looks at its partitions.
+        which: what is wanted.
+        check: refuses a file of an earlier partition spec that has no place in the table that gets
+            it; None where all files are checked elsewhere.
 
     Raises:
         NotFoundError: it has no such part (code 232).
-        RefusedError: a file carries deletes, or was written for another partition spec, or one of
+        RefusedError: a file carries deletes, or has no place in the table that gets it, or one of
             others holds rows of another partition, too; or a part has no files of its own.
         DestinationError: the table cannot be read.
         LedgerError: the ledger cannot be read.
@@ -115,13 +127,15 @@ def other_table(state: LakeTableState, partitions: Partitions, which: Which) -> 
     there = partitions.files(state, which.partition_id, by_name=part)
     wanted = which.of(there.keys)
     for file in (f for one in wanted for f in one.files):
-        if file.deletes or file.spec_id != there.spec_id:
+        if file.deletes:
             message = (
-                f"Cannot copy {file.path} of {name}: it has rows that delete files delete, or was "
-                "written for another partition spec. Rewrite the table's data files with the "
-                "engine that did it (Spark: rewrite_data_files), and run the statement again."
+                f"Cannot copy {file.path} of {name}: it has rows that delete files delete. Rewrite "
+                "the table's data files with the engine that did it (Spark: rewrite_data_files), "
+                "and run the statement again."
             )
             raise RefusedError(message)
+        if check is not None and file.spec_id != there.spec_id:
+            check(file)
     whole = not isinstance(which, OnePart)
     exports = tuple(
         OtherKey(one.key, one.files, _record(there, one) if whole else None, one.row)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tableformat.committer import LakeTableState, Leaving, NotSent, counted_files
+from tableformat.committer import BranchFile, LakeTableState, Leaving, NotSent, counted_files
 from tableformat.effects import Step
 from tableformat.errors import InternalError, RefusedError, TableFormatError
 from tableformat.export.commit import Ports, commit, fence, load_table
@@ -353,13 +353,15 @@ class Moving:
     """Moves partitions from one lake table to another, under one ledger.
 
     `copies` returns what copies files of a state of the one into the other; `check` refuses states
-    between which none can be put.
+    between which none can be put, `check_file` a file of an earlier partition spec that has no
+    place there.
     """
 
     here: Running
     there: Running
     copies: Callable[[LakeTableState, LakeTableState], Copies]
     check: Callable[[LakeTableState, LakeTableState], None]
+    check_file: Callable[[LakeTableState, LakeTableState, BranchFile], object]
 
     def run(self, which: OnePartition) -> Outcome:
         """Move a partition; return its outcome.
@@ -387,11 +389,13 @@ class Moving:
         taken = planned(leave, self.here.partitions, here)
         if not taken.changes:
             return nothing_done(leave, taken, self.here.name)
-        planned(self._copy(which, here), self.there.partitions, there)
+        planned(self._copy(which, here, there), self.there.partitions, there)
         return forecast(which, leave.did, taken, self.here.name)
 
-    def _copy(self, which: OnePartition, here: LakeTableState) -> CopyFrom:
-        return CopyFrom(which, other_table(here, self.here.partitions, which), replaces=False)
+    def _copy(self, which: OnePartition, here: LakeTableState, there: LakeTableState) -> CopyFrom:
+        check = partial(self.check_file, here, there)
+        other = other_table(here, self.here.partitions, which, check)
+        return CopyFrom(which, other, replaces=False)
 
     def _turn(self, leave: Leave, leases: Leases) -> Outcome | None:
         """Claim and move; None if the tables changed meanwhile and a new plan is needed."""
@@ -424,7 +428,7 @@ class Moving:
         taken = planned(leave, self.here.partitions, here)
         if not taken.changes:
             return nothing_done(leave, taken, self.here.name)
-        copy = self._copy(which, here)
+        copy = self._copy(which, here, there)
         added = planned(copy, self.there.partitions, there)
         goes = {c.key.hash: _key_there(c.key, here, there) for c in taken.changes}
         held = leases.take_all(tuple(dict.fromkeys((*goes, *goes.values()))))

@@ -10,8 +10,8 @@ partition of a file:
 
 `earlier` returns the files of a key that main had before each statement changed it.
 
-`refuse_other_columns`, `refuse_deletes` and `refuse_other_spec` refuse data files that a
-statement cannot rewrite as they are: changed columns, delete files, another partition spec.
+`refuse_other_columns`, `refuse_deletes` and `check_spec` refuse data files that a statement
+cannot rewrite as they are: changed columns, delete files, no partition of the current spec.
 """
 
 from __future__ import annotations
@@ -59,9 +59,11 @@ __all__ = [
     "KeyInMain",
     "Membership",
     "PartitionFiles",
+    "PartitionOf",
     "PartitionedLake",
     "Partitions",
     "RowPartitions",
+    "check_spec",
     "earlier",
     "held_of",
     "own_key",
@@ -614,6 +616,26 @@ def refuse_other_spec(what: object, file: BranchFile, there: PartitionFiles) -> 
             f"{there.spec_id} now"
         )
         raise _refused(what, why)
+
+
+PartitionOf = Callable[[BranchFile], tuple[str | None, ...]]
+"""Says in which partition of the current spec all rows of a file lie; refuses rows of several."""
+
+
+def check_spec(
+    what: object, file: BranchFile, there: PartitionFiles, partition_of: PartitionOf | None
+) -> None:
+    """Refuse a file of an earlier partition spec that has no place in the current one.
+
+    Raises:
+        RefusedError: its rows lie in several partitions of the current spec.
+        UnsupportedError: nothing tells in which they lie.
+        DestinationError: it cannot be read.
+    """
+    if partition_of is None:
+        refuse_other_spec(what, file, there)
+    elif file.spec_id != there.spec_id:
+        partition_of(file)
 
 
 def _refused(what: object, why: str) -> UnsupportedError:

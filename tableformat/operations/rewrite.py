@@ -32,10 +32,11 @@ from tableformat.ledger import StatementKind
 from tableformat.operations.partition_files import (
     FilesOfKey,
     PartitionFiles,
+    PartitionOf,
+    check_spec,
     held_of,
     refuse_deletes,
     refuse_other_columns,
-    refuse_other_spec,
 )
 from tableformat.operations.statement import (
     AllPartitions,
@@ -69,9 +70,8 @@ RowsOfFiles = Callable[[tuple[BranchFile, ...]], tuple[Rewrite | None, ...]]
 class ChangeRows:
     """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
 
-    `verb` says what it did with the rows that changed. `check_partition` refuses a file of an
-    earlier partition spec whose rows lie in several partitions of the table as it is now; without
-    it each of them is refused.
+    `verb` says what it did with the rows that changed. A file of an earlier partition spec is
+    rewritten for the partition that `partition_of` returns; without it each of them is refused.
     """
 
     which: OnePartition | AllPartitions
@@ -80,7 +80,7 @@ class ChangeRows:
     rows: RowsOfFiles
     schema_id: int
     verb: str = "changed"
-    check_partition: Callable[[BranchFile], object] | None = None
+    partition_of: PartitionOf | None = None
     did: ClassVar[Status] = Status.CHANGED
     looks_at_detached: ClassVar[bool] = False
     detaches: ClassVar[bool] = False
@@ -103,10 +103,7 @@ class ChangeRows:
             refuse_deletes(self, file)
         changes = {f: r for f, r in zip(files, self.rows(files), strict=True) if r is not None}
         for file in changes:
-            if self.check_partition is None:
-                refuse_other_spec(self, file, there)
-            elif file.spec_id != there.spec_id:
-                self.check_partition(file)
+            check_spec(self, file, there, self.partition_of)
         every = (self._of_key(one, there, changes) for one in there.keys)
         found = tuple(change for change in every if change is not None)
         rows = sum(f.rows for f in files)
@@ -160,7 +157,7 @@ class ClearIndex:
     """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
 
     `has_filters` says of a file whether it has bloom filters of the index; `unmoved` is what is
-    said where none has.
+    said where none has; `partition_of` is as for `ChangeRows`.
     """
 
     which: OnePartition | AllPartitions
@@ -168,6 +165,7 @@ class ClearIndex:
     has_filters: Callable[[BranchFile], bool]
     schema_id: int
     unmoved: str = ""
+    partition_of: PartitionOf | None = None
     kind: ClassVar[StatementKind] = StatementKind.CLEAR_INDEX
     did: ClassVar[Status] = Status.CHANGED
     verb: ClassVar[str] = "index cleared"
@@ -197,7 +195,7 @@ class ClearIndex:
         found = rewritten(one, there, tuple(every.values()), worth)
         for file in found.leaves if found is not None else ():
             refuse_deletes(self, file)
-            refuse_other_spec(self, file, there)
+            check_spec(self, file, there, self.partition_of)
         return found
 
 
@@ -222,7 +220,7 @@ class Optimize:
     """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
 
     `target_bytes` is the size of the files that come; `left` says what is left of rows, None where
-    all stay as they are.
+    all stay as they are; `partition_of` is as for `ChangeRows`.
     """
 
     which: OnePartition | AllPartitions
@@ -230,6 +228,7 @@ class Optimize:
     schema_id: int
     target_bytes: int
     left: RowsLeft | None = None
+    partition_of: PartitionOf | None = None
     kind: ClassVar[StatementKind] = StatementKind.OPTIMIZE
     did: ClassVar[Status] = Status.OPTIMIZED
     looks_at_detached: ClassVar[bool] = False
@@ -263,7 +262,10 @@ class Optimize:
         )
 
     def _of_key(self, one: FilesOfKey, there: PartitionFiles) -> KeyChange | None:
-        places = _by_place(one.files)
+        for file in one.files:
+            refuse_deletes(self, file)
+            check_spec(self, file, there, self.partition_of)
+        places = _by_place(one.files, self._partitions_of(one.files, there))
         if self.left is not None and len(places) > 1:
             why = "lies in several partitions of the lake, whose rows cannot be merged"
             raise self._refused(one.key.partition_id, why)
@@ -271,14 +273,19 @@ class Optimize:
             why = f"has {len(one.files):,} files, and {_MOST_FILES} are merged at a time"
             raise self._refused(one.key.partition_id, why)
         groups = tuple(g for files in places for g in _at_a_time(files))
-        every = tuple(self._rewrite(files, there) for files in groups)
+        every = tuple(self._rewrite(files) for files in groups)
         worth = tuple(r for r in every if r.changed or len(r.made) < len(r.files))
         return rewritten(one, there, every, worth)
 
-    def _rewrite(self, files: tuple[BranchFile, ...], there: PartitionFiles) -> Rewrite:
-        for file in files:
-            refuse_deletes(self, file)
-            refuse_other_spec(self, file, there)
+    def _partitions_of(
+        self, files: tuple[BranchFile, ...], there: PartitionFiles
+    ) -> Callable[[BranchFile], tuple[object, ...]]:
+        """Return what says in which partition of the current spec a file lies."""
+        if self.partition_of is None or all(f.spec_id == there.spec_id for f in files):
+            return lambda file: file.partition
+        return self.partition_of
+
+    def _rewrite(self, files: tuple[BranchFile, ...]) -> Rewrite:
         rows, size = sum(f.rows for f in files), sum(f.bytes for f in files)
         left = Left(rows, rows) if self.left is None else self.left(files)
         wanted = -(-size * left.rows // max(rows, 1) // self.target_bytes)
@@ -314,11 +321,13 @@ class Optimize:
         return RefusedError(message)
 
 
-def _by_place(files: Iterable[BranchFile]) -> tuple[tuple[BranchFile, ...], ...]:
+def _by_place(
+    files: Iterable[BranchFile], partition_of: Callable[[BranchFile], tuple[object, ...]]
+) -> tuple[tuple[BranchFile, ...], ...]:
     """Return files by the partition of the lake table that they lie in, each in a stable order."""
     found: defaultdict[tuple[object, ...], list[BranchFile]] = defaultdict(list)
     for file in sorted(files, key=lambda f: (f.sequence_number, f.path)):
-        found[file.spec_id, *file.partition].append(file)
+        found[partition_of(file)].append(file)
     return tuple(tuple(one) for one in found.values())
 
 
@@ -334,11 +343,12 @@ def _shares(rows: int, files: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MoveToDisk:
-    """The request: what goes where; `disks` are the table's."""
+    """The request: what goes where; `disks` are the table's, `partition_of` as for `ChangeRows`."""
 
     which: OnePartition | OnePart
     to: DiskOrVolume
     disks: Disks
+    partition_of: PartitionOf | None = None
     kind: ClassVar[StatementKind] = StatementKind.MOVE_TO_DISK
     did: ClassVar[Status] = Status.MOVED
     looks_at_detached: ClassVar[bool] = False
@@ -377,5 +387,5 @@ class MoveToDisk:
         found = rewritten(one, there, tuple(every.values()), worth)
         for file in found.leaves if found is not None else ():
             refuse_deletes(self, file)
-            refuse_other_spec(self, file, there)
+            check_spec(self, file, there, self.partition_of)
         return found

@@ -4,7 +4,8 @@
   they expire. As in ClickHouse, a partition without files is no error.
 * `Detach` (DETACH PARTITION|PART) moves the files from main to the branch `detached` in one
   commit, so they are always on one of the two. No expiry reaches the branch's maximum age, so
-  orphan removal keeps its files (Iceberg specification, snapshot retention).
+  orphan removal keeps its files (Iceberg specification, snapshot retention). A file keeps the
+  partition spec that it was written for.
 * `Leave` is MOVE PARTITION … TO TABLE for the table that loses the rows: a DROP of the present
   files. The other table gets an ATTACH FROM (tableformat/operations/copy_from.py);
   `tableformat/operations/move.py` keeps the two together.
@@ -84,29 +85,21 @@ class Detach:
         """Let the files leave main for the branch.
 
         Raises:
-            RefusedError: a file carries deletes, which would not apply to it there, or was written
-                for another partition spec.
+            RefusedError: a file carries deletes, which would not apply to it there.
         """
         plan = taken_out(self.which, there)
         for change in plan.changes:
             for file in change.leaves:
-                self._refuse(file, there.spec_id)
+                self._refuse(file)
         return plan
 
-    def _refuse(self, file: BranchFile, spec_id: int) -> None:
+    def _refuse(self, file: BranchFile) -> None:
         if file.deletes:
             message = (
                 f"Cannot run {self}: rows of {file.path} are deleted by delete files, which would "
                 "not go with it, and the rows would be there again. Rewrite the file with the "
                 "engine that deleted them (Spark: rewrite_data_files with delete-file-threshold "
                 "1), and run the statement again."
-            )
-            raise RefusedError(message)
-        if file.spec_id != spec_id:
-            message = (
-                f"Cannot run {self}: {file.path} was written for partition spec {file.spec_id}, "
-                f"and the table's is {spec_id} now. Rewrite its data files (Spark: "
-                "rewrite_data_files with rewrite-all), and run the statement again."
             )
             raise RefusedError(message)
 

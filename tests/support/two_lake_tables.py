@@ -169,7 +169,7 @@ def moving(
     def copies(source: LakeTableState, destination: LakeTableState) -> Copies:
         return CopiedFiles(source, lake(directory).storages, destination, other(directory).storages)
 
-    return Moving(one, two, copies, lambda *_: None)
+    return Moving(one, two, copies, lambda *_: None, lambda *_: None)
 
 
 def move(
