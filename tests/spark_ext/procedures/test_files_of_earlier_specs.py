@@ -123,6 +123,7 @@ def lake(exported: Lake) -> Lake:
     return exported
 
 
+@pytest.mark.representative
 def test_they_are_detached_and_attached_with_their_own_spec(lake: Lake) -> None:
     """Harm prevented: no partition can be detached once the table is divided otherwise."""
     before = lake.specs(0)

@@ -194,9 +194,10 @@ def changed(act: Callable[[Row], object], when: Callable[[Row], bool]) -> list[R
 @pytest.mark.parametrize(
     ("command", "left"),
     [
-        (
+        pytest.param(
             f"UPDATE a = a + {BIG} IN PARTITION 0 WHERE id = 2",
             changed(lambda row: row.update(a=row["a"] + BIG), lambda row: row["id"] == 2),
+            marks=pytest.mark.representative,
         ),
         (
             "UPDATE f = f * 1e300, d = d + 1000000 WHERE id IN (3, 4)",
@@ -246,7 +247,13 @@ def test_files_of_both_widths_are_merged(lake: Lake, how: str) -> None:
     assert [f.metadata.num_rows for f in lake.files()].count(5) == 1
 
 
-@pytest.mark.parametrize("to", ["same", "reversed"])
+@pytest.mark.parametrize(
+    "to",
+    [
+        pytest.param("same", marks=pytest.mark.nightly),
+        pytest.param("reversed", marks=pytest.mark.representative),
+    ],
+)
 def test_a_partition_comes_as_it_reads_into_another_table(lake: Lake, to: str) -> None:
     """Harm prevented: wrong values in the table that gets the partition."""
     assert lake.alter("ATTACH PARTITION 0 FROM lake.n.w", to) == ["attached"]
