@@ -232,6 +232,7 @@ def _read(path: str) -> pa.Table:
 REWRITES: list[Callable[[Table, BranchFile, Path], pa.Table]] = [changed, merged, for_another]
 
 
+@pytest.mark.representative
 @settings(max_examples=40)
 @given(case=cases())
 def test_a_rewritten_file_has_the_rows_that_readers_saw(world: World, case: Case) -> None:
