@@ -1,1 +1,1 @@
-"""Evaluates rows of data files in an own ClickHouse: values, digests, merges, partitions."""
+"""Computes values, digests, merges and partitions of data file rows in our own ClickHouse."""

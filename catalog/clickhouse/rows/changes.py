@@ -1,9 +1,9 @@
 """Runs statements that change rows on data files, in our own ClickHouse.
 
-The temporary ClickHouse has two tables. An empty copy of the lake table's source, with its keys,
-gets the statement first: ClickHouse refuses there what it refuses (a column of a key, code 420).
-The other table gets the columns that the statement reads and sets, from one data file after the
-other (`files.py`), and the statement runs on them.
+The temporary ClickHouse has two tables. The first is an empty copy of the lake table's source, with
+its keys. The statement runs there first, so that ClickHouse refuses what it refuses on the source,
+such as a change of a key column (code 420). The second table gets the columns that the statement
+reads and sets, from one data file after the other (`files.py`), and the statement runs on them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Merges rows of data files in our own ClickHouse, and returns which rows are left, in order.
+"""Merges rows of data files in our own ClickHouse, and returns the remaining rows in order.
 
 The temporary ClickHouse gets the columns of a merge from each file (`files.py`), and the number of
-each row in its file. It merges them with the engine of the lake table's source. The result is the
-numbers of the rows that are left, so that no other column is read, and the values that the merge
+each row in its file. It merges them with the engine of the lake table's source. The result has the
+numbers of the remaining rows, so that no other column is read, and the values that the merge
 computes.
 """
 
@@ -70,7 +70,7 @@ _GROUP: Final = "max_bytes_before_external_group_by = 1073741824"
 
 
 class MergedRows(Closing):
-    """Merges rows of files, and keeps the numbers of the rows that are left until `close`.
+    """Merges rows of files, and keeps the numbers of the remaining rows until `close`.
 
     It implements `tableformat.operations.rewrite.RowsLeft` and
     `catalog.rewriting.merged_files.OrderedRows`. The first call starts the ClickHouse; leaving the
@@ -120,7 +120,7 @@ class MergedRows(Closing):
             held.close()
 
     def __call__(self, files: tuple[BranchFile, ...]) -> Left:
-        """Return the counts of rows that are left of files.
+        """Return the counts of the remaining rows of files.
 
         Raises:
             RefusedError: ClickHouse refuses the statement (its code and text), the result depends
@@ -132,7 +132,7 @@ class MergedRows(Closing):
 
     @contextmanager
     def ordered(self, files: tuple[BranchFile, ...]) -> Iterator[pa.Table]:
-        """Open the numbers of the rows that are left: `FILE_NUMBER` in `files`, `ROW_NUMBER` in it.
+        """Open the numbers of the remaining rows: `FILE_NUMBER` in `files`, `ROW_NUMBER` in it.
 
         The table also has the values of `sets`, as ClickHouse exports them. It is in the sorting
         order, and memory-mapped.
@@ -193,7 +193,7 @@ class MergedRows(Closing):
             rows.insert(file, _ROWS, number)
 
     def _merged(self, held: OwnClickHouse) -> str:
-        """Return the table with the rows that are left."""
+        """Return the table with the remaining rows."""
         if self._merge.leaves_all:
             return _ROWS
         engine = self._source.table.engine
@@ -251,7 +251,7 @@ class MergedRows(Closing):
         return tuple(one for one, is_unclear in zip(checks, found, strict=True) if is_unclear)
 
     def _left(self, held: OwnClickHouse, table: str) -> Left:
-        """Count the rows that are left, and those of them that are unchanged.
+        """Count the remaining rows, and those of them that are unchanged.
 
         Raises:
             RefusedError: a value does not fit the lake's types.
