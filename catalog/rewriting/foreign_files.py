@@ -47,17 +47,17 @@ _CHUNK: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ForeignFiles:
-    """A `tableformat.operations.statement.Copies` of files that were looked at, by their paths."""
+    """A `tableformat.operations.statement.Copies` of files that were checked, by their paths."""
 
     seen: Mapping[str, ForeignFile]
     state: LakeTableState
     storages: Storages
 
     def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
-        """Write files for the claim of a row; return their receipts, which are stored.
+        """Write files for the claim of a row; return their stored receipts.
 
         Raises:
-            DestinationError: a storage failed, or a file is not what was looked at any more.
+            DestinationError: a storage failed, or a file has changed since the check.
         """
         with ScratchDirectory("fetch") as scratch:
             receipts = tuple(
@@ -96,7 +96,7 @@ class ForeignFiles:
             rows_expected=file.rows,
             partition=of.values,
             spec_id=file.spec_id,
-            # Nobody knows in which order they stand.
+            # The order of the rows is unknown.
             sort_order_id=None,
             split_offsets=written.split_offsets,
             columns=written.columns,
@@ -105,10 +105,10 @@ class ForeignFiles:
         )
 
     def _copied(self, of: ForeignFile, local: Path, path: str) -> WrittenFile:
-        """Write a file, and prove that it is all of what was looked at.
+        """Write a file, and prove that it has all rows of the checked one.
 
         Raises:
-            OSError: it is not, or cannot be read.
+            OSError: it does not, or cannot be read.
             pa.ArrowException: it cannot be read.
         """
         with pq.ParquetFile(local) as parquet:
@@ -140,7 +140,7 @@ _NUMBER: Final = pa.field(ROW_NUMBER, pa.int64(), metadata={FIELD_ID_KEY: b"2147
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:
-    """A file of evaluated rows: where it is, its rows and the SHA-256 of its bytes."""
+    """A file of evaluated rows: its location, number of rows and SHA-256."""
 
     location: str
     rows: int
@@ -150,12 +150,12 @@ class WrittenRows:
 def write_rows(
     batches: Iterable[pa.RecordBatch], below: str, access: Access | None
 ) -> WrittenRows | None:
-    """Write rows as one new file below a location; None where there are none.
+    """Write rows as one new file below a location; return None if there are none.
 
     Args:
-        batches: the rows, of which one batch at a time is held.
-        below: a location; whoever writes there at the same time has other names.
-        access: how to reach it, None where it is on this host.
+        batches: the rows; one batch at a time is in memory.
+        below: a location, in which concurrent writers use other names.
+        access: the settings of its storage, None if it is on this host.
 
     Raises:
         DestinationError: the storage failed.
@@ -189,9 +189,9 @@ def write_rows(
 
 @dataclass(frozen=True, slots=True)
 class ViewRows:
-    """Finds rows of a partition of a table among those that a view has.
+    """Finds the rows of a table's partition among the rows of a view.
 
-    `what` begins errors: what cannot be run. `rows` tells partitions.
+    `what` is the failed action at the beginning of messages. `rows` computes partitions.
     """
 
     what: str
@@ -200,11 +200,11 @@ class ViewRows:
     rows: RowPartitions
 
     def refuse_unlike(self, written: pa.Schema) -> None:
-        """Refuse rows of other columns than the table's.
+        """Refuse rows with other columns than the table's.
 
         Raises:
-            RefusedError: they are others; all differences are told (code 122). Or the table has not
-                every column that its partition key reads.
+            RefusedError: the columns differ; the message has all differences (code 122). Or the
+                table lacks a column that its partition key reads.
         """
         self._columns(written)
         self.rows.check(self.state)
@@ -212,16 +212,16 @@ class ViewRows:
     def of_partition(
         self, files: tuple[WrittenRows, ...], wanted: PartitionId, into: Path
     ) -> tuple[ForeignFile, ...]:
-        """Write the rows of a partition as files of their own, and look at these.
+        """Write the rows of a partition as separate files, and check these.
 
         Args:
-            files: all rows that the view has.
+            files: all rows of the view.
             wanted: the partition.
-            into: an empty directory of this host, in which the new files are kept.
+            into: an empty local directory for the new files.
 
         Raises:
-            RefusedError: a value does not fit into the table, or is NULL where it takes none.
-            DestinationError: a file cannot be read, or has not the rows that were written.
+            RefusedError: a value does not fit into the table, or is NULL in a required column.
+            DestinationError: a file cannot be read, or lacks rows that were written.
         """
         pieces = _Pieces(into)
         with ScratchDirectory("divide") as scratch, closing(pieces):
@@ -257,13 +257,13 @@ class ViewRows:
     def _divided(
         self, file: WrittenRows, local: Path, wanted: PartitionId, scratch: Path
     ) -> Iterator[pa.Table]:
-        """Yield the rows of the partition that a file has, in the form of the table's files.
+        """Yield the rows of the partition in a file, in the form of the table's files.
 
         Raises:
             OSError: this host's disk fails.
             pa.ArrowException: a value does not fit.
-            RefusedError: ClickHouse cannot tell where a row lies.
-            DestinationError: the file is not what was written.
+            RefusedError: ClickHouse cannot compute the partition of a row.
+            DestinationError: the file differs from what was written.
         """
         with pq.ParquetFile(local) as parquet:
             if parquet.metadata.num_rows != file.rows or sha256_of(local) != file.sha256:
@@ -308,7 +308,7 @@ class ViewRows:
 
 
 class _Pieces:
-    """Writes rows into files of a directory, none much larger than a data file should be."""
+    """Writes rows into files of a directory, each about as large as a data file at most."""
 
     def __init__(self, into: Path) -> None:
         self.rows = 0
@@ -330,7 +330,7 @@ class _Pieces:
         return self._into / f"rows-{self._number}.parquet"
 
     def close(self) -> None:
-        """Finish the file that is being written."""
+        """Finish the current file."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()

@@ -47,17 +47,17 @@ def changed_files(
     transaction_id: str,
     locations: Iterable[str],
 ) -> tuple[str, ...]:
-    """Return the files whose bytes are not those of their receipt.
+    """Return the files whose bytes do not match their receipts.
 
     Args:
-        storages: open what a location belongs to.
-        table_location: of the lake table.
+        storages: open a location's storage.
+        table_location: the location of the lake table.
         key: the hash of the ledger key.
-        transaction_id: of the export that wrote the files.
-        locations: of the files.
+        transaction_id: the export that wrote the files.
+        locations: the locations of the files.
 
     Raises:
-        UnsupportedError: the storage of a file is not served.
+        UnsupportedError: the storage of a file is not supported.
         DestinationError: a file or a receipt cannot be read, or a file has no receipt.
         LedgerError: a receipt is damaged.
     """
@@ -79,7 +79,7 @@ def changed_files(
 def written_hashes(
     storages: Callable[[str], Storage], table_location: str, key: str, transaction_id: str
 ) -> dict[str, str]:
-    """Return the SHA-256 of the files that an export wrote, by location, where there are receipts.
+    """Return the SHA-256 of an export's files by location, from its remaining receipts.
 
     Raises:
         DestinationError: a receipt cannot be read.
@@ -98,7 +98,7 @@ def written_hashes(
 def hashes_of(
     storages: Callable[[str], Storage], table_location: str, locations: Iterable[str]
 ) -> dict[str, str]:
-    """Return the SHA-256 of all files of the exports that wrote some, where there are receipts.
+    """Return the SHA-256, as far as receipts exist, of all files of the exports of some files.
 
     Raises:
         DestinationError: a receipt cannot be read.
@@ -126,16 +126,16 @@ def _sha256_of_file(storage: Storage, location: str) -> str:
 Checks: TypeAlias = Callable[
     [Callable[[str], Storage], str, Callable[[str], None], tuple[BranchFile, ...]], None
 ]
-"""Refuses files of a table, whose location is the second, that are not as they were written."""
+"""Refuses changed files of a table; the second argument is the table's location."""
 
 _OTHER_BYTES: Final = "its bytes are not those that the export wrote"
 _TOLD: Final = 10
 _PAGE: Final = 1_000
-"""So many objects a store lists in one request: from there on listing is less than asking each."""
+"""The number of objects in one response to a list request; for more files, a list is cheaper."""
 
 
 def checks(*, fast: bool) -> Checks:
-    """Return what refuses files that are not as they were written, `fast` by their sizes alone."""
+    """Return the function that refuses changed files; `fast` compares only their sizes."""
     return refuse_changed_sizes if fast else refuse_changed_files
 
 
@@ -145,16 +145,16 @@ def refuse_changed_files(
     note: Callable[[str], None],
     files: tuple[BranchFile, ...],
 ) -> None:
-    """Refuse files unless all of them are as they were written.
+    """Refuse files if any of them has changed since it was written.
 
     Args:
-        storages: open what a location belongs to.
-        table_location: of the lake table, below which the receipts are.
-        note: hears how many files of exports have no receipt any more.
-        files: as the table's metadata has them.
+        storages: open a location's storage.
+        table_location: the location of the lake table, below which the receipts are.
+        note: receives the number of files whose receipts no longer exist.
+        files: the files as in the table's metadata.
 
     Raises:
-        RefusedError: some of them are gone, cut off or others; they are named.
+        RefusedError: files are missing, truncated or different; the message names them.
         DestinationError: the storage failed.
         LedgerError: a receipt is damaged.
     """
@@ -180,10 +180,10 @@ def refuse_changed_sizes(
     note: Callable[[str], None],  # noqa: ARG001
     files: tuple[BranchFile, ...],
 ) -> None:
-    """Refuse files unless all are there and have the size of what was written; open none.
+    """Refuse files if any is missing or has another size than was written; opens none.
 
     Raises:
-        RefusedError: some of them are gone, or have another size; they are named.
+        RefusedError: files are missing or have another size; the message names them.
         DestinationError: the storage failed.
     """
     below: defaultdict[str, list[BranchFile]] = defaultdict(list)
@@ -203,19 +203,19 @@ def refuse_changed_sizes(
 def refuse_other_bytes(
     files: tuple[BranchFile, ...], written: Mapping[str, str], copied: Mapping[str, str]
 ) -> None:
-    """Refuse files of which other bytes were copied than were written, by their SHA-256.
+    """Refuse files whose copies have another SHA-256 than their receipts.
 
-    Where only sizes were looked at before, a copy would otherwise be taken for what was written.
+    After a check of sizes alone, a copy could otherwise pass for the written file.
 
     Raises:
-        RefusedError: one is not as it was written; it is named.
+        RefusedError: a file has changed; the message names it.
     """
     given = {path: written.get(path, sha256) for path, sha256 in copied.items()}
     _refuse({f.path: _OTHER_BYTES for f in files if copied[f.path] != given[f.path]})
 
 
 def _size(storage: Storage, file: BranchFile, listed: dict[str, int] | None) -> int | None:
-    """Return the bytes of a file, None when it is gone."""
+    """Return the size of a file in bytes, None if it does not exist."""
     if listed is not None:
         return listed.get(file.path)
     try:
@@ -231,25 +231,25 @@ def _other_size(file: BranchFile, size: int | None) -> str:
 
 
 def _refuse(differ: Mapping[str, str]) -> None:
-    """Refuse files of which it is said how they differ, '' for not at all.
+    """Refuse files by their differences, '' for none.
 
     Raises:
-        RefusedError: one differs; all that do are named, or of very many the first.
+        RefusedError: files differ; the message names them, or the first of very many.
     """
-    told = [f"{path}: {why}" for path, why in differ.items() if why]
-    if not told:
+    named = [f"{path}: {why}" for path, why in differ.items() if why]
+    if not named:
         return
-    rest = f"; and {len(told) - _TOLD:,} more" if len(told) > _TOLD else ""
-    count = f"{len(told):,} of {len(differ):,} files: " if len(told) > 1 else ""
+    rest = f"; and {len(named) - _TOLD:,} more" if len(named) > _TOLD else ""
+    count = f"{len(named):,} of {len(differ):,} files: " if len(named) > 1 else ""
     message = (
-        f"Cannot use {count}{'; '.join(told[:_TOLD])}{rest}. Restore what is damaged from a "
+        f"Cannot use {count}{'; '.join(named[:_TOLD])}{rest}. Restore what is damaged from a "
         "copy, or export its partition again. Nothing was changed."
     )
     raise RefusedError(message)
 
 
 def _difference(storage: Storage, file: BranchFile, sha256: str | None, scratch: Path) -> str:
-    """Say how a file differs from what the table's metadata has of it, '' for not at all."""
+    """Return how a file differs from the table's metadata, '' if it does not."""
     if why := _other_size(file, _size(storage, file, None)):
         return why
     local = storage.fetch(file.path, scratch)

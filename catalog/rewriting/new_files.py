@@ -34,7 +34,7 @@ __all__ = ["FilePlace", "NewFile", "TableFiles", "carry_digest", "list_files", "
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where a file of a claim is written, whoever writes it and however often; `number` is its own.
+    """The place of a new file of a claim, the same for every attempt; `number` identifies it.
 
     `directory` is a location, `key` the hash of the claim's key.
     """
@@ -48,13 +48,13 @@ class FilePlace:
     def in_directory_of(
         cls, file: BranchFile, row: Row, number: int, state: LakeTableState
     ) -> FilePlace:
-        """Return the directory of another file as the place of a file.
+        """Return a place in the directory of the file that is replaced, or on its new disk.
 
         Args:
-            file: the other one.
-            row: whose claim it is of.
-            number: of the file in it.
-            state: of the table.
+            file: the replaced file.
+            row: the row with the claim.
+            number: the number of the file in the claim.
+            state: the state of the table.
         """
         disks = Disks.of(state)
         place = (disks.place_for_replacement(file.path), disks.directory_of(file.path))
@@ -62,7 +62,7 @@ class FilePlace:
         return cls(directory, row.key.hash, row.claim.transaction_id, number)
 
     def new(self) -> NewFile:
-        """Return a file there whose name no other attempt has."""
+        """Return a file at this place, with a name that no other attempt has."""
         attempt = f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(self.key, self.transaction_id, self.number, attempt)
         return NewFile(f"{self.directory}/{name}", attempt)
@@ -70,14 +70,14 @@ class FilePlace:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file of a claim, before it is there: `attempt` makes its name unique."""
+    """A file of a claim to be written; `attempt` makes its name unique."""
 
     path: str
     attempt: str
     began: float = field(default_factory=time.monotonic)
 
     def rewritten(self, written: WrittenFile) -> Rewritten:
-        """Return what is told of it, once it is there."""
+        """Return the description of the written file."""
         return Rewritten(
             self.path,
             self.attempt,
@@ -93,13 +93,13 @@ class NewFile:
 def store_receipts(
     row: Row, receipts: tuple[Receipt, ...], table_location: str, storages: Storages
 ) -> None:
-    """Store the receipts of files that are written for a claim, and the list of them.
+    """Store the receipts of the files of a claim, and their list.
 
     Args:
-        row: with the claim.
+        row: the row with the claim.
         receipts: of the files.
-        table_location: of the table that gets them.
-        storages: open what locations belong to.
+        table_location: the location of the table that gets the files.
+        storages: open a location's storage.
 
     Raises:
         DestinationError: the storage failed.
@@ -114,17 +114,16 @@ def store_receipts(
 def list_files(
     row: Row, receipts: tuple[Receipt, ...], table_location: str, storages: Storages
 ) -> None:
-    """Store which files are written for a claim, where their receipts are stored already.
+    """Store the list of a claim's files, whose receipts are already stored.
 
-    Else nobody could tell, once the ledger is lost, that main has the export which copies or files
-    that were written anew are; and files of a key that no list names, however few, would keep the
-    whole table from getting a new one.
+    After a loss of the ledger, only the list shows that copied or rewritten files are an export of
+    main. A key with files that no list names would prevent the table from getting a new ledger.
 
     Args:
-        row: with the claim.
-        receipts: of the files; nothing is stored where there are none.
-        table_location: of the table that gets them.
-        storages: open what locations belong to.
+        row: the row with the claim.
+        receipts: of the files; without any, nothing is stored.
+        table_location: the location of the table that gets the files.
+        storages: open a location's storage.
 
     Raises:
         DestinationError: the storage failed.
@@ -138,26 +137,26 @@ def list_files(
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """Where the files of a lake table are."""
+    """The location and the storages of a lake table."""
 
     location: str
     storages: Storages
 
 
 def carry_digest(row: Row, files: Iterable[BranchFile], source: TableFiles, to: TableFiles) -> None:
-    """Keep the digest of an export for the claim that its files are copied or written anew for.
+    """Store the digest of an export for the claim that copies or rewrites the export's files.
 
-    Else the proof that its rows are those of the source would end with the files. A claim that is a
-    statement's is of other rows; there is nothing to carry where the export kept no digest.
+    Otherwise the proof that the rows match the source would be lost with the files. Nothing is
+    stored for the claim of a statement, which has other rows, or if the export has no digest.
 
     Args:
-        row: with the claim.
-        files: those of which copies, or in whose place others, come.
-        source: the table that has them.
+        row: the row with the claim.
+        files: the files that are copied or rewritten.
+        source: the table of these files.
         to: the table of the claim.
 
     Raises:
-        DestinationError: it cannot be read or stored.
+        DestinationError: the digest cannot be read or stored.
     """
     written_by = {exported_by(file.path) for file in files}
     if row.claim.kind is not None or len(written_by) != 1:

@@ -1,4 +1,4 @@
-"""Rows of one data file by their numbers, as they are asked for one batch after the other."""
+"""Reads rows of one data file by their numbers, in batches."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _GROUP_BYTES: Final = FileFormat().row_group_bytes
 
 
 class NumberedRows:
-    """Reads a file once while the numbers ascend; where they do not, it is held as a whole."""
+    """Reads a file once if the numbers ascend; otherwise it holds the whole file in memory."""
 
     def __init__(
         self, parquet: pq.ParquetFile, schema: Schema, held_bytes: int = _GROUP_BYTES
     ) -> None:
-        """Begin before the first row.
+        """Start before the first row.
 
         Args:
             parquet: the file; closed by `close`.
-            schema: the lake table's, in whose form rows are returned.
-            held_bytes: about how much of it is held in memory, while the numbers ascend.
+            schema: the lake table's schema, which the returned rows have.
+            held_bytes: about how many bytes of the file to hold in memory while the numbers ascend.
         """
         self.parquet, self._schema = parquet, schema
         self.row_bytes = _row_bytes(parquet.metadata)
@@ -49,7 +49,7 @@ class NumberedRows:
         """Return rows, in the form of `tableformat.iceberg.arrow_schema.columns_of_file`.
 
         Args:
-            numbers: of the rows, from 0, at least one.
+            numbers: of the rows, from 0; at least one.
 
         Raises:
             OSError: the file has no such row, or cannot be read.
@@ -71,7 +71,7 @@ class NumberedRows:
         return pa.concat_tables(found)
 
     def _is_ahead(self, numbers: pa.Array) -> bool:
-        """Whether none of the numbers is behind what was read, and each is above the one before."""
+        """Whether the numbers ascend and none is before the current batch."""
         ascend = pc.all(pc.less(numbers[:-1], numbers[1:]), min_count=0).as_py()
         return bool(ascend) and numbers[0].as_py() >= self._begin
 
@@ -88,7 +88,7 @@ class NumberedRows:
 
 
 def _below(numbers: pa.Array, end: int, at: int) -> int:
-    """Return how many of ascending numbers are below an end, no fewer than `at`."""
+    """Return how many of ascending numbers are less than `end`, but at least `at`."""
     below: int = pc.sum(pc.less(numbers, end), min_count=0).as_py()
     return max(at, below)
 
@@ -96,20 +96,20 @@ def _below(numbers: pa.Array, end: int, at: int) -> int:
 def in_order(
     opened: Sequence[NumberedRows], numbers: pa.Table
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield rows of files in the order in which their numbers stand, no more than fit in memory.
+    """Yield rows of files in a given order, in batches that fit into memory.
 
     Args:
         opened: the files.
-        numbers: of the rows: `FILE_NUMBER` in `opened`, and `ROW_NUMBER` in that file.
+        numbers: of the rows: `FILE_NUMBER` is an index of `opened`, `ROW_NUMBER` is in that file.
 
     Raises:
-        OSError: as of `NumberedRows.take`.
-        UnsupportedError: likewise.
+        OSError: as `NumberedRows.take`.
+        UnsupportedError: as `NumberedRows.take`.
     """
     most = _within(_GROUP_BYTES, max((one.row_bytes for one in opened), default=1))
     for chunk in numbers.to_batches(max_chunksize=most):
         files, rows = chunk.column(FILE_NUMBER), chunk.column(ROW_NUMBER)
-        # Stable, so that the rows of one file stay in their order.
+        # A stable sort, so that the rows of a file keep their order.
         by_file = pc.array_sort_indices(files)
         found = pa.concat_tables(_by_file(opened, files.take(by_file), rows.take(by_file)))
         back = pc.inverse_permutation(by_file.cast(pa.int64()))
@@ -119,12 +119,12 @@ def in_order(
 def with_values(
     rows: Iterable[pa.RecordBatch], values: pa.Table, names: Sequence[str]
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield rows with other values of some columns.
+    """Yield rows with the values of some columns replaced.
 
     Args:
-        rows: in their order.
-        values: of the same rows, in the form that ClickHouse hands over.
-        names: the columns that get them.
+        rows: in order.
+        values: of the same rows, as ClickHouse exports them.
+        names: the columns to replace.
     """
     begin = 0
     for batch in rows:
@@ -134,7 +134,7 @@ def with_values(
 
 
 def set_values(rows: pa.Table, values: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return rows with the values that others have of some columns, in one piece."""
+    """Return rows as one chunk, with the values of some columns replaced."""
     for name in names:
         index = rows.schema.get_field_index(name)
         rows = rows.set_column(index, values.schema.field(name), values.column(name))
@@ -150,10 +150,10 @@ def _by_file(opened: Sequence[NumberedRows], files: pa.Array, rows: pa.Array) ->
 
 
 def _row_bytes(of: pq.FileMetaData) -> int:
-    """Return about how much memory a row takes, rather too much.
+    """Return an upper estimate of the bytes of a row in memory.
 
-    A file says it without compression, and with values that come often once only. What is written
-    here has row groups of bounded memory (`FileFormat`), and is taken to fill one.
+    The sizes in a file are without compression, but with repeated values stored once. Files that we
+    write have row groups of bounded memory (`FileFormat`), so a row group is assumed to be full.
     """
     groups = [g for i in range(of.num_row_groups) if (g := of.row_group(i)).num_rows]
     encoded = max((g.total_byte_size // g.num_rows for g in groups), default=0)

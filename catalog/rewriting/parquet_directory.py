@@ -1,8 +1,8 @@
-"""A directory of Parquet files that somebody put there, and what of it is rows of a partition.
+"""Finds the files of a partition in a directory of Parquet files of other writers.
 
-Everything is looked at before anything is copied: that each file can be read, that its columns are
-the table's, that no value is NULL or too large where the table takes none, and in which partition
-its rows lie, which ClickHouse says.
+Everything is checked before anything is copied: each file is readable, its columns match the
+table's, no value is NULL or too large for its column. ClickHouse computes the partition of the
+rows.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ForeignFile:
-    """A Parquet file, all rows of which lie in one partition of a table.
+    """A Parquet file whose rows all belong to one partition of a table.
 
-    `columns` says where those of the table are, `values` and `directory` are those of the Iceberg
-    partition; `sha256` is of the bytes that were looked at.
+    `columns` maps the table's columns to the file's. `values` and `directory` are those of the
+    Iceberg partition; `sha256` is that of the checked bytes.
     """
 
     file: BranchFile
@@ -53,7 +53,7 @@ class ForeignFile:
 
     @property
     def stem(self) -> str:
-        """Its name without its ending."""
+        """The file's name without its extension."""
         return Path(self.file.path).name[: -len(_SUFFIX)]
 
 
@@ -61,7 +61,7 @@ class ForeignFile:
 class ParquetDirectory:
     """The Parquet files below a directory, at any depth, or one file.
 
-    `what` begins errors: what cannot be run.
+    `what` is the failed action at the beginning of messages.
     """
 
     what: str
@@ -71,13 +71,13 @@ class ParquetDirectory:
     rows: RowPartitions
 
     def files(self, partition_id: PartitionId) -> tuple[ForeignFile, ...]:
-        """Return the files that are rows of a partition.
+        """Return the files with the rows of a partition.
 
         Raises:
             NotFoundError: there is no Parquet file (code 257).
-            RefusedError: one has other columns (code 122), a value that the table does not take, or
-                rows of this partition and of another one; or is no Parquet file. Or the table has
-                not every column that its partition key reads.
+            RefusedError: a file has other columns (code 122), a value that the table does not
+                accept, or rows of this partition and of another one; or it is no Parquet file. Or
+                the table lacks a column that its partition key reads.
             DestinationError: the storage failed.
         """
         self.rows.check(self.state)
@@ -115,10 +115,10 @@ class ParquetDirectory:
         return tuple(found)
 
     def _refuse_unlisted(self, directory: Path) -> None:
-        """Refuse what is below a directory of this host and no list of its files has.
+        """Refuse entries of a local directory that a list of files leaves out.
 
         Raises:
-            RefusedError: a link to a directory, or to nothing, or a device.
+            RefusedError: there is a link to a directory, a broken link, or a device.
         """
         for above, directories, names in os.walk(directory):
             links = (path for d in directories if (path := Path(above, d)).is_symlink())
@@ -139,10 +139,10 @@ class ParquetDirectory:
     def _columns(
         self, found: tuple[tuple[str, int], ...], scratch: Path
     ) -> tuple[ForeignColumns, ...]:
-        """Return where the table's columns are in each file.
+        """Return the positions of the table's columns in each file.
 
         Raises:
-            RefusedError: some have others; all differences are told.
+            RefusedError: files have other columns; the message has all differences.
         """
         columns, odd = [], []
         schema = table_of(self.state).schema()
@@ -175,17 +175,17 @@ class ParquetDirectory:
     def _seen(
         self, path: str, size: int, of: ForeignColumns, wanted: PartitionId, scratch: Path
     ) -> ForeignFile | None:
-        """Look at the rows of a file; None when none is of the partition."""
+        """Check the rows of a file; return None if none belongs to the partition."""
         with _local(self.storages, path, scratch) as local:
             sha256 = sha256_of(local)
             try:
                 with pq.ParquetFile(local) as parquet:
-                    looked = _Looking(parquet, of, self.state, scratch / "key.parquet")
-                    ids = looked.ids(self.rows)
+                    check = _RowCheck(parquet, of, self.state, scratch / "key.parquet")
+                    ids = check.ids(self.rows)
                     if wanted not in ids:
                         return None
                     self._refuse_mixed(path, ids, wanted)
-                    one = looked.one_partition()
+                    one = check.one_partition()
                     file = BranchFile(
                         path, parquet.metadata.num_rows, size, self.state.layout.spec_id
                     )
@@ -216,8 +216,8 @@ class ParquetDirectory:
 
 
 @dataclass(frozen=True, slots=True)
-class _Looking:
-    """Reads of a file what tells where its rows lie, and whether the table takes them."""
+class _RowCheck:
+    """Checks whether the table accepts a file's rows, and computes their partitions."""
 
     parquet: pq.ParquetFile
     of: ForeignColumns
@@ -225,7 +225,7 @@ class _Looking:
     scratch: Path
 
     def ids(self, rows: RowPartitions) -> frozenset[PartitionId]:
-        """Return the partitions that rows of the file lie in.
+        """Return the partitions of the file's rows.
 
         Raises:
             OSError: it cannot be read.
@@ -249,11 +249,12 @@ class _Looking:
         return rows.ids_in(self.scratch, self.state)
 
     def one_partition(self) -> OnePartition:
-        """Look at every value that may not fit, and return where the rows lie in Iceberg.
+        """Check every value that may not fit; return the Iceberg partition of the rows.
 
         Raises:
-            SeveralPartitionsError: in several partitions, or in none that Iceberg knows.
-            OSError: it cannot be read.
+            SeveralPartitionsError: the rows belong to several partitions, or to none that Iceberg
+                has.
+            OSError: the file cannot be read.
             pa.ArrowException: a value does not fit.
         """
         table = table_of(self.state)
@@ -265,7 +266,7 @@ class _Looking:
         return one
 
     def _read(self, places: tuple[int, ...]) -> Iterator[pa.Table]:
-        """Yield columns as the table's, by their places in the file, in this order."""
+        """Yield columns in the table's types, by their positions in the file, in this order."""
         if not places:
             return
         written = self.parquet.schema_arrow.names
@@ -275,7 +276,7 @@ class _Looking:
 
 
 class _Local:
-    """A file of this host with the bytes of a location, for a moment."""
+    """A temporary local file with the bytes of a location."""
 
     def __init__(self, path: Path, scratch: Path) -> None:
         self._path, self._scratch = path, scratch
@@ -293,6 +294,6 @@ def _local(storages: Storages, location: str, scratch: Path) -> _Local:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the digest of a file's bytes."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

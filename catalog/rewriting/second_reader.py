@@ -1,8 +1,8 @@
-"""Reads data files a second time, with pyarrow: counts and sums that ClickHouse must find as well.
+"""Reads data files a second time, with pyarrow: counts and sums to compare with ClickHouse's.
 
-Two readers that share no code do not misread a file in the same way. What is counted and summed for
-which type is docs/spec/digest.md. NULLs inside arrays, tuples and maps are counted here alone:
-ClickHouse reads a NULL array as an empty one.
+Two readers without common code do not misread a file in the same way. docs/spec/digest.md lists
+what is counted and summed for each type. Only this reader counts NULLs inside arrays, tuples and
+maps, because ClickHouse reads a NULL array as an empty one.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _WORDS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ColumnTally:
-    """NULLs of a column at every depth, its other values, and their sum modulo 2 ** 64."""
+    """The NULLs of a column at every depth, its other values, and their sum modulo 2 ** 64."""
 
     nulls: int = 0
     values: int = 0
     total: int = 0
 
     def __add__(self, other: ColumnTally) -> ColumnTally:
-        """Return what is in both."""
+        """Return the sum of both."""
         total = (self.total + other.total) % _MODULUS
         return ColumnTally(self.nulls + other.nulls, self.values + other.values, total)
 
 
 @dataclass(frozen=True, slots=True)
 class FileTally:
-    """The rows of a file, and the figures of its columns in the order in which they were asked."""
+    """The rows of a file, and the figures of its columns in the requested order."""
 
     rows: int
     columns: tuple[ColumnTally, ...]
@@ -82,41 +82,42 @@ def tally_file(path: Path, columns: Sequence[FileColumn]) -> FileTally:
 
 
 def _paths(file: pq.ParquetFile, wanted: list[str]) -> list[str]:
-    """Return the columns to read; one whose name has a dot cannot be named, so all are read then.
+    """Return the columns to read: all if a name has a dot, because such a column cannot be named.
 
-    Iceberg's writers put no dots into names.
+    Iceberg's writers use no dots in names.
     """
     return wanted if not any("." in name for name in wanted) else file.schema_arrow.names
 
 
 def _tally(array: pa.Array | None, of: DataType, rows: int) -> ColumnTally:
-    """Count and sum one array; one that is not in the file is NULL everywhere."""
+    """Count and sum one array; a column that the file lacks is NULL in every row."""
     if array is None:
         return ColumnTally(nulls=rows)
-    own = ColumnTally(nulls=array.null_count)
-    # drop_null() makes an empty array anew where all are NULL, which pyarrow cannot of every type.
-    there = array.filter(array.is_valid())
+    tally = ColumnTally(nulls=array.null_count)
+    # Not drop_null(): if all values are NULL it creates an empty array, which pyarrow does not
+    # support for every type.
+    valid = array.filter(array.is_valid())
     match of:
-        case Array(Tuple(elements)) if pa.types.is_map(there.type):
+        case Array(Tuple(elements)) if pa.types.is_map(valid.type):
             (_, keys), (_, values) = elements
             pairs = pc.list_flatten(
-                there.cast(pa.list_(pa.struct([there.type.key_field, there.type.item_field])))
+                valid.cast(pa.list_(pa.struct([valid.type.key_field, valid.type.item_field])))
             )
-            return own + _member(pairs, 0, keys) + _member(pairs, 1, values)
+            return tally + _member(pairs, 0, keys) + _member(pairs, 1, values)
         case Array(inner):
-            flat = pc.list_flatten(there)
-            return own + _tally(flat, inner, len(flat))
+            flat = pc.list_flatten(valid)
+            return tally + _tally(flat, inner, len(flat))
         case Tuple(elements):
             for name, inner in elements:
-                position = there.type.get_field_index(str(name))
-                own += (
-                    _member(there, position, inner)
+                position = valid.type.get_field_index(str(name))
+                tally += (
+                    _member(valid, position, inner)
                     if position >= 0
-                    else _tally(None, inner, len(there))
+                    else _tally(None, inner, len(valid))
                 )
-            return own
+            return tally
         case Nullable(inner):
-            return own + ColumnTally(values=len(there), total=_total(there, inner))
+            return tally + ColumnTally(values=len(valid), total=_total(valid, inner))
         case _:
             message = f"a value is read as {of!r}"
             raise pa.ArrowNotImplementedError(message)
@@ -127,7 +128,7 @@ def _member(structs: pa.Array, position: int, of: DataType) -> ColumnTally:
 
 
 def _total(values: pa.Array, of: DataType) -> int:
-    """Return the sum over values that are not NULL, modulo 2 ** 64."""
+    """Return the sum of the values that are not NULL, modulo 2 ** 64."""
     match of:
         case Simple("String"):
             return _sum(pc.binary_length(values.cast(pa.large_binary())))
@@ -161,7 +162,7 @@ def _all(values: pa.Array) -> pa.Array:
 
 
 def _sum(numbers: pa.Array) -> int:
-    """Return the exact sum: in halves, because 64 bits would not hold it."""
+    """Return the exact sum modulo 2 ** 64, computed in halves, because pyarrow's would overflow."""
     wide = numbers.cast(pa.int64())
     low = pc.sum(pc.bit_wise_and(wide, pa.scalar((1 << _HALF) - 1, pa.int64()))).as_py() or 0
     high = pc.sum(pc.shift_right(wide, pa.scalar(_HALF, pa.int64()))).as_py() or 0
