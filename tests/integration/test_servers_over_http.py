@@ -108,8 +108,8 @@ def test_the_oldest_server_ends_a_failed_stream_as_if_all_were_well(
 
         assert read > 1_000_000
         assert stream.is_complete
-        assert stream.said_at_end is not None
-        assert stream.said_at_end.code == 395
+        assert stream.error_at_end is not None
+        assert stream.error_at_end.code == 395
     with oldest.client.stream("SELECT 'Code: 395, e.displayText() = DB::Exception: x'") as stream:
         assert b"".join(stream.chunks()) == b"Code: 395, e.displayText() = DB::Exception: x\n"
 
@@ -132,7 +132,7 @@ def test_newer_servers_break_a_failed_stream_off(
         try:
             for _ in stream.chunks():
                 pass
-            said = stream.said_at_end
+            said = stream.error_at_end
         except SourceError as error:
             said = error
         assert said is not None

@@ -1,8 +1,8 @@
 r"""Sends statements over HTTP to one server of any version; a response is complete or an error.
 
 The statement is the POST body, settings and query id are in the URL, credentials in headers. A
-statement is sent once; a query that its caller calls repeatable is retried while no response
-came.
+statement is sent once; a query that its caller declares repeatable is retried if no response
+arrived.
 
 ClickHouse sends status 200 before it has the rows. Errors arrive in these forms (18.16 to 26.9):
 
@@ -15,12 +15,12 @@ ClickHouse sends status 200 before it has the rows. Errors arrive in these forms
 4. 24.11 to 25.10: `\r\n__exception__\r\n<text>`, and the last chunk is missing.
 5. Before: the text alone after the rows, and HTTP ends normally.
 
-A response needs a length or chunks and has to reach its end; a tag of its own header is an
-error. A text as in 5 may be data: the client keeps it, and it counts only if the reader of the
-format finds the rows incomplete (docs/reference/source-server.md, "When an answer is complete").
+A response needs a length or chunks and has to reach its end; a tag of its own header is an error. A
+text as in 5 may be data: the client keeps it, and it counts only if the reader of the format finds
+the rows incomplete (docs/reference/source-server.md, "When an answer is complete").
 
-A host that refuses, drops or times out a connection raises `SourceGoneError`, and another
-replica may continue. Bad TLS, another protocol and broken compression are other errors.
+A host that refuses, drops or times out a connection raises `SourceGoneError`, and another replica
+may continue. Bad TLS, another protocol and broken compression are other errors.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ __all__ = [
     "Settings",
     "broke_off",
     "could_be_repeated",
-    "error_of_answer",
+    "error_of_response",
     "may_be_complete",
-    "not_answered",
+    "no_response",
     "refused",
     "server_tls",
     "tagged_error",
@@ -84,21 +84,21 @@ __all__ = [
 ]
 
 HELD_BYTES: Final = 65_536
-"""The end of a body in which an error is looked for: texts are up to 16 KiB, or a little more."""
+"""Bytes at the end of a body that are searched for an error; its text has about 16 KiB at most."""
 NOT_SHOWN: Final = (ACCESS_DENIED, UNKNOWN_TABLE, UNKNOWN_IDENTIFIER, UNKNOWN_FUNCTION)
-"""Codes of a question about the server that its user may not ask, or that came with newer ones."""
+"""Codes of a query that the user may not run, or that the version does not support."""
 LOGIN_REFUSED: Final = (
     UNKNOWN_USER,
     WRONG_PASSWORD,
     REQUIRED_PASSWORD,
     AUTHENTICATION_FAILED,
 )
-"""Codes by which a server takes no query of this user at all."""
+"""Codes by which a server refuses every query of this user."""
 _OK: Final = 200
 _SHUTS_DOWN: Final = re.compile(r"Server shutdown is called|[Ss]erver is shutting down")
 _CODE: Final = "X-ClickHouse-Exception-Code"
 _MARK: Final = b"__exception__\r\n"
-# Keeper's errors have a class of their own.
+# Errors of Keeper have another exception class.
 _TEXT: Final = re.compile(
     rb"Code: \d+(?:, e\.displayText\(\) =|\.) (?:DB|Coordination)::Exception: "
 )
@@ -108,11 +108,11 @@ _PLACE: Final = re.compile(r"(?P<scheme>[a-z]+://)(?:[^/?#]*@)?(?P<host>[^/?#@]+
 
 
 def refused(settings: ServerSettings, host: Host, text: str, code: int | None) -> SourceError:
-    """Return what ClickHouse says in an error's text, with the number that a header gives."""
-    said = settings.credentials.masked(text)
-    if code is not None and "Code: " not in said:
-        said = f"Code: {code}. DB::Exception: {said}"
-    error = ClickHouseError(said, place=f"ClickHouse at {host.url}")
+    """Return the error for ClickHouse's error text, with the code of a response header."""
+    masked = settings.credentials.masked(text)
+    if code is not None and "Code: " not in masked:
+        masked = f"Code: {code}. DB::Exception: {masked}"
+    error = ClickHouseError(masked, place=f"ClickHouse at {host.url}")
     if error.code in LOGIN_REFUSED:
         message = (
             f"Cannot log in to ClickHouse at {host.url} as {settings.credentials.shown}: "
@@ -125,31 +125,31 @@ def refused(settings: ServerSettings, host: Host, text: str, code: int | None) -
 
 
 def may_be_complete(status: int, headers: Mapping[str, str]) -> bool:
-    """Tell whether a head is that of an answer of ClickHouse that may be complete."""
+    """Whether status and headers are those of a ClickHouse response that may be complete."""
     return _is_ours(headers) and status == _OK and not headers.get(_CODE)
 
 
-def error_of_answer(
+def error_of_response(
     settings: ServerSettings, host: Host, status: int, headers: Mapping[str, str], body: bytes
 ) -> SourceError:
-    """Return the error that an answer is, by its head and its body, or the beginning of it."""
+    """Return the error for a response, from its headers and the beginning of its body."""
     code = headers.get(_CODE, "")
     text = body.decode("utf-8", "replace")
     if _TEXT.search(body) or (code and _is_ours(headers)):
         return refused(settings, host, text, int(code) if code.isdigit() else None)
     location = headers.get("Location")
     if location is not None:
-        # Only where to: the rest of a place elsewhere may be anything.
+        # Only scheme and host, because the rest of a foreign address may be a secret.
         place = _PLACE.match(location)
         where = f" to {place['scheme']}{place['host']}" if place else ""
         why = f"it redirects{where} (HTTP {status}). Name the server itself in --source"
         return SourceError(_cannot_read(host, why), why=why)
     kind = headers.get("Content-Type", "no type").partition(";")[0]
-    said = " ".join(re.sub(r"<[^>]*>", " ", settings.credentials.masked(text)).split())[:_SHOWN]
+    excerpt = " ".join(re.sub(r"<[^>]*>", " ", settings.credentials.masked(text)).split())[:_SHOWN]
     what = "an answer without ClickHouse's headers" if status == _OK else "an error of its own"
     why = (
-        f"something else answered, HTTP {status}, {kind}, {what}{f': {said!r}' if said else ''}. "
-        "Check host and port, and proxies on the way"
+        f"something else answered, HTTP {status}, {kind}, {what}"
+        f"{f': {excerpt!r}' if excerpt else ''}. Check host and port, and proxies on the way"
     )
     return SourceError(_cannot_read(host, why), why=why)
 
@@ -159,13 +159,13 @@ def _is_ours(headers: Mapping[str, str]) -> bool:
 
 
 def wrong_length(headers: Mapping[str, str]) -> bool:
-    """Tell whether an answer's head gives no way to see its end."""
+    """Whether the headers do not show where the response ends."""
     chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
     return not chunked and not headers.get("Content-Length", "").isdigit()
 
 
 def tagged_error(held: bytes, tag: str) -> str | None:
-    """Return the text of an error with the answer's own tag (row 3), from the end of the body."""
+    """Return the error text with the response's own tag (form 3), from the end of the body."""
     if not tag:
         return None
     own = tag.encode()
@@ -178,7 +178,7 @@ def tagged_error(held: bytes, tag: str) -> str | None:
 
 
 def untagged_error(held: bytes) -> str | None:
-    """Return the text of an error (rows 3 to 5) that the end of a body may be."""
+    """Return the possible error text (forms 3 to 5) at the end of the body."""
     for found in reversed(tuple(_TEXT.finditer(held))):
         text = held[found.start() :]
         if not _BINARY.search(text):
@@ -186,7 +186,7 @@ def untagged_error(held: bytes) -> str | None:
     return None
 
 
-# X509_V_ERR_... of OpenSSL: before its time, after it; another name, another address.
+# OpenSSL's X509_V_ERR_... codes: not yet valid, expired, another host name, another address.
 _NOT_YET: Final = 9
 _EXPIRED: Final = 10
 _OTHER_NAME: Final = (62, 64)
@@ -195,9 +195,9 @@ _ALERT: Final = re.compile(r"ALERT_(?P<what>[A-Z_]+)")
 
 
 def could_be_repeated(error: HTTPError) -> bool:
-    """Tell whether a request may be sent again: nothing of an answer came, and soon.
+    """Whether a request may be sent again: the connection failed before any response arrived.
 
-    True says nothing about whether the statement was performed.
+    True does not mean that the statement was not executed.
     """
     if isinstance(error, NameResolutionError):
         return False
@@ -206,8 +206,8 @@ def could_be_repeated(error: HTTPError) -> bool:
     return any(_cause(error, kind) is not None for kind in (ConnectionError, ssl.SSLEOFError))
 
 
-def not_answered(settings: ServerSettings, host: Host, error: HTTPError) -> SourceError:
-    """Return why there is no answer, or only the beginning of its head."""
+def no_response(settings: ServerSettings, host: Host, error: HTTPError) -> SourceError:
+    """Return the error for a request without a response, or with incomplete headers."""
     secure = _cause(error, ssl.SSLError)
     if isinstance(secure, ssl.SSLError):
         return _of(host, _tls(secure))
@@ -217,11 +217,11 @@ def not_answered(settings: ServerSettings, host: Host, error: HTTPError) -> Sour
         )
     reason = _cause(error, OSError)
     if isinstance(error, NewConnectionError):
-        said = (reason.strerror if isinstance(reason, OSError) else None) or "no connection"
+        detail = (reason.strerror if isinstance(reason, OSError) else None) or "no connection"
         return _gone(
             host,
-            f"{said}. Check that the server runs and listens on port {host.port} (usually 8443 for "
-            "https, 8123 for http)",
+            f"{detail}. Check that the server runs and listens on port {host.port} (usually 8443 "
+            "for https, 8123 for http)",
         )
     if isinstance(error, ConnectTimeoutError):
         return _gone(
@@ -251,7 +251,7 @@ def not_answered(settings: ServerSettings, host: Host, error: HTTPError) -> Sour
 
 
 def broke_off(settings: ServerSettings, host: Host, error: Exception, received: int) -> SourceError:
-    """Return why an answer has a beginning and no end."""
+    """Return the error for a response that began and did not end."""
     if _cause(error, ReadTimeoutError) or _cause(error, TimeoutError):
         return _gone(host, f"after {received} bytes of an answer {_silent(settings)}")
     why = (
@@ -317,7 +317,7 @@ def _cannot_reach(host: Host, why: str) -> str:
 
 
 def _cause(error: BaseException, kind: type[BaseException]) -> BaseException | None:
-    """Return the first of a kind among an error, what it carries and what it was raised from."""
+    """Return the first exception of a class among an error, its arguments and its causes."""
     seen: list[BaseException] = []
     waiting: list[BaseException] = [error]
     while waiting:
@@ -331,7 +331,7 @@ def _cause(error: BaseException, kind: type[BaseException]) -> BaseException | N
 
 
 def server_tls(settings: ServerSettings) -> ssl.SSLContext:
-    """Return what checks a server's certificate and its name, and shows ours where there is one.
+    """Return a TLS context that verifies the server, with the client certificate if there is one.
 
     Raises:
         UsageError: an authority, a certificate or a key cannot be used.
@@ -349,10 +349,10 @@ def server_tls(settings: ServerSettings) -> ssl.SSLContext:
 
 
 def _show(context: ssl.SSLContext, names: TlsNames, certificate: ClientCertificate) -> None:
-    """Show a certificate; the library takes files only, ours lives a moment."""
-    with ScratchDirectory("tls") as made:
-        file = made.path / "certificate.pem"
-        # Nobody else may read it, not even for the moment before its rights are set.
+    """Add a client certificate through a temporary file, because the library takes only files."""
+    with ScratchDirectory("tls") as scratch:
+        file = scratch.path / "certificate.pem"
+        # Created with these permissions, so that no other user can ever read it.
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
             opened.write(f"{certificate.key.reveal()}\n{certificate.certificate}\n")
         show_certificate(context, names, file)
@@ -361,14 +361,13 @@ def _show(context: ssl.SSLContext, names: TlsNames, certificate: ClientCertifica
 Settings = tuple[tuple[str, str], ...]
 
 _PIECE: Final = 1_048_576
-# The oldest servers close a connection that was idle for 3 s: a statement that meets the closing is
-# lost, and nobody knows whether it was performed.
+# The oldest servers close a connection after 3 s without a request. A statement sent just then is
+# lost, and it is unknown whether it was executed.
 _IDLE_SECONDS: Final = 1.0
 _PAUSES: Final = (0.1, 0.4, 1.5)
 _GZIP: Final = 31
-# A statement may take minutes without a byte: a network forgets such a connection, and a machine
-# that is gone says nothing. Not every system lets the seconds be chosen; macOS has another
-# name for the first.
+# A statement may take minutes without a byte. Networks drop such connections, and a dead host sends
+# nothing. Not every system has these options; macOS has another name for the first.
 _ALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -384,10 +383,10 @@ _ALIVE: Final = (
 
 
 class ServerStream:
-    """The body of one answer; `chunks` is read once, to its end."""
+    """The body of one response; `chunks` is read once, to its end."""
 
     def __init__(self, response: BaseHTTPResponse, settings: ServerSettings, host: Host) -> None:
-        """Read the body of a response whose head is that of a complete answer."""
+        """Keep a response whose headers are those of a complete response."""
         self._response, self._settings, self._host = response, settings, host
         self._tag = response.headers.get("X-ClickHouse-Exception-Tag", "")
         encoding = response.headers.get("Content-Encoding", "identity")
@@ -398,11 +397,11 @@ class ServerStream:
         """Whether the body was read to its end, and HTTP calls it whole."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the body, decompressed; the text of an error is kept back where it is certain.
+        """Yield the decompressed body without the text of a certain error.
 
         Raises:
             ClickHouseError: the body ends with an error that is certain.
-            SourceError: the answer breaks off.
+            SourceError: the response breaks off.
         """
         last = b""
         try:
@@ -423,19 +422,19 @@ class ServerStream:
             yield self._held
 
     @property
-    def said_at_end(self) -> SourceError | None:
-        """What the last bytes say if they are an error: for who finds that rows are missing."""
+    def error_at_end(self) -> SourceError | None:
+        """The possible error at the end of the body, for a caller that misses rows."""
         text = untagged_error(self._held)
         return None if text is None else refused(self._settings, self._host, text, None)
 
     def _hold(self, content: bytes) -> bytes:
-        """Keep the end of what came so far, and return what is before it."""
+        """Keep the last bytes; return the bytes before them."""
         joined = self._held + content
         self._held = joined[-HELD_BYTES:]
         return joined[:-HELD_BYTES]
 
     def _broken(self, error: Exception, last: bytes) -> SourceError:
-        # An error may follow a compressed body uncompressed.
+        # A compressed body may be followed by an uncompressed error.
         text = tagged_error(self._held, self._tag) or untagged_error(self._held)
         text = text or (untagged_error(last[-HELD_BYTES:]) if self._gunzip else None)
         if text is not None:
@@ -444,7 +443,7 @@ class ServerStream:
 
 
 class ServerClient(Closing):
-    """Connections to one server, for one statement at a time, in whatever thread."""
+    """Connections to one server. One statement at a time, from any thread."""
 
     def __init__(
         self,
@@ -454,13 +453,13 @@ class ServerClient(Closing):
         pause: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare to speak to `host`; nothing is sent yet.
+        """Keep the settings; nothing is sent yet.
 
         Args:
-            settings: how to speak, and who logs in.
+            settings: the connection settings and credentials.
             host: one of the settings' hosts.
-            pause: waits so many seconds before a query is sent again.
-            clock: seconds that only go on.
+            pause: waits for a number of seconds before a query is sent again.
+            clock: monotonic seconds.
 
         Raises:
             UsageError: an authority, a certificate or a key cannot be used.
@@ -479,24 +478,24 @@ class ServerClient(Closing):
         query_id: str | None = None,
         repeat: bool = False,
     ) -> bytes:
-        """Return the whole answer; the server keeps it back until the statement has ended.
+        """Return a whole response, which the server holds back until the statement has ended.
 
         Args:
             sql: the statement.
             settings: for this statement.
-            query_id: by which the server knows it; its own choice when None.
-            repeat: whether it is a query without any effect, which may be sent again.
+            query_id: the query's id; None lets the server choose one.
+            repeat: whether it is a query without side effects, which may be sent again.
 
         Raises:
             ClickHouseError: ClickHouse refused the statement, or it failed.
-            SourceError: there is no whole answer.
+            SourceError: the response is missing or incomplete.
         """
         pauses = _PAUSES if repeat else ()
         parameters = (*settings, ("wait_end_of_query", "1"))
         for pause in pauses:
             try:
                 return self._whole(sql, parameters, query_id)
-            except _NotAnsweredError as error:
+            except _NoResponseError as error:
                 if not error.could_be_repeated:
                     raise error.why from error
             except SourceError as error:
@@ -505,22 +504,22 @@ class ServerClient(Closing):
             self._pause(pause)
         try:
             return self._whole(sql, parameters, query_id)
-        except _NotAnsweredError as error:
+        except _NoResponseError as error:
             raise error.why from error
 
     @contextlib.contextmanager
     def stream(
         self, sql: str, *, settings: Settings = (), query_id: str | None = None
     ) -> Iterator[ServerStream]:
-        """Open the answer of a query; leaving the context before its end ends the connection.
+        """Open the response to a query; leaving the context before its end closes the connection.
 
         Raises:
             ClickHouseError: ClickHouse refused the query.
-            SourceError: there is no answer, or it is not ClickHouse's.
+            SourceError: there is no response, or it is not ClickHouse's.
         """
         try:
             response = self._send(sql, settings, query_id)
-        except _NotAnsweredError as error:
+        except _NoResponseError as error:
             raise error.why from error
         stream = ServerStream(response, self.settings, self.host)
         try:
@@ -533,7 +532,7 @@ class ServerClient(Closing):
             self._used = self._clock()
 
     def close(self) -> None:
-        """End all connections that are not in use. Closing twice is the same as once."""
+        """Close all idle connections; closing again does nothing."""
         self._pool.close()
 
     def _whole(self, sql: str, parameters: Settings, query_id: str | None) -> bytes:
@@ -547,7 +546,7 @@ class ServerClient(Closing):
             self._used = self._clock()
 
     def _send(self, sql: str, parameters: Settings, query_id: str | None) -> BaseHTTPResponse:
-        """Send a statement and judge the head of the answer."""
+        """Send a statement, and check the headers of the response."""
         if self._clock() - self._used > _IDLE_SECONDS:
             self._pool.close()
             self._pool = self._new_pool()
@@ -575,8 +574,8 @@ class ServerClient(Closing):
                 decode_content=False,
             )
         except HTTPError as error:
-            raise _NotAnsweredError(
-                not_answered(self.settings, self.host, error),
+            raise _NoResponseError(
+                no_response(self.settings, self.host, error),
                 could_be_repeated=could_be_repeated(error),
             ) from error
         try:
@@ -590,7 +589,7 @@ class ServerClient(Closing):
         headers = response.headers
         if not may_be_complete(response.status, headers):
             begin = _beginning(response)
-            raise error_of_answer(self.settings, self.host, response.status, headers, begin)
+            raise error_of_response(self.settings, self.host, response.status, headers, begin)
         encoding = headers.get("Content-Encoding", "identity")
         if wrong_length(headers) or encoding not in ("identity", "gzip"):
             what = f"Content-Encoding {encoding!r}" if not wrong_length(headers) else "no length"
@@ -608,8 +607,8 @@ class ServerClient(Closing):
         return HTTPSConnectionPool(self.host.name, self.host.port, ssl_context=self._tls, **kept)
 
 
-class _NotAnsweredError(Exception):
-    """No answer came: `why` is what the caller is told."""
+class _NoResponseError(Exception):
+    """No response arrived; `why` is the error for the caller."""
 
     def __init__(self, why: SourceError, *, could_be_repeated: bool) -> None:
         super().__init__(why.message)
@@ -617,17 +616,17 @@ class _NotAnsweredError(Exception):
 
 
 class _Gunzip:
-    """Decompresses a body of one or several gzip members, and knows whether it is whole."""
+    """Decompresses a body of one or several gzip members, and detects a missing end."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP)
         self._begun = False
 
     def add(self, content: bytes) -> bytes:
-        """Return what `content` decompresses to.
+        """Return the decompressed content.
 
         Raises:
-            zlib.error: it is damaged, or something else follows the end.
+            zlib.error: it is damaged, or other data follows the end.
         """
         found = []
         while content:
@@ -650,7 +649,7 @@ class _Gunzip:
 
 
 def _beginning(response: BaseHTTPResponse) -> bytes:
-    """Return the beginning of the body of an error, decompressed; what breaks is left out."""
+    """Return the decompressed beginning of an error's body, as far as it can be read."""
     gunzip = _Gunzip() if response.headers.get("Content-Encoding") == "gzip" else None
     found = b""
     with contextlib.suppress(HTTPError, OSError, zlib.error):

@@ -1,13 +1,12 @@
-"""A server as `catalog.clickhouse.connection.Connection`: rows by FORMAT JSONCompact.
+"""Implements `catalog.clickhouse.connection.Connection` for a server, by FORMAT JSONCompact.
 
-Every version has that format, and its document has an end and says how many rows it has. What it
-has not is bytes that are no UTF-8: it puts U+FFFD in their place. Where one stands in an answer the
-query is asked again as JSONCompactEachRow, which hands bytes over as they are and is known to every
-version but the oldest.
+Every version has that format, and its document has an end and the number of its rows. It replaces
+bytes that are not UTF-8 by U+FFFD. If a response has that character, the query is sent again as
+JSONCompactEachRow, which returns bytes unchanged; only the oldest version lacks it.
 
-A user's profile may change what a statement means: break off at a limit instead of failing, hide
-rows, show deleted ones, write times in another zone. `PLAIN_SETTINGS` undo that. Of them and of
-`JSON_SETTINGS` those are sent that the server knows and that are not so already: a user who may not
+A user's profile may change what a statement means: truncate results at a limit instead of failing,
+hide rows, show deleted ones, write times in another zone. `PLAIN_SETTINGS` undo that. Of them and
+of `JSON_SETTINGS` only those are sent that the server has with another value, so a user who may not
 change settings can still read.
 """
 
@@ -64,26 +63,26 @@ PLAIN_SETTINGS: Final = (
     ("transform_null_in", "0"),
     ("use_query_cache", "0"),
 )
-"""Under these a statement means the same for every user."""
+"""With these settings a statement means the same for every user."""
 _DECIMALS: Final = "output_format_json_quote_decimals"
 _REPLACED: Final = "\N{REPLACEMENT CHARACTER}".encode()
 _BYTES_FORMAT: Final = "JSONCompactEachRow"
 _SETTING_REFUSED: Final = (READONLY, SETTING_CONSTRAINT_VIOLATION)
-"""A user that is read-only; a setting that has bounds for the user."""
+"""The user is read-only, or a setting has bounds for the user."""
 
 
 class ServerConnection(Closing):
-    """A connection to one server. A context manager: leaving it closes."""
+    """A connection to one server. A context manager that closes it."""
 
     def __init__(self, client: ServerClient) -> None:
-        """Ask by `client`, which `close` closes; nothing is sent yet."""
+        """Keep a client, which `close` closes; nothing is sent yet."""
         self._client = client
         self._settings: Settings | None = None
         self._quotes_decimals = False
 
     @property
     def client(self) -> ServerClient:
-        """What speaks to the server."""
+        """The client of the server."""
         return self._client
 
     @property
@@ -93,25 +92,25 @@ class ServerConnection(Closing):
 
     @property
     def address(self) -> str:
-        """Where tasks ask for rows, without a secret."""
+        """The address for tasks, without a secret."""
         return self.host.url
 
     @property
     def staging_database(self) -> str:
-        """The database of our own in which staging tables are made."""
+        """The database for staging tables."""
         return self._client.settings.staging_database
 
     @property
     def settings(self) -> Settings:
-        """What must be sent with a statement so that it means the same for every user.
+        """The settings with which a statement means the same for every user.
 
         Raises:
-            SourceError: the server cannot be asked.
+            SourceError: the server cannot be read.
         """
         if self._settings is None:
             wanted = dict((*JSON_SETTINGS, *PLAIN_SETTINGS))
             names = ", ".join(quote_string(name) for name in sorted(wanted))
-            rows = self._asked(
+            rows = self._query(
                 f"SELECT name, value FROM system.settings WHERE name IN ({names})", ()
             )
             self._settings = tuple(
@@ -121,20 +120,21 @@ class ServerConnection(Closing):
         return self._settings
 
     def rows(self, sql: str) -> tuple[Row, ...]:
-        """Return the rows of a query. `sql` carries no FORMAT clause.
+        """Return the rows of a query, which has no FORMAT clause.
 
         Raises:
             ClickHouseError: ClickHouse refused the query, or it failed.
-            SourceError: there is no whole answer.
+            SourceError: the response is missing or incomplete.
         """
-        return self._asked(sql, self.settings)
+        return self._query(sql, self.settings)
 
     def command(self, sql: str) -> None:
-        """Run a statement that gives no rows; it is sent once, whatever becomes of it.
+        """Run a statement without a result; it is sent once and never retried.
 
         Raises:
             ClickHouseError: ClickHouse refused the statement, or it failed.
-            SourceError: there is no whole answer; the statement may have been performed or not.
+            SourceError: the response is missing or incomplete; the statement may have been
+                executed.
         """
         body = self._sent(sql, self.settings)
         text = untagged_error(body)
@@ -142,20 +142,20 @@ class ServerConnection(Closing):
             raise refused(self._client.settings, self.host, text, None)
 
     def close(self) -> None:
-        """End the connections. Closing twice is the same as once."""
+        """Close the connections; closing again does nothing."""
         self._client.close()
 
-    def _asked(self, sql: str, settings: Settings) -> tuple[Row, ...]:
+    def _query(self, sql: str, settings: Settings) -> tuple[Row, ...]:
         body = self._sent(f"{sql}\nFORMAT JSONCompact", settings, repeat=True)
         document = self._document(body)
         numbers = self._decimals(document["meta"])
         if _REPLACED in body:
             return self._as_bytes(sql, settings, len(document["meta"]), numbers)
-        said = _as_text(body.decode())["data"] if numbers else ()
-        return _rows(document["data"], said, numbers)
+        as_text = _as_text(body.decode())["data"] if numbers else ()
+        return _rows(document["data"], as_text, numbers)
 
     def _decimals(self, meta: Iterable[Mapping[str, str]]) -> frozenset[int]:
-        """Return the places of the decimals that the server writes as numbers."""
+        """Return the positions of decimals that the server writes as numbers."""
         if self._quotes_decimals:
             return frozenset()
         return frozenset(at for at, column in enumerate(meta) if "Decimal" in column["type"])
@@ -168,7 +168,7 @@ class ServerConnection(Closing):
             forbidden = [one for one in settings if one[0] in error.reason]
             if error.code not in _SETTING_REFUSED or not forbidden:
                 raise
-            # A user that is read-only may change none of them, and ClickHouse names the first.
+            # A read-only user may change no setting, and ClickHouse names only the first.
             wanted = settings if error.code == READONLY else forbidden
             named = ", ".join(f"{name} = '{value}'" for name, value in wanted)
             message = (
@@ -179,7 +179,7 @@ class ServerConnection(Closing):
             raise SourceError(message, code=error.code) from error
 
     def _document(self, body: bytes) -> Mapping[str, Any]:
-        """Read a document of JSONCompact, and check that it is whole."""
+        """Parse a document of JSONCompact, and check that it is complete."""
         try:
             read = json.loads(body.decode())
             meta, data, count = read["meta"], read["data"], read["rows"]
@@ -196,7 +196,7 @@ class ServerConnection(Closing):
     def _as_bytes(
         self, sql: str, settings: Settings, columns: int, numbers: frozenset[int]
     ) -> tuple[Row, ...]:
-        """Ask again in the format that hands over bytes as they are."""
+        """Send the query again in the format that returns bytes unchanged."""
         try:
             body = self._sent(f"{sql}\nFORMAT {_BYTES_FORMAT}", settings, repeat=True)
         except SourceError as error:
@@ -208,7 +208,7 @@ class ServerConnection(Closing):
                 "damaged. Use a newer version, or the frozen parts."
             )
             raise SourceError(message) from error
-        # Bytes that are no UTF-8 survive as surrogates, as in every connection.
+        # Surrogates keep bytes that are not UTF-8, as in every connection.
         lines = body.decode("utf-8", "surrogateescape").split("\n")
         if lines.pop():
             raise self._broken(body, "ends within a line")
@@ -232,22 +232,20 @@ class ServerConnection(Closing):
 
 
 def _rows(
-    read: Sequence[Sequence[object]], said: Sequence[Sequence[object]], numbers: Collection[int]
+    read: Sequence[Sequence[object]], as_text: Sequence[Sequence[object]], numbers: Collection[int]
 ) -> tuple[Row, ...]:
-    """Return rows in which the values of some columns are the text that was said.
-
-    A number with a point would become a float, which loses digits of a decimal.
+    """Return rows in which some columns keep their text, because a float would lose digits.
 
     Args:
-        read: the rows, with numbers as Python reads them.
-        said: the same rows, with numbers as text; nothing when no column needs them.
-        numbers: the places of the columns.
+        read: the rows, with numbers as Python parses them.
+        as_text: the same rows, with numbers as text; empty if no column needs them.
+        numbers: the positions of these columns.
     """
     if not numbers:
         return tuple(tuple(row) for row in read)
     return tuple(
         tuple(text[at] if at in numbers else value for at, value in enumerate(row))
-        for row, text in zip(read, said, strict=True)
+        for row, text in zip(read, as_text, strict=True)
     )
 
 

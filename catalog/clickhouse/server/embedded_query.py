@@ -1,8 +1,8 @@
-"""Asks what only a new ClickHouse can compute of rows that an old server keeps.
+"""Runs queries over an old server's rows that only a new ClickHouse can compute.
 
-Transforms of Iceberg and digests are SQL of the newest engine. For a server without its casts the
-columns that they need come over the wire as they are, as Native, into an empty ClickHouse of our
-own, which answers as if it had the table; nothing is kept of them.
+Iceberg's transforms and digests are SQL of the newest engine. If a server lacks its casts, the
+columns are sent unchanged in the format Native to an empty ClickHouse of our own, which runs the
+query as if it had the table. The rows are not stored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tableformat.names import SOURCE_ALIAS, TableName, quote_identifier, quote_s
 
 __all__ = ["computed_rows"]
 
-# Of a partition: the values of its key, of which no column has to be there.
+# The values of a partition's key, which may be stored in no column.
 _VALUE: Final = "_partition_value"
 
 
@@ -37,20 +37,20 @@ def computed_rows(
     sql: Callable[[str], str],
     rows_of: Callable[[Row], int],
 ) -> tuple[Row, ...]:
-    """Return the rows of a query over a table, whatever the server itself can compute.
+    """Return the rows of a query over a table, computed by the server or by a ClickHouse here.
 
     Args:
         connection: to the source.
         capabilities: of the source.
-        table: that is read, once.
-        where: the condition, over `_partition_id`, `_part` and columns, in the server's own SQL.
-        settings: of the query, as they stand after SETTINGS; '' for none.
-        sql: makes the query from the text that stands after its FROM; columns are qualified.
-        rows_of: tells of a row of the answer how many rows it is made of.
+        table: the table, which is read once.
+        where: a condition on `_partition_id`, `_part` and columns, in the server's SQL.
+        settings: the text after SETTINGS, '' for none.
+        sql: returns the query for a text after FROM; its columns are qualified.
+        rows_of: returns the number of source rows behind a row of the result.
 
     Raises:
         ClickHouseError: the query failed.
-        SourceError: the server does not answer any more, or rows are missing in its answer.
+        SourceError: the server no longer responds, or its response lacks rows.
     """
     shown = f"{table.sql} AS {SOURCE_ALIAS} WHERE {where}"
     if capabilities.makes_wire_values or not isinstance(connection, ServerConnection):
@@ -58,8 +58,8 @@ def computed_rows(
     ((least,),) = connection.rows(f"SELECT count() FROM {shown}")
     columns = _used_columns(connection, table, sql(shown))
     names = ", ".join(f"{qualified(name)} AS {quote_identifier(name)}" for name, _ in columns)
-    asked = f"SELECT {names} FROM {shown} FORMAT Native"
-    open_stream = partial(connection.client.stream, asked, settings=connection.settings)
+    column_query = f"SELECT {names} FROM {shown} FORMAT Native"
+    open_stream = partial(connection.client.stream, column_query, settings=connection.settings)
     with OwnClickHouse("decoded") as ours, named_pipe() as pipe:
         if capabilities.server_zone:
             ours.command(f"SET session_timezone = {quote_string(capabilities.server_zone)}")
@@ -70,11 +70,11 @@ def computed_rows(
             try:
                 rows = ours.rows(query)
             except ClickHouseError:
-                # Where the answer was not whole, that is the reason.
+                # An incomplete response is the reason.
                 feeding.end(well=False)
                 raise
             feeding.end(well=True)
-    # Native has no end, so that an answer that lost its last blocks looks whole.
+    # Native has no end mark, so a response that lost its last blocks looks complete.
     came = sum(rows_of(row) for row in rows)
     if came < whole(least):
         message = (
@@ -86,17 +86,17 @@ def computed_rows(
 
 
 def _allow_types(ours: Connection) -> None:
-    """Let types that the server's table has be made here too."""
+    """Allow the types of the server's table here, too."""
     permissions = probe_capabilities(ours).permissions
     allowed = ", ".join(f"{name} = {value}" for name, value in permissions)
-    # A Nested is one column of the answer, not one for each of its members.
+    # A Nested column is one column of the response, not one for each member.
     ours.command(f"SET flatten_nested = 0, {allowed}")
 
 
 def _used_columns(
     connection: Connection, table: TableName, sql: str
 ) -> tuple[tuple[str, str], ...]:
-    """Return name and type of the columns that a query may read."""
+    """Return the names and types of the columns that a query may read."""
     found = connection.rows(f"SELECT name, type FROM system.columns WHERE {of_table(table)}")
     stored = ((text(row[0]), text(row[1])) for row in found)
     used = [(name, of) for name, of in stored if qualified(name) in sql]

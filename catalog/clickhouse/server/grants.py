@@ -43,20 +43,20 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Target:
-    """What a right is on: a table, a whole database (`table` is ''), or everything (both '')."""
+    """The target of a right: a table, a database (`table` is '') or everything (both '')."""
 
     database: str = ""
     table: str = ""
 
     @property
     def sql(self) -> str:
-        """What stands behind ON."""
+        """The target as SQL, after ON."""
         return f"{_named(self.database)}.{_named(self.table)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One privilege on one target, and what it is needed for."""
+    """One privilege on one target, and its purpose."""
 
     privilege: str
     on: Target
@@ -70,10 +70,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What decides which rights an export of a table needs; True where it is not known.
+    """The facts that decide which rights an export of a table needs; True if unknown.
 
-    `makes_database` is whether the staging database is still to be made, `closes_tables` whether
-    this version can make a table read-only, `has_column_ttl` and `is_replicated` are the table's.
+    `makes_database`: the staging database does not exist yet. `closes_tables`: the version can make
+    a table read-only. `has_column_ttl` and `is_replicated` are those of the table.
     """
 
     table: TableName
@@ -113,7 +113,7 @@ ARCHIVE: Final = (
     ("ALTER DELETE", "`archive` detaches the partition, and drops it with --drop"),
     ("INSERT", "`archive` attaches again what changed meanwhile"),
 )
-"""On the source table, for `archive` alone."""
+"""Rights on the source table that only `archive` needs."""
 NICE: Final = (
     Grant(
         "SHOW ROW POLICIES",
@@ -126,11 +126,11 @@ NICE: Final = (
         "the queries of an export that is stopped are ended at once",
     ),
 )
-"""An export works without these."""
+"""Rights without which an export works, too."""
 
 
 def export_grants(need: Need) -> tuple[Grant, ...]:
-    """Return the rights that an export needs beside those on system tables, in the order of use."""
+    """Return the rights that an export needs in addition to `system_grants`, in order of use."""
     staging = Target(need.staging)
     database = Grant("CREATE DATABASE", staging, "the staging database is made once")
     closing = Grant("ALTER SETTINGS", staging, "a filled staging table is made read-only")
@@ -152,15 +152,15 @@ def export_grants(need: Need) -> tuple[Grant, ...]:
 def system_grants(*, is_replicated: bool = True) -> tuple[Grant, ...]:
     """Return the rights on system tables that every command needs.
 
-    A server gives them to everybody, unless it is configured to ask for a grant
-    (select_from_system_db_requires_grant, which the configuration of its packages sets).
+    A server gives them to every user, unless its configuration requires grants
+    (select_from_system_db_requires_grant, as in the configuration of its packages).
     """
     read = (*_READ, *(_READ_OF_REPLICAS if is_replicated else ()))
     return tuple(Grant("SELECT", Target("system", table), why) for table, why in read)
 
 
 def statements(grants: Iterable[Grant], user: str) -> tuple[str, ...]:
-    """Return the statements that give rights to a user, one for each target, ready to be run."""
+    """Return the GRANT statements for a user, one for each target."""
     found: dict[Target, list[str]] = {}
     for grant in grants:
         held = found.setdefault(grant.on, [])
@@ -194,7 +194,7 @@ _WANTED: Final = re.compile(
 )
 # A job's name (catalog/processes.py) and a number.
 _STAGING_TABLE: Final = re.compile(r".+_\d+_\w+_[0-9a-f]{8}_\d+", re.DOTALL)
-# What each privilege is a part of; whatever is not named here is a part of the first word of it.
+# The parent of each privilege; for others it is their first word.
 _PARENTS: Final = {
     "ALTER DELETE": ("ALTER TABLE", "ALTER"),
     "ALTER SETTINGS": ("ALTER TABLE", "ALTER"),
@@ -204,24 +204,24 @@ _PARENTS: Final = {
 
 
 class NotUnderstoodError(ValueError):
-    """A line takes something away, and it cannot be said what."""
+    """A line revokes something that cannot be determined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """One name, or all that begin so."""
+    """One name, or all names with a prefix."""
 
     text: str = ""
     is_beginning: bool = True
 
     def hold(self, name: str) -> bool:
-        """Whether a name is among them."""
+        """Whether they include a name."""
         return name.startswith(self.text) if self.is_beginning else name == self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Privileges that a line gives, or takes away; without those given on columns alone."""
+    """Privileges that a line grants or revokes, without those on columns alone."""
 
     privileges: tuple[str, ...]
     databases: Names = Names()
@@ -229,29 +229,29 @@ class Given:
     is_revoke: bool = False
 
     def covers(self, on: Target) -> bool:
-        """Whether it is about the whole target."""
+        """Whether they apply to the whole target."""
         if not self.databases.hold(on.database) or (not on.database and self.databases != Names()):
             return False
         return self.tables == Names() or (bool(on.table) and self.tables.hold(on.table))
 
     def touches(self, on: Target) -> bool:
-        """Whether it is about any part of the target."""
+        """Whether they apply to a part of the target."""
         here = not on.database or self.databases.hold(on.database)
         return here and (not on.table or self.tables.hold(on.table))
 
 
 @dataclass(frozen=True, slots=True)
 class GivenRole:
-    """Roles that a line gives."""
+    """Roles that a line grants."""
 
     roles: tuple[str, ...]
 
 
 def parse_line(line: str) -> Given | GivenRole | None:
-    """Read a line of SHOW GRANTS; None for one that gives nothing that matters here.
+    """Parse a line of SHOW GRANTS; return None if it grants nothing relevant.
 
     Raises:
-        NotUnderstoodError: it takes something away that cannot be told.
+        NotUnderstoodError: the line revokes something that cannot be determined.
     """
     text = line.strip().rstrip(";")
     found = _LINE.fullmatch(text)
@@ -272,13 +272,13 @@ def parse_line(line: str) -> Given | GivenRole | None:
         if (name := _whole(one, is_revoke=is_revoke)) is not None
     )
     if not names or found["table"] is None:
-        # A right on a table engine, on a source or a user: no table is named.
+        # A right on a table engine, a source or a user names no table.
         return None
     return Given(names, _names(found["database"]), _names(found["table"]), is_revoke)
 
 
 def allows(lines: Iterable[Given], grant: Grant) -> bool:
-    """Tell whether lines of one user or role, in their order, give a right on the whole target."""
+    """Whether the lines of one user or role, in order, give a right on the whole target."""
     held = False
     for line in lines:
         if not _includes(line.privileges, grant.privilege):
@@ -291,10 +291,10 @@ def allows(lines: Iterable[Given], grant: Grant) -> bool:
 
 
 def wanted_grant(reason: str) -> tuple[Grant, ...]:
-    """Return the rights that the text of an error 497 asks for, () when it names none.
+    """Return the rights that the text of an error 497 names, () if it names none.
 
-    A right on some columns becomes one on their table, and one on a staging table one on their
-    database, because that is what the next statement asks for.
+    A right on columns becomes one on their table, and a right on a staging table becomes one on its
+    database, because the next statement needs that.
     """
     found = _WANTED.search(reason)
     if found is None:
@@ -313,7 +313,7 @@ def _includes(given: tuple[str, ...], privilege: str) -> bool:
 
 
 def _whole(one: str, *, is_revoke: bool) -> str | None:
-    """Return a privilege; None when it is given on columns alone. One taken from any is gone."""
+    """Return a privilege, None if it is granted on columns alone; a revoke on columns counts."""
     found = _COLUMNS.fullmatch(one)
     if found is None:
         return one.strip()
@@ -321,7 +321,7 @@ def _whole(one: str, *, is_revoke: bool) -> str | None:
 
 
 def _split(text: str) -> list[str]:
-    """Return what stands between the commas that are in no brackets and no quotes."""
+    """Split a text at commas outside brackets and quotes."""
     found, depth, quoted, begin = [], 0, False, 0
     for at, character in enumerate(text):
         if character == "`":
@@ -341,6 +341,6 @@ def _unquoted(name: str) -> str:
 
 
 def _names(text: str) -> Names:
-    """Read a name; a star outside quotes stands for all that may follow."""
+    """Parse a name; a star outside quotes stands for any rest."""
     is_beginning = text.endswith("*") and not text.startswith("`")
     return Names(text[:-1] if is_beginning else _unquoted(text), is_beginning)

@@ -1,8 +1,8 @@
-"""Turns columns as a server keeps them into wire values, in a ClickHouse of this process.
+"""Computes wire values from a server's columns, in a ClickHouse of this process.
 
-For servers without Arrow, or with other casts than ours. The answer, in the format Native, goes
-through a named pipe: ClickHouse reads it as a file while it arrives, and nothing is kept of it.
-Loads chdb, so it is imported inside tasks only.
+It serves servers without Arrow, or with other casts. The response, in the format Native, goes
+through a named pipe: ClickHouse reads it as a file while it arrives, and nothing is stored. This
+module loads chdb, so only tasks import it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tableformat.source import ServedLayout
 
 __all__ = ["native_batches"]
 
-# One thread keeps the rows in their order.
+# One thread keeps the rows in order.
 _SETTINGS: Final = (
     "max_threads = 1, max_block_size = 16384, prefer_column_name_to_alias = 1, "
     f"{DECODING_SETTINGS}, {WIRE_SETTINGS}"
@@ -41,21 +41,21 @@ _ALLOWED: Final = ", ".join(quote_string(name) for name in PERMISSIONS)
 def native_batches(
     open_stream: OpenStream, select: str, layout: ServedLayout
 ) -> Iterator[pa.RecordBatch]:
-    """Stream a SELECT list over the rows of an answer, in their order.
+    """Stream a SELECT list over the rows of a response, in order.
 
     Args:
-        open_stream: asks the server for the layout's columns; the answer is in the format Native.
+        open_stream: queries the server for the layout's columns, in the format Native.
         select: over the columns, each qualified by `SOURCE_ALIAS`.
-        layout: of the table that was asked.
+        layout: of the table that is read.
 
     Raises:
-        SourceError: the answer is not whole, or has a value that cannot be cast.
+        SourceError: the response is incomplete, or has a value that cannot be cast.
     """
     with named_pipe() as pipe, Feeding(open_stream, pipe) as feeding:
         try:
             yield from _batches(_sql(pipe, select, layout))
         except (AdbcError, OSError, pa.ArrowException) as error:
-            # Where the answer was not whole, that is the reason.
+            # An incomplete response is the reason.
             feeding.end(well=False)
             raise _unreadable(error) from error
         feeding.end(well=True)
@@ -71,12 +71,12 @@ def _sql(pipe: Path, select: str, layout: ServedLayout) -> str:
 
 
 def _batches(sql: str) -> Iterator[pa.RecordBatch]:
-    # A stream ends the one before it on the same connection, so it has a connection of its own.
+    # A new stream ends an earlier one of its connection, so each has its own.
     with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
-        # Types that the server's table has may be made here too.
+        # The types of the server's table may need permission here, too.
         cursor.execute(f"SELECT name FROM system.settings WHERE name IN ({_ALLOWED})")
         allowed = ", ".join(f"{name} = 1" for (name,) in cursor.fetchall())
-        # A Nested is one column of the answer, not one for each of its members.
+        # A Nested column is one column of the response, not one for each member.
         cursor.execute(f"SET flatten_nested = 0, {allowed}")
         allow_size(cursor, sql)
         cursor.execute(sql)
@@ -85,7 +85,7 @@ def _batches(sql: str) -> Iterator[pa.RecordBatch]:
 
 
 def _unreadable(error: Exception) -> SourceError:
-    """Return why no values could be made; ClickHouse's own number says that it is not the wire."""
-    said = ClickHouseError(str(error).strip().rpartition("[chdb] ")[2])
-    message = f"Cannot read an answer of ClickHouse: {said.reason}. Run the same command again."
-    return SourceError(message, code=said.code, why=said.reason)
+    """Return the error for values that cannot be computed; ClickHouse's code shows a data error."""
+    refusal = ClickHouseError(str(error).strip().rpartition("[chdb] ")[2])
+    message = f"Cannot read an answer of ClickHouse: {refusal.reason}. Run the same command again."
+    return SourceError(message, code=refusal.code, why=refusal.reason)

@@ -1,9 +1,9 @@
-"""Streams of a server's rows: Arrow read to its very end, and pipes that ClickHouse reads as files.
+"""Streams a server's rows: Arrow up to its end mark, other formats through pipes.
 
 Arrow's reader takes the end of the bytes for the end of the stream, so a stream that was cut
-between two batches looks complete. The reader here requires the end mark, and nothing after it.
-A response in another format is written into a named pipe in a private directory, and a ClickHouse
-of the task reads the pipe as a file.
+between two batches looks complete. The reader here requires the end mark, and nothing after it. A
+response in another format is written into a named pipe in a private directory, and a ClickHouse of
+the task reads the pipe as a file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tableformat.errors import SourceError
 
 __all__ = ["DECODING_SETTINGS", "Feeding", "OpenStream", "arrow_batches", "named_pipe"]
 
-# A continuation mark, and a length of nothing (Arrow columnar format, IPC streaming format).
+# A continuation mark and a length of 0 (Arrow columnar format, IPC streaming format).
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _BUFFER: Final = 1024 * 1024
 
@@ -36,10 +36,10 @@ def arrow_batches(
     """Stream record batches.
 
     Args:
-        open_stream: asks the server; the answer is in the format ArrowStream.
+        open_stream: queries the server, in the format ArrowStream.
 
     Raises:
-        SourceError: the answer is not one whole stream.
+        SourceError: the response is not one complete stream.
     """
     with open_stream() as stream:
         source = _Source(stream.chunks())
@@ -47,17 +47,17 @@ def arrow_batches(
         try:
             with pa.ipc.open_stream(buffered) as reader:
                 yield from reader
-                # Arrow stops at a mark of the end, and reads nothing behind it.
+                # Arrow stops at an end mark, and reads nothing after it.
                 behind = len(buffered.read(1))
         except (pa.ArrowException, OSError) as error:
-            # What the server itself says at the end of its answer is the better reason.
+            # The server's own error at the end of its response is the better reason.
             source.drain()
             broken = _broken(f"it is not a whole Arrow stream ({error})")
-            raise stream.said_at_end or broken from error
+            raise stream.error_at_end or broken from error
         behind += source.drain()
         if source.tail != _END or behind:
             what = "bytes behind its end" if behind else "no end, so that rows are missing"
-            raise stream.said_at_end or _broken(f"its Arrow stream has {what}")
+            raise stream.error_at_end or _broken(f"its Arrow stream has {what}")
 
 
 def _broken(why: str) -> SourceError:
@@ -66,7 +66,7 @@ def _broken(why: str) -> SourceError:
 
 
 class _Source(io.RawIOBase):
-    """The bytes of an answer; `tail` are the last of them."""
+    """The bytes of a response; `tail` are the last of them."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class _Source(io.RawIOBase):
         return given
 
     def drain(self) -> int:
-        """Read to the end of the answer, where its errors stand; return how much was left."""
+        """Read to the end of the response, where errors are; return the number of bytes."""
         left = len(self._held)
         self._held = memoryview(b"")
         for chunk in self._chunks:
@@ -104,20 +104,23 @@ DECODING_SETTINGS: Final = (
     "input_format_parallel_parsing = 0, input_format_skip_unknown_fields = 0, "
     "input_format_null_as_default = 0, input_format_native_allow_types_conversion = 0"
 )
-"""What a query sets that reads the pipe: by default a column of the answer by another name would be
-passed over, and the one that was expected filled with defaults."""
+"""Settings of a query that reads the pipe.
+
+By default ClickHouse would skip a column with another name, and fill the expected one with
+defaults.
+"""
 
 _READ_ON: Final = 1_048_576
 OpenStream = Callable[[], AbstractContextManager[ServerStream]]
 
 
 class Feeding:
-    """Writes an answer into a pipe, in a thread of its own."""
+    """Writes a response into a pipe, in its own thread."""
 
     def __init__(self, open_stream: OpenStream, pipe: Path) -> None:
         self._open_stream, self._pipe = open_stream, pipe
         self._failed: Exception | None = None
-        self._said: SourceError | None = None
+        self._error_at_end: SourceError | None = None
         self._thread = threading.Thread(target=self._run, name="native-answer", daemon=True)
 
     def __enter__(self) -> Self:
@@ -128,22 +131,22 @@ class Feeding:
         self._release()
 
     def end(self, *, well: bool) -> None:
-        """Wait until all of the answer was read.
+        """Wait until the whole response was read.
 
         Args:
-            well: whether ClickHouse could make values of it; else its end may say why not.
+            well: whether ClickHouse could read it; otherwise its end may have the reason.
 
         Raises:
-            SourceError: it was not whole.
-            Exception: whatever else went wrong while it was read.
+            SourceError: it was incomplete.
+            Exception: any other failure of the reader.
         """
         self._release()
-        failed = self._failed or (None if well else self._said)
+        failed = self._failed or (None if well else self._error_at_end)
         if failed is not None:
             raise failed
 
     def _release(self) -> None:
-        """End the thread, also when nobody ever opened the pipe."""
+        """End the thread, even if no process ever opened the pipe."""
         while self._thread.is_alive():
             with contextlib.suppress(OSError):
                 os.close(os.open(self._pipe, os.O_RDONLY | os.O_NONBLOCK))
@@ -157,16 +160,16 @@ class Feeding:
                     for chunk in chunks:
                         _write_all(sink.fileno(), chunk)
                 except BrokenPipeError:
-                    # The reader stopped first, perhaps at the text of an error, which is the end.
+                    # The reader stopped first, perhaps at an error's text, which is the end.
                     _read_on(chunks)
                 if stream.is_complete:
-                    self._said = stream.said_at_end
+                    self._error_at_end = stream.error_at_end
         except Exception as error:  # noqa: BLE001  raised by `end`: the reader saw only an end
             self._failed = error
 
 
 def _read_on(chunks: Iterator[bytes]) -> None:
-    """Read what is left of an answer, unless it is much."""
+    """Read the rest of a response, unless it is large."""
     left = _READ_ON
     for chunk in chunks:
         left -= len(chunk)
@@ -182,7 +185,7 @@ def _write_all(descriptor: int, chunk: bytes) -> None:
 
 @contextlib.contextmanager
 def named_pipe() -> Iterator[Path]:
-    """Make a pipe that only this user can open, and remove it afterwards."""
+    """Create a pipe that only this user can open; remove it afterwards."""
     with ScratchDirectory("pipe") as made:
         pipe = made.path / "rows.native"
         os.mkfifo(pipe, 0o600)

@@ -12,7 +12,12 @@ from urllib3 import HTTPHeaderDict
 from urllib3.exceptions import ProtocolError
 
 from catalog.clickhouse.connection import ClickHouseError
-from catalog.clickhouse.server.client import HELD_BYTES, ServerClient, ServerStream, error_of_answer
+from catalog.clickhouse.server.client import (
+    HELD_BYTES,
+    ServerClient,
+    ServerStream,
+    error_of_response,
+)
 from catalog.clickhouse.server.settings import Host, ServerSettings
 from tableformat.errors import SourceError
 from tests.services.faulty_http import FaultyHttp, chunked
@@ -100,8 +105,8 @@ def test_rows_that_look_like_an_error_are_rows(rows: bytes, cuts: list[int], pac
 
     assert b"".join(stream.chunks()) == body
     assert stream.is_complete
-    assert isinstance(stream.said_at_end, ClickHouseError)
-    assert stream.said_at_end.code == 395
+    assert isinstance(stream.error_at_end, ClickHouseError)
+    assert stream.error_at_end.code == 395
 
 
 @given(st.binary(max_size=300), CUTS)
@@ -109,14 +114,14 @@ def test_other_rows_say_nothing_at_their_end(rows: bytes, cuts: list[int]) -> No
     stream = stream_of(Body(rows + OLD + b"\0", cuts, ends=True))
 
     assert b"".join(stream.chunks()) == rows + OLD + b"\0"
-    assert stream.said_at_end is None
+    assert stream.error_at_end is None
 
 
 def test_an_error_of_keeper_is_clickhouses_own() -> None:
     """Old servers have no header for it, and it is of no class of ClickHouse's database."""
     said = OLD.replace(b"DB::", b"Coordination::").replace(b"395", b"999")
 
-    error = error_of_answer(ServerSettings((HOST,)), HOST, 500, {}, said)
+    error = error_of_response(ServerSettings((HOST,)), HOST, 500, {}, said)
 
     assert isinstance(error, ClickHouseError)
     assert (error.code, error.reason) == (999, "boom")

@@ -20,7 +20,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from catalog.clickhouse.server.client import broke_off, error_of_answer, not_answered, refused
+from catalog.clickhouse.server.client import broke_off, error_of_response, no_response, refused
 from catalog.clickhouse.server.settings import parse_server
 from tableformat.errors import SourceError, SourceGoneError
 
@@ -84,7 +84,7 @@ BROKE_OFF: Final[dict[str, tuple[Exception, bool]]] = {
 @pytest.mark.parametrize("what", NOT_ANSWERED)
 def test_no_answer_is_of_a_host_that_is_gone_unless_it_speaks(what: str) -> None:
     error, gone = NOT_ANSWERED[what]
-    assert isinstance(not_answered(SETTINGS, HOST, error), SourceGoneError) is gone
+    assert isinstance(no_response(SETTINGS, HOST, error), SourceGoneError) is gone
 
 
 @pytest.mark.parametrize("what", BROKE_OFF)
@@ -116,6 +116,6 @@ def test_nothing_else_that_a_server_says_is(code: int, text: str) -> None:
 
 @given(st.integers(200, 599))
 def test_nothing_that_a_proxy_says_is(status: int) -> None:
-    error = error_of_answer(SETTINGS, HOST, status, {"Content-Type": "text/html"}, b"<h1>No</h1>")
+    error = error_of_response(SETTINGS, HOST, status, {"Content-Type": "text/html"}, b"<h1>No</h1>")
     assert isinstance(error, SourceError)
     assert not isinstance(error, SourceGoneError)
