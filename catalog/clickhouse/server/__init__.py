@@ -1,1 +1,1 @@
-"""All that speaks HTTP to a ClickHouse server, of any version from 18.16 on."""
+"""Reads ClickHouse servers of any version from 18.16 on over HTTP."""

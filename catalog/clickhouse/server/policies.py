@@ -1,9 +1,9 @@
-"""Row policies: which hide rows of a table from the exporter, who would export all of them.
+"""Finds row policies, which would hide rows from the user who exports the table.
 
-A clone is another table and has no policies, so what a user must not see would be in the lake.
-Policies are listed in system.row_policies, for who may read that. For anybody else, and where a
-table has policies for other users (older servers then hide every row from those without one), rows
-are counted: by part, as the user sees them, while nothing changes the parts.
+A clone is another table and has no policies, so hidden rows would get into the lake. A user with
+the right reads the policies in system.row_policies. For other users, and if a table has policies
+for other users (older servers then hide every row from users without one), rows are counted by
+part, as the user sees them, while nothing changes the parts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOTHING_KNOWN: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The row policies of a table, by name; `are_seen` is False when they cannot be listed."""
+    """The row policies of a table, by name; `are_seen` is False if they cannot be listed."""
 
     are_seen: bool
     of_user: tuple[str, ...] = ()
@@ -38,23 +38,23 @@ class Policies:
 
     @property
     def must_count(self) -> bool:
-        """Whether only counting tells that no row is hidden."""
+        """Whether only counting shows that no row is hidden."""
         return not self.are_seen or bool(self.of_user or self.of_others)
 
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """How many rows of a partition the user is shown, and how many there are."""
+    """The number of rows of a partition that the user sees, and their number in its parts."""
 
     shown: int
     held: int
 
 
 def list_policies(connection: Connection, table: TableName, user: str) -> Policies:
-    """Return the policies of a table and of its whole database, by whether they apply to a user.
+    """Return the policies of a table and its database, by whether they apply to a user.
 
     Raises:
-        SourceError: the server cannot be asked.
+        SourceError: the server cannot be read.
     """
     places = f"table IN ({quote_string(table.name)}, '', '*')"
     try:
@@ -84,18 +84,18 @@ def hidden_rows(
     partition_ids: tuple[PartitionId, ...],
     visible: Mapping[str, int] = _NOTHING_KNOWN,
 ) -> dict[PartitionId, Hidden]:
-    """Return the partitions of which the user is shown fewer rows than there are.
+    """Return the partitions of which the user sees fewer rows than their parts have.
 
     Args:
         connection: of the user.
         capabilities: of the server.
         table: the source.
-        partition_ids: of it.
-        visible: by part, the rows that are not deleted, where a clone has counted them. Of a part
-            with deleted rows that is not named here nothing is concluded.
+        partition_ids: the partitions to check.
+        visible: the rows by part without deleted ones, as counted in a clone. A part with deleted
+            rows that is not in it is not judged.
 
     Raises:
-        SourceError: the source cannot be read, or its parts do not stand still.
+        SourceError: the source cannot be read, or its parts keep changing.
     """
     if not partition_ids:
         return {}
@@ -118,7 +118,7 @@ def hidden_rows(
 
 
 def refuse_hidden(table: TableName, one: PartitionId, hidden: Hidden, user: str) -> RefusedError:
-    """Return the refusal of a partition of which the user is not shown everything."""
+    """Return the refusal of a partition of which the user does not see every row."""
     return RefusedError(
         Unable.of(
             f"partition {one} of {table}",
@@ -149,7 +149,7 @@ def _rows(part: Part, visible: Mapping[str, int]) -> int | None:
 
 
 def _count(connection: Connection, table: TableName, where: str) -> int:
-    """Count rows; without a policy ClickHouse answers from what it knows of the parts."""
+    """Count rows; without a policy ClickHouse uses the row counts of the parts."""
     found = connection.rows(
         f"SELECT toInt64(count()) FROM {table.sql} AS {SOURCE_ALIAS} WHERE {where}"
     )
