@@ -1,12 +1,11 @@
 """Rewrites data files with the rows that an UPDATE or DELETE statement leaves.
 
-- A column that the statement does not set is copied from the old file as it is; no other type is
-  read into it.
+- A column that the statement does not set is copied from the old file without a conversion.
 - `ChangedFiles` implements `tableformat.operations.statement.Rewrites`. Each new file has a
   receipt, like a file of an export, before it can be committed (docs/spec/files.md).
-- `LookedFiles` implements `tableformat.operations.rewrite.RowsOfFiles`. It determines once what
-  a statement changes in a file, and keeps the remaining rows at a location, so that one host may
-  look at a file and another one rewrite it.
+- `LookedFiles` implements `tableformat.operations.rewrite.RowsOfFiles`. It determines once what a
+  statement changes in a file, and stores the remaining rows at a location, so that one host can
+  scan a file and another one rewrite it.
 - `FilteredFiles` finds the files that have bloom filters of some columns, by their footers, and
   keeps all rows (CLEAR INDEX).
 """
@@ -68,15 +67,15 @@ _CHUNK: Final = 65_536
 
 
 class LeftOfFiles(Protocol):
-    """Says what a statement left of the rows of files."""
+    """Provides the rows that a statement leaves in files."""
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """The columns that may have other values than before."""
+        """The columns whose values may have changed."""
         ...
 
     def left(self, path: str) -> AbstractContextManager[pa.Table]:
-        """Lend the rows that are left of a file: by ascending `ROW_NUMBER`, and what it sets."""
+        """Open the remaining rows of a file: ascending `ROW_NUMBER`, and the columns of `sets`."""
         ...
 
 
@@ -90,7 +89,7 @@ class FileRewrite:
 
 @dataclass(frozen=True, slots=True)
 class FileWriter:
-    """Writes one file of a table anew, here or on another host; `schema` is the table's."""
+    """Rewrites one file of a table, here or on another host; `schema` is the table's."""
 
     storages: Opens
     changes: LeftOfFiles
@@ -99,15 +98,15 @@ class FileWriter:
     without: frozenset[int] = frozenset()
 
     def __call__(self, one: FileRewrite, scratch: Path) -> Rewritten:
-        """Write it, and return what is told of it.
+        """Rewrite a file; return the description of the new file.
 
         Args:
-            one: what is written.
+            one: the rewrite.
             scratch: a directory of this host.
 
         Raises:
             UnsupportedError: another engine wrote the file in a form that cannot be kept.
-            DestinationError: a storage failed, or the file has not the rows that were looked at.
+            DestinationError: a storage failed, or the file's rows differ from the scanned ones.
         """
         (file,) = one.of.files
         new = one.place.new()
@@ -143,7 +142,7 @@ class FileWriter:
         return written
 
     def _rows(self, of: Rewrite, parquet: pq.ParquetFile) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the rows that are left of a file, in its order, with the values that were set."""
+        """Yield the remaining rows of a file in order, with the new values."""
         sets = self.changes.sets
         with self.changes.left(of.files[0].path) as left:
             numbers = left.column(ROW_NUMBER)
@@ -160,18 +159,18 @@ class FileWriter:
 WritesElsewhere = Callable[
     [FileWriter, tuple[FileRewrite, ...], Callable[[], None]], tuple[Rewritten, ...] | None
 ]
-"""Writes files elsewhere, and tells of each what it is; None where they are better written here.
+"""Rewrites files on other hosts; returns None if it is better done here.
 
-What it is given last it calls about every second: that raises when it is to stop.
+It calls its last argument about every second; an exception of that stops it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
-    """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`.
+    """Rewrites files of a table; a `tableformat.operations.statement.Rewrites`.
 
-    They have the bloom filters that the old ones had, but those of the columns `without`, by id.
-    `elsewhere` may write those of all keys at once, before they are asked for. `partitions` finds
+    The new files have the bloom filters of the old ones, except those of the columns `without`, by
+    id. `elsewhere` may rewrite the files of all keys on other hosts beforehand. `partitions` finds
     the partitions of files with earlier partition specs; None if there are no such files.
     """
 
@@ -186,12 +185,12 @@ class ChangedFiles:
     def ahead(
         self, claims: tuple[Claimed, ...], state: LakeTableState, look: Callable[[str], None]
     ) -> None:
-        """Write files for all claims elsewhere, where that is worth it.
+        """Rewrite the files of all claims on other hosts, if that is worth it.
 
         Raises:
-            StoppedError: one is not needed any more, as `look` says of its key.
+            StoppedError: `look` stopped one of the keys.
             UnsupportedError: another engine wrote a file in a form that cannot be kept.
-            TableFormatError: elsewhere failed, or a file has not the rows that were looked at.
+            TableFormatError: another host failed, or a file's rows differ from the scanned ones.
         """
         anew = tuple(one for row, rewrites in claims for one in _rewrites(row, rewrites, state))
         if self.elsewhere is None:
@@ -208,12 +207,12 @@ class ChangedFiles:
         state: LakeTableState,
         look: Callable[[], None],
     ) -> tuple[Receipt, ...]:
-        """Write files for the claim of a row; return the receipts of those that have rows.
+        """Rewrite files for the claim of a row; return the receipts of files with rows.
 
         Raises:
-            StoppedError: it is not needed any more, as `look`, called before each file, says.
+            StoppedError: `look`, called before each file, stopped the statement.
             UnsupportedError: another engine wrote a file in a form that cannot be kept.
-            DestinationError: a storage failed, or a file has not the rows that were looked at.
+            DestinationError: a storage failed, or a file's rows differ from the scanned ones.
         """
         made: list[tuple[str, Rewritten]] = []
         write = self._writer(state)
@@ -241,7 +240,7 @@ class ChangedFiles:
 def _rewrites(
     row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState
 ) -> tuple[FileRewrite, ...]:
-    """Return the files that are written for the claim of a row."""
+    """Return the files to write for the claim of a row."""
     return tuple(
         FileRewrite(one, FilePlace.in_directory_of(one.files[0], row, number, state))
         for number, one in enumerate(r for r in rewrites if r.rows)
@@ -251,10 +250,10 @@ def _rewrites(
 def declared_order(
     parquet: pq.ParquetFile, path: str, ids: Collection[int]
 ) -> tuple[SortField, ...]:
-    """Return the order that a file says its rows have, by columns of these ids.
+    """Return the declared sorting columns of a file, up to the first one that is not in `ids`.
 
-    A file says it of each row group, and those of the new one are others. From one to the next only
-    files that were written here are known to be sorted.
+    Parquet declares the order of each row group. Across row groups, only files that we wrote are
+    known to be sorted, and the new file has other row groups.
     """
     metadata, schema = parquet.metadata, parquet.schema_arrow
     said = {metadata.row_group(i).sorting_columns for i in range(metadata.num_row_groups)}
@@ -276,7 +275,7 @@ _PIECE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What changes in a file, None for nothing, and the location of what is left of its rows."""
+    """The change of a file, None for none, and the location of its remaining rows."""
 
     rewrite: Rewrite | None
     left: str
@@ -284,9 +283,9 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """Lends what is left of files; a `catalog.rewriting.changed_rows.LeftOfFiles`.
+    """Opens the stored remaining rows of files; a `LeftOfFiles`.
 
-    `sets` are columns that may have other values, `at` the locations, by the paths of the files.
+    `sets` are the columns whose values may have changed, `at` the locations by path of the file.
     """
 
     sets: tuple[str, ...]
@@ -295,9 +294,9 @@ class KeptRows:
 
     @contextmanager
     def left(self, path: str) -> Iterator[pa.Table]:
-        """Lend what is left of the rows of a file that changes, in order, by `ROW_NUMBER`.
+        """Open the remaining rows of a changed file in order, with `ROW_NUMBER`.
 
-        The other columns are those that it sets, as what ClickHouse hands over; mapped, not read.
+        The other columns are `sets`, as ClickHouse exports them. The table is memory-mapped.
         """
         location = self.at[path]
         with ScratchDirectory("left") as scratch:
@@ -308,10 +307,10 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True)
 class FileLooker:
-    """Looks at files on another host than the statement was given on, or here.
+    """Scans files for a statement, here or on another host.
 
-    `schema` is the table's. What is left of a file comes below the location `kept`; that is a
-    directory of all who look where it is `at_hand`.
+    `schema` is the table's. The remaining rows are stored below the location `kept`. With `at_hand`
+    that is a directory which all hosts share.
     """
 
     source: RememberedSource
@@ -322,15 +321,16 @@ class FileLooker:
     at_hand: bool = True
 
     def __call__(self, files: Iterable[BranchFile]) -> Iterator[Looked]:
-        """Look at files, one after the other.
+        """Scan files, one after the other.
 
         Raises:
-            RefusedError: ClickHouse refuses a value, or a file's values are not the source's.
+            RefusedError: ClickHouse refuses a value, or a file's values do not fit the source's
+                types.
             DestinationError: a file cannot be read, or the storage failed.
             SourceError: ClickHouse does not start.
         """
         of = self.source, self.storages, self.schema, self.change
-        # As many others look on this host as it has processors for.
+        # One thread: as many scans run on this host as it has processors.
         with RowChanges(*of, threads=1) as rows:
             directory = Path(self.kept) if self.at_hand else rows.directory
             for file in files:
@@ -356,7 +356,7 @@ class FileLooker:
 
 
 def look(rows: RowChanges, file: BranchFile, directory: Path) -> Looked:
-    """Look at a file; what is left of it comes into a directory of this host.
+    """Scan a file, and store its remaining rows in a local directory.
 
     Raises:
         TableFormatError: as `FileLooker`.
@@ -366,14 +366,14 @@ def look(rows: RowChanges, file: BranchFile, directory: Path) -> Looked:
 
 
 LooksElsewhere = Callable[[tuple[BranchFile, ...]], tuple[Looked, ...] | None]
-"""Looks at files elsewhere; None where they are better looked at here."""
+"""Scans files on other hosts; returns None if it is better done here."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookedFiles:
-    """Remembers what was found out; a `tableformat.operations.rewrite.RowsOfFiles`.
+    """Scans each file once, and remembers the result.
 
-    And a `catalog.rewriting.changed_rows.LeftOfFiles`. `rows` looks at files here.
+    A `tableformat.operations.rewrite.RowsOfFiles` and a `LeftOfFiles`. `rows` scans files here.
     """
 
     rows: RowChanges
@@ -383,14 +383,14 @@ class LookedFiles:
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """The columns that may have other values afterwards."""
+        """The columns whose values may have changed."""
         return self.rows.sets
 
     def __call__(self, files: tuple[BranchFile, ...]) -> tuple[Rewrite | None, ...]:
-        """Return what changes in files, None for nothing; the same whenever it is asked.
+        """Return the changes of files, None for none; repeated calls return the same.
 
         Raises:
-            TableFormatError: as `FileLooker`, of the first file of which it is so.
+            TableFormatError: as `FileLooker`, for the first file that fails.
         """
         new = tuple({f.path: f for f in files if f.path not in self._found}.values())
         found = self.elsewhere(new) if self.elsewhere is not None and new else None
@@ -401,13 +401,13 @@ class LookedFiles:
 
     @property
     def kept(self) -> KeptRows:
-        """What is left of files, for whoever writes them anew."""
+        """The remaining rows of files, for a rewrite on another host."""
         at = {path: one.left for path, one in self._found.items() if one.rewrite is not None}
         return KeptRows(self.sets, at, self.storages)
 
     @contextmanager
     def left(self, path: str) -> Iterator[pa.Table]:
-        """Lend what is left of the rows of a file that changes, as `KeptRows` does."""
+        """Open the remaining rows of a changed file, as `KeptRows` does."""
         kept = KeptRows(self.sets, {path: self._found[path].left}, self.storages)
         with kept.left(path) as table:
             yield table
@@ -415,7 +415,7 @@ class LookedFiles:
 
 @dataclass(frozen=True, slots=True)
 class FilteredFiles:
-    """Looks at the footers of files; a `LeftOfFiles` that leaves all rows.
+    """Finds files with bloom filters by their footers; a `LeftOfFiles` that keeps all rows.
 
     `storages` opens files, `columns` are field ids.
     """
@@ -446,5 +446,5 @@ class FilteredFiles:
 
     @contextmanager
     def left(self, path: str) -> Iterator[pa.Table]:
-        """Lend the numbers of all rows of a file that was asked for."""
+        """Yield the numbers of all rows of a file that was checked."""
         yield pa.table({ROW_NUMBER: pa.array(range(self._rows[path]), pa.uint64())})

@@ -42,10 +42,10 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CopiedBytes:
-    """Copies files from some storages to others; `hashes` has the SHA-256 of those it has.
+    """Copies files between storages; `hashes` has the known SHA-256 of files.
 
-    What a storage copies by itself keeps the SHA-256 that was written down of the file; where none
-    was, the copy is read for it.
+    If the storage copies a file itself, the copy keeps its known SHA-256; an unknown one is
+    computed from the copy.
     """
 
     source: Storages
@@ -54,7 +54,7 @@ class CopiedBytes:
     scratch: Path
 
     def copy(self, file: BranchFile, path: str, attempt: str) -> Copy:
-        """Copy a file under a name that nothing has.
+        """Copy a file to an unused name.
 
         Raises:
             DestinationError: a storage failed, or the copy has another size.
@@ -84,7 +84,7 @@ class CopiedBytes:
 
 
 def _written(local: Path, path: str, to: Storage) -> tuple[str, int]:
-    """Write a file under its name; return its SHA-256 and its bytes."""
+    """Write a file under its name; return its SHA-256 and its size in bytes."""
     digest, written, sink = hashlib.sha256(), 0, to.create(path)
     try:
         with local.open("rb") as read:
@@ -115,14 +115,14 @@ class CopiedFiles:
     partitions: Callable[[BranchFile], FilePartition | None] = lambda _: None
 
     def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
-        """Copy files for the claim of a row; return their receipts, which are stored.
+        """Copy files for the claim of a row; return their stored receipts.
 
         Raises:
-            RefusedError: a file is not as it was written.
+            RefusedError: a file has changed since it was written.
             DestinationError: a storage failed.
         """
         location, storages = self.source.location, self.source_storages
-        self.checks(storages, location, _unsaid, files)
+        self.checks(storages, location, _ignore_missing, files)
         hashes = hashes_of(storages, location, (file.path for file in files))
         lie = {f.path: one for f in files if (one := self.partitions(f)) is not None}
         with ScratchDirectory("copy") as scratch:
@@ -155,8 +155,8 @@ class CopiedFiles:
         return by.copy(file, "/".join(part for part in place if part), attempt)
 
 
-def _unsaid(_: str) -> None:
-    """Say nothing of receipts that are gone: the copy has receipts of its own."""
+def _ignore_missing(_: str) -> None:
+    """Do nothing about missing receipts, because the copy gets its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +180,11 @@ class MovedFiles:
         state: LakeTableState,
         look: Callable[[], None],
     ) -> tuple[Receipt, ...]:
-        """Copy files for the claim of a row; return their receipts, which are stored.
+        """Copy files for the claim of a row; return their stored receipts.
 
         Raises:
-            StoppedError: it is not needed any more, as `look`, called before each file, says.
-            RefusedError: a file is not as it was written.
+            StoppedError: `look`, called before each file, stopped the statement.
+            RefusedError: a file has changed since it was written.
             DestinationError: a storage failed.
         """
         files = tuple(file for one in rewrites for file in one.files)

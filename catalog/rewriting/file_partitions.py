@@ -33,9 +33,9 @@ _REWRITE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FilePartitions:
-    """Looks at files of the snapshot `source` for the table of `destination`.
+    """Finds the partition in the table of `destination` of files of the snapshot `source`.
 
-    `way` is what is to be done with a file that lies in several partitions.
+    `way` is the remedy for a file whose rows belong to several partitions.
     """
 
     source: LakeTableState
@@ -44,10 +44,10 @@ class FilePartitions:
     way: str = "INSERT SELECT brings them"
 
     def __call__(self, file: BranchFile) -> FilePartition:
-        """Return where a file lies in the other table.
+        """Return the partition of a file in the other table.
 
         Raises:
-            RefusedError: its rows lie in several partitions (code 36).
+            RefusedError: its rows belong to several partitions (code 36).
             DestinationError: it cannot be read.
         """
         columns = partition_columns(self.source, self.destination)

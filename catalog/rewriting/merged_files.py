@@ -1,8 +1,7 @@
-"""Writes the rows of several data files as others, in an order that was told by their numbers.
+"""Writes the rows of several data files into new files, in an order given by row numbers.
 
-The columns of which no values are computed go from file to file as they are: nothing reads them as
-another type. Each new file has
-a receipt like any file that an export wrote, before it can be committed.
+Columns without computed values are copied from file to file without a conversion. Each new file has
+a receipt, like a file of an export, before it can be committed (docs/spec/files.md).
 """
 
 from __future__ import annotations
@@ -48,25 +47,25 @@ __all__ = [
 ]
 
 _HELD_BYTES: Final = 256 * 1024 * 1024
-"""Of all files that are merged together, while each is read in its order."""
+"""Bytes in memory of all files that are merged together, while each is read in order."""
 
 
 class OrderedRows(Protocol):
-    """Says which rows of files come, and in which order."""
+    """Provides the remaining rows of files, and their order."""
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """The columns that may have other values than in the files."""
+        """The columns whose values may differ from the files'."""
         ...
 
     def ordered(self, files: tuple[BranchFile, ...]) -> AbstractContextManager[pa.Table]:
-        """Lend, row by row, the number of its file in `files`, its own in it, and `sets`."""
+        """Open, for each row in order, the index of its file, its number in it, and `sets`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """How files are declared to be sorted: by columns, and as the table's order of this id."""
+    """The declared order of files: the columns, and the id of the table's sort order."""
 
     columns: tuple[SortField, ...] = ()
     sort_order_id: int | None = None
@@ -74,7 +73,7 @@ class RowOrder:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Files that are merged together, and where each of those that come is written."""
+    """Files that are merged together, and the places of the new files."""
 
     of: Rewrite
     places: tuple[FilePlace, ...]
@@ -93,12 +92,12 @@ class MergeWriter:
     def __call__(
         self, one: Merged, look: Callable[[], None] = lambda: None
     ) -> tuple[Rewritten, ...]:
-        """Write the files that come in the place of some; return what is told of each.
+        """Write the new files of a merge; return their descriptions.
 
         Raises:
-            StoppedError: it is not needed any more, as `look`, called before each file, says.
+            StoppedError: `look`, called before each file, stopped the statement.
             UnsupportedError: another engine wrote a file in a form that cannot be kept.
-            DestinationError: a storage failed, or a file has not the rows that were looked at.
+            DestinationError: a storage failed, or a file's rows differ from the scanned ones.
         """
         try:
             return tuple(self._merged(one, look))
@@ -150,7 +149,7 @@ class MergeWriter:
 
 @dataclass(frozen=True, slots=True)
 class HostMerger:
-    """Merges files on another host, with a ClickHouse of its own, as a `MergeWriter` does here."""
+    """Merges files on another host with its own ClickHouse, like `MergeWriter` here."""
 
     source: RememberedSource
     merge: RowMerge
@@ -159,17 +158,17 @@ class HostMerger:
     format: FileFormat
     order: RowOrder
 
-    def __call__(self, things: Iterable[Merged]) -> Iterator[tuple[Rewritten, ...]]:
-        """Merge, one after the other.
+    def __call__(self, merges: Iterable[Merged]) -> Iterator[tuple[Rewritten, ...]]:
+        """Merge groups of files, one after the other.
 
         Raises:
             TableFormatError: as `MergeWriter`, or ClickHouse does not start.
         """
         of = self.source, self.storages, self.schema, self.merge
-        # As many others merge on this host as it has processors for.
+        # One thread: as many merges run on this host as it has processors.
         with MergedRows(*of, threads=1) as rows:
             write = MergeWriter(self.storages, rows, self.schema, self.format, self.order)
-            for one in things:
+            for one in merges:
                 yield write(one)
 
 
@@ -177,9 +176,9 @@ MergesElsewhere = Callable[
     [MergeWriter, tuple[Merged, ...], Callable[[], None]],
     tuple[tuple[Rewritten, ...], ...] | None,
 ]
-"""Merges files elsewhere, and tells what came of each; None where they are better merged here.
+"""Merges files on other hosts; returns None if it is better done here.
 
-What it is given last it calls about every second: that raises when it is to stop.
+It calls its last argument about every second; an exception of that stops it.
 """
 
 
@@ -202,12 +201,12 @@ class MergedFiles:
     def ahead(
         self, claims: tuple[Claimed, ...], state: LakeTableState, look: Callable[[str], None]
     ) -> None:
-        """Merge files for all claims elsewhere, where that is worth it.
+        """Merge the files of all claims on other hosts, if that is worth it.
 
         Raises:
-            StoppedError: one is not needed any more, as `look` says of its key.
+            StoppedError: `look` stopped one of the keys.
             UnsupportedError: another engine wrote a file in a form that cannot be kept.
-            TableFormatError: elsewhere failed, or a file has not the rows that were looked at.
+            TableFormatError: another host failed, or a file's rows differ from the scanned ones.
         """
         if self.elsewhere is None:
             return
@@ -224,12 +223,12 @@ class MergedFiles:
         state: LakeTableState,
         look: Callable[[], None],
     ) -> tuple[Receipt, ...]:
-        """Write files for the claim of a row, unless it was done ahead; return their receipts.
+        """Write files for the claim of a row, unless `ahead` did; return their receipts.
 
         Raises:
-            StoppedError: it is not needed any more, as `look`, called before each file, says.
+            StoppedError: `look`, called before each file, stopped the statement.
             UnsupportedError: another engine wrote a file in a form that cannot be kept.
-            DestinationError: a storage failed, or a file has not the rows that were looked at.
+            DestinationError: a storage failed, or a file's rows differ from the scanned ones.
         """
         made: list[tuple[str, Rewritten]] = []
         write = self._writer(state)
@@ -257,7 +256,7 @@ class MergedFiles:
 
 
 def _merged(row: Row, rewrites: tuple[Rewrite, ...], state: LakeTableState) -> tuple[Merged, ...]:
-    """Return what is merged for the claim of a row; the files that come are counted through."""
+    """Return the merges for the claim of a row; the new files are numbered consecutively."""
     numbers = count()
     return tuple(
         Merged(
