@@ -139,13 +139,20 @@ def _outside_commands(text: str, reword: Callable[[str], str]) -> str:
 
 
 def _renamed(text: str, words: Mapping[str, str]) -> str:
-    text = _ALONE.sub(r"\1", _AGE.sub("--older-than", text))
-    text = _CONVERT.sub(_converted, text)
-    return _in_words(text, {**_SESSION, **words})
+    """Rename options, but not in the names of columns that a conversion is advised for."""
+    known = {**_SESSION, **words}
+
+    def outside(piece: str) -> str:
+        return _in_words(_ALONE.sub(r"\1", _AGE.sub("--older-than", piece)), known)
+
+    pieces = _CONVERT.split(text)
+    return "".join(
+        _converted(piece) if at % 2 else outside(piece) for at, piece in enumerate(pieces)
+    )
 
 
-def _converted(found: re.Match[str]) -> str:
-    name, way = split_named(found[1]) or found[1].rsplit("=", 1)
+def _converted(argument: str) -> str:
+    name, way = split_named(argument) or argument.rsplit("=", 1)
     return f"`convert => map({quote_string(name)}, {quote_string(way)})`"
 
 

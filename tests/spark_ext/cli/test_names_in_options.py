@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_ext.cli.option_values import conversions, pairs
@@ -56,6 +56,8 @@ def test_a_name_ends_where_its_quotes_do(text: str, found: tuple[str, str] | Non
 
 
 @given(name=_NAME)
+@example(name="--older-than")
+@example(name="`--all`")
 def test_advice_in_sql_names_the_column_as_it_is(name: str) -> None:
     said = in_call(f"export the bytes with --convert {option_name(name)}=binary")
 

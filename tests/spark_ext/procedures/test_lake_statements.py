@@ -276,7 +276,7 @@ def test_the_command_line_says_what_it_would_do_and_does_it(
 
     code, out, err = places.run("alter", statement, *where)
     assert code == 0, err
-    assert out.startswith("partition 202402: dropped · 2 rows · 1 file · snapshot ")
+    assert out.startswith("partition 202402: dropped · 2 rows · 1 file · ")
     assert rows_of(places, dropped_from) == 1
     assert places.run("alter", statement, *where)[1] == (
         "partition 202402: empty: nothing to do: it is not in the table\n"
