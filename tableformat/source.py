@@ -27,6 +27,7 @@ __all__ = [
     "LeftPart",
     "LeftSnapshot",
     "Leftover",
+    "PartitionCopy",
     "PartsLayout",
     "Probe",
     "ProbedValue",
@@ -75,17 +76,32 @@ class FrozenPart:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionCopy:
+    """The same parts in the staging table of another server, from which slices can be read, too.
+
+    `host` is the address of that server, `place` its staging table, as `FrozenPart.place`. `names`
+    are the parts: the name in the snapshot, and the name in that table.
+    """
+
+    host: str
+    place: str
+    names: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FrozenPartition:
     """A partition in a snapshot: complete, checked and immutable.
 
     `digest` is of its visible rows. It is None if the caller requested none, or if a value has no
-    wire value, in which case the partition cannot be exported either.
+    wire value, in which case the partition cannot be exported either. `copies` are at the other
+    servers that read the partition.
     """
 
     partition_id: PartitionId
     parts: tuple[FrozenPart, ...]
     probed: tuple[ProbedValue, ...]
     digest: Digest | None = None
+    copies: tuple[PartitionCopy, ...] = ()
 
     @property
     def visible_rows(self) -> int:
@@ -124,7 +140,8 @@ class PartsLayout:
 class ServedLayout:
     """The values with which a task requests rows of parts from a server; they include no secret.
 
-    `host` is the address of the one server that holds the parts. `columns` are the stored columns
+    `host` is the address of the server that holds the parts; others may have copies of them
+    (`PartitionCopy`). `columns` are the stored columns
     with their types. `order_by` and `zone` are as in `PartsLayout`; every query has the `settings`.
     `typed` says whether the server itself converts values to the wire types, as Arrow; from other
     servers the task reads the columns unconverted. `ranges` says whether the server can read a
@@ -150,7 +167,9 @@ class SourceSnapshot:
 
     `refused` lists partitions without a snapshot, each with its error: one bad partition never
     fails the others. `handle` is the source's own text (staging tables). The ledger stores it, so
-    that a later run finds the snapshot of an interrupted one (`Source.find_snapshot`).
+    that a later run finds the snapshot of an interrupted one (`Source.find_snapshot`). `elsewhere`
+    are the staging tables of copies, each with the address of its server; no later run needs them.
+    `notes` are for the user.
     """
 
     table: MergeTreeTable
@@ -158,6 +177,8 @@ class SourceSnapshot:
     partitions: tuple[FrozenPartition, ...]
     refused: tuple[tuple[PartitionId, TableFormatError], ...]
     handle: tuple[str, ...]
+    elsewhere: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

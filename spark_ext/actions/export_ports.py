@@ -20,6 +20,7 @@ from typing import Final, Protocol, TypeVar
 from pyspark.sql import SparkSession
 
 from catalog.clickhouse.rows.digests import FileDigests
+from catalog.clickhouse.server.source import ServerSource
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import OpenedTree
 from catalog.iceberg.catalogs import OpenedCatalog
@@ -37,13 +38,13 @@ from tableformat.committer import LakeTable
 from tableformat.effects import Direct, Effects
 from tableformat.errors import InternalError
 from tableformat.export.commit import Ports
-from tableformat.export.dry_run import Rehearsal, rehearse
+from tableformat.export.dry_run import EXPORT, REPLACE, Rehearsal, rehearse
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, worst
 from tableformat.export.ports import JobPorts, Observer, SliceWriter
 from tableformat.export.request import Allotment
 from tableformat.ledger import Ledger
-from tableformat.names import TransactionId, new_transaction_id
+from tableformat.names import PartitionId, TransactionId, new_transaction_id
 
 __all__ = [
     "ALLOTMENT",
@@ -301,7 +302,7 @@ def forecasts_of(
         ledger = open_ledger(places.ledger, local_warehouse=lake.ledger_directory)
         stack.callback(ledger.close)
         opened = source or stack.enter_context(open_source(places.source, is_exporting=True))
-        return rehearse(
+        found = rehearse(
             request,
             opened,
             lake,
@@ -312,3 +313,12 @@ def forecasts_of(
             storage=lake.storages,
             none=none,
         )
+        if isinstance(opened, ServerSource):
+            ids = tuple(
+                PartitionId(one.partition_id)
+                for one in found.forecasts
+                if one.action in (EXPORT, REPLACE)
+            )
+            for text in opened.readers(request.table, ids):
+                note(text)
+        return found

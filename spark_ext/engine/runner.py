@@ -312,7 +312,8 @@ class SparkWriter:
         except BaseException:
             # Cancelled tasks leave their queries running on the server.
             if self._server is not None and isinstance(plan.layout, ServedLayout):
-                kill_queries(self._server, plan.layout, plan.job)
+                copies = (s.copy.host for task in tasks for s in task.slices if s.copy)
+                kill_queries(self._server, {plan.layout.host, *copies}, plan.job)
             raise
 
 

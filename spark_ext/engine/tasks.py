@@ -17,6 +17,7 @@ A lost, late or foreign datagram changes only a progress bar.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import platform
 import resource
@@ -85,6 +86,7 @@ __all__ = [
 ]
 
 _FORMAT: Final = struct.Struct("!QQQ")
+_LOGGER: Final = logging.getLogger("mergeberg.source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,9 +311,32 @@ def _finish(
     receipt = find_receipt(work.plan, slice_, files.access) if attempt_number else None
     if receipt is None:
         _check_not_stopped(files, slice_)
-        attempt = f"{attempt_number}-{uuid.uuid4().hex[:12]}"
-        receipt = _write_slice(files, slice_, attempt, _progress(work, slice_), open_slice)
+        write = partial(_attempt, work, files, attempt_number=attempt_number, opened=open_slice)
+        receipt = _write_copy(slice_, write) or write(replace(slice_, copy=None))
     return receipt
+
+
+def _attempt(
+    work: TaskWork, files: _Files, slice_: Slice, *, attempt_number: int, opened: OpenSlice
+) -> Receipt:
+    """Write a slice to a file of its own name."""
+    attempt = f"{attempt_number}-{uuid.uuid4().hex[:12]}"
+    return _write_slice(files, slice_, attempt, _progress(work, slice_), opened)
+
+
+def _write_copy(slice_: Slice, write: Callable[[Slice], Receipt]) -> Receipt | None:
+    """Write a slice from its copy, if it has one.
+
+    Returns:
+        None if it has none, or if it cannot be read: then the server of the snapshot reads it.
+    """
+    if slice_.copy is None:
+        return None
+    try:
+        return write(slice_)
+    except SourceError as error:
+        _LOGGER.warning("%s The replica of the snapshot reads slice %d.", error, slice_.number)
+        return None
 
 
 def _check_not_stopped(files: _Files, slice_: Slice) -> None:

@@ -197,6 +197,8 @@ class Freezing:
             return Frozen(found or SourceSnapshot(self.table, _NO_PARTS, (), (), ()), held)
         self.ports.observer.note(f"freezing {counted(len(rest), 'partition')}")
         fresh = self.ports.effects(Step.SNAPSHOT_SOURCE, lambda: self._fresh(rest, digest))
+        for note in fresh.notes:
+            self.ports.observer.note(note)
         if found is None:
             return Frozen(fresh, {p.partition_id: fresh.handle for p in fresh.partitions})
         partitions = found.partitions + fresh.partitions
@@ -205,6 +207,7 @@ class Freezing:
             layout=fresh.layout.over(fresh.table, partitions),
             partitions=partitions,
             handle=(*found.handle, *fresh.handle),
+            elsewhere=(*found.elsewhere, *fresh.elsewhere),
         )
         return Frozen(both, held | {p.partition_id: fresh.handle for p in fresh.partitions})
 
@@ -267,6 +270,8 @@ class Freezing:
                 self.table, wanted, probes=self.probes, digest=digest
             ),
         )
+        for note in found.notes:
+            self.ports.observer.note(note)
         return found if found.partitions else None
 
     def _fresh(

@@ -9,6 +9,8 @@ Part of job step 1 of 3 (plan -> write -> commit). The planning performs no I/O.
 * A finished file is reused only if it holds exactly the rows of a slice of the new plan, was
   written with the same recipe, and still exists with the size in its receipt. Other files are
   written again under new names.
+* Where other servers have copies of the parts, `spread` lets them read slices, too. A slice keeps
+  the names of its parts in the snapshot, whoever reads it: plans and receipts do not change.
 * `processed_parts` reports the progress of an export that runs in another process, from the
   receipts of its finished files. A source part is processed if finished files hold all of its
   rows (RQ…SystemTables.Exports).
@@ -20,7 +22,7 @@ import hashlib
 import heapq
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, TypeVar
 
@@ -29,7 +31,13 @@ from tableformat.file_names import RECEIPTS
 from tableformat.ledger import ExportedPart, Row
 from tableformat.parquet.writer import FileFormat
 from tableformat.receipt import PartRange, Receipt
-from tableformat.source import FrozenPart, FrozenPartition, PartsLayout, ServedLayout
+from tableformat.source import (
+    FrozenPart,
+    FrozenPartition,
+    PartitionCopy,
+    PartsLayout,
+    ServedLayout,
+)
 from tableformat.storage import Storage
 
 __all__ = [
@@ -37,9 +45,11 @@ __all__ = [
     "FileFormat",
     "Share",
     "Slice",
+    "SliceCopy",
     "SliceTarget",
     "SliceTask",
     "WritePlan",
+    "at_copy",
     "deal",
     "files_of_parts",
     "finished_files",
@@ -50,11 +60,25 @@ __all__ = [
     "receipts_below",
     "recipe_of",
     "slices",
+    "spread",
     "stored_receipts",
     "tasks",
     "with_files",
     "without_files",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceCopy:
+    """Where another server has the parts of a slice.
+
+    `host` is its address, `place` its staging table; `names` are the parts there, in the order of
+    the slice's ranges.
+    """
+
+    host: str
+    place: str
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +88,8 @@ class Slice:
     `rows` is the number of rows that the file must have, None if a range has lightweight deletes.
     `place` is where the parts are, as in `FrozenPart`. `directory` is the file's directory below
     the table's data location, `partition` has the Iceberg values as in `Receipt`, and
-    `estimated_bytes` is the expected file size.
+    `estimated_bytes` is the expected file size. `copy` is where the slice is read, None for the
+    place of the snapshot.
     """
 
     number: int
@@ -78,6 +103,7 @@ class Slice:
     estimated_bytes: int
     directory: str
     partition: tuple[str | None, ...]
+    copy: SliceCopy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +278,44 @@ def slices(
         _slice(number, cuts, str(partition.partition_id), target)
         for number, cuts in enumerate(bins, first_number)
     )
+
+
+def spread(
+    all_slices: Iterable[Slice], copies: Mapping[str, Sequence[PartitionCopy]]
+) -> tuple[Slice, ...]:
+    """Spread slices over the servers that have their parts, so that each reads about as much.
+
+    Args:
+        all_slices: as they were cut.
+        copies: by partition id, of the partitions that have any.
+
+    Returns:
+        The slices in their order, each with the copy that it is read from.
+    """
+    of_snapshot = ""
+    loads = defaultdict[str, int](int)
+    chosen: dict[int, SliceCopy | None] = {}
+    work = sorted(all_slices, key=lambda s: s.number)
+    # First the slices that only the server of the snapshot can read.
+    for one in sorted(work, key=lambda s: (s.partition_id in copies, -s.estimated_bytes)):
+        there = {copy.host: copy for copy in copies.get(one.partition_id, ())}
+        host = min((of_snapshot, *there), key=lambda host: loads[host])
+        loads[host] += one.estimated_bytes
+        chosen[one.number] = _copied(one, there[host]) if host in there else None
+    return tuple(replace(one, copy=chosen[one.number]) for one in work)
+
+
+def _copied(slice_: Slice, copy: PartitionCopy) -> SliceCopy:
+    names = dict(copy.names)
+    return SliceCopy(copy.host, copy.place, tuple(names[part.name] for part in slice_.ranges))
+
+
+def at_copy(slice_: Slice, copy: SliceCopy) -> Slice:
+    """Return a slice with its place and the names of its parts at another server."""
+    ranges = tuple(
+        replace(part, name=name) for part, name in zip(slice_.ranges, copy.names, strict=True)
+    )
+    return replace(slice_, place=copy.place, ranges=ranges, copy=None)
 
 
 def tasks(all_slices: Iterable[Slice], slots: int) -> tuple[SliceTask, ...]:

@@ -62,6 +62,7 @@ from tableformat.export.ports import JobPorts, SliceWriter, Writing, Written
 from tableformat.export.slices import (
     files_of_parts,
     just_written,
+    spread,
     stored_receipts,
     tasks,
     with_files,
@@ -315,10 +316,12 @@ class FileWriting:
             sum(p.part.bytes_on_disk for c in claimed for p in c.frozen.parts),
         )
         self.cancelled.watch(claimed)
+        copies = {c.row.key.partition_id: c.frozen.copies for c in claimed if c.frozen.copies}
+        todo = spread((s for c in claimed for s in c.unfinished), copies)
         return (
             yield from writer.write(
                 plan,
-                tasks((s for c in claimed for s in c.unfinished), writer.slots),
+                tasks(todo, writer.slots),
                 on_rows=self.cancelled.while_any_is_ours(left.values(), self.ports.observer.rows),
                 should_stop=self.ports.should_stop,
             )

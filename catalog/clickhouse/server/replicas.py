@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,7 +42,6 @@ from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
 from tableformat.mergetree.expression_text import parse_expression
 from tableformat.names import PartitionId, TableName, quote_string
-from tableformat.source import ServedLayout
 
 __all__ = [
     "ClusterHost",
@@ -429,19 +428,19 @@ def query_prefix(job: str) -> str:
     return f"mergeberg-{job}-"
 
 
-def kill_queries(settings: ServerSettings, layout: ServedLayout, job: str) -> None:
-    """Let a server end what tasks of a job may still read there; nobody waits for it.
+def kill_queries(settings: ServerSettings, hosts: Collection[str], job: str) -> None:
+    """Let servers end what tasks of a job may still read there; nobody waits for it.
 
     A query whose reader is gone ends by itself with its next block, but one that sorts first has
-    none for a long time. Where the server cannot be told, nothing is lost but its work: that is
+    none for a long time. Where a server cannot be told, nothing is lost but its work: that is
     logged.
 
     Args:
         settings: of the source.
-        layout: of the snapshot that the tasks read; its host is asked.
+        hosts: the addresses of the servers that the tasks read.
         job: whose queries.
     """
-    for host in (host for host in settings.hosts if host.url == layout.host):
+    for host in (host for host in settings.hosts if host.url in hosts):
         mine = f"startsWith(query_id, {quote_string(query_prefix(job))})"
         with ServerClient(settings, host) as client:
             try:

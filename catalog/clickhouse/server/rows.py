@@ -1,8 +1,9 @@
 """Reads slices over HTTP from the server that keeps their frozen parts.
 
-Each slice is one query, whose id begins with the job's prefix. A server with every wire setting
-computes the wire values itself and sends Arrow. From any other server the columns come as Native,
-which every version has, and a ClickHouse in this process computes the values.
+Each slice is one query, whose id begins with the job's prefix. A slice with a copy is read from the
+server that has the copy; a task does not ask one that is gone again. A server with every wire
+setting computes the wire values itself and sends Arrow. From any other server the columns come as
+Native, which every version has, and a ClickHouse in this process computes the values.
 
 A stream counts only if it ends cleanly and has the planned rows. An error at the end of a response,
 a missing part or a proxy that truncates fails the slice, which is then written again. Only tasks
@@ -32,7 +33,7 @@ from catalog.clickhouse.slice_reader import OpenSlice, OpenTogether, SliceReader
 from catalog.network import some
 from tableformat.clickhouse_codes import UNKNOWN_DATABASE, UNKNOWN_SETTING, UNKNOWN_TABLE
 from tableformat.errors import InternalError, SourceError, SourceGoneError
-from tableformat.export.slices import Slice, WritePlan
+from tableformat.export.slices import Slice, WritePlan, at_copy
 from tableformat.mergetree.wire_types import qualified
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 from tableformat.source import ServedLayout
@@ -46,45 +47,79 @@ _NO_TABLE: Final = (UNKNOWN_TABLE, UNKNOWN_DATABASE)
 
 @contextlib.contextmanager
 def reading(plan: WritePlan, settings: ServerSettings) -> Iterator[OpenTogether]:
-    """Yield what opens slices of a plan, over one connection to the server of its layout.
+    """Yield what opens slices of a plan, over one connection to each server that reads them.
 
     Raises:
-        SourceError: that server is none of the settings'.
+        SourceError: the server of the plan's layout is none of the settings'.
     """
     layout = _layout(plan)
-    host = next((host for host in settings.hosts if host.url == layout.host), None)
-    if host is None:
-        message = (
-            f"Cannot read {plan.table} from {layout.host}: the source is {settings.shown} here. "
-            "Run the export again."
-        )
-        raise SourceError(message)
-    client = ServerClient(_paced(plan, settings, host), host)
-    with contextlib.closing(client), running() if not layout.typed else contextlib.nullcontext():
-        yield partial(_open_slices, plan, layout, client)
+    with _Servers(plan, settings) as servers:
+        servers.client(layout.host)
+        with running() if not layout.typed else contextlib.nullcontext():
+            yield partial(_open_slices, plan, servers)
+
+
+class _Servers(contextlib.ExitStack):
+    """The connections of a task, by address; `gone` are the servers that it does not ask again."""
+
+    def __init__(self, plan: WritePlan, settings: ServerSettings) -> None:
+        """Connect to nobody yet."""
+        super().__init__()
+        self._plan, self._settings = plan, settings
+        self._clients: dict[str, ServerClient] = {}
+        self.gone: set[str] = set()
+
+    def client(self, address: str) -> ServerClient:
+        """Return what speaks to a server.
+
+        Raises:
+            SourceError: it is none of the settings', or it does not answer.
+        """
+        if address not in self._clients:
+            plan, settings = self._plan, self._settings
+            host = next((host for host in settings.hosts if host.url == address), None)
+            if host is None:
+                message = (
+                    f"Cannot read {plan.table} from {address}: the source is {settings.shown} "
+                    "here. Run the export again."
+                )
+                raise SourceError(message)
+            client = ServerClient(_paced(plan, settings, host), host)
+            self._clients[address] = self.enter_context(contextlib.closing(client))
+        return self._clients[address]
 
 
 @contextlib.contextmanager
 def _open_slices(
-    plan: WritePlan, layout: ServedLayout, client: ServerClient, slices: tuple[Slice, ...]
+    plan: WritePlan, servers: _Servers, slices: tuple[Slice, ...]
 ) -> Iterator[OpenSlice]:
-    """Yield what opens each of the slices; nothing is shared by them but the connection."""
+    """Yield what opens each of the slices; nothing is shared by them but the connections."""
     del slices
-    yield partial(_open_slice, plan, layout, client)
+    yield partial(_open_slice, plan, servers)
 
 
 @contextlib.contextmanager
-def _open_slice(
-    plan: WritePlan, layout: ServedLayout, client: ServerClient, slice_: Slice
-) -> Iterator[SliceReader]:
-    """Open a slice whose staging table has its parts.
+def _open_slice(plan: WritePlan, servers: _Servers, slice_: Slice) -> Iterator[SliceReader]:
+    """Open a slice at the server that has its copy, else at the one of the layout.
 
     Raises:
-        SourceError: it has not, or the server does not answer.
+        SourceError: its staging table has not its parts, or the server does not answer.
     """
-    opened = ServedSlice(plan, layout, client, slice_, None)
-    rows = opened.counted() if slice_.rows is None else slice_.rows
-    yield ServedSlice(plan, layout, client, slice_, rows)
+    layout, copy = _layout(plan), slice_.copy
+    if copy is not None:
+        layout, slice_ = replace(layout, host=copy.host), at_copy(slice_, copy)
+    if layout.host in servers.gone:
+        message = f"Cannot read {plan.table} from {layout.host}: it is gone. Run the export again."
+        raise SourceGoneError(message)
+    try:
+        client = servers.client(layout.host)
+        opened = ServedSlice(plan, layout, client, slice_, None)
+        rows = opened.counted() if slice_.rows is None else slice_.rows
+        yield ServedSlice(plan, layout, client, slice_, rows)
+    except SourceGoneError:
+        if copy is not None:
+            servers.gone.add(layout.host)
+        raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
     https://[USER@]HOST[:PORT][,HOST2[:PORT]...][/][?OPTION=VALUE[&...]]
 
 - Ports default to 8443 for https and 8123 for http; http needs an explicit permission. Options
-  are connect-timeout, read-timeout (seconds) and compress (0, 1).
+  are connect-timeout, read-timeout (seconds), compress (0, 1) and replicas (1 to 99).
 - A user logs in with a password, an access token or a client certificate. Each setting is taken
   from the first place that gives it: address, environment, configuration file. A password
   belongs to the user of its own place and is never sent for another one.
@@ -375,7 +375,8 @@ class ServerSettings:
 
     The time-outs are seconds: to connect, and to wait for the next bytes of an answer.
     `staging_database` is where staging tables are made, `reading` are the user's settings for the
-    queries that read rows. `warnings` are sentences for the user about what was given.
+    queries that read rows. `replicas` is how many hosts read the slices of an export at a time.
+    `warnings` are sentences for the user about what was given.
     """
 
     hosts: tuple[Host, ...]
@@ -386,6 +387,7 @@ class ServerSettings:
     compress: bool = False
     staging_database: str = STAGING_DATABASE
     reading: tuple[tuple[str, str], ...] = ()
+    replicas: int = 1
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -504,6 +506,8 @@ def _with_options(settings: ServerSettings, text: str) -> ServerSettings:
                 settings = replace(settings, read_timeout=_seconds(settings, name, value))
             case "compress" if value in ("0", "1"):
                 settings = replace(settings, compress=value == "1")
+            case "replicas" if re.fullmatch(r"[1-9][0-9]?", value, re.ASCII):
+                settings = replace(settings, replicas=int(value))
             case "user" | "password" | "token":
                 message = (
                     f"Cannot read the source {settings.shown}: {name!r} is no option. Write a user "
@@ -515,7 +519,7 @@ def _with_options(settings: ServerSettings, text: str) -> ServerSettings:
                 message = (
                     f"Cannot read the source {settings.shown}: {name!r} is no option, or has "
                     "another value than it may have. The options are connect-timeout and "
-                    "read-timeout (seconds), compress (0, 1)."
+                    "read-timeout (seconds), compress (0, 1), replicas (1 to 99)."
                 )
                 raise UsageError(message)
     return settings

@@ -1,15 +1,19 @@
 """`ServerSource`: a server as a source, asked first whether its user may do what an export does.
 
 Owns that a job stays with one replica, where its staging tables are: another one is chosen only
-where the table is described anew. Whether it can go on with what another source began, whose host
-is gone. When the user is looked at: once, before anything is made. And that nothing is exported
-which the user must not see: row policies that are listed refuse the export, those that are not are
-found by counting what the user is shown of the frozen partitions.
+where the table is described anew. Where the address says so, other replicas that have the same
+parts get copies of them, and read slices, too (`copies.py`). Whether it can go on with what another
+source began, whose host is gone. When the user is looked at: once, before anything is made. And
+that nothing is exported which the user must not see: row policies that are listed refuse the
+export, those that are not are found by counting what the user is shown of the frozen partitions.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Final
 
 from catalog.clickhouse.connection import Connection
 from catalog.clickhouse.server.access_report import (
@@ -20,19 +24,35 @@ from catalog.clickhouse.server.access_report import (
     standing_of,
 )
 from catalog.clickhouse.server.connection import ServerConnection
+from catalog.clickhouse.server.copies import (
+    Copied,
+    Reader,
+    are_readable,
+    copy_partitions,
+    is_same_table,
+    readers_note,
+    same_parts,
+    why_not_read,
+    with_copies,
+)
 from catalog.clickhouse.server.policies import Policies, hidden_rows, refuse_hidden
 from catalog.clickhouse.server.replicas import Waiting, connect, lag_of
 from catalog.clickhouse.server.settings import Host, ServerSettings
+from catalog.clickhouse.snapshot.leftovers import Search
 from catalog.clickhouse.snapshot.protocol import SnapshotRequest
+from catalog.clickhouse.snapshot.staging import layout_of
 from catalog.clickhouse.source import ClickHouseSource
+from catalog.processes import new_job
 from catalog.source_defaults import SYNC_TIMEOUT
 from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import SourceError, TableFormatError
-from tableformat.mergetree.table import KeeperNode, MergeTreeTable, PartitionSummary
+from tableformat.mergetree.table import MergeTreeTable, Part, PartitionSummary
 from tableformat.names import PartitionId, TableName
-from tableformat.source import Leftover, SourceSnapshot
+from tableformat.source import FrozenPartition, Leftover, SourceSnapshot
 
 __all__ = ["ServerSource"]
+
+_LOGGER: Final = logging.getLogger("mergeberg.source")
 
 
 class ServerSource(ClickHouseSource):
@@ -65,6 +85,7 @@ class ServerSource(ClickHouseSource):
         self._was_checked = False
         self._user = ""
         self._policies: Policies | None = None
+        self._readers: dict[Host, ServerSource] = {}
 
     @property
     def host(self) -> Host | None:
@@ -115,7 +136,7 @@ class ServerSource(ClickHouseSource):
             SourceError: the source cannot be read.
         """
         found = self.describe(table)
-        if not found.engine.replicated or not _same(gone._described, found):
+        if not found.engine.replicated or not is_same_table(gone._described, found):
             return f"its {table} is no replica of the one that was exported"
         connection, _ = self._opened(table)
         lag = lag_of(connection, table)
@@ -148,9 +169,179 @@ class ServerSource(ClickHouseSource):
                 check_staging_seen(connection)
         return found
 
+    def release(self, snapshot: SourceSnapshot, keep: Collection[str] = ()) -> None:
+        """Drop what the snapshot holds but the staging tables in `keep`, and all of its copies.
+
+        Raises:
+            SourceError: the server of the snapshot cannot be used.
+        """
+        try:
+            super().release(snapshot, keep)
+        finally:
+            self._release_copies(snapshot.elsewhere)
+
+    def sweep_leftovers(
+        self, is_alive: Callable[[str], bool], keep: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        """Drop the staging tables of dead jobs, also at the other replicas that may read slices.
+
+        Args:
+            is_alive: whether the job of that name may still need its staging tables.
+            keep: names of staging tables that stay.
+
+        Returns:
+            The names of the tables that were dropped.
+
+        Raises:
+            SourceError: the server cannot be used.
+        """
+        dropped = super().sweep_leftovers(is_alive, keep)
+        for host, other in self._others():
+            try:
+                dropped += other.sweep_leftovers(is_alive, keep)
+            except TableFormatError as error:
+                _LOGGER.warning("staging tables at %s may stay: %s", host.place, error)
+            finally:
+                # Opened without a table: whoever copies there looks at the user's rights first.
+                other.close()
+        return dropped
+
+    def close(self) -> None:
+        """Let go of the source and of the other replicas; snapshots stay."""
+        super().close()
+        for other in self._readers.values():
+            other.close()
+
+    def readers(self, table: TableName, partition_ids: tuple[PartitionId, ...]) -> tuple[str, ...]:
+        """Return notes that say at which replicas an export would read slices; none of only one.
+
+        Raises:
+            SourceError: the server cannot be read.
+        """
+        if not self._others(table) or not partition_ids:
+            return ()
+        described = self.describe(table)
+        connection, capabilities = self._opened(table)
+        reader = Reader(
+            described, layout_of(connection, capabilities, described), capabilities.version
+        )
+        parts = self.parts(table, *partition_ids)
+        found = {self._shown: len(partition_ids)}
+        notes = []
+        for host, other in self._others(table):
+            if len(found) == self._settings.replicas:
+                break
+            try:
+                why = other.why_not_reading(reader)
+                there = () if why else other.parts(table, *partition_ids)
+            except TableFormatError as error:
+                why, there = error.message, ()
+            same = [one for one in partition_ids if _is_readable(described, one, parts, there)]
+            if same:
+                found[host.place] = len(same)
+            else:
+                notes.append(_reads_nothing(host, why or "it has other parts"))
+        return (*notes, readers_note(found, len(partition_ids)))
+
+    def why_not_reading(self, reader: Reader) -> str:
+        """Return why this server cannot read slices of another one's snapshot, '' if it can.
+
+        Raises:
+            RefusedError: the user may not make staging tables here.
+            SourceError: this server cannot be read.
+        """
+        table = self.describe(reader.table.name)
+        connection, capabilities = self._opened(table.name)
+        lag = lag_of(connection, table.name)
+        if lag is not None and lag.read_only:
+            return "its replica is read-only"
+        return why_not_read(connection, capabilities, table, reader)
+
+    def copied(self, reader: Reader, wanted: tuple[FrozenPartition, ...], job: str) -> Copied:
+        """Copy partitions of another server's snapshot; what fails here is only a reason."""
+        try:
+            why, table = self.why_not_reading(reader), self._described
+            if why or table is None:
+                return Copied("", why=why)
+            return copy_partitions(*self._opened(table.name), table, wanted, job)
+        except TableFormatError as error:
+            return Copied("", why=error.message)
+
     def _taken(self, request: SnapshotRequest) -> SourceSnapshot:
-        """Freeze partitions, and refuse those of which the user is not shown all rows."""
-        taken = super()._taken(request)
+        """Freeze partitions that the user may see, and copy them at other replicas."""
+        taken = self._visible(super()._taken(request))
+        try:
+            return self._copied(taken, request.job)
+        except BaseException:
+            self.release(taken)
+            raise
+
+    def _found_again(self, search: Search) -> SourceSnapshot:
+        """Find what a dead job had frozen, and copy it at other replicas."""
+        return self._copied(super()._found_again(search), new_job())
+
+    def _copied(self, taken: SourceSnapshot, job: str) -> SourceSnapshot:
+        """Let as many other replicas as the address says copy the partitions of a snapshot."""
+        wanted = tuple(
+            one
+            for one in taken.partitions
+            if one.visible_rows and are_readable(taken.table, (held.part for held in one.parts))
+        )
+        if not self._is_exporting or not wanted or not self._others():
+            return taken
+        _, capabilities = self._opened(taken.table.name)
+        reader = Reader(taken.table, taken.layout, capabilities.version)
+        found: list[Copied] = []
+        notes: list[str] = []
+        try:
+            for host, other in self._others():
+                if len(found) == self._settings.replicas - 1:
+                    break
+                copied = other.copied(reader, wanted, job)
+                if copied.copies:
+                    found.append(copied)
+                else:
+                    notes.append(_reads_nothing(host, copied.why))
+        except BaseException:
+            self._release_copies(with_copies(taken, found, ()).elsewhere)
+            raise
+        places = {host.url: host.place for host in self._settings.hosts}
+        readers = {self._shown: len(taken.partitions)} | {
+            places[one.host]: len(one.copies) for one in found
+        }
+        notes.append(readers_note(readers, len(taken.partitions)))
+        return with_copies(taken, found, tuple(notes))
+
+    def _others(self, table: TableName | None = None) -> tuple[tuple[Host, ServerSource], ...]:
+        """Return the other replicas, if the address says that they read slices, too."""
+        if self._settings.replicas == 1:
+            return ()
+        if self._host is None:
+            self._opened(table)
+        for host in self._settings.hosts:
+            if host != self._host and host not in self._readers:
+                self._readers[host] = ServerSource(
+                    replace(self._settings, hosts=(host,), replicas=1),
+                    sync_timeout=self._sync_timeout,
+                    is_exporting=self._is_exporting,
+                    ignore_row_policies=self._ignores,
+                )
+        return tuple((host, other) for host, other in self._readers.items() if host != self._host)
+
+    @property
+    def _shown(self) -> str:
+        return "" if self._host is None else self._host.place
+
+    def _release_copies(self, elsewhere: tuple[tuple[str, str], ...]) -> None:
+        """Drop copies; one that cannot be dropped costs space until the next export there."""
+        for host, other in self._others() if elsewhere else ():
+            try:
+                other.release_staging(tuple(name for at, name in elsewhere if at == host.url))
+            except TableFormatError as error:
+                _LOGGER.warning("staging tables at %s stay: %s", host.place, error)
+
+    def _visible(self, taken: SourceSnapshot) -> SourceSnapshot:
+        """Refuse partitions of which the user is not shown all rows."""
         if not self._must_count or not taken.partitions:
             return taken
         try:
@@ -224,12 +415,17 @@ class ServerSource(ClickHouseSource):
         self._was_checked = True
 
 
-def _same(before: MergeTreeTable | None, now: MergeTreeTable) -> bool:
-    """Whether two descriptions are of one table; one that was never made tells nothing."""
-    if before is None:
-        return True
-    nodes = {one.keeper_node for one in (before, now) if isinstance(one.keeper_node, KeeperNode)}
-    return before.identity == now.identity and len(nodes) < 2  # noqa: PLR2004  two differ
+def _reads_nothing(host: Host, why: str) -> str:
+    return f"{host.place} reads no slices: {why}"
+
+
+def _is_readable(
+    table: MergeTreeTable, one: PartitionId, parts: tuple[Part, ...], there: tuple[Part, ...]
+) -> bool:
+    """Whether another replica has the same parts of a partition."""
+    here = tuple(part for part in parts if part.partition_id == one)
+    others = tuple(part for part in there if part.partition_id == one)
+    return bool(here) and are_readable(table, here) and same_parts(here, others)
 
 
 def _can_be_read(connection: ServerConnection, table: TableName) -> bool:

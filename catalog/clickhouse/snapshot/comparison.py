@@ -25,6 +25,7 @@ __all__ = [
     "Clone",
     "Refused",
     "differences",
+    "is_hash",
     "named_sizes_sql",
     "paired",
     "same_in_copies",
@@ -39,6 +40,11 @@ def named_sizes_sql(parts: str) -> str:
     """Return the SQL of the text that replaces a missing hash; `parts` names system.parts."""
     sizes = ", ".join(f"':', toString({parts}.{size})" for size in _SIZES)
     return f"concat('name:', {parts}.name, ':sizes', {sizes})"
+
+
+def is_hash(content: str) -> bool:
+    """Whether a part's content is told by a hash, and not by what stands for one."""
+    return _NAMED.match(content) is None
 
 
 def same_in_copies(content: str) -> str:

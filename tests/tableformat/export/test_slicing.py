@@ -13,13 +13,15 @@ from tableformat.export.slices import (
     Slice,
     SliceTarget,
     SliceTask,
+    at_copy,
     most_parts,
     opened_together,
     slices,
+    spread,
 )
 from tableformat.mergetree.table import Part
 from tableformat.names import PartitionId
-from tableformat.source import FrozenPart, FrozenPartition
+from tableformat.source import FrozenPart, FrozenPartition, PartitionCopy
 
 TARGET = SliceTarget("k" * 26, 3, "123", "p=1", ("1",))
 DISKS = ("/disks/a", "/disks/b")
@@ -217,3 +219,69 @@ def test_up_to_so_many_parts_are_kept_apart(frozen: FrozenPartition, most: int) 
     assert parts <= most or found == slices(
         frozen, TARGET, fmt=dataclasses.replace(fmt, parts_apart=0), bytes_ratio=1.0, columns=20
     )
+
+
+def copies_of(frozen: FrozenPartition, hosts: int) -> tuple[PartitionCopy, ...]:
+    """Return copies in which every part has another name."""
+    return tuple(
+        PartitionCopy(
+            f"http://host{host}",
+            f"staging.of{host}",
+            tuple((held.part.name, f"{held.part.name}_at{host}") for held in frozen.parts),
+        )
+        for host in range(hosts)
+    )
+
+
+@given(partitions(), st.integers(1, 400), st.integers(0, 3))
+def test_slices_that_are_spread_are_the_same_slices(
+    frozen: FrozenPartition, size: int, hosts: int
+) -> None:
+    """Plans, receipts and the files that are kept do not depend on who reads."""
+    made = cut(frozen, size)
+
+    found = spread(made, {"1": copies_of(frozen, hosts)})
+
+    assert tuple(dataclasses.replace(one, copy=None) for one in found) == made
+
+
+@given(partitions(), st.integers(1, 400), st.integers(1, 3))
+def test_every_server_reads_about_as_much(frozen: FrozenPartition, size: int, hosts: int) -> None:
+    made = cut(frozen, size)
+
+    found = spread(made, {"1": copies_of(frozen, hosts)})
+
+    loads = dict.fromkeys(("", *(f"http://host{host}" for host in range(hosts))), 0)
+    for one in found:
+        loads[one.copy.host if one.copy else ""] += one.estimated_bytes
+    largest = max((one.estimated_bytes for one in found), default=0)
+    assert max(loads.values()) - min(loads.values()) <= largest
+
+
+@given(partitions(), st.integers(1, 400))
+def test_a_copy_of_a_slice_has_the_same_ranges_of_the_parts_there(
+    frozen: FrozenPartition, size: int
+) -> None:
+    for one in spread(cut(frozen, size), {"1": copies_of(frozen, 2)}):
+        if one.copy is not None:
+            there = at_copy(one, one.copy)
+            host = one.copy.host.removeprefix("http://host")
+            assert there.place == f"staging.of{host}"
+            assert there.copy is None
+            assert [(r.name, r.start, r.stop, r.source_name) for r in there.ranges] == [
+                (f"{r.name}_at{host}", r.start, r.stop, r.source_name) for r in one.ranges
+            ]
+
+
+def test_a_partition_without_a_copy_stays_where_it_is() -> None:
+    """And the others make up for it."""
+    alone = cut(partition(*(part(n, 10, 100) for n in range(4))), 100)
+    others = tuple(
+        dataclasses.replace(one, number=one.number + len(alone), partition_id="2") for one in alone
+    )
+    copy = PartitionCopy("http://b", "staging.b", tuple((f"1_{n}_{n}_0", str(n)) for n in range(4)))
+
+    found = spread((*alone, *others), {"2": (copy,)})
+
+    assert [one.copy is None for one in found if one.partition_id == "1"] == [True] * 4
+    assert [one.copy is None for one in found if one.partition_id == "2"].count(True) <= 1

@@ -66,6 +66,8 @@ def test_options_stand_after_the_question_mark() -> None:
     assert (settings.connect_timeout, settings.read_timeout) == (2.5, 900.0)
     assert settings.compress
     assert not read("https://ch1?compress=0").compress
+    assert read("https://ch1,ch2/?replicas=2").replicas == 2
+    assert read("https://ch1,ch2").replicas == 1
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,9 @@ def test_options_stand_after_the_question_mark() -> None:
         ("https://ch1?read-timeout=0", r"read-timeout is no number of seconds above 0"),
         ("https://ch1?connect-timeout=1e3", r"connect-timeout is no number of seconds"),
         ("https://ch1?compress=yes", r"'compress' is no option, or has another value"),
+        ("https://ch1?replicas=0", r"'replicas' is no option, or has another value"),
+        ("https://ch1?replicas=100", r"'replicas' is no option.*replicas \(1 to 99\)"),
+        ("https://ch1?replicas=\u0662", r"'replicas' is no option, or has another value"),
         ("https://ch1?database=x", r"'database' is no option.*The options are connect-timeout"),
     ],
 )
