@@ -37,7 +37,7 @@ _SELECTABLE: Final = 1024
 """Py4J waits with select(), which supports file descriptors below this number (FD_SETSIZE)."""
 
 
-class _Handler:
+class _PythonDriver:
     """The Python implementation of `mergeberg.spark.PyAnswer`."""
 
     def __init__(self, context: SparkContext) -> None:
@@ -74,7 +74,7 @@ def register(spark: SparkSession) -> None:
     bridge = gateway.jvm.mergeberg.spark.PyBridge
     waiting = gateway._callback_server.server_socket  # noqa: SLF001  as above
     if waiting.fileno() < _SELECTABLE:
-        bridge.register(_Handler(context))
+        bridge.register(_PythonDriver(context))
         return
     bridge.register(None)
     waiting.close()
