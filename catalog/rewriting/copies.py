@@ -103,8 +103,8 @@ def _written(local: Path, path: str, to: Storage) -> tuple[str, int]:
 class CopiedFiles:
     """Copies files of the snapshot `source` into the table of `destination`.
 
-    `checks` refuses files of `source` that are not as they were written. `partitions` says where
-    they lie there, None for where they do in `source`.
+    `checks` refuses changed files of `source`. `partitions` returns a file's partition there, None
+    if it is that in `source`.
     """
 
     source: LakeTableState
@@ -161,11 +161,11 @@ def _ignore_missing(_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MovedFiles:
-    """Copies files where they are to be; a `tableformat.operations.statement.Rewrites`.
+    """Copies files to other locations of a table; a `tableformat.operations.statement.Rewrites`.
 
-    `note` hears of files that could not be compared byte for byte; `checks` refuses those that are
-    not as they were written. `partitions` finds the partitions of files with earlier partition
-    specs, by which the copies are entered; None if there are no such files.
+    `note` receives the number of files that could not be compared byte for byte; `checks` refuses
+    changed ones. `partitions` finds the partitions of files with earlier partition specs, with
+    which the copies are committed; None if there are no such files.
     """
 
     storages: Storages

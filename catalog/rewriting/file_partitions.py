@@ -1,4 +1,4 @@
-"""In which Iceberg partition data files lie, of another table or spec: their columns tell it."""
+"""Computes the Iceberg partition of data files, in another table or spec, from their columns."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class FilePartitions:
 
 @dataclass(frozen=True, slots=True)
 class EarlierFiles:
-    """Tells where files of `source` with an earlier partition spec lie in another table.
+    """Finds the partition in another table of files of `source` with an earlier partition spec.
 
-    Those of the current spec lie where they do in `source`.
+    A file of the current spec has the same partition there as in `source`.
     """
 
     source: LakeTableState
@@ -76,10 +76,10 @@ class EarlierFiles:
     destination: LakeTableState
 
     def __call__(self, file: BranchFile) -> FilePartition | None:
-        """Return where a file lies in the other table, None for where it does in its own.
+        """Return the partition of a file in the other table, None if it is that in `source`.
 
         Raises:
-            RefusedError: its rows lie in several partitions (code 36).
+            RefusedError: its rows belong to several partitions (code 36).
             DestinationError: it cannot be read.
         """
         if file.spec_id == self.source.layout.spec_id:
@@ -89,16 +89,16 @@ class EarlierFiles:
 
 @dataclass(frozen=True, slots=True)
 class OwnPartitions:
-    """Tells where files lie by the partition spec that their table has now."""
+    """Finds the partitions of files by the current partition spec of their table."""
 
     storages: Storages
     _found: dict[tuple[str, int], tuple[str | None, ...]] = field(default_factory=dict, init=False)
 
     def __call__(self, file: BranchFile, state: LakeTableState) -> tuple[str | None, ...]:
-        """Return the partition values of a file; one of an earlier spec is read once for it.
+        """Return the partition values of a file; a file of an earlier spec is read once for them.
 
         Raises:
-            RefusedError: its rows lie in several partitions (code 36).
+            RefusedError: its rows belong to several partitions (code 36).
             DestinationError: it cannot be read.
         """
         if file.spec_id == state.layout.spec_id:
@@ -111,30 +111,32 @@ class OwnPartitions:
     def of_earlier_specs(
         self, files: Iterable[BranchFile], state: LakeTableState
     ) -> dict[str, tuple[str | None, ...]]:
-        """Return the partition values of those files that have an earlier spec, by path.
+        """Return the partition values, by path, of the files with an earlier spec.
 
         Raises:
-            RefusedError: the rows of one lie in several partitions (code 36).
-            DestinationError: one cannot be read.
+            RefusedError: the rows of a file belong to several partitions (code 36).
+            DestinationError: a file cannot be read.
         """
         return {f.path: self(f, state) for f in files if f.spec_id != state.layout.spec_id}
 
 
 def _rows(parquet: pq.ParquetFile, columns: Schema) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a file with columns, found by field id, that it has.
+    """Yield the rows of a file with those of the columns, found by field id, that it has.
 
-    Those that the table got later are NULL in it.
+    Columns that were added to the table after the file was written are NULL in it.
 
     Raises:
-        OSError: it has no field ids.
+        OSError: the file has no field ids.
     """
-    there = {_id_of(field): field.name for field in parquet.schema_arrow}
-    names = [there[field.field_id] for field in columns.fields if field.field_id in there]
-    if not any(there):
+    names_by_id = {_id_of(field): field.name for field in parquet.schema_arrow}
+    names = [
+        names_by_id[field.field_id] for field in columns.fields if field.field_id in names_by_id
+    ]
+    if not any(names_by_id):
         message = "it has no field ids, by which its columns are known"
         raise OSError(message)
-    # Rows without any column would have no number.
-    yield from parquet.iter_batches(columns=names or [next(n for i, n in there.items() if i)])
+    # Without a column, the number of rows would be lost.
+    yield from parquet.iter_batches(columns=names or [next(n for i, n in names_by_id.items() if i)])
 
 
 def _id_of(field: pa.Field) -> int:

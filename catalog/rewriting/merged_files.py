@@ -184,10 +184,10 @@ It calls its last argument about every second; an exception of that stops it.
 
 @dataclass(frozen=True, slots=True)
 class MergedFiles:
-    """Writes files of a table anew; a `tableformat.operations.statement.Rewrites`.
+    """Merges files of a table; a `tableformat.operations.statement.Rewrites`.
 
-    `elsewhere` may merge those of all keys at once, before they are asked for. `partitions` finds
-    the partitions of files with earlier partition specs; None if there are no such files.
+    `elsewhere` may merge the files of all keys on other hosts beforehand. `partitions` finds the
+    partitions of files with earlier partition specs; None if there are no such files.
     """
 
     storages: Storages

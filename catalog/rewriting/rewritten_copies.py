@@ -1,7 +1,8 @@
-"""Writes data files of one lake table anew as files of another, whose columns have other field ids.
+"""Rewrites data files of one lake table for another one, whose columns have other field ids.
 
-The same rows in the same order, with the declared order and the bloom filters of the file. Each has
-a receipt like any file that an export wrote, before it can be committed.
+The new files have the same rows in the same order, with the declared order and the bloom filters of
+the old ones. Each has a receipt, like a file of an export, before it can be committed
+(docs/spec/files.md).
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ _CHUNK: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class RewrittenCopies:
-    """Writes files of the snapshot `source` for the table of `destination`.
+    """Rewrites files of the snapshot `source` for the table of `destination`.
 
-    `checks` refuses files of `source` that are not as they were written. `partitions` says where
-    they lie there, None for where they do in `source`.
+    `checks` refuses changed files of `source`. `partitions` returns a file's partition there, None
+    if it is that in `source`.
     """
 
     source: LakeTableState
@@ -66,15 +67,15 @@ class RewrittenCopies:
     format: FileFormat = field(default_factory=FileFormat)
 
     def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
-        """Write files for the claim of a row; return their receipts, which are stored.
+        """Rewrite files for the claim of a row; return their stored receipts.
 
         Raises:
-            RefusedError: a file is not as it was written.
+            RefusedError: a file has changed since it was written.
             UnsupportedError: another engine wrote a file in a form that cannot be kept.
-            DestinationError: a storage failed, or a file has not the rows that it had.
+            DestinationError: a storage failed, or the new file has another number of rows.
         """
         location, storages = self.source.location, self.source_storages
-        self.checks(storages, location, _unsaid, files)
+        self.checks(storages, location, _ignore_missing, files)
         lie = {f.path: one for f in files if (one := self.partitions(f)) is not None}
         made, read = {}, {}
         with ScratchDirectory("copy") as scratch:
@@ -99,7 +100,7 @@ class RewrittenCopies:
         return NewFile("/".join(part for part in place if part), attempt)
 
     def _made(self, file: BranchFile, new: NewFile, scratch: Path) -> tuple[Rewritten, str]:
-        """Write a file anew; return what is told of it, and the SHA-256 of what was read."""
+        """Rewrite a file; return its description, and the SHA-256 of the old file."""
         local = self.source_storages(file.path).fetch(file.path, scratch)
         try:
             with local.open("rb") as read:
@@ -121,7 +122,7 @@ class RewrittenCopies:
                 rows,
                 self.storages(path).create(path),
                 written_as,
-                # Names are the same on both sides, ids are not.
+                # Both tables have the same column names, but other field ids.
                 replace(
                     self.format,
                     bloom_columns=filters_kept((parquet,), file_schema(there)),
@@ -147,16 +148,16 @@ def copies_between(
     checks: Checks = refuse_changed_files,
     partitions: Callable[[BranchFile], FilePartition] | None = None,
 ) -> Copies:
-    """Return what makes files of one table those of another: the same bytes wherever they can be.
+    """Return the copier of files of one table to another: by bytes if possible, else by rows.
 
     Args:
-        source: the snapshot that has the files.
-        source_storages: open what they are in.
+        source: the snapshot with the files.
+        source_storages: open the locations of `source`.
         destination: the table that gets them.
-        storages: open what it is in.
-        checks: refuses files that are not as they were written.
-        partitions: says where they lie there, when it is divided otherwise; else those of earlier
-            partition specs are looked at.
+        storages: open the locations of `destination`.
+        checks: refuses changed files.
+        partitions: returns a file's partition there, if the partition specs differ; by default only
+            files of earlier partition specs are read for it.
     """
     places = partitions or EarlierFiles(source, source_storages, destination)
     between = (source, source_storages, destination, storages, checks, places)
@@ -171,5 +172,5 @@ def _rows(parquet: pq.ParquetFile) -> Generator[pa.RecordBatch, None, None]:
     yield from parquet.iter_batches(_CHUNK)
 
 
-def _unsaid(_: str) -> None:
-    """Say nothing of receipts that are gone: what is written has receipts of its own."""
+def _ignore_missing(_: str) -> None:
+    """Do nothing about missing receipts, because the new file gets its own."""
