@@ -25,7 +25,7 @@ from catalog.clickhouse.connection import Connection, text
 from catalog.clickhouse.embedded import EmbeddedConnection, parse_source
 from catalog.clickhouse.frozen.definition import is_parts, parse_parts
 from catalog.clickhouse.frozen.source import FrozenPartsSource
-from catalog.clickhouse.server.access_report import ask_rights, user_of
+from catalog.clickhouse.server.access_report import missing_rights, user_of
 from catalog.clickhouse.server.grants import ARCHIVE, Grant, Target, statements
 from catalog.clickhouse.server.replicas import Lag, connect, lag_of
 from catalog.clickhouse.server.settings import PREFIX, Host, ServerSettings, is_server, parse_server
@@ -286,7 +286,7 @@ def check_alter_rights(place: SourcePlace, table: TableName) -> None:
     if server is None:
         return
     with contextlib.closing(connect(server, table)) as connection:
-        missing = ask_rights(connection, _grants(table)).missing
+        missing = missing_rights(connection, _grants(table)).missing
         if not missing:
             return
         user = user_of(connection)

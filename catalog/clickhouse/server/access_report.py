@@ -63,9 +63,9 @@ __all__ = [
     "Rights",
     "ServerReport",
     "Standing",
-    "ask_rights",
     "check_staging_seen",
     "check_system_tables",
+    "missing_rights",
     "profile_of",
     "report_of",
     "standing_of",
@@ -73,15 +73,15 @@ __all__ = [
     "user_of",
 ]
 
-# Rows of no table: cheap, however many parts a server has.
+# This condition selects no table, so the query is cheap on a server with many parts.
 _NONE: Final = " WHERE database = 'system' AND table = '' LIMIT 0"
 _WITHOUT_TABLE: Final = ("disks", "merge_tree_settings", "processes")
-# It answers no query without a path.
+# This table accepts no query without a path.
 _KEEPER: Final = "zookeeper"
 
 
 class Asked(Enum):
-    """What the server was asked."""
+    """The query by which missing rights were found."""
 
     CHECK_GRANT = "CHECK GRANT"
     SHOW_GRANTS = "SHOW GRANTS"
@@ -90,10 +90,10 @@ class Asked(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Which of the wanted rights are missing, as far as can be known.
+    """The missing rights, as far as they can be determined.
 
-    `idle_roles` are granted to the user and not active, `hidden_roles` are active and nobody may
-    look into them. `why` says why nothing could be asked.
+    `idle_roles` are granted to the user and not active; `hidden_roles` are active, but the user may
+    not see their grants. `why` is the reason if nothing could be determined.
     """
 
     asked: Asked
@@ -104,10 +104,10 @@ class Rights:
 
 
 def user_of(connection: ServerConnection) -> str:
-    """Return the name of the user as the server has it, or as it was given to log in.
+    """Return the user's name as the server reports it, or else the name given to log in.
 
     Raises:
-        SourceError: the server cannot be asked.
+        SourceError: the server cannot be read.
     """
     try:
         return texts(connection, "SELECT currentUser()")[0]
@@ -117,17 +117,17 @@ def user_of(connection: ServerConnection) -> str:
     return connection.client.settings.credentials.user or "default"
 
 
-def ask_rights(connection: ServerConnection, wanted: tuple[Grant, ...]) -> Rights:
-    """Return which rights the user of a connection lacks.
+def missing_rights(connection: ServerConnection, wanted: tuple[Grant, ...]) -> Rights:
+    """Return the rights that the user of a connection lacks.
 
     Raises:
-        SourceError: the server cannot be asked anything at all.
+        SourceError: the server cannot be read at all.
     """
     if _check_grant(connection, wanted):
         return Rights(Asked.CHECK_GRANT)
     checked = [(one, _check_grant(connection, (one,))) for one in wanted]
     seen = _seen(connection)
-    # A privilege that the version does not know is not taken; then it is not needed either.
+    # The version does not accept an unknown privilege, and does not require it either.
     if any(is_held is not None for _, is_held in checked):
         missing = tuple(one for one, is_held in checked if is_held is False)
         return Rights(Asked.CHECK_GRANT, missing, seen.idle, why=seen.why)
@@ -144,12 +144,12 @@ def ask_rights(connection: ServerConnection, wanted: tuple[Grant, ...]) -> Right
 
 
 def unreadable_tables(connection: ServerConnection, wanted: tuple[Grant, ...]) -> tuple[Grant, ...]:
-    """Return the tables among the wanted rights that the user may not read, by reading them.
+    """Return those of the wanted rights whose tables the user may not read, by reading them.
 
-    A table that the version does not have is not among them.
+    Tables that the version does not have are left out.
 
     Raises:
-        SourceError: the server cannot be asked.
+        SourceError: the server cannot be read.
     """
     together = " UNION ALL ".join(f"SELECT 1 FROM {one.on.sql}{_nothing(one)}" for one in wanted)
     if _is_readable(connection, together, others=False):
@@ -166,7 +166,7 @@ Lines = tuple[Given | GivenRole, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the server shows: what the user and each active role is given; else why not."""
+    """The grants of the user and of each active role, or the reason why they are hidden."""
 
     holders: tuple[Lines, ...] = ()
     hidden: tuple[str, ...] = ()
@@ -175,12 +175,12 @@ class _Seen:
 
 
 def _check_grant(connection: ServerConnection, grants: Iterable[Grant]) -> bool | None:
-    """Tell whether the user has rights; None where the server does not take the question."""
-    asked = ", ".join(one.sql for one in grants)
+    """Return whether the user has rights, None if the version has no CHECK GRANT."""
+    rights = ", ".join(one.sql for one in grants)
     try:
-        # It takes no FORMAT clause.
-        said = connection.client.query(
-            f"CHECK GRANT {asked}",
+        # CHECK GRANT has no FORMAT clause.
+        result = connection.client.query(
+            f"CHECK GRANT {rights}",
             settings=(*connection.settings, ("default_format", "TSV")),
             repeat=True,
         )
@@ -188,21 +188,21 @@ def _check_grant(connection: ServerConnection, grants: Iterable[Grant]) -> bool 
         if error.code == SYNTAX_ERROR:
             return None
         raise
-    if said not in (b"0\n", b"1\n"):
+    if result not in (b"0\n", b"1\n"):
         message = (
-            f"Cannot read an answer of ClickHouse: {said[:50]!r} is not 0 or 1. This is a bug, "
+            f"Cannot read an answer of ClickHouse: {result[:50]!r} is not 0 or 1. This is a bug, "
             "please report it."
         )
         raise InternalError(message)
-    return said == b"1\n"
+    return result == b"1\n"
 
 
 def _shown(connection: ServerConnection, who: str) -> Lines:
-    """Return what the server shows of the rights of a user or role.
+    """Return the grants that the server shows for a user or role.
 
     Raises:
-        NotUnderstoodError: something is taken away that cannot be told.
-        ClickHouseError: the server does not show it.
+        NotUnderstoodError: a line revokes something that cannot be determined.
+        ClickHouseError: the server does not show them.
     """
     read = (parse_line(line) for line in texts(connection, f"SHOW GRANTS FOR {who}"))
     return tuple(one for one in read if one is not None)
@@ -237,7 +237,7 @@ def _givens(lines: Lines) -> list[Given]:
 
 
 def _privileges(connection: ServerConnection) -> frozenset[str]:
-    """Return the privileges that the version knows; nothing when it does not list them."""
+    """Return the privileges that the version has, none if it does not list them."""
     try:
         return frozenset(
             texts(connection, "SELECT DISTINCT toString(privilege) FROM system.privileges")
@@ -254,7 +254,7 @@ def _nothing(grant: Grant) -> str:
 
 
 def _is_readable(connection: ServerConnection, sql: str, *, others: bool) -> bool:
-    """Whether the user may run a query; `others` is what is answered on another error."""
+    """Whether the user may run a query; `others` is the result for other errors."""
     try:
         connection.rows(sql)
     except ClickHouseError as error:
@@ -267,21 +267,21 @@ _UNASKED: Final = Rights(Asked.NOTHING)
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the settings of the user forbid."""
+    """The restrictions in the user's settings profile."""
 
     readonly: str = "0"
     allows_ddl: bool = True
 
     @property
     def code(self) -> int | None:
-        """ClickHouse's number for that, None when nothing is forbidden."""
+        """ClickHouse's error code for the restriction, None if there is none."""
         if self.readonly != "0":
             return READONLY
         return None if self.allows_ddl else QUERY_IS_PROHIBITED
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why nothing can be exported with it; each begins behind 'the user'."""
+        """The reasons why the profile prevents an export; each continues 'the user'."""
         found = []
         if self.readonly != "0":
             found.append(
@@ -295,10 +295,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of a user before an export of a table.
+    """The rights and restrictions of a user before an export of a table.
 
-    `unreadable` are rights on system tables that are missing; `policies` None is not asked for yet,
-    because the table cannot be read.
+    `unreadable` are missing rights on system tables. `policies` is None while the table cannot be
+    read.
     """
 
     table: TableName
@@ -310,21 +310,21 @@ class Standing:
 
     @property
     def missing(self) -> tuple[Grant, ...]:
-        """All rights that are missing."""
+        """All missing rights."""
         return (*self.rights.missing, *self.unreadable)
 
     @property
     def grants(self) -> tuple[str, ...]:
-        """The statements that give them."""
+        """The GRANT statements for the missing rights."""
         return statements(self.missing, self.user)
 
     @property
     def subject(self) -> str:
-        """What a refusal is about."""
+        """The table and the user, as a refusal names them."""
         return f"{self.table} as the user {self.user!r}"
 
     def forbidding(self, *, ignore_row_policies: bool) -> tuple[str, ...]:
-        """Return what beside rights that are missing forbids an export, each with what to do."""
+        """Return the other reasons than missing rights that prevent an export, with remedies."""
         found = [f"it {reason}." for reason in self.profile.reasons]
         policies = self.policies.of_user if self.policies else ()
         if policies and not ignore_row_policies:
@@ -341,7 +341,7 @@ class Standing:
         return tuple(found)
 
     def refusal(self, *, ignore_row_policies: bool) -> RefusedError | None:
-        """Return the refusal with all reasons at once; None when nothing forbids an export."""
+        """Return a refusal with all reasons, None if an export is possible."""
         reasons = (
             *self.forbidding(ignore_row_policies=ignore_row_policies),
             *(f"a right is missing. Run {one}" for one in self.grants),
@@ -353,19 +353,19 @@ class Standing:
 
 
 def standing_of(connection: ServerConnection, table: TableName, staging: str) -> Standing:
-    """Ask how the user stands.
+    """Determine the rights and restrictions of a user.
 
     Args:
         connection: of the user.
-        table: that is to be exported.
+        table: the table to export.
         staging: the staging database.
 
     Raises:
-        SourceError: the server cannot be asked.
+        SourceError: the server cannot be read.
     """
     profile = profile_of(connection)
     if profile.readonly == "1":
-        # Such a user may not even send what statements are sent with.
+        # Such a user may not send the settings of our statements.
         user = connection.client.settings.credentials.user or "default"
         return Standing(table, user, profile, (), _UNASKED, None)
     user = user_of(connection)
@@ -383,39 +383,39 @@ def standing_of(connection: ServerConnection, table: TableName, staging: str) ->
         is_replicated=not engine or engine.startswith("Replicated"),
     )
     wanted = export_grants(need)
-    # While it may change nothing, the server says that it has no right to.
-    rights = _UNASKED if profile.reasons else ask_rights(connection, wanted)
+    # For a read-only user the server reports every right as missing.
+    rights = _UNASKED if profile.reasons else missing_rights(connection, wanted)
     if rights.asked is Asked.NOTHING:
         rights = replace(rights, missing=unreadable_tables(connection, wanted[:1]))
     if not engine and wanted[0] not in rights.missing:
-        # There is no such table, and whoever describes it says so.
+        # The table does not exist; the next description of it reports that.
         rights = replace(rights, missing=())
     policies = list_policies(connection, table, user) if engine else None
     return Standing(table, user, profile, unreadable, rights, policies)
 
 
 def profile_of(connection: ServerConnection) -> Profile:
-    """Return what the settings of the user forbid.
+    """Return the restrictions in the user's settings profile.
 
     Raises:
-        SourceError: the server cannot be asked.
+        SourceError: the server cannot be read.
     """
-    # Sent without any setting: a user that is read-only may change none.
-    said = connection.client.query(
+    # Sent without settings, because a read-only user may change none.
+    result = connection.client.query(
         "SELECT name, value FROM system.settings WHERE name IN ('readonly', 'allow_ddl')"
         " FORMAT TabSeparated",
         repeat=True,
     )
-    found = dict(line.split("\t", 1) for line in said.decode().splitlines())
+    found = dict(line.split("\t", 1) for line in result.decode().splitlines())
     return Profile(found.get("readonly", "0"), allows_ddl=found.get("allow_ddl", "1") != "0")
 
 
 def check_system_tables(connection: ServerConnection) -> None:
-    """Refuse a user that may not read the system tables, in which a table would look empty.
+    """Refuse a user that may not read the system tables, because a table would look empty.
 
     Raises:
         RefusedError: some cannot be read.
-        SourceError: the server cannot be asked.
+        SourceError: the server cannot be read.
     """
     missing = unreadable_tables(connection, system_grants(is_replicated=False))
     if not missing:
@@ -429,15 +429,17 @@ def check_system_tables(connection: ServerConnection) -> None:
 
 
 def check_staging_seen(connection: ServerConnection) -> None:
-    """Refuse a user that cannot drop staging tables: without any right on them it sees none.
+    """Refuse a user that may not drop staging tables, because without rights on them it sees none.
+
+    If the rights cannot be determined, nothing is refused.
 
     Raises:
-        RefusedError: the right is missing; where nobody can say, nothing is refused.
-        SourceError: the server cannot be asked.
+        RefusedError: the right is missing.
+        SourceError: the server cannot be read.
     """
     database = Target(connection.staging_database)
     wanted = Grant("DROP TABLE", database, "staging tables are seen, and dropped")
-    missing = ask_rights(connection, (wanted,)).missing
+    missing = missing_rights(connection, (wanted,)).missing
     if not missing:
         return
     user = user_of(connection)
@@ -449,7 +451,7 @@ def check_staging_seen(connection: ServerConnection) -> None:
 
 
 def _seen_of(connection: ServerConnection, table: TableName) -> tuple[str, str]:
-    """Return engine and definition of a table, '' when the user does not see it."""
+    """Return the engine and definition of a table, '' if the user does not see it."""
     rows = connection.rows(
         "SELECT engine, create_table_query FROM system.tables"
         f" WHERE {of_table(table, column='name')}"
@@ -484,18 +486,18 @@ _LIMITS: Final = (
     "execution_time",
     "written_bytes",
 )
-# The one is there in place of the other; row policies have a line of their own.
+# DATA_PATH is replaced by DATA_PATHS; row policies have a line of their own.
 _NO_LACK: Final = (Offer.DATA_PATH, Offer.ROW_POLICIES)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What is known of a server and of its user before an export.
+    """The facts about a server and its user before an export.
 
-    `grants` are the rights that are missing, `for_archive` those that `archive` needs beside them,
-    `nice` those without which something is slower. While the user may not read the system tables,
-    `version` is '', `lacks` empty, and what is known of staging tables None. `reasons` forbid the
-    export, `notes` are for the user to know.
+    `grants` are the missing rights, `for_archive` those that only `archive` needs, `nice` those
+    without which something is slower. While the user may not read the system tables, `version` is
+    '', `lacks` is empty, and the figures of staging tables are None. `reasons` prevent the export;
+    `notes` are information for the user.
     """
 
     address: str
@@ -518,7 +520,7 @@ class ServerReport:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the table can be looked at."""
+        """Whether the table can be read."""
         return bool(self.version) and not any(
             g.privilege == "SELECT" and g.on.database != self.staging_database for g in self.grants
         )
@@ -527,16 +529,16 @@ class ServerReport:
 def report_of(
     connection: ServerConnection, table: TableName, staging: str, *, ignores: bool
 ) -> ServerReport:
-    """Gather everything; what may not be seen is said to be so.
+    """Return all facts; those that the user may not see are reported as such.
 
     Args:
         connection: of the user.
-        table: that is to be exported.
+        table: the table to export.
         staging: the staging database.
         ignores: whether row policies are to be ignored.
 
     Raises:
-        SourceError: the server cannot be asked.
+        SourceError: the server cannot be read.
     """
     standing = standing_of(connection, table, staging)
     forbidden = standing.forbidding(ignore_row_policies=ignores)
@@ -547,25 +549,25 @@ def report_of(
         address=connection.address,
         user=standing.user,
         profile=f"readonly = {standing.profile.readonly}",
-        asked=_asked(standing),
+        asked=_rights_text(standing),
         staging_database=staging,
         reasons=refused.each(Action.EXPORT),
     )
     if standing.profile.readonly == "1":
         return known
     capabilities = None if standing.unreadable else probe_capabilities(connection)
-    # Tables in a database on which a user has no right look as if they were not there.
+    # Tables in a database without any right look as if they did not exist.
     unseen = any(one.on.database == staging for one in standing.missing)
     leftovers = list_leftovers(connection, capabilities) if capabilities and not unseen else None
     policies = _policies(connection, capabilities, standing)
-    asked_too = _too(connection, table, standing)
+    optional = _too(connection, table, standing)
     return replace(
         known,
         version=capabilities.version if capabilities else "",
         replica=_replica(connection, table) if capabilities else "not known yet",
         grants=standing.missing,
-        for_archive=tuple(g for g in asked_too if g.on.table == table.name),
-        nice=tuple(g for g in asked_too if g.on.table != table.name),
+        for_archive=tuple(g for g in optional if g.on.table == table.name),
+        nice=tuple(g for g in optional if g.on.table != table.name),
         row_policies=policies.text,
         quota=_quota(connection),
         staging_tables=None if leftovers is None else len(leftovers),
@@ -582,7 +584,7 @@ class _Policies:
     reasons: list[str]
 
 
-def _asked(standing: Standing) -> str:
+def _rights_text(standing: Standing) -> str:
     rights = standing.rights
     if standing.profile.reasons:
         return "not asked, the profile forbids every export"
@@ -597,13 +599,13 @@ def _asked(standing: Standing) -> str:
 
 
 def _too(connection: ServerConnection, table: TableName, standing: Standing) -> tuple[Grant, ...]:
-    """Return which rights are missing that only `archive` needs, or that nothing really needs."""
+    """Return the missing rights that only `archive` needs, or that only save time."""
     if standing.rights.asked is Asked.NOTHING:
         return ()
     here = Target(table.database, table.name)
     wanted = (*(Grant(privilege, here, why) for privilege, why in ARCHIVE), *NICE)
     tried = [g for g in wanted if g.on.database != "system"]
-    missing = list(ask_rights(connection, tuple(tried)).missing)
+    missing = list(missing_rights(connection, tuple(tried)).missing)
     for grant in wanted:
         if grant.on.database == "system":
             missing += unreadable_tables(connection, (grant,))
