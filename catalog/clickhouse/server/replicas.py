@@ -64,9 +64,9 @@ _LOOK_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a replica of a table is behind: `delay` in seconds, `unread` entries of its log.
+    """The lag of a replica: `delay` in seconds, and `unread` entries of its log.
 
-    `lacking` are the parts that it was told of and does not have yet.
+    `lacking` is the number of parts that it has to fetch.
     """
 
     read_only: bool
@@ -76,19 +76,19 @@ class Lag:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The lower, the better to read from."""
+        """The order of preference: a lower value is better."""
         return self.delay, self.unread + self.lacking
 
 
 def connect(settings: ServerSettings, name: TableName | None) -> ServerConnection:
-    """Return a connection to the host that a job should stay with.
+    """Return a connection to the host that a job should use.
 
     Args:
         settings: of the source; its hosts are replicas of one another.
-        name: the table that will be read, None when it does not matter.
+        name: the table to read, None if it does not matter.
 
     Raises:
-        SourceError: no host can be used; each is named with the reason.
+        SourceError: no host can be used; the message names each with the reason.
     """
     if len(settings.hosts) == 1:
         return _connection(settings, settings.hosts[0])
@@ -97,7 +97,7 @@ def connect(settings: ServerSettings, name: TableName | None) -> ServerConnectio
     for number, host in enumerate(settings.hosts):
         connection = _connection(settings, host)
         try:
-            lag = _asked(connection, name)
+            lag = _lag_or_none(connection, name)
         except SourceError as error:
             connection.close()
             if _is_of_every_host(error):
@@ -122,7 +122,7 @@ def connect(settings: ServerSettings, name: TableName | None) -> ServerConnectio
 
 
 def lag_of(connection: Connection, name: TableName) -> Lag | None:
-    """Return how far the replica of a table is behind, None when the table is not replicated.
+    """Return the lag of a table's replica, None if the table is not replicated.
 
     Raises:
         SourceError: the source cannot be read.
@@ -134,26 +134,26 @@ def lag_of(connection: Connection, name: TableName) -> Lag | None:
             f" WHERE {of_table(name)}"
         )
     except ClickHouseError as error:
-        # A user who exports no replicated table needs no right on this system table.
+        # Without replicated tables, the user needs no right on this system table.
         if error.code != ACCESS_DENIED or _is_replicated(connection, name):
             raise
         return None
     if not found:
         return None
     ((read_only, delay, last, next_one, lacking),) = found
-    # The pointer stands at the entry that is read next.
+    # The pointer is that of the next entry to read.
     unread = max(0, whole(last) + 1 - whole(next_one))
     return Lag(flag(read_only), whole(delay), unread, whole(lacking))
 
 
 def _is_replicated(connection: Connection, name: TableName) -> bool:
-    asked = f"SELECT engine FROM system.tables WHERE {of_table(name, column='name')}"
-    return any(engine.startswith("Replicated") for engine in texts(connection, asked))
+    query = f"SELECT engine FROM system.tables WHERE {of_table(name, column='name')}"
+    return any(engine.startswith("Replicated") for engine in texts(connection, query))
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Waits until a replica has the parts of partitions; `timeout` in seconds."""
+    """Waits until a replica has the parts of partitions, for `timeout` seconds."""
 
     connection: Connection
     timeout: float = SYNC_TIMEOUT
@@ -161,13 +161,12 @@ class Waiting:
     pause: Callable[[float], None] = time.sleep
 
     def check_listed(self, name: TableName) -> None:
-        """Wait until the replica has a part of every partition that it was told of.
+        """Wait until the replica has a part of every partition in its log.
 
-        One that is read-only is not waited for: each of its partitions is refused, where it has
-        any.
+        It does not wait for a read-only replica, whose partitions are refused one by one.
 
         Raises:
-            RefusedError: it has not in time: a list of its partitions would leave some out.
+            RefusedError: the time is over, and a list of partitions would be incomplete.
             SourceError: the source cannot be read.
         """
         until = self.clock() + self.timeout
@@ -192,7 +191,7 @@ class Waiting:
     def refused(
         self, name: TableName, partition_ids: tuple[PartitionId, ...]
     ) -> dict[PartitionId, TableFormatError]:
-        """Return the partitions that the replica has not caught up on in time, with the reason.
+        """Return the partitions whose parts did not arrive in time, with the reason.
 
         Raises:
             SourceError: the source cannot be read.
@@ -218,7 +217,7 @@ class Waiting:
     def _lacking(
         self, name: TableName, partition_ids: tuple[PartitionId, ...]
     ) -> dict[PartitionId, tuple[str, ...]]:
-        """Return what a replica has still to fetch or to do, by partition."""
+        """Return the unfinished tasks of a replica's queue by partition."""
         lacking: dict[PartitionId, tuple[str, ...]] = {}
         for kind, part in self._queued(name):
             for one in partition_ids:
@@ -233,10 +232,10 @@ class Waiting:
         return tuple(PartitionId(text(row[0])) for row in found)
 
     def _queued(self, name: TableName) -> tuple[tuple[str, str], ...]:
-        """Return what a replica has still to do that changes which rows it has: kind and part.
+        """Return the unfinished tasks that change the rows of a replica: type and part.
 
-        A merge or a mutation changes no row set that another replica would not have; a clone of
-        what is there is as good.
+        Merges and mutations are left out, because they use the replica's own parts, and a clone of
+        these has the same rows.
         """
         found = self.connection.rows(
             f"SELECT type, new_part_name FROM system.replication_queue WHERE {of_table(name)}"
@@ -259,9 +258,9 @@ class Waiting:
 
 
 def is_part_of(part: str, partition_id: PartitionId) -> bool:
-    """Whether a part's name may be of a partition; in doubt it is.
+    """Whether a name may be that of a part of a partition; True in doubt.
 
-    In tables of the old syntax it begins with two days of the month that the partition is:
+    In the old syntax it begins with two days, and the partition is their month:
     `20240101_20240131_1_1_0`.
     """
     one = str(partition_id)
@@ -278,20 +277,21 @@ def _connection(settings: ServerSettings, host: Host) -> ServerConnection:
     return ServerConnection(ServerClient(settings, host))
 
 
-def _asked(connection: ServerConnection, name: TableName | None) -> Lag | None:
+def _lag_or_none(connection: ServerConnection, name: TableName | None) -> Lag | None:
     try:
         if name is not None:
             return lag_of(connection, name)
         connection.rows("SELECT 1")
     except SourceError as error:
-        # A user with readonly = 1 may ask nothing as it has to be asked; who reads next says so.
+        # A user with readonly = 1 may not send the settings of the query; the next read reports
+        # that.
         if error.code != READONLY:
             raise
     return None
 
 
 def _is_of_every_host(error: SourceError) -> bool:
-    """Whether another replica would say the same: who logs in, and not where."""
+    """Whether every replica would return the error, because it is about the user."""
     return error.code in (*LOGIN_REFUSED, ACCESS_DENIED)
 
 
@@ -302,7 +302,7 @@ _PORT: Final = re.compile(r":[0-9]+\Z")
 
 @dataclass(frozen=True, slots=True)
 class ClusterHost:
-    """A host as its cluster names it; `port` is of the native protocol."""
+    """A host in a cluster's definition; `port` is that of the native protocol."""
 
     name: str
     port: int
@@ -313,7 +313,7 @@ class ClusterHost:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One shard of a cluster, by its number, with its replicas in their order."""
+    """A shard of a cluster: its number, and its replicas in order."""
 
     number: int
     replicas: tuple[ClusterHost, ...]
@@ -321,17 +321,17 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Distributed:
-    """What a Distributed table stands for: a table of each shard of a cluster."""
+    """The tables behind a Distributed table: one table on each shard of a cluster."""
 
     cluster: str
     table: TableName
 
 
 def distributed_table(connection: Connection, name: TableName) -> Distributed | None:
-    """Return what a table stands for when it is Distributed, else None.
+    """Return the tables behind a Distributed table, None for another engine.
 
     Raises:
-        UnsupportedError: it stands for a table function, or for no one table.
+        UnsupportedError: it is over a table function, or over no single table.
         SourceError: the source cannot be read.
     """
     found = texts(
@@ -354,10 +354,10 @@ def distributed_table(connection: Connection, name: TableName) -> Distributed | 
 
 
 def shards_of(connection: Connection, cluster: str) -> tuple[Shard, ...]:
-    """Return the shards of a cluster, in their order.
+    """Return the shards of a cluster, in order.
 
     Raises:
-        NotFoundError: the server knows no such cluster.
+        NotFoundError: the server has no such cluster.
         SourceError: the source cannot be read.
     """
     rows = connection.rows(
@@ -377,12 +377,13 @@ def shards_of(connection: Connection, cluster: str) -> tuple[Shard, ...]:
 
 
 def hosts_of(settings: ServerSettings, shard: Shard, places: Mapping[str, str]) -> tuple[Host, ...]:
-    """Return where the replicas of a shard answer over HTTP.
+    """Return the HTTP addresses of a shard's replicas.
 
     Args:
-        settings: of the source; scheme and port are taken over from its first host.
-        shard: whose replicas.
-        places: `HOST:PORT` over HTTP by `HOST:PORT` as the cluster names it, where they differ.
+        settings: of the source, whose first host gives scheme and port.
+        shard: the shard.
+        places: maps `HOST:PORT` in the cluster's definition to `HOST:PORT` of the HTTP interface,
+            for hosts where they differ.
 
     Raises:
         UsageError: a place is not HOST:PORT.
@@ -412,7 +413,7 @@ def _arguments(engine_full: str) -> tuple[Expression, ...]:
 
 
 def _name_of(argument: Expression) -> str:
-    """Return a name, which older versions write without quotes; '' for anything else."""
+    """Return a name, which older versions write without quotes, '' for other arguments."""
     match argument:
         case Literal(str() as name) | ColumnName(name):
             return name
@@ -424,7 +425,7 @@ _LOGGER = logging.getLogger("mergeberg.source")
 
 
 def query_prefix(job: str) -> str:
-    """Return how the ids of all queries of a job's tasks begin."""
+    """Return the prefix of the ids of all queries of a job's tasks."""
     return f"mergeberg-{job}-"
 
 

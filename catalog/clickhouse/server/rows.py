@@ -40,7 +40,7 @@ from tableformat.source import ServedLayout
 
 __all__ = ["ServedSlice", "reading"]
 
-# max_network_bandwidth does not hold for answers over HTTP.
+# max_network_bandwidth does not apply to HTTP responses.
 _BANDWIDTHS: Final = ("max_local_read_bandwidth", "max_remote_read_network_bandwidth")
 _NO_TABLE: Final = (UNKNOWN_TABLE, UNKNOWN_DATABASE)
 
@@ -100,10 +100,10 @@ def _open_slices(
 
 @contextlib.contextmanager
 def _open_slice(plan: WritePlan, servers: _Servers, slice_: Slice) -> Iterator[SliceReader]:
-    """Open a slice at the server that has its copy, else at the one of the layout.
+    """Open a slice at the server that has its copy, else at the server of the snapshot.
 
     Raises:
-        SourceError: its staging table has not its parts, or the server does not answer.
+        SourceError: the staging table does not have its parts, or the server does not respond.
     """
     layout, copy = _layout(plan), slice_.copy
     if copy is not None:
@@ -124,7 +124,7 @@ def _open_slice(plan: WritePlan, servers: _Servers, slice_: Slice) -> Iterator[S
 
 @dataclass(frozen=True, slots=True)
 class ServedSlice:
-    """A `SliceReader` that a server reads."""
+    """An `OpenedSlice` that a server reads."""
 
     plan: WritePlan
     layout: ServedLayout
@@ -133,10 +133,10 @@ class ServedSlice:
     rows: int | None
 
     def counted(self) -> int:
-        """Return how many rows the slice shows, where only the server can say.
+        """Return the number of rows that the server reports for the slice.
 
         Raises:
-            SourceError: the server does not say.
+            SourceError: the server does not respond.
         """
         try:
             ((rows,),) = ServerConnection(self.client).rows(f"SELECT count() {self._from}")
@@ -148,7 +148,8 @@ class ServedSlice:
         """Stream the plan's SELECT list in the order of the plan's key.
 
         Raises:
-            SourceError: the server does not give all rows; the stream never ends early without.
+            SourceError: the server does not return all rows; the stream never ends early without an
+                error.
         """
         order = f" ORDER BY {self.plan.order_by}" if self.plan.order_by else ""
         return self._batches(self.plan.select, order)
@@ -157,10 +158,10 @@ class ServedSlice:
         """Return the one row of an aggregating SELECT list over the slice.
 
         Raises:
-            SourceError: the server does not answer.
+            SourceError: the server does not respond.
         """
         table = pa.Table.from_batches(self._batches(select, ""))
-        # By place: two of its columns may have one name.
+        # By position, because two of its columns may have the same name.
         return tuple(column[0].as_py() for column in table.columns)
 
     def _batches(self, select: str, order: str) -> Iterator[pa.RecordBatch]:
@@ -169,7 +170,8 @@ class ServedSlice:
                 sql = f"SELECT {select} {self._from}{order} FORMAT ArrowStream"
                 yield from arrow_batches(partial(self._stream, sql))
             else:
-                # The reader refuses a column that its query does not need, as one by another name.
+                # The reader refuses a column that its query does not need, like one with another
+                # name.
                 used = tuple(c for c in self.layout.columns if qualified(c[0]) in select)
                 columns = ", ".join(f"{qualified(n)} AS {quote_identifier(n)}" for n, _ in used)
                 sql = f"SELECT {columns} {self._from}{order} FORMAT Native"
@@ -201,21 +203,21 @@ class ServedSlice:
         return kind(message, code=error.code)
 
     def _reason(self, error: SourceError) -> str:
-        """Return why, without what the message says itself."""
+        """Return the reason without the words of the message around it."""
         if error.code in _NO_TABLE:
             return f"its staging table {self.slice.place} was dropped meanwhile"
         return error.why
 
 
 def _paced(plan: WritePlan, settings: ServerSettings, host: Host) -> ServerSettings:
-    """Return settings whose queries read no faster than the plan's share allows.
+    """Return settings with which queries read no faster than the plan's share.
 
-    A lower bandwidth that the user gave stays. A server that has no such setting, or whose user may
-    not change it, is read as fast as files are written; so is one that is too old to make the
-    values itself, whose system.settings do not tell.
+    A lower limit of the user is kept. Without the setting, or for a user who may not change it, the
+    server is read as fast as files are written; the same applies to servers too old to compute the
+    values, whose system.settings do not show it.
 
     Raises:
-        SourceError: the server does not answer.
+        SourceError: the server does not respond.
     """
     rate = plan.share.bytes_per_second if plan.share is not None else None
     if rate is None or not _layout(plan).typed:

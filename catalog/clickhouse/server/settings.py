@@ -51,12 +51,12 @@ __all__ = [
 ]
 
 _MASK: Final = "***"
-# Shorter ones stand in any text by chance: to mask them would show where they stand.
+# Shorter secrets occur in texts by chance, and masking them would reveal them.
 _SHORTEST_MASKED: Final = 4
 
 
 class Secret:
-    """A text that only `reveal` shows."""
+    """A text that only `reveal` returns."""
 
     __slots__ = ("_text",)
 
@@ -65,7 +65,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text: to send it, never to show it."""
+        """Return the text, to send it; never show it."""
         return self._text
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """A certificate, with the chain above it, and its private key; both are PEM texts."""
+    """A certificate with its chain, and its private key, as PEM texts."""
 
     certificate: str
     key: Secret
@@ -94,10 +94,10 @@ class ClientCertificate:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """How to log in; without anything it is the user `default` without a password.
+    """The login: user `default` without a password if nothing is given.
 
-    A certificate alone logs the user in; beside a password or a token it is shown to who asks for
-    one when the connection is made, and the other logs in.
+    A certificate alone logs the user in. With a password or a token, it only identifies the TLS
+    client, and the other logs in.
     """
 
     user: str | None = None
@@ -119,7 +119,7 @@ class Credentials:
 
     @property
     def shown(self) -> str:
-        """Who logs in, for messages."""
+        """The user, for messages."""
         if self.token is not None:
             return "an access token"
         how = " by a client certificate" if self.certificate and not self.password else ""
@@ -127,7 +127,7 @@ class Credentials:
 
     @property
     def to_check(self) -> str:
-        """What to look at when the server does not let the user in, behind 'Check'."""
+        """What to check after a refused login, for a message after 'Check'."""
         if self.token is not None:
             return "MERGEBERG_SOURCE_TOKEN"
         if self.password is not None:
@@ -137,7 +137,7 @@ class Credentials:
         return "MERGEBERG_SOURCE_USER, and set MERGEBERG_SOURCE_PASSWORD: no password was given"
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of a request; nothing of it may stand in its address."""
+        """Return the headers of a request; credentials never go into its URL."""
         if self.token is not None:
             return {"Authorization": f"Bearer {_as_sent(self.token.reveal())}"}
         found = {"X-ClickHouse-User": _as_sent(self.user or "default")}
@@ -148,7 +148,7 @@ class Credentials:
         return found
 
     def masked(self, text: str) -> str:
-        """Return what somebody else said, without our secrets in it."""
+        """Return a foreign text with our secrets masked."""
         for secret in (self.password, self.token):
             if secret is not None and len(secret.reveal()) >= _SHORTEST_MASKED:
                 text = text.replace(secret.reveal(), _MASK)
@@ -168,7 +168,7 @@ def _check_header(what: str, text: str | None) -> None:
 
 
 def _as_sent(text: str) -> str:
-    """Return what the library below, which writes headers as Latin-1, sends as UTF-8."""
+    """Return a text that the HTTP library, which encodes headers as Latin-1, sends as UTF-8."""
     return text.encode().decode("latin-1")
 
 
@@ -179,14 +179,14 @@ def _is_control(character: str) -> bool:
 PREFIX: Final = "MERGEBERG_SOURCE_"
 _NAMES: Final = ("user", "password", "token", "ca-file", "certificate", "key")
 SECRETS: Final = (f"{PREFIX}PASSWORD", f"{PREFIX}TOKEN")
-"""The variables of the environment that hold a secret of a source."""
+"""The environment variables that hold a secret of a source."""
 _TABLE: Final = "source"
 _OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What one place gives; `place` names it for messages, the last three are paths."""
+    """The settings of one place; `place` names it in messages, the last three are paths."""
 
     place: str
     user: str | None = None
@@ -198,25 +198,25 @@ class Given:
 
 
 def in_environment(environment: Mapping[str, str]) -> Given:
-    """Return what environment variables give; an empty one gives nothing."""
+    """Return the settings in environment variables; an empty variable is ignored."""
     found = {name: environment.get(PREFIX + name.upper().replace("-", "_")) for name in _NAMES}
     return _given("the environment", {n: text for n, text in found.items() if text}, Path())
 
 
 def in_file(path: Path) -> Given:
-    """Return what the table `source` of a TOML file gives.
+    """Return the settings in the table `source` of a TOML file.
 
     Raises:
-        NotFoundError: there is no such file.
-        UsageError: it cannot be read, or has other names or values than it may have.
-        RefusedError: it holds a secret, and others than its owner may read it.
+        NotFoundError: the file does not exist.
+        UsageError: it cannot be read, or has unknown names or invalid values.
+        RefusedError: it holds a secret, and other users than its owner may read it.
     """
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             read = tomllib.loads(file.read().decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        # Without its cause: that one shows what stands in the file.
+        # Without the cause, which shows the file's content.
         raise _unreadable(path, error) from None
     table = read.get(_TABLE, {})
     if not isinstance(table, dict):
@@ -238,11 +238,11 @@ def in_file(path: Path) -> Given:
 
 
 def choose(layers: tuple[Given, ...]) -> tuple[Credentials, str | None]:
-    """Return who logs in, and the authorities to trust (a PEM text), of what several places give.
+    """Choose the credentials and the trusted authorities (a PEM text) among several places.
 
     Raises:
-        NotFoundError: a file that is named is not there.
-        UsageError: what is given contradicts itself, or a file is not what it should be.
+        NotFoundError: a named file does not exist.
+        UsageError: the settings contradict each other, or a file is malformed.
     """
     ca = next((_pem(one.ca_file, one.place, "CERTIFICATE") for one in layers if one.ca_file), None)
     certificate = next((_certificate(one) for one in layers if one.certificate or one.key), None)
@@ -286,7 +286,7 @@ def _is_wanted(name: str, value: Any) -> bool:
 
 
 def _certificate(given: Given) -> ClientCertificate:
-    """Read a certificate and its key, which may stand in the same file."""
+    """Read a certificate and its key, which may be in the same file."""
     if given.certificate is None:
         message = (
             f"Cannot log in to ClickHouse: {given.place} gives the key of a client certificate and "
@@ -299,7 +299,7 @@ def _certificate(given: Given) -> ClientCertificate:
 
 
 def _pem(path: Path, place: str, kind: str) -> str:
-    """Read a PEM file in which something of a kind stands."""
+    """Read a PEM file that must have an object of a kind."""
     try:
         text = path.read_bytes().decode("ascii", "replace")
     except OSError as error:
@@ -340,7 +340,7 @@ _READ_TIMEOUT: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One server."""
+    """A server's address."""
 
     scheme: str
     name: str
@@ -348,23 +348,23 @@ class Host:
 
     @property
     def is_secure(self) -> bool:
-        """Whether it is spoken to over TLS."""
+        """Whether it uses TLS."""
         return self.scheme == "https"
 
     @property
     def url(self) -> str:
-        """The address, without a path."""
+        """The URL without a path."""
         return f"{self.scheme}://{self.place}"
 
     @property
     def place(self) -> str:
-        """Name and port."""
+        """The text `HOST:PORT`."""
         return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Whom to trust: the authorities of a PEM text and no others; None for those of the system."""
+    """The trusted authorities as PEM text and no others; None for those of the system."""
 
     ca: str | None = None
 
@@ -392,7 +392,7 @@ class ServerSettings:
 
     @property
     def shown(self) -> str:
-        """The address without any secret; `parse_server` reads it."""
+        """The address without secrets; `parse_server` parses it."""
         user = self.credentials.user
         who = f"{urllib.parse.quote(user, safe='')}@" if user else ""
         places = ",".join(host.place for host in self.hosts)
@@ -400,12 +400,12 @@ class ServerSettings:
 
 
 def is_server(uri: str) -> bool:
-    """Tell whether a source's text names a server."""
+    """Whether a source's text is the address of a server."""
     return uri.lower().startswith(("https:", "http:"))
 
 
 def host_at(scheme: str, place: str) -> Host | None:
-    """Return the host that `HOST` or `HOST:PORT` names, None for any other text."""
+    """Return the host of `HOST` or `HOST:PORT`, None for any other text."""
     found = named_host(place, _PORTS[scheme])
     return Host(scheme, found[0].strip("[]"), found[1]) if found else None
 
@@ -418,23 +418,23 @@ def parse_server(
     allow_insecure: bool = False,
     instead: tuple[Host, ...] = (),
 ) -> ServerSettings:
-    """Read the address of a server, and who logs in there.
+    """Parse the address of a server, and choose its credentials.
 
-    A user, a password, a token or a certificate is taken from the address, else from the
-    environment, else from the file. What the user should know is kept in `warnings`, for whoever
-    speaks to the user.
+    User, password, token and certificate are taken from the address, else from the environment,
+    else from the file. Warnings for the user are in `warnings`.
 
     Args:
         uri: the address.
         environment: MERGEBERG_SOURCE_USER, _PASSWORD, _TOKEN, _CA_FILE, _CERTIFICATE and _KEY.
         config_file: a TOML file with the same names in its table `source`.
         allow_insecure: whether http to another machine is allowed.
-        instead: the hosts to ask instead of those of the address, when there are any.
+        instead: hosts to use instead of those of the address, if there are any.
 
     Raises:
         UsageError: the address, the environment or the file is malformed or contradicts itself.
-        NotFoundError: a file that is named is not there.
-        RefusedError: it is http and that is not allowed, or others may read the file's secret.
+        NotFoundError: a named file does not exist.
+        RefusedError: the address is http and that is not allowed, or other users may read the file
+            with the secret.
     """
     scheme, user, password, rest = _taken_apart(uri)
     shown = f"{scheme}://{rest.partition('?')[0]}"
@@ -466,12 +466,12 @@ def parse_server(
 
 
 def _taken_apart(uri: str) -> tuple[str, str | None, Secret | None, str]:
-    """Return scheme, user, password, and what follows the last @."""
+    """Split an address into scheme, user, password, and the text after the last @."""
     scheme, colon, rest = uri.partition("://")
     before, at, after = rest.rpartition("@")
     scheme = scheme.lower()
     if not colon or scheme not in _PORTS or has_options_before_host(before):
-        # Of a text of another form nobody knows where its secret is.
+        # In a text of another form, a secret may be anywhere.
         message = f"Cannot read the source: it is no address of a server. {_FORM}."
         raise UsageError(message)
     if not at:
@@ -496,7 +496,7 @@ def _hosts(scheme: str, places: str, shown: str) -> tuple[Host, ...]:
 
 
 def _with_options(settings: ServerSettings, text: str) -> ServerSettings:
-    """Read the options after the question mark; a value is never shown, it may be a secret."""
+    """Parse the options after the question mark; a value may be a secret and is never shown."""
     for option in filter(None, text.split("&")):
         name, _, value = option.partition("=")
         match name:

@@ -56,7 +56,7 @@ _LOGGER: Final = logging.getLogger("mergeberg.source")
 
 
 class ServerSource(ClickHouseSource):
-    """A server as a source. A context manager: leaving it lets go, snapshots stay."""
+    """A server as a source. A context manager that closes it; snapshots are kept."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class ServerSource(ClickHouseSource):
         is_exporting: bool = False,
         ignore_row_policies: bool = False,
     ) -> None:
-        """Keep how to reach the server; nothing is sent yet.
+        """Keep the settings; nothing is sent yet.
 
         Args:
             settings: of the server; its hosts are replicas of one another.
-            sync_timeout: how many seconds a partition waits for parts that its replica lacks.
-            is_exporting: whether snapshots will be taken for an export: then the rights for that
-                are asked for first, and row policies refuse it.
-            ignore_row_policies: whether rows that the user is not shown are exported too.
+            sync_timeout: seconds to wait for parts that the replica lacks.
+            is_exporting: whether snapshots will be taken for an export. The rights for that are
+                then checked first, and row policies refuse the export.
+            ignore_row_policies: whether rows that the user does not see are exported, too.
         """
         super().__init__(self._connected, sync_timeout=sync_timeout)
         self._settings = settings
@@ -89,11 +89,11 @@ class ServerSource(ClickHouseSource):
 
     @property
     def host(self) -> Host | None:
-        """The replica that it stays with; None before one was chosen."""
+        """The chosen replica, None before the first choice."""
         return self._host
 
     def describe(self, table: TableName) -> MergeTreeTable:
-        """Return the table as it is now, at another replica when the one before cannot be read.
+        """Return the current definition of a table; choose another replica if the last one fails.
 
         Raises:
             NotFoundError: no such database or table (code 81, 60).
@@ -103,16 +103,16 @@ class ServerSource(ClickHouseSource):
         if self._host is not None and self._held is None:
             with self._reached(table) as connection:
                 if not _can_be_read(connection, table):
-                    # What was allowed there another one may not allow.
+                    # The user may have other rights on another replica.
                     self._host, self._was_checked = None, False
         self._described = super().describe(table)
         return self._described
 
     def partitions(self, table: TableName) -> tuple[PartitionSummary, ...]:
-        """Return the partitions with active parts, in the order of their ids, without patch parts.
+        """Return the partitions with active parts, sorted by id, without patch parts.
 
-        For an export a replica is waited for that was told of partitions and has no part of them:
-        what is left out here would be left out without a word.
+        For an export it waits until the replica has a part of every partition in its log, because a
+        missing partition would be left out without an error.
 
         Raises:
             RefusedError: the replica has not caught up in time.
@@ -126,13 +126,13 @@ class ServerSource(ClickHouseSource):
         return found
 
     def why_not_instead_of(self, gone: ServerSource, table: TableName) -> str:
-        """Say why this source cannot go on with what another one began; '' when it can.
+        """Return why this source cannot continue the job of another one, '' if it can.
 
-        It has to be a replica of the same table, to have heard of what the others got, and to have
-        every partition that the other one had.
+        It must be a replica of the same table that is not read-only, and have every partition that
+        the other source listed.
 
         Raises:
-            RefusedError: the table is not there, or the user may not export it here.
+            RefusedError: the table does not exist, or the user may not export it here.
             SourceError: the source cannot be read.
         """
         found = self.describe(table)
@@ -148,16 +148,16 @@ class ServerSource(ClickHouseSource):
         return ""
 
     def report(self, table: TableName) -> ServerReport:
-        """Return what can be said about an export of a table, whatever is missing.
+        """Return all facts about an export of a table, even if rights are missing.
 
         Raises:
-            SourceError: the server cannot be asked.
+            SourceError: the server cannot be read.
         """
         with self._chosen(table) as connection:
             return report_of(connection, table, connection.staging_database, ignores=self._ignores)
 
     def leftovers(self) -> tuple[Leftover, ...]:
-        """Return every staging table in the source, in the order of the names.
+        """Return every staging table in the source, in order of name.
 
         Raises:
             RefusedError: the user may not see them.
@@ -361,7 +361,7 @@ class ServerSource(ClickHouseSource):
 
     @property
     def _must_count(self) -> bool:
-        """Whether row policies may be there that nobody has seen."""
+        """Whether the table may have row policies that were not listed."""
         if not self._is_exporting or self._ignores:
             return False
         return self._policies is None or self._policies.must_count
@@ -385,23 +385,24 @@ class ServerSource(ClickHouseSource):
         return connection
 
     def _reached(self, table: TableName | None) -> ServerConnection:
-        """Connect to the replica that was chosen before, or choose one."""
+        """Connect to the chosen replica, or choose one."""
         if self._host is None:
             return self._chosen(table)
         return connect(replace(self._settings, hosts=(self._host,)), table)
 
     def _chosen(self, table: TableName | None) -> ServerConnection:
-        """Connect to the best replica; any of them can say what the user lacks."""
+        """Connect to the best replica, or to any if the user may not see their lag."""
         try:
             return connect(self._settings, table)
         except SourceError as error:
-            # It may not see how far the replicas are behind. What is read needs that right, too.
+            # The user may not see the lag of replicas. Reading needs that right, too; any replica
+            # reports what is missing.
             if error.code != ACCESS_DENIED:
                 raise
             return connect(self._settings, None)
 
     def _check(self, connection: ServerConnection, table: TableName | None) -> None:
-        """Look at the user, once: what was allowed at the start may be given back in the end."""
+        """Check the user's rights once: rights of the start may be revoked before the end."""
         if self._was_checked:
             return
         if not self._is_exporting or table is None:
@@ -429,10 +430,10 @@ def _is_readable(
 
 
 def _can_be_read(connection: ServerConnection, table: TableName) -> bool:
-    """Whether a replica still answers, and knows what the others get."""
+    """Whether a replica still responds and is not read-only."""
     try:
         lag = lag_of(connection, table)
     except SourceError:
-        # Who asks all of them next says of each why it cannot be read.
+        # The connection to all replicas that follows reports each with the reason.
         return False
     return lag is None or not lag.read_only
