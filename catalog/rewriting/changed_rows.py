@@ -192,13 +192,13 @@ class ChangedFiles:
             UnsupportedError: another engine wrote a file in a form that cannot be kept.
             TableFormatError: another host failed, or a file's rows differ from the scanned ones.
         """
-        anew = tuple(one for row, rewrites in claims for one in _rewrites(row, rewrites, state))
+        every = tuple(one for row, rewrites in claims for one in _rewrites(row, rewrites, state))
         if self.elsewhere is None:
             return
         keys = cycle(row.key.hash for row, _ in claims)
-        made = self.elsewhere(self._writer(state), anew, lambda: look(next(keys)))
+        made = self.elsewhere(self._writer(state), every, lambda: look(next(keys)))
         if made is not None:
-            self._written.update(zip(anew, made, strict=True))
+            self._written.update(zip(every, made, strict=True))
 
     def __call__(
         self,
@@ -256,14 +256,14 @@ def declared_order(
     known to be sorted, and the new file has other row groups.
     """
     metadata, schema = parquet.metadata, parquet.schema_arrow
-    said = {metadata.row_group(i).sorting_columns for i in range(metadata.num_row_groups)}
-    if len(said) != 1 or (metadata.num_row_groups > 1 and exported_by(path) is None):
+    declared = {metadata.row_group(i).sorting_columns for i in range(metadata.num_row_groups)}
+    if len(declared) != 1 or (metadata.num_row_groups > 1 and exported_by(path) is None):
         return ()
-    there = {f.name: int((f.metadata or {}).get(FIELD_ID_KEY, 0)) for f in schema}
-    (columns,) = said
+    ids_by_name = {f.name: int((f.metadata or {}).get(FIELD_ID_KEY, 0)) for f in schema}
+    (columns,) = declared
     found: list[SortField] = []
     for column in columns:
-        field_id = there.get(metadata.schema.column(column.column_index).path, 0)
+        field_id = ids_by_name.get(metadata.schema.column(column.column_index).path, 0)
         if field_id not in ids:
             break
         found.append((field_id, column.descending, column.nulls_first))

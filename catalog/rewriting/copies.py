@@ -124,15 +124,15 @@ class CopiedFiles:
         location, storages = self.source.location, self.source_storages
         self.checks(storages, location, _ignore_missing, files)
         hashes = hashes_of(storages, location, (file.path for file in files))
-        lie = {f.path: one for f in files if (one := self.partitions(f)) is not None}
+        in_partitions = {f.path: one for f in files if (one := self.partitions(f)) is not None}
         with ScratchDirectory("copy") as scratch:
             by = CopiedBytes(storages, self.storages, hashes, scratch.path)
             copies = {
-                file.path: self._copied(row, number, file, lie.get(file.path), by)
+                file.path: self._copied(row, number, file, in_partitions.get(file.path), by)
                 for number, file in enumerate(files)
             }
         refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
-        values = {path: one.values for path, one in lie.items()}
+        values = {path: one.values for path, one in in_partitions.items()}
         receipts = copied_receipts(self.source, row, copies, self.destination, values)
         store_receipts(row, receipts, self.destination.location, self.storages)
         source = TableFiles(self.source.location, self.source_storages)
@@ -144,13 +144,13 @@ class CopiedFiles:
         row: Row,
         number: int,
         file: BranchFile,
-        lies: FilePartition | None,
+        in_partition: FilePartition | None,
         by: CopiedBytes,
     ) -> Copy:
         attempt = f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
         of_source = Disks.of(self.source).directory_of(file.path)
-        directory = of_source if lies is None else lies.directory
+        directory = of_source if in_partition is None else in_partition.directory
         place = (self.destination.data_location, directory, name)
         return by.copy(file, "/".join(part for part in place if part), attempt)
 

@@ -129,7 +129,7 @@ Checks: TypeAlias = Callable[
 """Refuses changed files of a table; the second argument is the table's location."""
 
 _OTHER_BYTES: Final = "its bytes are not those that the export wrote"
-_TOLD: Final = 10
+_MOST_NAMED: Final = 10
 _PAGE: Final = 1_000
 """The number of objects in one response to a list request; for more files, a list is cheaper."""
 
@@ -239,10 +239,10 @@ def _refuse(differ: Mapping[str, str]) -> None:
     named = [f"{path}: {why}" for path, why in differ.items() if why]
     if not named:
         return
-    rest = f"; and {len(named) - _TOLD:,} more" if len(named) > _TOLD else ""
+    rest = f"; and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
     count = f"{len(named):,} of {len(differ):,} files: " if len(named) > 1 else ""
     message = (
-        f"Cannot use {count}{'; '.join(named[:_TOLD])}{rest}. Restore what is damaged from a "
+        f"Cannot use {count}{'; '.join(named[:_MOST_NAMED])}{rest}. Restore what is damaged from a "
         "copy, or export its partition again. Nothing was changed."
     )
     raise RefusedError(message)

@@ -38,7 +38,7 @@ class NumberedRows:
         batch = _within(held_bytes, self.row_bytes)
         self._batches: Iterator[pa.RecordBatch] = parquet.iter_batches(batch)
         self._begin = self._end = 0
-        self._here: pa.Table | None = None
+        self._batch: pa.Table | None = None
         self._whole: pa.Table | None = None
 
     def close(self) -> None:
@@ -57,17 +57,17 @@ class NumberedRows:
         """
         numbers = numbers.cast(pa.int64())
         if self._whole is None and not self._is_ahead(numbers):
-            self._here, self._whole = None, self._shown(self.parquet.read())
+            self._batch, self._whole = None, self._shown(self.parquet.read())
         if self._whole is not None:
             return self._whole.take(numbers)
         found, at = [], 0
         while at < len(numbers):
             upto = _below(numbers, self._end, at)
-            if upto > at and self._here is not None:
-                found.append(self._here.take(pc.subtract(numbers[at:upto], self._begin)))
+            if upto > at and self._batch is not None:
+                found.append(self._batch.take(pc.subtract(numbers[at:upto], self._begin)))
             at = upto
             if at < len(numbers):
-                self._go_on()
+                self._read_next()
         return pa.concat_tables(found)
 
     def _is_ahead(self, numbers: pa.Array) -> bool:
@@ -75,13 +75,13 @@ class NumberedRows:
         ascend = pc.all(pc.less(numbers[:-1], numbers[1:]), min_count=0).as_py()
         return bool(ascend) and numbers[0].as_py() >= self._begin
 
-    def _go_on(self) -> None:
+    def _read_next(self) -> None:
         batch = next(self._batches, None)
         if batch is None:
             message = f"it has {self._end:,} rows, and another one is asked for"
             raise OSError(message)
         self._begin, self._end = self._end, self._end + batch.num_rows
-        self._here = self._shown(pa.Table.from_batches([batch]))
+        self._batch = self._shown(pa.Table.from_batches([batch]))
 
     def _shown(self, table: pa.Table) -> pa.Table:
         return columns_of_file(table, self._schema)
@@ -128,9 +128,9 @@ def with_values(
     """
     begin = 0
     for batch in rows:
-        here = values.slice(begin, batch.num_rows)
+        replacing = values.slice(begin, batch.num_rows)
         begin += batch.num_rows
-        yield from set_values(pa.Table.from_batches([batch]), here, names).to_batches()
+        yield from set_values(pa.Table.from_batches([batch]), replacing, names).to_batches()
 
 
 def set_values(rows: pa.Table, values: pa.Table, names: Sequence[str]) -> pa.Table:

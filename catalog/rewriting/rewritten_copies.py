@@ -76,17 +76,19 @@ class RewrittenCopies:
         """
         location, storages = self.source.location, self.source_storages
         self.checks(storages, location, _ignore_missing, files)
-        lie = {f.path: one for f in files if (one := self.partitions(f)) is not None}
+        in_partitions = {f.path: one for f in files if (one := self.partitions(f)) is not None}
         made, read = {}, {}
         with ScratchDirectory("copy") as scratch:
             for number, file in enumerate(files):
                 of_source = Disks.of(self.source).directory_of(file.path)
-                below = lie[file.path].directory if file.path in lie else of_source
+                below = (
+                    in_partitions[file.path].directory if file.path in in_partitions else of_source
+                )
                 new = self._new(row, number, below)
                 made[file.path], read[file.path] = self._made(file, new, scratch.path)
         hashes = hashes_of(storages, location, (file.path for file in files))
         refuse_other_bytes(files, hashes, read)
-        values = {path: one.values for path, one in lie.items()}
+        values = {path: one.values for path, one in in_partitions.items()}
         receipts = receipts_for_other_table(self.source, row, made, self.destination, values)
         store_receipts(row, receipts, self.destination.location, self.storages)
         source = TableFiles(location, storages)
@@ -114,10 +116,10 @@ class RewrittenCopies:
                 local.unlink()
 
     def _written(self, file: BranchFile, local: Path, path: str) -> WrittenFile:
-        there, here = (table_of(one).schema() for one in (self.source, self.destination))
-        written_as = file_schema(here)
+        old_schema, new_schema = (table_of(one).schema() for one in (self.source, self.destination))
+        written_as = file_schema(new_schema)
         with pq.ParquetFile(local) as parquet, closing(_rows(parquet)) as rows:
-            ids = {f.field_id: here.find_field(f.name).field_id for f in there.fields}
+            ids = {f.field_id: new_schema.find_field(f.name).field_id for f in old_schema.fields}
             written = write_file(
                 rows,
                 self.storages(path).create(path),
@@ -125,14 +127,14 @@ class RewrittenCopies:
                 # Both tables have the same column names, but other field ids.
                 replace(
                     self.format,
-                    bloom_columns=filters_kept((parquet,), file_schema(there)),
+                    bloom_columns=filters_kept((parquet,), file_schema(old_schema)),
                     bloom_values=file.rows,
                 ),
                 [
                     (ids[i], down, first)
                     for i, down, first in declared_order(parquet, file.path, ids)
                 ],
-                convert=lambda table: with_ids_of(table, there, here),
+                convert=lambda table: with_ids_of(table, old_schema, new_schema),
             )
         if written.rows != file.rows:
             message = f"{written.rows:,} rows were written of {file.rows:,} that it had"

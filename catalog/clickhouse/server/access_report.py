@@ -58,9 +58,9 @@ from tableformat.names import TableName, quote_identifier, quote_string
 from tableformat.quantities import counted
 
 __all__ = [
-    "Asked",
     "Profile",
     "Rights",
+    "RightsQuery",
     "ServerReport",
     "Standing",
     "check_staging_seen",
@@ -80,7 +80,7 @@ _WITHOUT_TABLE: Final = ("disks", "merge_tree_settings", "processes")
 _KEEPER: Final = "zookeeper"
 
 
-class Asked(Enum):
+class RightsQuery(Enum):
     """The query by which missing rights were found."""
 
     CHECK_GRANT = "CHECK GRANT"
@@ -96,7 +96,7 @@ class Rights:
     not see their grants. `why` is the reason if nothing could be determined.
     """
 
-    asked: Asked
+    query: RightsQuery
     missing: tuple[Grant, ...] = ()
     idle_roles: tuple[str, ...] = ()
     hidden_roles: tuple[str, ...] = ()
@@ -124,15 +124,15 @@ def missing_rights(connection: ServerConnection, wanted: tuple[Grant, ...]) -> R
         SourceError: the server cannot be read at all.
     """
     if _check_grant(connection, wanted):
-        return Rights(Asked.CHECK_GRANT)
+        return Rights(RightsQuery.CHECK_GRANT)
     checked = [(one, _check_grant(connection, (one,))) for one in wanted]
     seen = _seen(connection)
     # The version does not accept an unknown privilege, and does not require it either.
     if any(is_held is not None for _, is_held in checked):
         missing = tuple(one for one, is_held in checked if is_held is False)
-        return Rights(Asked.CHECK_GRANT, missing, seen.idle, why=seen.why)
+        return Rights(RightsQuery.CHECK_GRANT, missing, seen.idle, why=seen.why)
     if seen.why:
-        return Rights(Asked.NOTHING, why=seen.why)
+        return Rights(RightsQuery.NOTHING, why=seen.why)
     known = _privileges(connection)
     missing = tuple(
         one
@@ -140,7 +140,7 @@ def missing_rights(connection: ServerConnection, wanted: tuple[Grant, ...]) -> R
         if one.privilege in (known or {one.privilege})
         and not any(allows(_givens(held), one) for held in seen.holders)
     )
-    return Rights(Asked.SHOW_GRANTS, missing, seen.idle, seen.hidden)
+    return Rights(RightsQuery.SHOW_GRANTS, missing, seen.idle, seen.hidden)
 
 
 def unreadable_tables(connection: ServerConnection, wanted: tuple[Grant, ...]) -> tuple[Grant, ...]:
@@ -262,7 +262,7 @@ def _is_readable(connection: ServerConnection, sql: str, *, others: bool) -> boo
     return True
 
 
-_UNASKED: Final = Rights(Asked.NOTHING)
+_UNASKED: Final = Rights(RightsQuery.NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +385,7 @@ def standing_of(connection: ServerConnection, table: TableName, staging: str) ->
     wanted = export_grants(need)
     # For a read-only user the server reports every right as missing.
     rights = _UNASKED if profile.reasons else missing_rights(connection, wanted)
-    if rights.asked is Asked.NOTHING:
+    if rights.query is RightsQuery.NOTHING:
         rights = replace(rights, missing=unreadable_tables(connection, wanted[:1]))
     if not engine and wanted[0] not in rights.missing:
         # The table does not exist; the next description of it reports that.
@@ -588,19 +588,19 @@ def _rights_text(standing: Standing) -> str:
     rights = standing.rights
     if standing.profile.reasons:
         return "not asked, the profile forbids every export"
-    if rights.asked is Asked.NOTHING:
+    if rights.query is RightsQuery.NOTHING:
         return (
             f"cannot be asked ({rights.why}); an export that lacks one says which when it meets it"
         )
     hidden = ", ".join(rights.hidden_roles)
     more = f"; what the roles {hidden} give is not shown" if hidden else ""
     none = "" if standing.missing else "OK, "
-    return f"{none}checked with {rights.asked.value}{more}"
+    return f"{none}checked with {rights.query.value}{more}"
 
 
 def _too(connection: ServerConnection, table: TableName, standing: Standing) -> tuple[Grant, ...]:
     """Return the missing rights that only `archive` needs, or that only save time."""
-    if standing.rights.asked is Asked.NOTHING:
+    if standing.rights.query is RightsQuery.NOTHING:
         return ()
     here = Target(table.database, table.name)
     wanted = (*(Grant(privilege, here, why) for privilege, why in ARCHIVE), *NICE)

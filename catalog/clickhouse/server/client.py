@@ -271,18 +271,18 @@ def _silent(settings: ServerSettings) -> str:
 
 def _tls(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        said = error.verify_message.rstrip(".")
+        detail = error.verify_message.rstrip(".")
         if error.verify_code == _EXPIRED:
             return "its certificate has expired. Renew it on the server, and check the clock here"
         if error.verify_code == _NOT_YET:
             return "its certificate is not valid yet. Check the clocks of both sides"
         if error.verify_code in _OTHER_NAME:
             return (
-                f"its certificate was issued for another host name ({said}). Use a name that the "
+                f"its certificate was issued for another host name ({detail}). Use a name that the "
                 "certificate has"
             )
         return (
-            f"its certificate is not signed by a trusted authority ({said}). Name the "
+            f"its certificate is not signed by a trusted authority ({detail}). Name the "
             "authority's certificate in MERGEBERG_SOURCE_CA_FILE"
         )
     reason = error.reason or ""
@@ -292,9 +292,9 @@ def _tls(error: ssl.SSLError) -> str:
         )
     alert = _ALERT.search(reason)
     if alert or isinstance(error, ssl.SSLEOFError):
-        said = alert["what"].lower().replace("_", " ") if alert else "it gave no reason"
+        detail = alert["what"].lower().replace("_", " ") if alert else "it gave no reason"
         return (
-            f"it ended the connection over TLS ({said}). If it wants a client certificate, name "
+            f"it ended the connection over TLS ({detail}). If it wants a client certificate, name "
             "one of its own authority in MERGEBERG_SOURCE_CERTIFICATE and MERGEBERG_SOURCE_KEY"
         )
     return f"TLS failed ({reason or type(error).__name__}). Check the port and the server's log"
