@@ -81,10 +81,10 @@ _ROUTE: Final = "the way to the same bucket"
 _HOW: Final = (
     "how Spark sends requests; `spark.mergeberg.connect-timeout` and `read-timeout` are ours"
 )
-_NEW_TABLES: Final = "tables that Spark makes; those that an export makes are given their own"
+_NEW_TABLES: Final = "tables that Spark creates; an export sets its own table properties"
 _FILES: Final = "changes what is written"
-_AWS: Final = "who asks AWS is decided by a Java class"
-_RIGHTS: Final = "PyIceberg cannot ask for rights in this way"
+_AWS: Final = "a Java class chooses the AWS credentials"
+_RIGHTS: Final = "PyIceberg cannot request rights in this way"
 _OTHERS_LOCK: Final = "Spark then takes locks that PyIceberg does not know"
 _SIGNED: Final = "requests are signed here; let the catalog vend credentials"
 _TOKENS: Final = "PyIceberg fetches a token by the same credential when it needs one"
@@ -96,7 +96,7 @@ _EVERY: Final = (
     _read("warehouse", "`warehouse`; a path without scheme gets that of `fs.defaultFS`"),
     _read(
         "io-impl",
-        "checked: S3FileIO, GCSFileIO, ResolvingFileIO or HadoopFileIO; PyIceberg goes by paths",
+        "checked: S3FileIO, GCSFileIO, ResolvingFileIO or HadoopFileIO; PyIceberg uses the path",
     ),
     _ignored("default-namespace", "where `USE` begins"),
     _ignored("cache-enabled", _CACHE),
@@ -113,10 +113,10 @@ _EVERY: Final = (
     _ignored("clients", _SPEED),
     _refused("unique-table-location", _FILES, harmless=("false",)),
     _refused("encryption.*", "tables that are encrypted cannot be written"),
-    _ignored("kms.*", "says more of `encryption.*`"),
+    _ignored("kms.*", "a detail of `encryption.*`"),
     _refused("hadoop.*", "what it changes in Hadoop's configuration is unknown to PyIceberg"),
     _refused("lock-impl", _OTHERS_LOCK, of=GLUE),
-    _ignored("lock.*", "says more of `lock-impl`"),
+    _ignored("lock.*", "a detail of `lock-impl`"),
 )
 _REST: Final = (
     _read("credential", "`credential`, and `oauth2-server-uri` where it is not given", REST),
@@ -154,7 +154,7 @@ _REST: Final = (
     _ignored("rest.client.socket-timeout-ms", _HOW, REST),
     _ignored("rest.client.user-agent", _HOW, REST),
     _refused("rest.client.proxy.*", "PyIceberg takes a proxy from `HTTPS_PROXY` only", REST),
-    _refused("rest.client.tls.*", "whom to trust is decided by a Java class", REST),
+    _refused("rest.client.tls.*", "a Java class chooses the trusted authorities", REST),
     _refused("rest.access-key-id", "PyIceberg would use it for the files too", REST),
     _refused("rest.secret-access-key", "PyIceberg would use it for the files too", REST),
     _refused("rest.session-token", "PyIceberg would use it for the files too", REST),
@@ -166,7 +166,7 @@ _DATABASES: Final = (
     _read("jdbc.schema-version", "`schema_version`", SQL),
     _renamed("jdbc.init-catalog-tables", "init_catalog_tables", SQL),
     _ignored("jdbc.strict-mode", "an export makes the namespace that its table is in", SQL),
-    _read("jdbc.*", "as an option of the address would be", SQL),
+    _read("jdbc.*", "like an option of the address", SQL),
     _ignored("retryable_status_codes", _HOW, SQL),
     _ignored("list-all-tables", "what `SHOW TABLES` shows", HIVE),
     _ignored("client-pool-cache-keys", _CACHE, HIVE),
@@ -190,9 +190,9 @@ _FILES_FAR_AWAY: Final = (
     _renamed("s3.region"),
     _renamed("client.region"),
     _renamed("http-client.proxy-endpoint", "s3.proxy-uri"),
-    _read("s3.path-style-access", "`s3.force-virtual-addressing`, the other way round"),
+    _read("s3.path-style-access", "`s3.force-virtual-addressing`, inverted"),
     _refused("s3.sse.type", _FILES + "; set the encryption of the bucket", harmless=("none",)),
-    _ignored("s3.sse.*", "says more of `s3.sse.type`"),
+    _ignored("s3.sse.*", "a detail of `s3.sse.type`"),
     _refused("s3.acl", _FILES),
     _refused("s3.write.tags.*", _FILES),
     _refused("s3.write.table-tag-enabled", _FILES, harmless=("false",)),
@@ -200,11 +200,11 @@ _FILES_FAR_AWAY: Final = (
     _refused("s3.write.storage-class", _FILES),
     _refused("s3.delete-enabled", "changes what is deleted", harmless=("true",)),
     _refused("s3.delete.tags.*", "changes what is deleted"),
-    _refused("s3.access-points.*", "names other places than the table does"),
+    _refused("s3.access-points.*", "names other locations than the table's"),
     _refused("s3.access-grants.*", _RIGHTS, harmless=("false",)),
     _refused("s3.remote-signing-enabled", _SIGNED, harmless=("false",)),
-    _ignored("signer.*", "says more of `s3.remote-signing-enabled`"),
-    _ignored("rest.remote-signing.*", "says more of `s3.remote-signing-enabled`"),
+    _ignored("signer.*", "a detail of `s3.remote-signing-enabled`"),
+    _ignored("rest.remote-signing.*", "a detail of `s3.remote-signing-enabled`"),
     _refused("s3.client-factory-impl", _AWS),
     _refused("client.factory", _AWS),
     _refused("client.assume-role.*", _AWS),
@@ -234,10 +234,10 @@ _FILES_FAR_AWAY: Final = (
     _ignored("gcs.oauth2.token-expires-at", "how Spark sends requests"),
     _ignored("gcs.oauth2.refresh-credentials-enabled", "how Spark sends requests"),
     _ignored("gcs.oauth2.refresh-credentials-endpoint", "how Spark sends requests"),
-    _ignored("gcs.project-id", "a bucket that is there has one"),
+    _ignored("gcs.project-id", "an existing bucket has one"),
     _ignored("gcs.channel.*", _SPEED),
     _ignored("gcs.delete.batch-size", _SPEED),
-    _refused("gcs.*", "an export writes otherwise, or not at all", harmless=("false",)),
+    _refused("gcs.*", "an export writes in another way, or not at all", harmless=("false",)),
     _renamed("adls.auth.shared-key.account.name", "adls.account-name"),
     _renamed("adls.auth.shared-key.account.key", "adls.account-key"),
     _renamed("adls.token"),

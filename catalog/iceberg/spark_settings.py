@@ -157,7 +157,7 @@ def _options_of_libpq(given: Mapping[str, tuple[str, str]], refuse: Refuse) -> d
             case _ if name in _DRIVER_ONLY:
                 continue
             case _:
-                raise refuse(setting, f"has an option without equal; there are {_KNOWN}")
+                raise refuse(setting, f"has an option without an equivalent; there are {_KNOWN}")
     return options
 
 
@@ -328,13 +328,13 @@ def _translated(catalog: _SparkCatalog) -> dict[str, Any]:
     for setting, text in catalog.given.items():
         row = find_setting(setting)
         if row is None:
-            raise catalog.refuse(setting, "is no setting that mergeberg knows what becomes of")
+            raise catalog.refuse(setting, "is no setting that mergeberg can translate")
         if row.of and row.of != catalog.kind:
             continue
         if row.treatment is Treatment.RENAMED:
             properties[row.detail] = text
         elif row.treatment is Treatment.REFUSED and text.lower() not in row.harmless:
-            raise catalog.refuse(setting, f"has no equal in PyIceberg ({row.detail})")
+            raise catalog.refuse(setting, f"has no equivalent in PyIceberg ({row.detail})")
     _check_files(catalog)
     if path_style := catalog.text("s3.path-style-access"):
         properties["s3.force-virtual-addressing"] = _inverted(catalog, path_style)
@@ -445,7 +445,7 @@ def _server(catalog: _SparkCatalog) -> dict[str, Any]:
         raise catalog.refuse("uri", "is no http:// or https:// address")
     headers = {s: text for s, text in catalog.given.items() if s.startswith("header.")}
     if headers.get("header.x-iceberg-access-delegation", "") == "remote-signing":
-        why = "asks that the server signs each request for a file, which PyArrow cannot do"
+        why = "asks the server to sign each request for a file, which PyArrow cannot do"
         raise catalog.refuse("header.x-iceberg-access-delegation", why)
     return {"uri": uri, **headers, **_authentication(catalog)}
 

@@ -93,9 +93,9 @@ def test_every_form_of_an_address_with_one_host_is_read(
         ("jdbc:postgresql://h1,h2/d", "with one host"),
         ("jdbc:postgresql:d", "with one host"),
         ("jdbc:postgresql://u:hunter2@h/d", "with one host"),
-        ("jdbc:postgresql://h/d?user=u&password=a&hunter2", "an option without equal"),
-        ("jdbc:postgresql://h/d?currentSchema=a;b", "an option without equal"),
-        ("jdbc:postgresql://h/d?socketFactory=x", "an option without equal"),
+        ("jdbc:postgresql://h/d?user=u&password=a&hunter2", "an option without an equivalent"),
+        ("jdbc:postgresql://h/d?currentSchema=a;b", "an option without an equivalent"),
+        ("jdbc:postgresql://h/d?socketFactory=x", "an option without an equivalent"),
     ],
 )
 def test_what_is_not_the_same_is_refused_without_its_text(uri: str, said: str) -> None:

@@ -208,7 +208,7 @@ def test_files_in_s3_are_reached_in_the_same_way() -> None:
         (
             KINDS[REST] | {"header.X-Iceberg-Access-Delegation": "remote-signing"},
             {},
-            "asks that the server signs",
+            "asks the server to sign",
         ),
         (KINDS[REST] | {"token": "t\nx"}, {}, r"lake\.token begins or ends with a blank"),
         (KINDS[REST] | {"nothing.of.this": "t"}, {}, r"lake\.nothing\.of\.this is no setting"),
@@ -230,16 +230,20 @@ def test_files_in_s3_are_reached_in_the_same_way() -> None:
             {"spark.hadoop.google.cloud.auth.type": "USER_CREDENTIALS"},
             r"lake\.io-impl leaves files to Hadoop",
         ),
-        (KINDS[SQL] | {"gcs.user-project": "p"}, {}, r"lake\.gcs\.user-project has no equal"),
+        (KINDS[SQL] | {"gcs.user-project": "p"}, {}, r"lake\.gcs\.user-project has no equivalent"),
         ({"uri": ""}, {}, r"lake\.uri is no thrift"),
         (
             KINDS[HIVE],
             {"spark.hadoop.iceberg.engine.hive.lock-enabled": "false"},
             "commits without Hive's locks",
         ),
-        (KINDS[GLUE] | {"lock-impl": "x"}, {}, r"lake\.lock-impl has no equal"),
-        (KINDS[GLUE] | {"s3.sse.type": "kms"}, {}, r"lake\.s3\.sse\.type has no equal"),
-        (KINDS[GLUE] | {"s3.write.tags.a": "false"}, {}, r"lake\.s3\.write\.tags\.a has no equal"),
+        (KINDS[GLUE] | {"lock-impl": "x"}, {}, r"lake\.lock-impl has no equivalent"),
+        (KINDS[GLUE] | {"s3.sse.type": "kms"}, {}, r"lake\.s3\.sse\.type has no equivalent"),
+        (
+            KINDS[GLUE] | {"s3.write.tags.a": "false"},
+            {},
+            r"lake\.s3\.write\.tags\.a has no equivalent",
+        ),
     ],
 )
 def test_what_would_be_another_catalog_is_refused_by_the_setting(
