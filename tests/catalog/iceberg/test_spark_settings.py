@@ -333,7 +333,7 @@ def test_nothing_shows_a_value(kind: str, settings: dict[str, str]) -> None:
 def test_an_unknown_setting_is_refused(name: str) -> None:
     """Harm prevented: a setting with the location of tables is ignored."""
     if find_setting(name.lower()) is None:
-        with pytest.raises(UnsupportedError, match="is no setting that mergeberg knows"):
+        with pytest.raises(UnsupportedError, match="is no setting that mergeberg can translate"):
             opened(KINDS[REST] | {name: "x"})
 
 
