@@ -183,8 +183,6 @@ def open_ports(
 ) -> JobPorts:
     """Open source and ledger, and connect them with lake and Spark to the ports of an export job.
 
-    When its Spark job is cancelled, the export starts no further slices and no further partitions.
-
     Args:
         places: the addresses of source, lake and ledger.
         spark: provides the session that writes files; the first file waits for it.
@@ -201,9 +199,9 @@ def open_ports(
         observer.note(warning)
     server = server_of(places.source)
     source = open_source(places.source, is_exporting=True)
-    # The ledger is opened last: if a later step failed, it would stay open. A source opens no
-    # connection before its first use.
+    # Opened last, because a later failure would leave it open; a source connects at its first use.
     ledger = open_ledger(places.ledger, local_warehouse=places.lake.ledger_directory)
+    # Set when a Spark job is cancelled: the export then starts no further slice or partition.
     cancelled = threading.Event()
     files = FileDigests(places.lake.storages) if verify or check_rows else None
 
