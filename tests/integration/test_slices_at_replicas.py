@@ -28,7 +28,7 @@ from tests.support.child_writer import ChildWriter
 from tests.support.real_export import RealExport, of_server
 
 NAME = TableName("db", "spread")
-A_FILE_FOR_EACH_PART = FileFormat(target_file_bytes=1)
+A_FILE_FOR_EACH_PART = FileFormat(parts_apart=99)
 ROWS = sorted((n % 2, n, str(n)) for n in range(400))
 READING = "FORMAT ArrowStream"
 
