@@ -103,7 +103,7 @@ REFUSED_HERE: Final = (
     ("ALTER TABLE t DELETE WHERE CASE WHEN a THEN b ELSE c d END", "END is expected",
      "a value has no other name"),
     ("ALTER TABLE t DELETE WHERE * = 1", r"found '\*'", "all columns are no value"),
-    ("ALTER TABLE t DROP PARTITION {p:String}", "is a parameter",
+    ("ALTER TABLE t DROP PARTITION {p:String}", "is a query parameter",
      "query parameters arrive as text, and are not supported"),
     ("ALTER TABLE t DROP PARTITION ID 'a/b'", "cannot be used",
      "an id has letters, digits and '-' only"),
