@@ -150,4 +150,7 @@ def test_what_is_not_done_with_a_table_of_a_session_is_said(
 
 def test_tables_are_not_given_with_a_statement_of_sparks(said: dict[str, Any]) -> None:
     """Harm prevented: a name means a table of Spark's, and nobody is told."""
-    assert "only EXPORT, and ATTACH and REPLACE PARTITION … FROM, take them" in said["of Spark"]["message"]
+    assert (
+        "only EXPORT, and ATTACH and REPLACE PARTITION … FROM, take them"
+        in said["of Spark"]["message"]
+    )
