@@ -9,8 +9,9 @@ Part of job step 1 of 3 (plan -> write -> commit). The planning performs no I/O.
 * A finished file is reused only if it holds exactly the rows of a slice of the new plan, was
   written with the same recipe, and still exists with the size in its receipt. Other files are
   written again under new names.
-* Where other servers have copies of the parts, `spread` lets them read slices, too. A slice keeps
-  the names of its parts in the snapshot, whoever reads it: plans and receipts do not change.
+* If other servers have copies of the parts, `spread` distributes the slices over all of them. A
+  slice keeps the names of its parts in the snapshot: plans and receipts do not depend on the
+  server that reads it.
 * `processed_parts` reports the progress of an export that runs in another process, from the
   receipts of its finished files. A source part is processed if finished files hold all of its
   rows (RQ…SystemTables.Exports).
@@ -70,7 +71,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SliceCopy:
-    """Where another server has the parts of a slice.
+    """The copy of a slice's parts at another server.
 
     `host` is its address, `place` its staging table; `names` are the parts there, in the order of
     the slice's ranges.
@@ -88,8 +89,8 @@ class Slice:
     `rows` is the number of rows that the file must have, None if a range has lightweight deletes.
     `place` is where the parts are, as in `FrozenPart`. `directory` is the file's directory below
     the table's data location, `partition` has the Iceberg values as in `Receipt`, and
-    `estimated_bytes` is the expected file size. `copy` is where the slice is read, None for the
-    place of the snapshot.
+    `estimated_bytes` is the expected file size. `copy` is the copy to read
+    the slice from, None for the snapshot itself.
     """
 
     number: int
@@ -283,14 +284,14 @@ def slices(
 def spread(
     all_slices: Iterable[Slice], copies: Mapping[str, Sequence[PartitionCopy]]
 ) -> tuple[Slice, ...]:
-    """Spread slices over the servers that have their parts, so that each reads about as much.
+    """Distribute slices over the servers that have their parts, about equally by bytes.
 
     Args:
-        all_slices: as they were cut.
-        copies: by partition id, of the partitions that have any.
+        all_slices: the planned slices.
+        copies: the copies of partitions, by partition id.
 
     Returns:
-        The slices in their order, each with the copy that it is read from.
+        The slices in their order, each with the copy to read it from.
     """
     of_snapshot = ""
     loads = defaultdict[str, int](int)

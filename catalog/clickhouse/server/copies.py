@@ -1,16 +1,16 @@
 """Copies a snapshot at other replicas, so that they read slices of its partitions, too.
 
-A staging table exists only on the replica that made it, and is filled from the parts of that
-replica, which may be merged in another way than those of the others. So another replica makes a
-staging table of its own, by the whole snapshot protocol, and reads a partition only if it has the
-same parts: the same names, hashes and rows, stored and visible. Then the files of the parts are
-the same bytes, and every row has the same place in its part.
+A staging table exists only on the replica that created it, with the parts of that replica. Other
+replicas may have merged their parts differently. So another replica creates its own staging table
+by the whole snapshot protocol. It reads a partition only if it has the same parts: the same names,
+hashes and rows, stored and visible. The files of such parts have the same bytes, and every row has
+the same position in its part.
 
 - The two servers have the same version and read with the same settings, or values might differ.
 - Not copied: a partition with a part that lacks columns, whose values each server computes, and,
   of a table that is not replicated, parts whose hash the server does not show.
-- Whatever differs or fails at another replica costs no row and no partition: the replica of the
-  snapshot reads what the others do not.
+- A difference or an error at another replica costs no row and no partition: the replica of the
+  snapshot reads these slices.
 
 See docs/reference/source-server.md, "Slices at several replicas".
 """
@@ -56,9 +56,9 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What another server has of a snapshot: copies by partition, in staging tables of a host.
+    """The copies of a snapshot's partitions at another server, in staging tables there.
 
-    `why` says why it has not all of the partitions, '' if it has.
+    `why` is the reason if partitions are missing, else ''.
     """
 
     host: str
@@ -68,7 +68,7 @@ class Copied:
 
 
 def is_same_table(before: MergeTreeTable | None, now: MergeTreeTable) -> bool:
-    """Whether two descriptions are of one table; one that was never made tells nothing."""
+    """Whether two descriptions are of the same table; None counts as any table."""
     if before is None:
         return True
     nodes = {one.keeper_node for one in (before, now) if isinstance(one.keeper_node, KeeperNode)}
@@ -102,7 +102,7 @@ def why_not_read(
 
 
 def are_readable(table: MergeTreeTable, parts: Iterable[Part]) -> bool:
-    """Whether another server with the same parts gives the same rows for certain."""
+    """Whether another server with the same parts certainly returns the same rows."""
     return not any(
         part.lacks or not (table.engine.replicated or is_hash(part.hash_of_all_files))
         for part in parts
@@ -176,7 +176,7 @@ def _contents(one: FrozenPartition) -> set[tuple[str, str, int, int, tuple[str, 
 
 
 def with_copies(snapshot: Snapshot, found: Sequence[Copied], notes: tuple[str, ...]) -> Snapshot:
-    """Return a snapshot with what other servers have of it."""
+    """Return a snapshot with its copies at other servers."""
     partitions = tuple(
         replace(
             one,
@@ -199,8 +199,8 @@ def readers_note(readers: Mapping[str, int], partitions: int) -> str:
         readers: how many partitions each host can read.
         partitions: how many there are.
     """
-    said = ", ".join(
+    hosts = ", ".join(
         host if number == partitions else f"{host} ({number} of {counted(partitions, 'partition')})"
         for host, number in readers.items()
     )
-    return f"slices are read at {counted(len(readers), 'replica')}: {said}"
+    return f"slices are read at {counted(len(readers), 'replica')}: {hosts}"

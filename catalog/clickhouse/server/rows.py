@@ -1,7 +1,7 @@
 """Reads slices over HTTP from the server that keeps their frozen parts.
 
 Each slice is one query, whose id begins with the job's prefix. A slice with a copy is read from the
-server that has the copy; a task does not ask one that is gone again. A server with every wire
+server that has the copy. A task sends nothing more to a server that is gone. A server with every wire
 setting computes the wire values itself and sends Arrow. From any other server the columns come as
 Native, which every version has, and a ClickHouse in this process computes the values.
 
@@ -47,7 +47,7 @@ _NO_TABLE: Final = (UNKNOWN_TABLE, UNKNOWN_DATABASE)
 
 @contextlib.contextmanager
 def reading(plan: WritePlan, settings: ServerSettings) -> Iterator[OpenTogether]:
-    """Yield what opens slices of a plan, over one connection to each server that reads them.
+    """Yield a function that opens slices of a plan, with one connection to each server.
 
     Raises:
         SourceError: the server of the plan's layout is none of the settings'.
@@ -60,20 +60,20 @@ def reading(plan: WritePlan, settings: ServerSettings) -> Iterator[OpenTogether]
 
 
 class _Servers(contextlib.ExitStack):
-    """The connections of a task, by address; `gone` are the servers that it does not ask again."""
+    """The connections of a task by address; it sends nothing more to the servers in `gone`."""
 
     def __init__(self, plan: WritePlan, settings: ServerSettings) -> None:
-        """Connect to nobody yet."""
+        """Prepare; no connection is opened yet."""
         super().__init__()
         self._plan, self._settings = plan, settings
         self._clients: dict[str, ServerClient] = {}
         self.gone: set[str] = set()
 
     def client(self, address: str) -> ServerClient:
-        """Return what speaks to a server.
+        """Return the client of a server.
 
         Raises:
-            SourceError: it is none of the settings', or it does not answer.
+            SourceError: the settings do not have the server, or it does not respond.
         """
         if address not in self._clients:
             plan, settings = self._plan, self._settings
@@ -93,7 +93,7 @@ class _Servers(contextlib.ExitStack):
 def _open_slices(
     plan: WritePlan, servers: _Servers, slices: tuple[Slice, ...]
 ) -> Iterator[OpenSlice]:
-    """Yield what opens each of the slices; nothing is shared by them but the connections."""
+    """Yield a function that opens each of the slices; they share only the connections."""
     del slices
     yield partial(_open_slice, plan, servers)
 

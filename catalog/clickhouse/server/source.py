@@ -1,11 +1,13 @@
-"""`ServerSource`: a server as a source, asked first whether its user may do what an export does.
+"""Implements `tableformat.source.Source` for a ClickHouse server: `ServerSource`.
 
-Owns that a job stays with one replica, where its staging tables are: another one is chosen only
-where the table is described anew. Where the address says so, other replicas that have the same
-parts get copies of them, and read slices, too (`copies.py`). Whether it can go on with what another
-source began, whose host is gone. When the user is looked at: once, before anything is made. And
-that nothing is exported which the user must not see: row policies that are listed refuse the
-export, those that are not are found by counting what the user is shown of the frozen partitions.
+- A job stays with one replica, which has its staging tables. Another replica is chosen only when
+  the table is described again.
+- With `replicas=N` in the address, other replicas that have the same parts copy them and read
+  slices, too (`copies.py`).
+- It decides whether it can continue the job of a source whose host is gone.
+- It checks the user's rights once, before anything is created.
+- It exports no rows that the user must not see: row policies that are listed refuse the export.
+  Others are found by counting the rows of the snapshot that the user sees.
 """
 
 from __future__ import annotations
@@ -170,7 +172,7 @@ class ServerSource(ClickHouseSource):
         return found
 
     def release(self, snapshot: SourceSnapshot, keep: Collection[str] = ()) -> None:
-        """Drop what the snapshot holds but the staging tables in `keep`, and all of its copies.
+        """Drop the staging tables of a snapshot, except those in `keep`, and all of its copies.
 
         Raises:
             SourceError: the server of the snapshot cannot be used.
@@ -202,18 +204,18 @@ class ServerSource(ClickHouseSource):
             except TableFormatError as error:
                 _LOGGER.warning("staging tables at %s may stay: %s", host.place, error)
             finally:
-                # Opened without a table: whoever copies there looks at the user's rights first.
+                # It was opened without a table: a later copy there has to check the user's rights.
                 other.close()
         return dropped
 
     def close(self) -> None:
-        """Let go of the source and of the other replicas; snapshots stay."""
+        """Close the connections to this and the other replicas; snapshots stay."""
         super().close()
         for other in self._readers.values():
             other.close()
 
     def readers(self, table: TableName, partition_ids: tuple[PartitionId, ...]) -> tuple[str, ...]:
-        """Return notes that say at which replicas an export would read slices; none of only one.
+        """Return notes on the replicas that would read slices of an export; none for a single one.
 
         Raises:
             SourceError: the server cannot be read.
@@ -258,7 +260,7 @@ class ServerSource(ClickHouseSource):
         return why_not_read(connection, capabilities, table, reader)
 
     def copied(self, reader: Reader, wanted: tuple[FrozenPartition, ...], job: str) -> Copied:
-        """Copy partitions of another server's snapshot; what fails here is only a reason."""
+        """Copy partitions of another server's snapshot; an error becomes the reason in the result."""
         try:
             why, table = self.why_not_reading(reader), self._described
             if why or table is None:
@@ -268,7 +270,7 @@ class ServerSource(ClickHouseSource):
             return Copied("", why=error.message)
 
     def _taken(self, request: SnapshotRequest) -> SourceSnapshot:
-        """Freeze partitions that the user may see, and copy them at other replicas."""
+        """Take a snapshot of the partitions that the user may see, and copy it at other replicas."""
         taken = self._visible(super()._taken(request))
         try:
             return self._copied(taken, request.job)
@@ -277,11 +279,11 @@ class ServerSource(ClickHouseSource):
             raise
 
     def _found_again(self, search: Search) -> SourceSnapshot:
-        """Find what a dead job had frozen, and copy it at other replicas."""
+        """Find the snapshot of a dead job, and copy it at other replicas."""
         return self._copied(super()._found_again(search), new_job())
 
     def _copied(self, taken: SourceSnapshot, job: str) -> SourceSnapshot:
-        """Let as many other replicas as the address says copy the partitions of a snapshot."""
+        """Copy the partitions of a snapshot at up to `replicas` - 1 other hosts of the address."""
         wanted = tuple(
             one
             for one in taken.partitions
@@ -313,7 +315,7 @@ class ServerSource(ClickHouseSource):
         return with_copies(taken, found, tuple(notes))
 
     def _others(self, table: TableName | None = None) -> tuple[tuple[Host, ServerSource], ...]:
-        """Return the other replicas, if the address says that they read slices, too."""
+        """Return the other hosts if the address lets them read slices, else none."""
         if self._settings.replicas == 1:
             return ()
         if self._host is None:
@@ -333,7 +335,7 @@ class ServerSource(ClickHouseSource):
         return "" if self._host is None else self._host.place
 
     def _release_copies(self, elsewhere: tuple[tuple[str, str], ...]) -> None:
-        """Drop copies; one that cannot be dropped costs space until the next export there."""
+        """Drop copies; a copy that cannot be dropped stays until the next export from its host."""
         for host, other in self._others() if elsewhere else ():
             try:
                 other.release_staging(tuple(name for at, name in elsewhere if at == host.url))
