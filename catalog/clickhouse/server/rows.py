@@ -1,9 +1,9 @@
 """Reads slices over HTTP from the server that keeps their frozen parts.
 
 Each slice is one query, whose id begins with the job's prefix. A slice with a copy is read from the
-server that has the copy. A task sends nothing more to a server that is gone. A server with every wire
-setting computes the wire values itself and sends Arrow. From any other server the columns come as
-Native, which every version has, and a ClickHouse in this process computes the values.
+server that has the copy. A task sends nothing more to a server that is gone. A server with every
+wire setting computes the wire values itself and sends Arrow. From any other server the columns come
+as Native, which every version has, and a ClickHouse in this process computes the values.
 
 A stream counts only if it ends cleanly and has the planned rows. An error at the end of a response,
 a missing part or a proxy that truncates fails the slice, which is then written again. Only tasks

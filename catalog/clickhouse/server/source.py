@@ -260,7 +260,7 @@ class ServerSource(ClickHouseSource):
         return why_not_read(connection, capabilities, table, reader)
 
     def copied(self, reader: Reader, wanted: tuple[FrozenPartition, ...], job: str) -> Copied:
-        """Copy partitions of another server's snapshot; an error becomes the reason in the result."""
+        """Copy partitions of another server's snapshot; an error is a reason in the result."""
         try:
             why, table = self.why_not_reading(reader), self._described
             if why or table is None:
@@ -270,7 +270,7 @@ class ServerSource(ClickHouseSource):
             return Copied("", why=error.message)
 
     def _taken(self, request: SnapshotRequest) -> SourceSnapshot:
-        """Take a snapshot of the partitions that the user may see, and copy it at other replicas."""
+        """Take a snapshot of the partitions that the user may see; copy it at other replicas."""
         taken = self._visible(super()._taken(request))
         try:
             return self._copied(taken, request.job)
