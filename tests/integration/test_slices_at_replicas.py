@@ -109,6 +109,7 @@ def two(
         front.drop_databases()
 
 
+@pytest.mark.representative
 def test_two_replicas_read_the_slices_of_one_partition(two: Two) -> None:
     outcomes = two.run()
 
