@@ -41,7 +41,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-MOST_OF_CHECK: Final = 0.15
+MOST_OF_CHECK: Final = 0.22
 """CPU seconds that all cases of a test may cost in `make check`."""
 MOST_AROUND_CHECK: Final = 0.5
 """CPU seconds that the fixtures of its file may cost."""
