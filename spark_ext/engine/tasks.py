@@ -41,9 +41,8 @@ from pyspark import TaskContext
 
 from catalog.clickhouse.part_directories import sweep
 from catalog.clickhouse.server.settings import ServerSettings
-from catalog.clickhouse.slice_reader import OpenSlice, OpenTogether, SliceReader
+from catalog.clickhouse.slice_reader import OpenSlice, OpenTogether, SliceReader, read_first
 from catalog.processes import job_may_be_alive
-from catalog.spool import read_first
 from catalog.storages.schemes import Access, open_storage
 from tableformat.errors import (
     InternalError,

@@ -25,7 +25,7 @@ from tests.repository.structure import (
     statement_lists,
 )
 
-MODULES = 322
+MODULES = 320
 MEDIAN = (150, 300)
 SINGLE_IMPORTER = 85
 STATEMENT_LISTS = {

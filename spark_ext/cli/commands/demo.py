@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -17,7 +22,6 @@ from spark_ext.actions.export_ports import (
     open_ports,
 )
 from spark_ext.cli.output import Output, output_for
-from spark_ext.demo.commands import Command, export_command, next_commands
 from spark_ext.demo.data import ENGINE, TABLE, fill
 from spark_ext.demo.directory import INSTALL, LAKE_TABLE, DemoDirectory, DemoError, Found, look
 from spark_ext.demo.readers import (
@@ -88,7 +92,7 @@ def _fill(place: DemoDirectory, found: Found, rows: int, output: Output) -> None
 
 def _export(place: DemoDirectory, spark: SparkWhenNeeded, output: Output) -> int:
     output.step(f"2. Spark: the partitions become one snapshot of {LAKE_TABLE}. As a command:")
-    _show_command(output, export_command(place, "--all", "--manifest-ttl", "0"))
+    _show_command(output, _export_command(place, "--all", "--manifest-ttl", "0"))
     request = ExportRequest(
         table=TABLE,
         to=LAKE_TABLE,
@@ -137,7 +141,7 @@ def _show(
     place: DemoDirectory, results: dict[str, Measures], output: Output, *, as_json: bool
 ) -> None:
     different = differences(results)
-    commands = next_commands(place)
+    commands = _next_commands(place)
     if as_json:
         output.record(
             {"equal": not different, "answers": results, "next": [str(c) for c in commands]}
@@ -169,6 +173,47 @@ def _cell(value: int | Decimal | None) -> int | Decimal | None:
     return value.quantize(_CENT) if isinstance(value, Decimal) else value
 
 
-def _show_command(output: Output, command: Command) -> None:
+def _show_command(output: Output, command: _Command) -> None:
     for line in command.shown():
         output.detail(f"  {line}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A command: the words after `mergeberg`, grouped by printed line."""
+
+    lines: tuple[tuple[str, ...], ...]
+
+    def __str__(self) -> str:
+        """Return the command on one line."""
+        return shlex.join((_program(), *itertools.chain.from_iterable(self.lines)))
+
+    def shown(self) -> tuple[str, ...]:
+        """Return the command on several lines, with backslashes so that it can be copied."""
+        first, *more = map(shlex.join, self.lines)
+        lines = (f"{shlex.quote(_program())} {first}", *(f"    {line}" for line in more))
+        return (*(f"{line} \\" for line in lines[:-1]), lines[-1])
+
+
+def _export_command(place: DemoDirectory, *which: str) -> _Command:
+    """Return the command that exports partitions of the demo's table."""
+    lake = ("--warehouse", str(place.warehouse), "--to", str(LAKE_TABLE))
+    return _Command((("export", str(TABLE), *which, "--source", place.source), lake))
+
+
+def _next_commands(place: DemoDirectory) -> tuple[_Command, ...]:
+    """Return commands to try after the demo: list exports, list parts, repeat an export."""
+    return (
+        _Command((("exports", "list", "--warehouse", str(place.warehouse)),)),
+        _Command((("parts", str(TABLE), "--source", place.source),)),
+        _export_command(place, "--partition-id", "202402"),
+    )
+
+
+def _program() -> str:
+    """Return `mergeberg`, or the path of this program if another one is first on PATH."""
+    started = sys.argv[0]
+    on_path = shutil.which("mergeberg")
+    if Path(started).name != "mergeberg" or (on_path and Path(on_path).samefile(started)):
+        return "mergeberg"
+    return started

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from catalog.spool import read_first
+from catalog.clickhouse.slice_reader import read_first
 from tableformat.errors import DestinationError, SourceError
 
 BATCHES = tuple(
