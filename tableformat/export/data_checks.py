@@ -1,6 +1,6 @@
 """Builds the SQL checks that find column values, at any depth, which the lake table cannot hold.
 
-`mergetree/wire_values.py` defines the limits of each type (docs/reference/types.md, class C); this
+`mergetree/wire_types.py` defines the limits of each type (docs/reference/types.md, class C); this
 module applies them to nested columns.
 
 * Arrow does not detect some values: a map with a key twice, an instant with digits finer than
@@ -43,10 +43,10 @@ from tableformat.mergetree.types import (
 from tableformat.mergetree.wire_types import (
     alternative_sql,
     alternatives_of,
+    find_value,
     qualified,
     wire_expression,
 )
-from tableformat.mergetree.wire_values import find_value
 from tableformat.names import option_name
 from tableformat.quantities import counted
 

@@ -1,6 +1,6 @@
 """Maps the type of one ClickHouse column to an Iceberg type, with notes and refusals.
 
-`mergetree/wire_values.py` maps a single value to its wire type, which decides the Iceberg type
+`mergetree/wire_types.py` maps a single value to its wire type, which decides the Iceberg type
 here. `schema.py` applies this to the columns of a table. A type that is not listed is refused,
 never guessed.
 """
@@ -58,8 +58,13 @@ from tableformat.mergetree.types import (
     SimpleAggregateFunction,
     Tuple,
 )
-from tableformat.mergetree.wire_types import alternatives_of, element_name
-from tableformat.mergetree.wire_values import conversions_of, find_value, takes
+from tableformat.mergetree.wire_types import (
+    alternatives_of,
+    conversions_of,
+    element_name,
+    find_value,
+    takes,
+)
 
 __all__ = ["Refusal", "TypeMapping", "conversions_in"]
 

@@ -43,7 +43,7 @@ from tableformat.mergetree.conversions import WireValue, parse_conversion
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
 from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import DataType, DateTime64, Decimal, FixedString, Simple
-from tableformat.mergetree.wire_values import find_value
+from tableformat.mergetree.wire_types import find_value
 from tableformat.names import option_name
 
 __all__ = ["Width", "bucket_field", "kept_column", "truncate_field", "width"]

@@ -1,7 +1,7 @@
 """Defines the conversions of `--convert column=HOW`, the faithfulness classes and value limits.
 
 The text of a conversion is the user's input and is stored in the lake table.
-`tableformat/mergetree/wire_values.py` lists the conversions that each type accepts. The classes
+`tableformat/mergetree/wire_types.py` lists the conversions that each type accepts. The classes
 are those of docs/reference/types.md:
 
     A  lossless by type

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tableformat.mergetree import wire_values
+from tableformat.mergetree import wire_types
 from tableformat.mergetree.conversions import Faithfulness, TypeConversions, WireValue
 from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import DataType, Simple
-from tableformat.mergetree.wire_values import conversions_of
+from tableformat.mergetree.wire_types import conversions_of
 from tests.properties.column_types import column_types
 from tests.properties.many_tables import ManyTables, Way
 from tests.properties.promised_columns import Promise, inner_types, words_of
@@ -111,9 +111,9 @@ def test_a_wrong_cast_would_be_found(
     """A judge that uses our own SELECT list would agree with every mistake in it."""
     table = table_with(of, value)
     check_table(opened, table, Seen())
-    changed = dict(wire_values._PLAIN)
+    changed = dict(wire_types._PLAIN)
     mistake(changed)
-    monkeypatch.setattr(wire_values, "_PLAIN", changed)
+    monkeypatch.setattr(wire_types, "_PLAIN", changed)
 
     with pytest.raises(AssertionError):
         check_table(opened, table, Seen())

@@ -6,7 +6,7 @@ import ast
 import re
 
 from catalog.clickhouse.embedded import BYTES_A_SECOND, LEAST_SECONDS, MEMORY, ROWS_A_SECOND
-from tableformat.mergetree.function_names import REFUSED
+from tableformat.mergetree.row_functions import REFUSED
 from tests.repository.source_files import ROOT, source_files
 
 TEXT = (ROOT / "SECURITY.md").read_text().partition("## What is evaluated")[2]

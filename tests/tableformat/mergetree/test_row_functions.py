@@ -13,13 +13,14 @@ from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_FUNCTION
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
 from tableformat.mergetree.expression_text import parse_expression
-from tableformat.mergetree.function_names import (
+from tableformat.mergetree.row_functions import (
     ALLOWED,
     ALSO_TABLE_FUNCTIONS,
     LISTED_FROM,
     REFUSED,
+    calls_outside,
+    refuse_outside,
 )
-from tableformat.mergetree.row_functions import calls_outside, refuse_outside
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse, QueryError
 
 OUTSIDE = (

@@ -15,8 +15,13 @@ from tableformat.mergetree.conversions import (
 )
 from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import DataType, LowCardinality, Nullable, Simple, rebuild
-from tableformat.mergetree.wire_types import alternatives_of, without_low_cardinality
-from tableformat.mergetree.wire_values import conversions_of, find_value, takes
+from tableformat.mergetree.wire_types import (
+    alternatives_of,
+    conversions_of,
+    find_value,
+    takes,
+    without_low_cardinality,
+)
 from tests.strategies.types import data_types
 
 conversions = st.one_of(
