@@ -45,9 +45,8 @@ from spark_ext.sql.statements import ClearColumn, ClearIndex, Delete, Optimize, 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import RefusedError, SourceError, StoppedError
-from tableformat.iceberg.bloom_filters import single_value_columns
 from tableformat.iceberg.copied_files import Rewritten
-from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.properties import RememberedSource, single_value_columns
 from tableformat.iceberg.row_change_limits import refuse_change, refuse_merged_columns
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.schema_evolution import as_wide_as

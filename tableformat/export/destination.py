@@ -52,14 +52,18 @@ from tableformat.export.slices import (
 from tableformat.file_names import RECEIPTS, data_below
 from tableformat.hive.layout import check_rules
 from tableformat.hive.levels import Level, levels_of, tree_directory
-from tableformat.iceberg.bloom_filters import filters_of
 from tableformat.iceberg.existing_table import (
     ExistingTable,
     existing_refusal,
     written_schema,
 )
 from tableformat.iceberg.partition_proof import directory, partition_values, value_texts
-from tableformat.iceberg.properties import parts_apart, remembered_source, renewed_properties
+from tableformat.iceberg.properties import (
+    filters_of,
+    parts_apart,
+    remembered_source,
+    renewed_properties,
+)
 from tableformat.iceberg.schema_evolution import divided_by, evolve
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.sort_order import file_order, same_order

@@ -44,13 +44,12 @@ from tableformat.hive.levels import (
     spelled_in_utc,
     why_no_directory,
 )
-from tableformat.iceberg.column_types import TypeMapping
 from tableformat.iceberg.existing_table import conversions_in_force
 from tableformat.iceberg.key_columns import plain_type
 from tableformat.iceberg.partition_proof import probe, why_not_one_to_one
 from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
 from tableformat.iceberg.properties import remembered_source, table_properties
-from tableformat.iceberg.schema import MappedColumn, MappedColumns, map_columns
+from tableformat.iceberg.schema import MappedColumn, MappedColumns, TypeMapping, map_columns
 from tableformat.iceberg.sort_order import SortedField, sort_order, sort_prefix
 from tableformat.iceberg.spec_fields import parse_spec, partition_spec
 from tableformat.ledger import ExportedPart

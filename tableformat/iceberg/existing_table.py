@@ -38,10 +38,9 @@ from pyiceberg.types import (
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
 from tableformat.errors import Advice, RefusedError, refuse_all
-from tableformat.iceberg.column_types import TypeMapping, conversions_in
 from tableformat.iceberg.partition_spec import DerivedSpec, spec_matches
 from tableformat.iceberg.properties import RememberedSource
-from tableformat.iceberg.schema import MappedColumn, MappedColumns
+from tableformat.iceberg.schema import MappedColumn, MappedColumns, TypeMapping, conversions_in
 from tableformat.iceberg.schema_evolution import can_widen, divided_by, name_conflict, promoted
 from tableformat.mergetree.expression_text import parse_partition_key
 from tableformat.mergetree.table import Column, MergeTreeTable

@@ -1,6 +1,6 @@
 """Decides whether a column's values stay distinct and keep their order in the lake.
 
-The lake may hold another kind of value (`column_types.py`): an Enum as its label, an IPv6 as text.
+The lake may hold another kind of value (`schema.py`): an Enum as its label, an IPv6 as text.
 A partition for each value needs distinct values (`identifies`). A sort order needs values that
 compare alike on both sides (`keeps_order`). Both use the ClickHouse type and the Iceberg type, so
 they judge the result of a conversion.

@@ -6,8 +6,8 @@ field of the spec, or the key is refused with all reasons at once:
     the column itself                       identity                `key_columns.py`
     a function of a time                    year, month, day, hour  `key_functions.py`
     a part of a date with a coarser field   the finer field         `key_functions.py`
-    a width of a number or a text           truncate                `partition_widths.py`
-    icebergBucket                           bucket                  `partition_widths.py`
+    a width of a number or a text           truncate                `kept_column`
+    icebergBucket                           bucket                  `bucket_field`
     a function of columns that are themselves in the key            no field
 
 The rules use the Iceberg type and the source type, because a conversion changes the transform's
@@ -17,30 +17,67 @@ A DateTime without a zone uses the server's, which may have changed since a part
 some functions wrap. So an expression alone is no proof: for each exported partition
 `partition_proof.py` proves that it belongs to one Iceberg partition. For an expression that is
 exact only from 1970 to 2105 the user gets a note.
+
+Widths of numbers, texts and ids, by expression, source type and the lake's type:
+
+    intDiv(x, N), x DIV N, intDiv(x, N) * N   unsigned integers        truncate[N]
+    x - x % N                                 unsigned integers        truncate[N]
+    icebergTruncate(N, x), x - positiveModulo(x, N)   all integers     truncate[N]
+    bitShiftRight(x, k)                       all integers             truncate[2^k]
+    icebergTruncate(N, d)                     Decimal, 18 digits       truncate[N]
+    icebergTruncate(N, s), substringUTF8(s, 1, N), leftUTF8(s, N)      truncate[N] of a string
+    substring(s, 1, N), left(s, N)            String as binary         truncate[N]
+    icebergBucket(N, x)                       if both sides hash the same bytes: bucket[N]
+
+`intDiv` and `%` round signed numbers towards zero and Iceberg's truncate rounds down, so -1 and 1
+would share a partition. `substring` counts bytes and may cut a character. A UInt64 is hashed as a
+long, which the lake has only by `--convert x=long`. `murmurHash3_32(x) % N` equals a bucket only
+by accident (for some N and types) and is not recognised.
+
+`suggestions` proposes a spec for a key without an exact one: fields that the data may prove. A
+suggested field holds one or several whole partitions of the key. A field that would split a
+partition of the key is never suggested.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    FixedType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestamptzType,
+    UUIDType,
+)
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
-from tableformat.errors import refuse_all
-from tableformat.iceberg.key_columns import identifies, keeps_order
+from tableformat.errors import UsageError, refuse_all
+from tableformat.iceberg.key_columns import INTEGERS, UNSIGNED, identifies, keeps_order, plain_type
 from tableformat.iceberg.key_functions import (
     INEXACT,
     CalendarPart,
+    CanonicalFunction,
     DerivedField,
+    Instant,
     calendar_part,
+    canonical_function,
     divided,
+    follows_utc,
+    function_name,
+    instant,
     time_field,
 )
-from tableformat.iceberg.partition_suggestions import suggestions
-from tableformat.iceberg.partition_widths import bucket_field, kept_column, truncate_field
-from tableformat.iceberg.schema import MappedColumns
+from tableformat.iceberg.schema import MappedColumn, MappedColumns
 from tableformat.iceberg.spec_fields import (
+    GREATEST_ARGUMENT,
     TIME_TRANSFORMS,
     SpecField,
     name_fields,
@@ -48,21 +85,32 @@ from tableformat.iceberg.spec_fields import (
     unwritable,
     why_not,
 )
-from tableformat.mergetree.expression import ColumnName, Expression
+from tableformat.mergetree.conversions import WireValue, parse_conversion
+from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
 from tableformat.mergetree.expression_text import (
     columns_of,
     parse_partition_key,
     render_expression,
 )
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import DataType, DateTime64, Decimal, FixedString, Simple
+from tableformat.mergetree.wire_types import find_value
+from tableformat.names import option_name
 
 __all__ = [
     "DerivedField",
     "DerivedSpec",
+    "Width",
+    "bucket_field",
     "chosen_spec",
     "derive_field",
     "derive_spec",
+    "kept_column",
     "spec_matches",
+    "suggestions",
+    "truncate_field",
+    "width",
 ]
 
 
@@ -241,3 +289,312 @@ def _finest(fields: list[SpecField]) -> tuple[SpecField, ...]:
         else:
             kept[key] = f
     return tuple(kept.values())
+
+
+# ClickHouse's icebergTruncate takes no longer decimals.
+_LONGEST_DECIMAL: Final = 18
+_BITS: Final = 64
+_SIGNED: Final = "rounds negative numbers towards zero, and Iceberg's truncate rounds them down"
+_BYTES: Final = "counts bytes, and Iceberg's truncate of a string counts characters"
+_MICROSECONDS: Final = 6
+_OF_NUMBERS: Final = ("zero", "down", "shift", "iceberg")
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """A truncation of a column to `number`.
+
+    `rounds` is `down`, `zero` (towards it), `shift`, `iceberg`, `characters` or `bytes`.
+    `wraps`: the result is a signed number of 64 bits, so the ends of the range are out of order.
+    """
+
+    column: str
+    number: int
+    rounds: str
+    wraps: bool = False
+
+
+def width(expression: Expression) -> Width | None:
+    """Return the truncation that an expression computes, or None."""
+    found = _width(expression)
+    if found is None or isinstance(found.number, bool):
+        return None
+    return found if 0 < found.number <= GREATEST_ARGUMENT else None
+
+
+def truncate_field(expression: Expression, columns: MappedColumns) -> DerivedField | str | None:
+    """Return the truncate field of an expression, or why it has none.
+
+    None: the expression is no truncation.
+    """
+    found = width(expression)
+    if found is None:
+        return None
+    column = columns.find(found.column)
+    if column is None:
+        return f"cannot be used: the table stores no column {found.column}"
+    why = _why_not_truncated(found, column)
+    if why:
+        return why
+    of = plain_type(column.source.type)
+    wraps = found.wraps and of in (Simple("Int64"), Simple("UInt64"))
+    field = SpecField(found.column, "truncate", found.number)
+    return DerivedField(field, exact=True, ordered=not wraps)
+
+
+def bucket_field(expression: Expression, columns: MappedColumns) -> DerivedField | str | None:
+    """Return the bucket field of an expression, or why it has none.
+
+    None: the expression is no bucket.
+    """
+    match expression:
+        case Call("icebergBucket", (Literal(int(n)), operand)) if 0 < n <= GREATEST_ARGUMENT:
+            pass
+        case _:
+            return None
+    column = kept_column(operand, columns)
+    if column is None:
+        return "is a bucket of something else than a column as the lake keeps it"
+    of = _wire(column) if isinstance(operand, Call) else plain_type(column.source.type)
+    if of is None or not _hashed_alike(of, column):
+        long = plain_type(column.source.type) == Simple("UInt64")
+        return (
+            f"hashes {column.name} as ClickHouse keeps it, a {column.source.type_text}, and the "
+            f"lake keeps it as {column.type}, which has another hash"
+            f"{f'; --convert {option_name(column.name)}=long keeps the hash' if long else ''}"
+        )
+    return DerivedField(SpecField(column.name, "bucket", n), exact=True)
+
+
+def kept_column(expression: Expression, columns: MappedColumns) -> MappedColumn | None:
+    """Return the column whose lake value an expression computes, by itself or by a cast."""
+    match expression:
+        case ColumnName(name):
+            return columns.find(name)
+        case Call("CAST", (ColumnName(name), Literal(str(text)))):
+            try:
+                target = parse_type(text)
+            except UsageError:
+                return None
+        case Call("toString", (ColumnName(name),)):
+            target = Simple("String")
+        case Call("toDateTime64", (ColumnName(name), Literal(6), *_)):
+            target = DateTime64(_MICROSECONDS)
+        case _:
+            return None
+    column = columns.find(name)
+    if column is None:
+        return None
+    kept = _wire(column)
+    if kept is None:
+        return None
+    given = plain_type(target)
+    if isinstance(given, DateTime64) and isinstance(kept, DateTime64):
+        return column if given.precision == kept.precision else None
+    return column if given == kept else None
+
+
+def _wire(column: MappedColumn) -> DataType | None:
+    """Return the type to which a CAST yields the lake's value; None if no CAST does."""
+    found = find_value(plain_type(column.source.type), parse_conversion(column.conversion))
+    return plain_type(found.type) if isinstance(found, WireValue) and not found.sql else None
+
+
+def _width(expression: Expression) -> Width | None:
+    if not isinstance(expression, Call):
+        return None
+    match function_name(expression), expression.arguments:
+        case "intDiv", (ColumnName(name), Literal(int(n))):
+            return Width(name, n, "zero")
+        case "multiply", (Call("intDiv", (ColumnName(name), Literal(int(n)))), Literal(int(m))) if (
+            n == m
+        ):
+            return Width(name, n, "zero")
+        case "minus", (ColumnName(name), Call() as rest):
+            match function_name(rest), rest.arguments:
+                case "modulo", (ColumnName(other), Literal(int(n))) if other == name:
+                    return Width(name, n, "zero", wraps=True)
+                case "positiveModulo", (ColumnName(other), Literal(int(n))) if other == name:
+                    return Width(name, n, "down", wraps=True)
+                case _:
+                    return None
+        case "bitShiftRight", (ColumnName(name), Literal(int(k))) if 0 <= k < _BITS:
+            return Width(name, 2**k, "shift")
+        case "icebergTruncate", (Literal(int(n)), ColumnName(name)):
+            return Width(name, n, "iceberg", wraps=True)
+        case "substringUTF8", (ColumnName(name), Literal(1), Literal(int(n))):
+            return Width(name, n, "characters")
+        case "leftUTF8", (ColumnName(name), Literal(int(n))):
+            return Width(name, n, "characters")
+        case "substring", (ColumnName(name), Literal(1), Literal(int(n))):
+            return Width(name, n, "bytes")
+        case "left", (ColumnName(name), Literal(int(n))):
+            return Width(name, n, "bytes")
+        case _:
+            return None
+
+
+def _why_not_truncated(found: Width, column: MappedColumn) -> str:
+    of = plain_type(column.source.type)
+    other = f"has no Iceberg transform when {column.name} is a {column.source.type_text}"
+    match of, column.type:
+        case Simple(name), IntegerType() | LongType() | DecimalType(scale=0) if name in INTEGERS:
+            return _why_not_number(found, name) if found.rounds in _OF_NUMBERS else other
+        case Decimal(precision, scale), DecimalType(scale=kept) if scale == kept:
+            short = precision <= _LONGEST_DECIMAL
+            return "" if found.rounds == "iceberg" and short else other
+        case Simple("String"), StringType() if found.rounds in ("characters", "iceberg"):
+            return ""
+        case Simple("String"), StringType() if found.rounds == "bytes":
+            return _BYTES
+        case Simple("String"), BinaryType() if found.rounds == "bytes":
+            return ""
+        case _:
+            return f"{other}, which the lake keeps as {column.type}"
+
+
+def _why_not_number(found: Width, name: str) -> str:
+    bits = int(name.lstrip("UInt"))
+    if bits > _BITS:
+        return "is of more than 64 bits, for which ClickHouse's functions were not compared"
+    if found.rounds == "zero" and name not in UNSIGNED:
+        return _SIGNED
+    if found.rounds == "shift" and found.number >= 2**bits:
+        return f"shifts every bit out of a {name}"
+    return ""
+
+
+def _hashed_alike(of: DataType, column: MappedColumn) -> bool:
+    """Whether ClickHouse hashes a value of this type as Iceberg hashes the column's value."""
+    match of, column.type:
+        case Simple(name), IntegerType() | LongType():
+            return name in INTEGERS and int(name.lstrip("UInt")) <= _BITS
+        case Simple("String"), StringType() | BinaryType():
+            return True
+        case FixedString(), FixedType() | StringType():
+            return True
+        case Simple("UUID"), UUIDType():
+            return True
+        case Simple("Date" | "Date32"), DateType():
+            return True
+        case Decimal(_, scale), DecimalType(scale=kept):
+            return scale == kept
+        case DateTime64(precision), TimestamptzType():
+            return precision == _MICROSECONDS
+        case _:
+            return False
+
+
+_BUCKETS: Final = 16
+# In any zone whose offset is whole hours; the proof on the data decides.
+_WITHIN_HOURS: Final = frozenset(
+    {
+        "toStartOfHour",
+        "toStartOfMinute",
+        "toStartOfFiveMinutes",
+        "toStartOfTenMinutes",
+        "toStartOfFifteenMinutes",
+        "toStartOfSecond",
+        "timeSlot",
+        "toRelativeHourNum",
+        "toRelativeMinuteNum",
+        "toRelativeSecondNum",
+        "toYYYYMMDDhhmmss",
+        "toUnixTimestamp",
+        "toStartOfInterval(hour)",
+        "dateTrunc(hour)",
+        "formatDateTime(hour)",
+    }
+)
+# In UTC only.
+_WITHIN_YEARS: Final = frozenset({"toStartOfQuarter", "toRelativeQuarterNum"})
+# By interval unit: how many make a field, the field, and whether that holds in UTC only.
+_INTERVALS: Final = {
+    "toIntervalSecond": (3600, "hour", False),
+    "toIntervalMinute": (60, "hour", False),
+    "toIntervalHour": (24, "day", True),
+    "toIntervalMonth": (12, "year", True),
+    "toIntervalQuarter": (4, "year", True),
+}
+_TRUNCATED: Final = {
+    "second": ("hour", False),
+    "minute": ("hour", False),
+    "hour": ("hour", False),
+    "quarter": ("year", True),
+}
+
+
+def suggestions(
+    expression: Expression, columns: MappedColumns, server_zone: str
+) -> tuple[SpecField, ...]:
+    """Return the field that may hold an expression's partitions, if there is one."""
+    found = _suggested(expression, columns, server_zone)
+    return (found,) if found is not None and not why_not(found, columns) else ()
+
+
+def _suggested(
+    expression: Expression, columns: MappedColumns, server_zone: str
+) -> SpecField | None:
+    match expression:
+        case ColumnName(name):
+            column = columns.find(name)
+            hashed = column is not None and isinstance(column.type, UUIDType)
+            return SpecField(name, "bucket", _BUCKETS) if hashed else None
+        case Call("intDiv", (Call("toUnixTimestamp", (operand,)), Literal(int(seconds)))) if (
+            seconds > 0
+        ):
+            unit = "hour" if 3600 % seconds == 0 else "day" if 86_400 % seconds == 0 else ""
+            return _timed(operand, unit, columns) if unit else None
+        case Call("dateTrunc", (Literal(str(unit)), operand, *rest)) if unit.lower() in _TRUNCATED:
+            field, needs_utc = _TRUNCATED[unit.lower()]
+            allowed = not needs_utc or _in_utc(operand, rest, columns, server_zone)
+            return _timed(operand, field, columns) if allowed else None
+        case Call("toStartOfInterval", (operand, Call(unit, (Literal(int(n)),)), *rest)) if (
+            unit in _INTERVALS and n > 0
+        ):
+            count, field, needs_utc = _INTERVALS[unit]
+            allowed = count % n == 0 and (
+                not needs_utc or _in_utc(operand, rest, columns, server_zone)
+            )
+            if unit == "toIntervalHour" and n == 1:
+                field, allowed = "hour", True
+            return _timed(operand, field, columns) if allowed else None
+    if (found := width(expression)) is not None:
+        return SpecField(found.column, "truncate", found.number)
+    return _of_function(canonical_function(expression), columns, server_zone)
+
+
+def _of_function(
+    spelled: CanonicalFunction | None, columns: MappedColumns, server_zone: str
+) -> SpecField | None:
+    if spelled is None:
+        return None
+    if spelled.row in _WITHIN_HOURS:
+        return _timed(spelled.operand, "hour", columns)
+    zone: list[Expression] = [Literal(spelled.zone)] if spelled.zone else []
+    if spelled.row in _WITHIN_YEARS and _in_utc(spelled.operand, zone, columns, server_zone):
+        return _timed(spelled.operand, "year", columns)
+    return None
+
+
+def _timed(operand: Expression, transform: str, columns: MappedColumns) -> SpecField | None:
+    seen = instant(operand, columns, "UTC")
+    if not isinstance(seen, Instant):
+        return None
+    return SpecField(seen.column, transform)
+
+
+def _in_utc(
+    operand: Expression, rest: list[Expression], columns: MappedColumns, server_zone: str
+) -> bool:
+    seen = instant(operand, columns, server_zone)
+    if not isinstance(seen, Instant):
+        return False
+    match rest:
+        case [Literal(str(zone))]:
+            seen = replace(seen, zone=zone)
+        case []:
+            pass
+        case _:
+            return False
+    return follows_utc(seen)

@@ -10,8 +10,7 @@ import pytest
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from tableformat.errors import RefusedError
-from tableformat.iceberg.column_types import conversions_in
-from tableformat.iceberg.schema import map_columns
+from tableformat.iceberg.schema import conversions_in, map_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import (
