@@ -28,8 +28,7 @@ from spark_ext.actions.logs import LoggedEffects
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import NotFoundError, SourceError, UsageError
 from tableformat.export.cleanup import Cleaning, staging_in_use
-from tableformat.export.dropped_snapshots import DroppedSnapshots
-from tableformat.export.gc import Garbage, Kind, Sweeping
+from tableformat.export.gc import DroppedSnapshots, Garbage, Kind, Sweeping
 from tableformat.export.leases import Leases
 from tableformat.ledger import LeaseHeld, Ledger
 from tableformat.source import Leftover

@@ -12,21 +12,27 @@ raised before a partition is touched. `tableformat/export/group.py` exports each
   gives up every partition that the statement has claimed and notes that on their rows. The killed
   run reads these rows and claims no further partition.
 * `create_table` creates the lake table of a ClickHouse table as an export would, without rows.
+* `outdated` finds exported partitions that lack values of columns which the source table got later.
+  A data file that was written before a column was added has no values of it, and readers return
+  NULL. `--evolve-schema` names the partitions that need another export for this reason, and
+  `--backfill` exports them. A partition that no longer exists in the source can only be changed in
+  the lake.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError, StoppedError, UsageError, during
-from tableformat.export.backfill import outdated
 from tableformat.export.cleanup import Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
+from tableformat.export.content import columns_of, lacks_values
 from tableformat.export.decision import ExportOptions, in_tree
 from tableformat.export.destination import Destination, evolve_schema, fit
 from tableformat.export.group import GroupJob
@@ -51,7 +57,8 @@ from tableformat.export.writers import with_limits, with_retries
 from tableformat.hive.layout import check_names, names_in_force
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row, State, Stop
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.missing_columns import is_constant, is_null, shown_definitions
+from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.names import (
     HiveName,
     LakeName,
@@ -59,6 +66,8 @@ from tableformat.names import (
     TableName,
     check_new_table,
     new_query_id,
+    quote_identifier,
+    quote_string,
 )
 from tableformat.quantities import counted
 from tableformat.source import Source
@@ -68,12 +77,14 @@ __all__ = [
     "ExportRequest",
     "KilledQuery",
     "LookedAt",
+    "Outdated",
     "create_table",
     "export",
     "is_killed",
     "look_at_table",
     "mark_killed",
     "open_destination",
+    "outdated",
     "with_outdated",
 ]
 
@@ -512,3 +523,84 @@ def create_table(request: ExportRequest, ports: JobPorts, *, dry_run: bool) -> C
         check_table_of_ledger(state, ports.ledger)
         fit(looked_at.plan, request.to, existing, state, request.format)
     return Created(looked_at.plan, existing is None)
+
+
+_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """Exported partitions that lack values which ClickHouse shows, or have other values.
+
+    `here` are in the source, `gone` are not. `added` are the columns that the lake table lacked
+    when the command started, and that ClickHouse does not read as NULL from parts without them.
+    """
+
+    here: tuple[PartitionId, ...]
+    gone: tuple[PartitionId, ...]
+    added: tuple[Column, ...]
+
+    def report(
+        self, to: LakeName, exported: Collection[PartitionId], note: Callable[[str], None]
+    ) -> None:
+        """Report the partitions that a command does not export.
+
+        Args:
+            to: the lake table.
+            exported: the partitions that the command exports.
+            note: called with each text.
+        """
+        if rest := tuple(one for one in self.here if one not in exported):
+            note(
+                f"partitions of {to} that differ from what ClickHouse shows{self._of()}, and that "
+                f"this command does not export: {_some_ids(rest)}. --backfill exports them again"
+            )
+        if self.gone:
+            note(
+                f"partitions of {to} with NULL{self._of()} whose source is gone: "
+                f"{_some_ids(self.gone)}.{self._way(to)}"
+            )
+
+    def _of(self) -> str:
+        shown = shown_definitions(self.added, [c.name for c in self.added])
+        return f" for {shown}" if shown else ""
+
+    def _way(self, to: LakeName) -> str:
+        """Return the advice how to set the values in the lake: UPDATE can set a constant."""
+        constant = [c for c in self.added if is_constant(c.default_expression)]
+        if not constant:
+            return " No constant gives their values: set them there with UPDATE"
+        one = constant[0]
+        name = quote_identifier(one.name)
+        return (
+            f" Set it there: ALTER TABLE {to} UPDATE {name} = {one.default_expression} IN PARTITION"
+            f" ID {quote_string(str(self.gone[0]))} WHERE {name} IS NULL"
+        )
+
+
+def outdated(rows: Iterable[Row], listing: Listing, had: Collection[str]) -> Outdated:
+    """Return the partitions of a source table whose rows in the lake lack values.
+
+    Args:
+        rows: the ledger rows of exports of that table to the destination.
+        listing: the source table.
+        had: the columns that the lake table had when the command started.
+    """
+    table = listing.table
+    added = tuple(c for c in table.stored_columns if c.name not in had and not is_null(c))
+    here, gone = [], []
+    for row in rows:
+        if row.done is None or not row.done.landed.rows:
+            continue
+        one = PartitionId(row.key.partition_id)
+        content = listing.contents.get(one)
+        if content is not None and lacks_values(row.done, content):
+            here.append(one)
+        elif content is None and added and row.done.columns != columns_of(table):
+            gone.append(one)
+    return Outdated(tuple(sorted(here)), tuple(sorted(gone)), added)
+
+
+def _some_ids(ids: tuple[PartitionId, ...]) -> str:
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return f"{', '.join(str(one) for one in ids[:_NAMED])}{more}"

@@ -11,8 +11,7 @@ import pytest
 from catalog.ledgers.memory import milliseconds
 from tableformat.effects import Step
 from tableformat.export.commit import Ports
-from tableformat.export.dropped_snapshots import DroppedSnapshots
-from tableformat.export.gc import Garbage
+from tableformat.export.gc import DroppedSnapshots, Garbage
 from tableformat.export.outcome import Status
 from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import table_of
