@@ -24,7 +24,7 @@ OF_LAKE_TABLES = {
 """Where a ClickHouse of our own gets what a lake table remembers, or a statement on it."""
 OTHERS = {
     "catalog/clickhouse/rows/digests.py": "data files, by columns and types that we write",
-    "catalog/clickhouse/frozen/directory_table.py": "parts and their statement, from the operator",
+    "catalog/clickhouse/frozen/folders.py": "parts and their statement, from the operator",
     "catalog/clickhouse/row_format.py": "rows of our own answers",
     "catalog/clickhouse/server/embedded_query.py": "rows of the source",
 }

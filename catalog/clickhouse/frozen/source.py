@@ -23,27 +23,25 @@ from typing import Final, NoReturn
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection
-from catalog.clickhouse.frozen.claims import (
+from catalog.clickhouse.frozen.definition import (
+    NIL_UUID,
     Claimed,
+    FrozenSettings,
+    identity_of,
     other_partition_keys,
     other_settings,
     other_types,
-    unsorted,
-)
-from catalog.clickhouse.frozen.definition import (
-    NIL_UUID,
-    FrozenSettings,
-    identity_of,
     read_definition,
+    unsorted,
     uuid_of,
 )
-from catalog.clickhouse.frozen.directory_table import (
+from catalog.clickhouse.frozen.folders import (
     OpenedParts,
+    PartFolder,
     check_unchanged,
     open_clickhouse,
     open_parts,
 )
-from catalog.clickhouse.frozen.folders import PartFolder
 from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.rows.partitions import partition_id_of
 from catalog.clickhouse.snapshot.comparison import Clone, Refused, differences
