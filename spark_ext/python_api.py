@@ -29,8 +29,7 @@ from typing import Any, Final, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
-from catalog.clickhouse.session import ChdbSession, check_session
-from catalog.clickhouse.session_source import find_table, open_session
+from catalog.clickhouse.session import ChdbSession, check_session, find_table, open_session
 from catalog.sources import SourcePlace
 from spark_ext.procedures.declarations import Call, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import EXPORT_PARTITION, EXPORT_PARTITIONS

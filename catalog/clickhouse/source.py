@@ -20,7 +20,6 @@ from typing import Final, assert_never
 from catalog.clickhouse import table_description as reading
 from catalog.clickhouse.capabilities import Capabilities, Offer, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts, whole
-from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.removal import drop_detached, take_out
 from catalog.clickhouse.rows.partitions import (
     all_partitions_error,
@@ -30,7 +29,6 @@ from catalog.clickhouse.rows.partitions import (
 )
 from catalog.clickhouse.server.replicas import Waiting
 from catalog.clickhouse.snapshot.comparison import within
-from catalog.clickhouse.snapshot.leftovers import Search, find_left_snapshot
 from catalog.clickhouse.snapshot.preflight import (
     COPIES,
     far_parts,
@@ -40,13 +38,20 @@ from catalog.clickhouse.snapshot.preflight import (
 from catalog.clickhouse.snapshot.proof import probed_in
 from catalog.clickhouse.snapshot.protocol import SnapshotRequest, take_snapshot
 from catalog.clickhouse.snapshot.staging import (
+    Search,
     create_staging,
     drop_staging,
+    find_left_snapshot,
     list_leftovers,
     staging_table,
     sweep_leftovers,
 )
-from catalog.clickhouse.table_description import ObjectTable, active_parts, object_table
+from catalog.clickhouse.table_description import (
+    ObjectTable,
+    active_parts,
+    object_table,
+    with_missing_columns,
+)
 from catalog.processes import Closing, new_job
 from catalog.source_defaults import SYNC_TIMEOUT
 from tableformat.errors import RefusedError, TableFormatError

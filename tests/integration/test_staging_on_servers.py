@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.clickhouse.staging_comment import Origin
+from catalog.clickhouse.snapshot.staging import Origin
 from catalog.processes import this_process
 from spark_ext.actions import export_ports
 from spark_ext.cli.main import invoke

@@ -16,9 +16,9 @@ OF_OTHERS: Final = {
         "written_table",
     ): "ClickHouse's definition of a view",
     ("catalog/clickhouse/parts.py", "_first_line"): "ClickHouse's text is cut to a line",
-    ("catalog/clickhouse/server/native.py", "_unreadable"): "chDB's text begins with its name",
+    ("catalog/clickhouse/server/rows.py", "_unreadable"): "chDB's text begins with its name",
     ("catalog/clickhouse/server/settings.py", "_unreadable"): "the XML parser's place",
-    ("catalog/clickhouse/session_source.py", "_create"): "ClickHouse's definition of a table",
+    ("catalog/clickhouse/session.py", "_create"): "ClickHouse's definition of a table",
     ("catalog/iceberg/table.py", "first_line"): "a library's text is cut to a line",
     ("catalog/sources.py", "check_pass_on"): "the user's statement is cut to a line",
     ("catalog/storages/gs/google_login.py", "__call__"): "a library's text is cut to a line",
@@ -33,7 +33,7 @@ OF_EARLIER_RELEASES: Final = {
 }
 # Nothing else depends on these than how a line looks.
 LOOKS: Final = {
-    ("catalog/clickhouse/session_source.py", "_renamed"): "the stand-in's name is replaced",
+    ("catalog/clickhouse/session.py", "_renamed"): "the stand-in's name is replaced",
     ("spark_ext/actions/export.py", "_next"): "a note has the reason alone",
     ("spark_ext/actions/exports.py", "statement"): "an error is cut to a line",
     ("spark_ext/cli/commands/exports.py", "_shown_error"): "an error is cut to a line",
@@ -48,7 +48,7 @@ WHOLE: Final = {
     ("tableformat/operations/move.py", "_begun"): "the same statement, given again, is the same",
 }
 TWICE: Final = {
-    ("catalog/clickhouse/session_source.py", "_create"),
+    ("catalog/clickhouse/session.py", "_create"),
     ("spark_ext/cli/output.py", "finished"),
 }
 REMAINING: Final = {**OF_OTHERS, **OF_EARLIER_RELEASES, **LOOKS, **WHOLE}

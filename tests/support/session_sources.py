@@ -19,8 +19,14 @@ from chdb import session as chdb
 
 from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import Row
-from catalog.clickhouse.session import ChdbSession, SessionConnection
-from catalog.clickhouse.session_source import TEMPORARY, find_table, make_stand_in, open_session
+from catalog.clickhouse.session import (
+    TEMPORARY,
+    ChdbSession,
+    SessionConnection,
+    find_table,
+    make_stand_in,
+    open_session,
+)
 from tableformat.errors import TableFormatError
 from tableformat.mergetree.table import Part
 from tableformat.names import PartitionId, TableName

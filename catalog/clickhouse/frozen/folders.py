@@ -24,10 +24,14 @@ from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, texts
 from catalog.clickhouse.embedded import OwnClickHouse
 from catalog.clickhouse.frozen.definition import Definition, FrozenSettings, read_definition
-from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.part_directories import plain_disk_sql
 from catalog.clickhouse.snapshot.staging import files_layout
-from catalog.clickhouse.table_description import describe, list_parts, of_table
+from catalog.clickhouse.table_description import (
+    describe,
+    list_parts,
+    of_table,
+    with_missing_columns,
+)
 from catalog.network import some
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import (

@@ -42,16 +42,14 @@ from catalog.clickhouse.frozen.folders import (
     open_clickhouse,
     open_parts,
 )
-from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.rows.partitions import partition_id_of
 from catalog.clickhouse.snapshot.comparison import Clone, Refused, differences
-from catalog.clickhouse.snapshot.leftovers import Search
 from catalog.clickhouse.snapshot.preflight import refused_by_source
 from catalog.clickhouse.snapshot.proof import prove
 from catalog.clickhouse.snapshot.protocol import SnapshotRequest
-from catalog.clickhouse.snapshot.staging import files_layout
+from catalog.clickhouse.snapshot.staging import Search, files_layout
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.clickhouse.table_description import list_parts
+from catalog.clickhouse.table_description import list_parts, with_missing_columns
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import (
     Advice,

@@ -6,8 +6,11 @@ wire setting computes the wire values itself and sends Arrow. From any other ser
 as Native, which every version has, and a ClickHouse in this process computes the values.
 
 A stream counts only if it ends cleanly and has the planned rows. An error at the end of a response,
-a missing part or a proxy that truncates fails the slice, which is then written again. Only tasks
-import this module: `native.py` loads chdb, and a process that has loaded chdb must not fork.
+a missing part or a proxy that truncates fails the slice, which is then written again.
+
+`native_batches` computes wire values from a response in the format Native, which goes through a
+named pipe: ClickHouse reads it as a file while it arrives, and nothing is stored. This module loads
+chdb, and a process that has loaded chdb must not fork. So only tasks import it.
 """
 
 from __future__ import annotations
@@ -17,28 +20,40 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
+import adbc_driver_chdb
 
-from catalog.clickhouse.connection import advice
-from catalog.clickhouse.parts import running
+# chdb comes first: without it in the process, closing an ADBC connection hangs.
+import chdb  # noqa: F401
+import pyarrow as pa
+from adbc_driver_manager import Error as AdbcError
+
+from catalog.clickhouse.capabilities import PERMISSIONS
+from catalog.clickhouse.connection import ClickHouseError, advice
+from catalog.clickhouse.parts import allow_size, running
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
-from catalog.clickhouse.server.native import native_batches
 from catalog.clickhouse.server.replicas import query_prefix
 from catalog.clickhouse.server.settings import Host, ServerSettings
-from catalog.clickhouse.server.streams import arrow_batches
+from catalog.clickhouse.server.streams import (
+    DECODING_SETTINGS,
+    Feeding,
+    OpenStream,
+    arrow_batches,
+    named_pipe,
+)
 from catalog.clickhouse.slice_reader import OpenSlice, OpenTogether, SliceReader, condition_of
 from catalog.network import some
 from tableformat.clickhouse_codes import UNKNOWN_DATABASE, UNKNOWN_SETTING, UNKNOWN_TABLE
 from tableformat.errors import InternalError, SourceError, SourceGoneError
 from tableformat.export.slices import Slice, WritePlan, at_copy
-from tableformat.mergetree.wire_types import qualified
+from tableformat.mergetree.wire_types import WIRE_SETTINGS, qualified
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 from tableformat.source import ServedLayout
 
-__all__ = ["ServedSlice", "reading"]
+__all__ = ["ServedSlice", "native_batches", "reading"]
 
 # max_network_bandwidth does not apply to HTTP responses.
 _BANDWIDTHS: Final = ("max_local_read_bandwidth", "max_remote_read_network_bandwidth")
@@ -238,3 +253,64 @@ def _layout(plan: WritePlan) -> ServedLayout:
         return plan.layout
     message = "Parts that are files were to be asked of a server; this is a bug, please report it."
     raise InternalError(message)
+
+
+# One thread keeps the rows in order.
+_SETTINGS: Final = (
+    "max_threads = 1, max_block_size = 16384, prefer_column_name_to_alias = 1, "
+    f"{DECODING_SETTINGS}, {WIRE_SETTINGS}"
+)
+_ALLOWED: Final = ", ".join(quote_string(name) for name in PERMISSIONS)
+
+
+def native_batches(
+    open_stream: OpenStream, select: str, layout: ServedLayout
+) -> Iterator[pa.RecordBatch]:
+    """Stream a SELECT list over the rows of a response, in order.
+
+    Args:
+        open_stream: queries the server for the layout's columns, in the format Native.
+        select: over the columns, each qualified by `SOURCE_ALIAS`.
+        layout: of the table that is read.
+
+    Raises:
+        SourceError: the response is incomplete, or has a value that cannot be cast.
+    """
+    with named_pipe() as pipe, Feeding(open_stream, pipe) as feeding:
+        try:
+            yield from _batches(_sql(pipe, select, layout))
+        except (AdbcError, OSError, pa.ArrowException) as error:
+            # An incomplete response is the reason.
+            feeding.end(well=False)
+            raise _unreadable(error) from error
+        feeding.end(well=True)
+
+
+def _sql(pipe: Path, select: str, layout: ServedLayout) -> str:
+    structure = ", ".join(f"{quote_identifier(name)} {of}" for name, of in layout.columns)
+    zone = f", session_timezone = {quote_string(layout.zone)}" if layout.zone else ""
+    return (
+        f"SELECT {select} FROM file({quote_string(str(pipe))}, 'Native', {quote_string(structure)})"
+        f" AS {quote_identifier(SOURCE_ALIAS)} SETTINGS {_SETTINGS}{zone}"
+    )
+
+
+def _batches(sql: str) -> Iterator[pa.RecordBatch]:
+    # A new stream ends an earlier one of its connection, so each has its own.
+    with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
+        # The types of the server's table may need permission here, too.
+        cursor.execute(f"SELECT name FROM system.settings WHERE name IN ({_ALLOWED})")
+        allowed = ", ".join(f"{name} = 1" for (name,) in cursor.fetchall())
+        # A Nested column is one column of the response, not one for each member.
+        cursor.execute(f"SET flatten_nested = 0, {allowed}")
+        allow_size(cursor, sql)
+        cursor.execute(sql)
+        with contextlib.closing(cursor.fetch_record_batch()) as reader:
+            yield from reader
+
+
+def _unreadable(error: Exception) -> SourceError:
+    """Return the error for values that cannot be computed; ClickHouse's code shows a data error."""
+    refusal = ClickHouseError(str(error).strip().rpartition("[chdb] ")[2])
+    message = f"Cannot read an answer of ClickHouse: {refusal.reason}. Run the same command again."
+    return SourceError(message, code=refusal.code, why=refusal.reason)

@@ -40,9 +40,8 @@ from catalog.clickhouse.server.copies import (
 from catalog.clickhouse.server.policies import Policies, hidden_rows, refuse_hidden
 from catalog.clickhouse.server.replicas import Waiting, connect, lag_of
 from catalog.clickhouse.server.settings import Host, ServerSettings
-from catalog.clickhouse.snapshot.leftovers import Search
 from catalog.clickhouse.snapshot.protocol import SnapshotRequest
-from catalog.clickhouse.snapshot.staging import layout_of
+from catalog.clickhouse.snapshot.staging import Search, layout_of
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.processes import new_job
 from catalog.source_defaults import SYNC_TIMEOUT

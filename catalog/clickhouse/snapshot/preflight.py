@@ -18,8 +18,13 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities, Offer
 from catalog.clickhouse.connection import Connection, flag, text, texts
-from catalog.clickhouse.missing_columns import with_missing_columns
-from catalog.clickhouse.table_description import active_parts, describe, list_parts, of_table
+from catalog.clickhouse.table_description import (
+    active_parts,
+    describe,
+    list_parts,
+    of_table,
+    with_missing_columns,
+)
 from catalog.network import some
 from tableformat.errors import RefusedError, Unable, UnsupportedError
 from tableformat.mergetree.missing_columns import definitions, external_reference

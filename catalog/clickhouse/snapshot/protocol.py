@@ -21,7 +21,6 @@ from typing import Final
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, advice
-from catalog.clickhouse.missing_columns import with_missing_columns
 from catalog.clickhouse.snapshot.comparison import Clone, differences, paired
 from catalog.clickhouse.snapshot.preflight import (
     COPIES,
@@ -44,6 +43,7 @@ from catalog.clickhouse.table_description import (
     describe,
     has_active_parts,
     list_parts,
+    with_missing_columns,
 )
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, SUPPORT_IS_DISABLED
 from tableformat.errors import (

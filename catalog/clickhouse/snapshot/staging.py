@@ -1,17 +1,36 @@
-"""Creates and drops staging tables, which hold a snapshot's parts as hard links.
+"""Creates, finds again and drops staging tables, which hold a snapshot's parts as hard links.
 
 This module owns their database, their names (`<job>_<number>`, which identify leftovers of an ended
-job) and their clauses. `protocol.py` fills them, `proof.py` proves their content, and
-`leftovers.py` reuses those of an ended job. See docs/operating/staging.md.
+job) and their clauses. `protocol.py` fills them, and `proof.py` proves their content. See
+docs/operating/staging.md.
+
+`Origin` is the comment of a staging table: its source table, its creator and the time. The comment
+is written when the staging table is created. It identifies leftovers for users, and prevents a job
+from reusing the staging table of another source table. The creator is a process on a host, never a
+user. Comments of earlier releases have only the source table.
+
+`find_left_snapshot` reuses the snapshot of an ended job: staging tables outlive the process that
+filled them.
+
+    staging tables in the ledger -> exists, of this table, closed, with the same definition?
+    -> exactly the recorded parts? -> CHECK, counts, probes, digest, as for a new clone
+
+Since the job ended, a server may have restarted, and an operator may have dropped or changed a
+staging table; or the job ended while it filled one. So everything is checked again. A partition
+that does not pass is left out, and a new snapshot of it is taken, which costs time but no row.
+Changes of the source table do not matter, except that its definition must match the staging table,
+because the files were planned for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final, Self
 
 from catalog.clickhouse.capabilities import Capabilities, Offer
 from catalog.clickhouse.connection import (
@@ -24,26 +43,48 @@ from catalog.clickhouse.connection import (
     ttl_columns,
     whole,
 )
-from catalog.clickhouse.staging_comment import Made, Origin
-from catalog.clickhouse.table_description import of_table
+from catalog.clickhouse.snapshot.comparison import Clone, differences, paired
+from catalog.clickhouse.snapshot.proof import Proved, prove
+from catalog.clickhouse.table_description import (
+    describe,
+    list_parts,
+    of_table,
+    with_missing_columns,
+)
 from catalog.processes import this_process
 from tableformat.clickhouse_codes import (
     BAD_ARGUMENTS,
     UNKNOWN_SETTING,
 )
+from tableformat.errors import NotFoundError, UnsupportedError
+from tableformat.ledger import Owner
+from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.engine_text import old_staging_engine, staging_engine
 from tableformat.mergetree.missing_columns import column_list, columns_of_parts
 from tableformat.mergetree.readability import PART_OFFSET, check_readable, has_column
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
 from tableformat.mergetree.table_settings import with_files
-from tableformat.names import TableName, quote_identifier, quote_string
-from tableformat.source import Leftover, PartsLayout, ServedLayout
+from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
+from tableformat.source import (
+    FrozenPart,
+    FrozenPartition,
+    Leftover,
+    LeftSnapshot,
+    PartsLayout,
+    Probe,
+    ServedLayout,
+    SourceSnapshot,
+)
 
 __all__ = [
+    "Made",
+    "Origin",
+    "Search",
     "create_database",
     "create_staging",
     "drop_staging",
     "files_layout",
+    "find_left_snapshot",
     "is_closed",
     "layout_of",
     "list_leftovers",
@@ -388,3 +429,203 @@ def _comments(
         f" WHERE database = {quote_string(connection.staging_database)} ORDER BY name"
     )
     return tuple((text(row[0]), text(row[1]), whole(row[2])) for row in found)
+
+
+_WHAT: Final = "staged by mergeberg from"
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The process that created a staging table, and the time in UTC seconds by its host's clock."""
+
+    owner: Owner
+    at: datetime
+
+    @classmethod
+    def by(cls, owner: Owner, at: datetime) -> Self:
+        """Return the creator with a time of any zone, converted to UTC and whole seconds."""
+        return cls(owner, at.astimezone(UTC).replace(microsecond=0))
+
+    @property
+    def shown(self) -> str:
+        """The creator and time as a message shows them."""
+        return f"{self.owner}, {_text_of(self.at)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The source of a staging table: the table's name at its creation, and the table's identity."""
+
+    table: TableName
+    identity: str
+    made: Made | None = None
+
+    @classmethod
+    def of(cls, table: MergeTreeTable, made: Made | None = None) -> Self:
+        """Return the origin for parts of a described table."""
+        return cls(table.name, table.identity, made)
+
+    @property
+    def comment(self) -> str:
+        """The comment of the staging table; it is ASCII for any name."""
+        names = {"database": self.table.database, "table": self.table.name}
+        members: dict[str, Any] = {"what": _WHAT, **names, "identity": self.identity}
+        if self.made is not None:
+            owner = self.made.owner
+            members["owner"] = {"host": owner.host, "process": owner.pid, "start": owner.start}
+            members["made"] = _text_of(self.made.at)
+        return json.dumps(members)
+
+    @classmethod
+    def parse(cls, comment: str) -> Self | None:
+        """Parse a comment; return None if it is not one of ours."""
+        try:
+            read: Any = json.loads(comment)
+        except ValueError:
+            return None
+        if not isinstance(read, dict) or read.get("what") != _WHAT:
+            return None
+        match read:
+            case {"database": str(database), "table": str(table), "identity": str(identity)} if (
+                database and table and identity
+            ):
+                return cls(TableName(database, table), identity, _made(read))
+        return None
+
+
+def _made(read: Any) -> Made | None:
+    """Return the creator of a staging table, None if the comment lacks the process or the time."""
+    match read:
+        case {
+            "owner": {"host": str(host), "process": int(process), "start": str(start)},
+            "made": str(at),
+        }:
+            try:
+                moment = datetime.fromisoformat(at)
+            except ValueError:
+                return None
+            return Made.by(Owner(host, process, start), moment) if moment.tzinfo else None
+        case _:
+            return None
+
+
+def _text_of(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+Left = Mapping[PartitionId, LeftSnapshot]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Partitions of a described table to find, with the probes and digest columns to compute."""
+
+    table: MergeTreeTable
+    wanted: Left
+    probes: tuple[Probe, ...]
+    digest: tuple[DigestColumn, ...] = ()
+
+
+def find_left_snapshot(
+    connection: Connection, capabilities: Capabilities, search: Search
+) -> SourceSnapshot:
+    """Return the wanted partitions that staging tables still hold completely, proved again.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    found: dict[PartitionId, FrozenPartition] = {}
+    handle = []
+    for staging in _usable(connection, capabilities, search):
+        missing = {one: left for one, left in search.wanted.items() if one not in found}
+        proved = _proved(connection, capabilities, staging, search, missing)
+        if proved.partitions:
+            found |= {partition.partition_id: partition for partition in proved.partitions}
+            handle.append(staging.name)
+    layout = layout_of(connection, capabilities, search.table)
+    return SourceSnapshot(
+        table=search.table,
+        layout=layout.over(search.table, found.values()),
+        partitions=tuple(found[one] for one in sorted(found)),
+        refused=(),
+        handle=tuple(handle),
+    )
+
+
+def _usable(
+    connection: Connection, capabilities: Capabilities, search: Search
+) -> tuple[TableName, ...]:
+    """Return the recorded staging tables that belong to this table and are unchanged."""
+    names = {name: None for left in search.wanted.values() for name in left.staging}
+    if not names:
+        return ()
+    owners = origins(connection, capabilities, names)
+    return tuple(
+        staging_table(connection, name)
+        for name in names
+        if name in owners
+        and owners[name].identity == search.table.identity
+        and _is_unchanged(connection, capabilities, search.table, staging_table(connection, name))
+    )
+
+
+def _is_unchanged(
+    connection: Connection, capabilities: Capabilities, table: MergeTreeTable, staging: TableName
+) -> bool:
+    """Whether a staging table is closed and opens its parts as a new one would."""
+    try:
+        found = describe(connection, capabilities, staging)
+    except (NotFoundError, UnsupportedError):
+        # It was dropped meanwhile, or replaced by another object.
+        return False
+    parts = with_missing_columns(connection, staging, list_parts(connection, capabilities, staging))
+    bare = staging_columns(table, {column for part in parts for column in part.lacks})
+    return (
+        is_closed(found.engine, capabilities)
+        and not differences(table, found, copy=True, bare=bare)
+        and _opening(table, capabilities) == _opening(found, capabilities)
+    )
+
+
+def _opening(table: MergeTreeTable, capabilities: Capabilities) -> dict[str, str]:
+    """Return the settings of a table that decide how its parts open as files."""
+    # Permissions are added to every table that is opened.
+    given = dict(capabilities.permissions)
+    settings = files_layout(table, capabilities).settings
+    return {name: value for name, value in settings if name not in given}
+
+
+def _proved(
+    connection: Connection,
+    capabilities: Capabilities,
+    staging: TableName,
+    search: Search,
+    missing: Left,
+) -> Proved:
+    """Prove the missing partitions of which a staging table has exactly the recorded parts."""
+    wanted = {one: left for one, left in missing.items() if staging.name in left.staging}
+    parts = _matched(connection, capabilities, staging, wanted)
+    if not parts:
+        return Proved((), {})
+    clone = Clone(search.table.name, staging, parts)
+    return prove(connection, capabilities, clone, search.probes, search.digest)
+
+
+def _matched(
+    connection: Connection, capabilities: Capabilities, staging: TableName, wanted: Left
+) -> dict[PartitionId, tuple[FrozenPart, ...]]:
+    """Return each partition's parts with their recorded names, without partitions that differ."""
+    # A partition without recorded parts would match, empty, in every table.
+    recorded = {one: left for one, left in wanted.items() if left.parts}
+    if not recorded:
+        return {}
+    listed = list_parts(connection, capabilities, staging, tuple(recorded))
+    held = with_missing_columns(connection, staging, listed)
+    place = place_of(staging, capabilities)
+    matched = {}
+    for one, left in recorded.items():
+        copies = tuple(part for part in held if part.partition_id == one)
+        pairs = paired(copies, left.parts, place=place)
+        if pairs is not None:
+            matched[one] = pairs
+    return matched

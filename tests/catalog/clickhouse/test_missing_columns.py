@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from catalog.clickhouse.capabilities import probe_capabilities
-from catalog.clickhouse.missing_columns import with_missing_columns
-from catalog.clickhouse.table_description import list_parts
+from catalog.clickhouse.table_description import list_parts, with_missing_columns
 from tableformat.names import TableName
 from tests.support.clickhouse_source import Clickhouse, Through
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.clickhouse.staging_comment import Made, Origin
+from catalog.clickhouse.snapshot.staging import Made, Origin
 from tableformat.ledger import Owner
 from tableformat.names import TableName
 from tests.support.clickhouse_source import Clickhouse
