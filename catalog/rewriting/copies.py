@@ -4,6 +4,9 @@
   this host. The size of the copy must match.
 - `CopiedFiles` copies files of one lake table into another one, under new names.
 - `MovedFiles` copies files to other locations of the same table, as a plan names them.
+- `RewrittenFiles` rewrites files of one lake table for another one, whose columns have other field
+  ids. The new files have the same rows in the same order, with the declared order and the bloom
+  filters of the old ones.
 
 Each copy has a receipt, like a file of an export, before it can be committed
 (docs/spec/files.md).
@@ -14,28 +17,45 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from catalog.processes import ScratchDirectory
-from catalog.rewriting.file_partitions import OwnPartitions
+from catalog.rewriting.changed_rows import declared_order
+from catalog.rewriting.file_partitions import EarlierFiles, OwnPartitions
 from catalog.rewriting.integrity import Checks, hashes_of, refuse_changed_files, refuse_other_bytes
-from catalog.rewriting.new_files import TableFiles, carry_digest, store_receipts
+from catalog.rewriting.new_files import NewFile, TableFiles, carry_digest, store_receipts
 from catalog.storages.schemes import Storages
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.disks import Disks
 from tableformat.errors import DestinationError
 from tableformat.file_names import data_file_name
-from tableformat.iceberg.copied_files import Copy, copied_receipts
+from tableformat.iceberg.arrow_schema import file_schema
+from tableformat.iceberg.copied_files import (
+    Copy,
+    Rewritten,
+    column_differences,
+    copied_receipts,
+    has_dropped,
+    receipts_for_other_table,
+    with_ids_of,
+)
 from tableformat.iceberg.file_partition import FilePartition
+from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
-from tableformat.operations.statement import Rewrite
+from tableformat.operations.statement import Copies, Rewrite
+from tableformat.parquet.columns import filters_kept
+from tableformat.parquet.writer import FileFormat, WrittenFile, write_file
 from tableformat.receipt import Receipt
 from tableformat.storage import Storage
 
-__all__ = ["CopiedBytes", "CopiedFiles", "MovedFiles"]
+__all__ = ["CopiedBytes", "CopiedFiles", "MovedFiles", "RewrittenCopies", "copies_between"]
 
 _BLOCK: Final = 1 << 20
 
@@ -213,3 +233,130 @@ def _copied(row: Row, number: int, one: Rewrite, by: CopiedBytes, disks: Disks) 
     below = one.place or disks.place_for_replacement(file.path)
     place = (below, disks.directory_of(file.path), name)
     return by.copy(file, "/".join(part for part in place if part), attempt)
+
+
+_CHUNK: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenCopies:
+    """Rewrites files of the snapshot `source` for the table of `destination`.
+
+    `checks` refuses changed files of `source`. `partitions` returns a file's partition there, None
+    if it is that in `source`.
+    """
+
+    source: LakeTableState
+    source_storages: Storages
+    destination: LakeTableState
+    storages: Storages
+    checks: Checks = refuse_changed_files
+    partitions: Callable[[BranchFile], FilePartition | None] = lambda _: None
+    format: FileFormat = field(default_factory=FileFormat)
+
+    def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
+        """Rewrite files for the claim of a row; return their stored receipts.
+
+        Raises:
+            RefusedError: a file has changed since it was written.
+            UnsupportedError: another engine wrote a file in a form that cannot be kept.
+            DestinationError: a storage failed, or the new file has another number of rows.
+        """
+        location, storages = self.source.location, self.source_storages
+        self.checks(storages, location, _ignore_missing, files)
+        in_partitions = {f.path: one for f in files if (one := self.partitions(f)) is not None}
+        made, read = {}, {}
+        with ScratchDirectory("copy") as scratch:
+            for number, file in enumerate(files):
+                of_source = Disks.of(self.source).directory_of(file.path)
+                below = (
+                    in_partitions[file.path].directory if file.path in in_partitions else of_source
+                )
+                new = self._new(row, number, below)
+                made[file.path], read[file.path] = self._made(file, new, scratch.path)
+        hashes = hashes_of(storages, location, (file.path for file in files))
+        refuse_other_bytes(files, hashes, read)
+        values = {path: one.values for path, one in in_partitions.items()}
+        receipts = receipts_for_other_table(self.source, row, made, self.destination, values)
+        store_receipts(row, receipts, self.destination.location, self.storages)
+        source = TableFiles(location, storages)
+        carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))
+        return receipts
+
+    def _new(self, row: Row, number: int, below: str) -> NewFile:
+        attempt = f"0-{uuid.uuid4().hex[:12]}"
+        name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
+        place = (self.destination.data_location, below, name)
+        return NewFile("/".join(part for part in place if part), attempt)
+
+    def _made(self, file: BranchFile, new: NewFile, scratch: Path) -> tuple[Rewritten, str]:
+        """Rewrite a file; return its description, and the SHA-256 of the old file."""
+        local = self.source_storages(file.path).fetch(file.path, scratch)
+        try:
+            with local.open("rb") as read:
+                sha256 = hashlib.file_digest(read, "sha256").hexdigest()
+            return new.rewritten(self._written(file, local, new.path)), sha256
+        except (OSError, pa.ArrowException) as error:
+            message = f"Cannot write {file.path} anew: {error}. Run the statement again."
+            raise DestinationError(message) from error
+        finally:
+            if local.is_relative_to(scratch):
+                local.unlink()
+
+    def _written(self, file: BranchFile, local: Path, path: str) -> WrittenFile:
+        old_schema, new_schema = (table_of(one).schema() for one in (self.source, self.destination))
+        written_as = file_schema(new_schema)
+        with pq.ParquetFile(local) as parquet, closing(_rows(parquet)) as rows:
+            ids = {f.field_id: new_schema.find_field(f.name).field_id for f in old_schema.fields}
+            written = write_file(
+                rows,
+                self.storages(path).create(path),
+                written_as,
+                # Both tables have the same column names, but other field ids.
+                replace(
+                    self.format,
+                    bloom_columns=filters_kept((parquet,), file_schema(old_schema)),
+                    bloom_values=file.rows,
+                ),
+                [
+                    (ids[i], down, first)
+                    for i, down, first in declared_order(parquet, file.path, ids)
+                ],
+                convert=lambda table: with_ids_of(table, old_schema, new_schema),
+            )
+        if written.rows != file.rows:
+            message = f"{written.rows:,} rows were written of {file.rows:,} that it had"
+            raise OSError(message)
+        return written
+
+
+def copies_between(
+    source: LakeTableState,
+    source_storages: Storages,
+    destination: LakeTableState,
+    storages: Storages,
+    checks: Checks = refuse_changed_files,
+    partitions: Callable[[BranchFile], FilePartition] | None = None,
+) -> Copies:
+    """Return the copier of files of one table to another: by bytes if possible, else by rows.
+
+    Args:
+        source: the snapshot with the files.
+        source_storages: open the locations of `source`.
+        destination: the table that gets them.
+        storages: open the locations of `destination`.
+        checks: refuses changed files.
+        partitions: returns a file's partition there, if the partition specs differ; by default only
+            files of earlier partition specs are read for it.
+    """
+    places = partitions or EarlierFiles(source, source_storages, destination)
+    between = (source, source_storages, destination, storages, checks, places)
+    if column_differences(source, destination, divides=partitions is None) or has_dropped(
+        source, destination
+    ):
+        return RewrittenCopies(*between)
+    return CopiedFiles(*between)
+
+
+def _rows(parquet: pq.ParquetFile) -> Generator[pa.RecordBatch, None, None]:
+    yield from parquet.iter_batches(_CHUNK)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from catalog.clickhouse.rows.partitions import RowPartitions
 from catalog.iceberg.catalogs import OpenedCatalog
+from catalog.rewriting.copies import copies_between
 from catalog.rewriting.file_partitions import EarlierFiles, FilePartitions
-from catalog.rewriting.rewritten_copies import copies_between
 from spark_ext.operations.tables import (
     OtherTables,
     RememberingTable,

@@ -30,9 +30,8 @@ from catalog.clickhouse.rows.partitions import RowPartitions
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.processes import ScratchDirectory, new_job
-from catalog.rewriting.foreign_files import ForeignFiles, ViewRows
+from catalog.rewriting.foreign_files import ForeignFile, ForeignFiles, ParquetDirectory, ViewRows
 from catalog.rewriting.new_files import list_files
-from catalog.rewriting.parquet_directory import ForeignFile, ParquetDirectory
 from catalog.sources import SourcePlace, open_source, replica_at, server_of, tables_under
 from catalog.storages.schemes import Storages
 from spark_ext.engine.slice_process import written_slices

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from catalog.rewriting.copies import MovedFiles
+from catalog.rewriting.copies import MovedFiles, copies_between
 from catalog.rewriting.file_partitions import EarlierFiles, OwnPartitions
 from catalog.rewriting.integrity import Checks
-from catalog.rewriting.rewritten_copies import copies_between
 from catalog.storages.schemes import Storages
 from spark_ext.operations.tables import (
     OtherTables,

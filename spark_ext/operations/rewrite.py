@@ -22,8 +22,6 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 from pyspark.sql import SparkSession
 
-from catalog.clickhouse.rows.changes import RowChanges
-from catalog.clickhouse.rows.merged import MergedRows
 from catalog.processes import ScratchDirectory
 from catalog.rewriting.changed_rows import (
     ChangedFiles,
@@ -33,9 +31,17 @@ from catalog.rewriting.changed_rows import (
     FilteredFiles,
     Looked,
     LookedFiles,
+    RowChanges,
 )
 from catalog.rewriting.file_partitions import OwnPartitions
-from catalog.rewriting.merged_files import HostMerger, Merged, MergedFiles, MergeWriter, RowOrder
+from catalog.rewriting.merged_files import (
+    HostMerger,
+    Merged,
+    MergedFiles,
+    MergedRows,
+    MergeWriter,
+    RowOrder,
+)
 from catalog.storages.schemes import Opens, ReachedStorages, Storages
 from spark_ext.engine.jobs import TaskDirectory, in_tasks, task_directory
 from spark_ext.operations.tables import RememberingTable

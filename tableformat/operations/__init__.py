@@ -4,5 +4,5 @@ A statement is committed like an export (docs/decisions/0013-statements-and-expo
 runs it: `statement.py` has its plan, `statement_commit.py` claims the keys that it changes and
 commits them by `tableformat/export/commit.py`. `move.py` changes two tables. A statement that
 changes no key (`freeze.py`, `drop_detached.py`, `forget.py`) runs by itself. ClickHouse computes
-the rows of UPDATE and DELETE (`catalog/clickhouse/rows/changes.py`).
+the rows of UPDATE and DELETE (`catalog/rewriting/changed_rows.py`).
 """

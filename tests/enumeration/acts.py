@@ -17,9 +17,8 @@ from unittest.mock import patch
 from catalog.clickhouse.rows.partitions import RowPartitions
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.rewriting.copies import MovedFiles
-from catalog.rewriting.foreign_files import ForeignFiles
+from catalog.rewriting.foreign_files import ForeignFiles, ParquetDirectory
 from catalog.rewriting.integrity import checks
-from catalog.rewriting.parquet_directory import ParquetDirectory
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from catalog.storages.schemes import Access, open_storage

@@ -17,9 +17,9 @@ TABLE = [
     if line.startswith("|")
 ]
 OF_LAKE_TABLES = {
-    "catalog/clickhouse/rows/merged.py",
+    "catalog/rewriting/merged_files.py",
     "catalog/clickhouse/rows/partitions.py",
-    "catalog/clickhouse/rows/changes.py",
+    "catalog/rewriting/changed_rows.py",
 }
 """Where a ClickHouse of our own gets what a lake table remembers, or a statement on it."""
 OTHERS = {

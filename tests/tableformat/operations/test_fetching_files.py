@@ -12,8 +12,7 @@ import pytest
 
 from catalog.clickhouse.rows.partitions import RowPartitions
 from catalog.iceberg.table import IcebergTable
-from catalog.rewriting.foreign_files import ForeignFiles
-from catalog.rewriting.parquet_directory import ParquetDirectory
+from catalog.rewriting.foreign_files import ForeignFiles, ParquetDirectory
 from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.errors import NotFoundError, RefusedError
