@@ -21,8 +21,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
-from catalog.file_properties import with_vended
 from catalog.iceberg.catalogs import OpenedCatalog
+from catalog.iceberg.file_io import with_vended
 from catalog.iceberg.table import IcebergTable
 from catalog.network import TimeOuts
 from catalog.storages.abfs.access import AbfsAccess

@@ -17,8 +17,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from catalog.iceberg.bounded_catalogs import BoundedSqlCatalog
-from catalog.iceberg.catalogs import OpenedCatalog
+from catalog.iceberg.catalogs import BoundedSqlCatalog, OpenedCatalog
 from catalog.network import TimeOuts
 from conformance.suites.catalog import catalog_promises
 from tableformat.errors import DestinationError
