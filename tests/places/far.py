@@ -20,7 +20,7 @@ from catalog.ledgers.sqlite import SqliteLedger
 from catalog.network import TimeOuts
 from catalog.storages.s3.access import S3Access
 from catalog.storages.s3.requests import Requests
-from catalog.storages.s3.sink import Place as Location
+from catalog.storages.s3.storage import Place as Location
 from tableformat.ledger import Ledger
 from tableformat.storage import Storage
 from tests.places.nodes import Nodes

@@ -24,8 +24,7 @@ import pytest
 
 from catalog.network import TimeOuts
 from catalog.storages.over_http.storage import ObjectStorage
-from catalog.storages.s3.sink import PART_BYTES
-from catalog.storages.s3.storage import S3Storage
+from catalog.storages.s3.storage import PART_BYTES, S3Storage
 
 __all__ = ["LARGE", "SMALL", "Place", "Step", "flipped", "over", "over_steps", "place"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from catalog.network import TimeOuts
 from catalog.storages.s3.access import S3Access
-from catalog.storages.s3.sink import Place, UnfinishedUpload
+from catalog.storages.s3.storage import Place, UnfinishedUpload
 from catalog.storages.schemes import Storages, open_storage
 from tableformat.errors import (
     DestinationError,

@@ -10,8 +10,7 @@ import pytest
 
 from catalog.network import TimeOuts
 from catalog.storages.over_http.storage import ObjectStorage
-from catalog.storages.s3.sink import PART_BYTES
-from catalog.storages.s3.storage import S3Storage
+from catalog.storages.s3.storage import PART_BYTES, S3Storage
 from tests.services.relay import Relay, relay
 from tests.services.server_process import wait_until
 from tests.services.toxiproxy import FROM_SERVER, Proxy, toxiproxy
