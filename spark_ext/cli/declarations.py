@@ -288,7 +288,7 @@ def gc() -> None:
     """  # noqa: D301  \b is Click's mark for lines to keep
 
 
-@_command("alter", "alter:alter", SectionedCommand)
+@_command("alter", "statements:alter", SectionedCommand)
 @click.argument("statement")
 @click.option(
     "--allow-alter",
@@ -465,7 +465,7 @@ def spark() -> None:
     """  # noqa: D301  \b is Click's mark for lines to keep
 
 
-@_command("cancel", "exports_cancel:cancel_export")
+@_command("cancel", "exports:cancel_export")
 @click.argument("partition_ids", nargs=-1, metavar="[PARTITION_ID]...")
 @click.option("--all", "everything", is_flag=True, help="All running exports.")
 @click.option(
@@ -598,7 +598,7 @@ def show_log() -> None:
     """  # noqa: D301  \b is Click's mark for lines to keep
 
 
-@_command("rebuild", "exports_rebuild:rebuild_exports")
+@_command("rebuild", "exports:rebuild_exports")
 @click.option("--to", required=True, help="The lake table: catalog.namespace.table, or hive:URI.")
 @ledger_options
 @catalog_options

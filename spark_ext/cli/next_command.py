@@ -19,8 +19,7 @@ import click
 from catalog.iceberg.catalogs import open_catalog
 from catalog.network import without_secret
 from catalog.source_defaults import DEFAULT_DATABASE
-from spark_ext.cli.outcome_words import quoted
-from spark_ext.cli.output import JsonOutput, Output, TextOutput
+from spark_ext.cli.output import JsonOutput, Output, TextOutput, quoted
 from spark_ext.demo.directory import DemoError
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statement_reader import DottedName

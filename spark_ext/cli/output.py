@@ -2,6 +2,7 @@
 
 Commands print only through this module. Results go to standard output; progress, notes and errors
 go to standard error. Text output is fitted to the terminal, and status words are coloured.
+`status_word` has the words for the status of a partition, and `undo_command` a command to copy.
 
 The progress line of an export is never wider than the terminal:
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import sys
 import textwrap
 import threading
@@ -26,7 +28,6 @@ from typing import Any, Final, Protocol, TextIO
 
 import click
 
-from spark_ext.cli.outcome_words import OF_FILES, status_word, undo_command
 from spark_ext.json_text import json_text
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Observer
@@ -40,6 +41,7 @@ from tableformat.quantities import (
 )
 
 __all__ = [
+    "OF_FILES",
     "JsonOutput",
     "Output",
     "ProgressLine",
@@ -49,9 +51,67 @@ __all__ = [
     "has_colours",
     "in_colour",
     "output_for",
+    "quoted",
     "shortened",
+    "status_word",
     "terminal_width",
+    "undo_command",
 ]
+
+_WORDS: Final = {
+    Status.COMMITTED: "exported",
+    Status.REPLACED: "replaced",
+    Status.UNCHANGED: "unchanged",
+    Status.ALREADY_EXPORTED: "already exported",
+    Status.EMPTY: "empty",
+    Status.IN_PROGRESS: "in progress elsewhere",
+    Status.REFUSED: "refused",
+    Status.KILLED: "killed",
+    Status.FAILED: "failed",
+    Status.STOPPED: "stopped",
+    Status.UNKNOWN: "not known",
+    Status.DIFFERS: "differs",
+    Status.UNVERIFIED: "not verified",
+    Status.DROPPED: "dropped",
+    Status.DETACHED: "detached",
+    Status.ATTACHED: "attached",
+    Status.MOVED: "moved",
+    Status.FETCHED: "fetched",
+    Status.CHANGED: "changed",
+    Status.OPTIMIZED: "optimized",
+    Status.FROZEN: "frozen",
+    Status.UNFROZEN: "unfrozen",
+    Status.FORGOTTEN: "forgotten",
+}
+OF_FILES: Final = (
+    Status.DROPPED,
+    Status.DETACHED,
+    Status.ATTACHED,
+    Status.MOVED,
+    Status.FETCHED,
+    Status.CHANGED,
+    Status.OPTIMIZED,
+    Status.FROZEN,
+)
+"""Statuses of statements that move, write or remove files."""
+
+
+def status_word(status: Status) -> str:
+    """Return the word for a status in text output."""
+    return _WORDS[status]
+
+
+def undo_command(statement: str) -> str:
+    """Return the command that runs an undo statement."""
+    return f"mergeberg alter {quoted(statement)}"
+
+
+def quoted(word: str) -> str:
+    """Return a word quoted for a shell, in double quotes if it contains single quotes."""
+    plain = shlex.quote(word)
+    in_double = "'" in word and not any(c in word for c in '"$`\\!')
+    return f'"{word}"' if in_double else plain
+
 
 _LEAST_BAR: Final = 8
 _MOST_BAR: Final = 24

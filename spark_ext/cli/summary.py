@@ -13,8 +13,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Final, Self
 
-from spark_ext.cli.outcome_words import status_word
-from spark_ext.cli.output import Output, output_for
+from spark_ext.cli.output import Output, output_for, status_word
 from tableformat.errors import UsageError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import ObserverAround

@@ -101,7 +101,7 @@ def _command(typed: TypedStatement) -> click.Command:
     options = together(click.argument("table"), *groups)
     made = click.command(typed.command, help=_help(typed))(options(described))
     made.params[1:1] = [_option(one) for one in typed.arguments]
-    made.callback = Run("typed_statements:run_typed", {"typed": typed})
+    made.callback = Run("statements:run_typed", {"typed": typed})
     return made
 
 

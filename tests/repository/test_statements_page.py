@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from spark_ext.cli.statement_run import check_ending
+from spark_ext.cli.commands.statements import check_ending
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statement_settings import SETTINGS, read_statement_settings
 from spark_ext.sql.statements import Alter, Command, Statement

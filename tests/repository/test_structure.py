@@ -39,8 +39,8 @@ DEFAULTS = {"ABANDONED_TTL", "MANIFEST_TTL", "MAX_RETRIES", "MAX_SLICES", "MOST_
 HAVE_DEFAULTS = {"spark_ext/actions/verify.py"}
 """Modules that name one of them; `verify` divides its partitions as an export does."""
 CROSSED = {"export": 122, "detach": 68, "call": 128}
-HELP_IMPORTS = 6
-"""Our modules that are imported where no command runs: packages, main, sections and streams."""
+HELP_IMPORTS = 5
+"""Our modules that are imported where no command runs: packages, main and sections."""
 ALL_IMPORTS = 180
 """Modules, Python's and Click's included, that help may import beyond those of every program."""
 OPTION_IMPORTS = 45

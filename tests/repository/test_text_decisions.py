@@ -39,7 +39,7 @@ LOOKS: Final = {
     ("spark_ext/cli/commands/exports.py", "_shown_error"): "an error is cut to a line",
     ("spark_ext/cli/exports_screen.py", "_why"): "an error is cut to a line",
     ("spark_ext/cli/output.py", "finished"): "a word does not stand twice in a line",
-    ("spark_ext/cli/statement_run.py", "_forecast"): "a sentence has no colon before it",
+    ("spark_ext/cli/commands/statements.py", "_forecast"): "a sentence has no colon before it",
     ("tableformat/errors.py", "reason_of"): "the reason comes first in a list",
     ("tableformat/errors.py", "reason_first"): "the reason comes first in a list",
     ("tableformat/export/watermark.py", "why_not"): "an error is cut to a line",

@@ -1,4 +1,4 @@
-"""The commands `mergeberg exports …` that read the ledger, or change a row of it.
+"""The commands `mergeberg exports …`, which read the ledger, change a row of it, or rebuild it.
 
 | command | does |
 |---|---|
@@ -7,29 +7,38 @@
 | `exports log`, `exports events` | show the history and the counters of the ledger |
 | `exports watermark` | reports up to which partition everything is in the lake |
 | `exports unarchive` | lets exports replace the rows of an archived partition again |
+| `exports cancel` | cancels running or interrupted exports |
+| `exports rebuild` | creates a new ledger for a table that lost its own |
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from catalog.ledgers.memory import milliseconds
-from catalog.ledgers.uris import open_known_ledger
+from catalog.ledgers.uris import open_known_ledger, open_ledger
 from catalog.network import TimeOuts
 from catalog.sources import SourcePlace, open_source
 from spark_ext.actions import exports as listing_exports
 from spark_ext.actions.archive import unarchivable, unarchive_each
-from spark_ext.actions.cancel import forget_exports
+from spark_ext.actions.cancel import (
+    Cancelled,
+    cancel_each,
+    forget_exports,
+    rows_to_cancel,
+    rows_under_way,
+)
 from spark_ext.actions.exports import (
     LOOKING,
     KnownDestinations,
     ListedExport,
+    existing_table,
     exports_of,
     failed_parts,
     logged_events,
@@ -55,17 +64,23 @@ from spark_ext.cli.exports_screen import (
 )
 from spark_ext.cli.option_values import is_asked, refuse_unless_confirmed, shown_time
 from spark_ext.cli.output import Output, output_for
+from tableformat.effects import Direct
 from tableformat.errors import TableFormatError, UsageError
+from tableformat.export.commit import Ports
+from tableformat.export.outcome import worst
+from tableformat.export.rebuild import rebuild
 from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.history import MEANINGS, Event
-from tableformat.ledger import ExportedPart, Ledger, Standing
+from tableformat.ledger import ExportedPart, Ledger, Row, Standing
 from tableformat.manifest import manifest
-from tableformat.names import LakeName, TableName, written_name
-from tableformat.quantities import counted, parse_duration
+from tableformat.names import LakeName, PartitionId, TableName, written_name
+from tableformat.quantities import counted, human_bytes, parse_duration
 
 __all__ = [
+    "cancel_export",
     "forget_export",
     "list_exports",
+    "rebuild_exports",
     "show_events",
     "show_export",
     "show_log",
@@ -474,3 +489,133 @@ def _record(one: ListedExport, names: frozenset[str] | None) -> dict[str, Any]:
         "rows_in_main": one.rows_in_main,
         "expired": one.expired,
     }
+
+
+_CODES: Final = {"committed": 3, "unknown": 5, "in_progress": 6}
+"""The exit code by status; any other is 0."""
+
+
+def cancel_export(  # noqa: PLR0913  one parameter per option
+    partition_ids: tuple[str, ...], source_table: str | None, to: str | None, wait: float,
+    warehouse: Path, ledger: str | None, time_outs: TimeOuts, *, everything: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Run `mergeberg exports cancel`; return the exit code."""
+    output = output_for(as_json=as_json)
+    table = TableName.parse(source_table) if source_table is not None else None
+    name = destination_name(to) if to is not None else None
+    if everything == bool(partition_ids) or (partition_ids and table is None):
+        message = "Cannot cancel exports: give partition ids and --table, or --all."
+        raise UsageError(message)
+    ids = tuple(PartitionId(one) for one in partition_ids)
+    with contextlib.closing(
+        open_ledger_of(name, ledger, "cancel exports", warehouse=warehouse)
+    ) as known:
+        found = _Found()
+        if table is not None and ids:
+            for one in ids:
+                with found.failing():
+                    found.rows.extend(rows_to_cancel(known, one, table, name))
+        else:
+            found.rows.extend(rows_under_way(known, table, name))
+        if not found.rows and not found.errors:
+            output.say("nothing to cancel: no export is under way")
+        opened = partial(open_destination, warehouse=warehouse, time_outs=time_outs)
+        for row, result in cancel_each(found.rows, opened, known, wait=wait, note=output.note):
+            found.report(output, row, result, as_json=as_json)
+    return found.ended(output)
+
+
+@dataclass(slots=True)
+class _Found:
+    """The exports to cancel, with their exit codes and errors."""
+
+    rows: list[Row] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    errors: list[TableFormatError] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def failing(self) -> Iterator[None]:
+        """Keep an error, so that it does not stop the other cancellations."""
+        try:
+            yield
+        except TableFormatError as error:
+            self.errors.append(error)
+
+    def report(
+        self, output: Output, row: Row, result: Cancelled | TableFormatError, *, as_json: bool
+    ) -> None:
+        """Print the result of a cancellation, or keep its error."""
+        if isinstance(result, TableFormatError):
+            self.errors.append(result)
+            return
+        _print(output, row, result, as_json=as_json)
+        self.codes.append(_CODES.get(result.status, 0))
+
+    def ended(self, output: Output) -> int:
+        """Return the exit code of all.
+
+        Raises:
+            TableFormatError: the first error, if there was one; the others are printed as notes.
+        """
+        if self.errors:
+            for other in self.errors[1:]:
+                output.note(other.message)
+            raise self.errors[0]
+        return worst(self.codes)
+
+
+def _print(output: Output, row: Row, cancelled: Cancelled, *, as_json: bool) -> None:
+    text, cleaned = cancelled.text, cancelled.cleaned
+    if cleaned.files:
+        text += f"; {counted(cleaned.files, 'file')} removed, {human_bytes(cleaned.bytes)}"
+    if as_json:
+        output.record(
+            {
+                "partition_id": row.key.partition_id,
+                "table": row.destination_table,
+                "status": cancelled.status,
+                "message": text,
+            }
+        )
+    else:
+        output.say(f"partition {row.key.partition_id}: {text}")
+
+
+def rebuild_exports(
+    to: str,
+    warehouse: Path,
+    ledger: str | None,
+    time_outs: TimeOuts,
+    *,
+    as_json: bool,
+) -> int:
+    """Run `mergeberg exports rebuild`; return the exit code."""
+    name = destination_name(to)
+    what = f"rebuild the ledger of {name}"
+    catalog = open_destination(name, warehouse=warehouse, time_outs=time_outs, looks_only=False)
+    table = existing_table(catalog, name, what)
+    known = open_ledger(ledger, local_warehouse=catalog.ledger_directory)
+    output = output_for(as_json=as_json)
+    with contextlib.closing(known):
+        ports = Ports(Direct(), table, known, milliseconds, lambda n: time.sleep(0.1 * n))
+        found = rebuild(ports, table.storages(table.load().location), str(name))
+    columns = ("source_table", "partition_id", "status", "rows", "data_files", "last_error")
+    records = [
+        {
+            "source_table": one.row.source_table,
+            "partition_id": one.row.key.partition_id,
+            "status": _rebuilt_status(one.row.done is not None, proved=one.proved),
+            "rows": one.row.last.rows,
+            "data_files": one.row.last.data_files,
+            "last_error": one.row.last_error,
+        }
+        for one in found
+    ]
+    output.table(columns, records)
+    return 0 if all(one.proved for one in found) else 3
+
+
+def _rebuilt_status(exported: bool, *, proved: bool) -> str:  # noqa: FBT001  two facts, one word
+    if not proved:
+        return "NOT PROVED"
+    return "COMPLETED" if exported else "NOT EXPORTED"

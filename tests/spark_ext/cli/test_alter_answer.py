@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_ext.cli.statement_run import check_ending, write_outfile
+from spark_ext.cli.commands.statements import check_ending, write_outfile
 from spark_ext.sql.clauses import Ending, Outfile
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.slices import SliceTask, WritePlan

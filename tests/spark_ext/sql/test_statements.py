@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_ext.cli.commands.statements import StatementRun
 from spark_ext.cli.main import invoke
-from spark_ext.cli.statement_run import StatementRun
 from spark_ext.cli.typed_commands import example
 from spark_ext.procedures.declarations import Call, Value
 from spark_ext.procedures.registry import PROCEDURES

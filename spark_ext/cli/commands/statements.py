@@ -1,10 +1,15 @@
-"""Runs one statement on the command line and prints its result.
+"""The commands that run statements: `mergeberg alter`, and those for single statements.
 
-`mergeberg alter` and the commands for single statements use the same code.
+The statements are those of Spark SQL (docs/reference/statements.md). In `mergeberg alter`, `ch` is
+the source of --source. In EXPORT, db.t or t without a source is a table of that source. A lake
+table has its catalog in its name, or is completed by --catalog. The destination of EXPORT can be
+ns.t or t, in the catalog lake and the namespace default. `run_typed` runs the commands of
+`spark_ext.cli.typed_commands`, which are statements on lake tables.
 
-`INTO OUTFILE` and `FORMAT` of `mergeberg alter` (RQ...IntoOutfile, RQ...Format) format the rows
-that report the outcome of each partition; they never affect data files. ClickHouse itself formats
-these rows. An existing file is kept unless TRUNCATE or APPEND is given, as in ClickHouse.
+`StatementRun` runs one statement and prints its result. `INTO OUTFILE` and `FORMAT` of `mergeberg
+alter` (RQ...IntoOutfile, RQ...Format) format the rows that report the outcome of each partition;
+they never affect data files. ClickHouse itself formats these rows. An existing file is kept unless
+TRUNCATE or APPEND is given, as in ClickHouse.
 
 `statement_exports` runs the exports of a statement; it starts Spark only when there are rows to
 write. A statement on the command line must wait for its exports (`check_it_waits`).
@@ -18,65 +23,203 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import click
 
 from catalog.clickhouse.row_format import Columns, check_format, formatted
 from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
 from catalog.ledgers.uris import open_ledger
+from catalog.network import TimeOuts
 from catalog.rewriting.integrity import checks
 from catalog.shards import local_tables
+from catalog.source_defaults import DEFAULT_SOURCE
+from catalog.sources import SourcePlace
 from spark_ext.actions.cancel import kill_queries
 from spark_ext.actions.export import Stopping
 from spark_ext.actions.export_ports import Places, SparkWhenNeeded
 from spark_ext.cli.destination import open_destination
 from spark_ext.cli.export_run import Exporting
 from spark_ext.cli.next_command import exit_code_of
-from spark_ext.cli.option_values import is_asked, refuse_unless_confirmed, takes_rows
-from spark_ext.cli.output import Output
+from spark_ext.cli.option_values import is_asked, pairs, refuse_unless_confirmed, takes_rows
+from spark_ext.cli.output import Output, output_for
 from spark_ext.engine.session import SparkSettings, slots
 from spark_ext.operations.operate import Operation, operate, operation_of
 from spark_ext.operations.tables import ExportsFrom, OtherTables, StoppableExports
 from spark_ext.procedures.export import EXPORTED, exported_rows
+from spark_ext.sql.arguments import Argument, GivenValue
 from spark_ext.sql.clauses import Ending, Outfile
 from spark_ext.sql.export import joined
+from spark_ext.sql.grammar import parse_statement, syntax_error_of
+from spark_ext.sql.messages import in_alter, in_command
 from spark_ext.sql.names import Names
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.statement_exports import (
     SessionExport,
+    exports_of,
     refuse_temporary,
     requested_exports,
     run_by_clickhouse,
 )
+from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statement_settings import (
     SESSION,
     StatementSettings,
     read_operation_settings,
     read_statement_settings,
+    refuse_fast_without_effect,
 )
-from spark_ext.sql.statements import FAST, Alter, KillMode, KillQuery, Statement
-from tableformat.clickhouse_codes import CANNOT_OPEN_FILE, NOT_IMPLEMENTED, SUPPORT_IS_DISABLED
+from spark_ext.sql.statements import FAST, Alter, KillMode, KillQuery, Statement, TypedStatement
+from tableformat.clickhouse_codes import (
+    CANNOT_OPEN_FILE,
+    NOT_IMPLEMENTED,
+    SUPPORT_IS_DISABLED,
+    SYNTAX_ERROR,
+)
 from tableformat.errors import (
     DestinationError,
     RefusedError,
     StoppedError,
     TableFormatError,
     UnsupportedError,
+    UsageError,
 )
 from tableformat.export.outcome import WORSE_THAN_FAILED, Outcome, worst
 from tableformat.export.ports import Observer
-from tableformat.names import LakeName
+from tableformat.names import LakeName, split_identifiers
 from tableformat.operations.statement import EVERY_PARTITION
 
 __all__ = [
     "OF_EXPORTS",
     "StatementRun",
+    "alter",
     "check_ending",
     "check_it_waits",
     "check_not_stopped",
     "rendered",
+    "run_typed",
     "statement_exports",
     "write_outfile",
 ]
+
+
+def alter(  # noqa: PLR0913, PLR0917  one parameter per option
+    statement: str, database: str, grace: float, master: str, conf: tuple[str, ...],
+    cluster_host: tuple[str, ...], source: SourcePlace, warehouse: Path, ledger: str | None,
+    time_outs: TimeOuts, catalog: str | None,
+    *, allow_alter: bool, yes: bool, dry_run: bool, fast: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Run `mergeberg alter`; return the exit code."""
+    given = pairs("--conf", conf)
+    settings = SessionSettings(
+        {DEFAULT_SOURCE: replace(source, allow_alter=allow_alter, database=database)},
+        ledger,
+        DEFAULT_SOURCE,
+        warehouse,
+        time_outs,
+    )
+    read = parse_statement(statement)
+    if read is None:
+        message = (
+            f"Cannot read the statement {statement[:60]!r}: it is not about partitions of "
+            "ClickHouse's or of the lake. `mergeberg --help` lists the statements as commands."
+        )
+        raise syntax_error_of(statement) or UsageError(message, code=SYNTAX_ERROR)
+    if fast:
+        refuse_fast_without_effect(read, "--fast")
+    output = output_for(as_json=as_json)
+    running = StatementRun(
+        settings, output, read, in_alter, as_json=as_json, fast=fast, catalog=catalog, yes=yes
+    )
+    check_ending(running.ending)
+    try:
+        if isinstance(read, KillQuery):
+            return running.kill(read, dry_run=dry_run)
+        spark = SparkSettings(master, tuple(given.items()))
+        hosts, stopping = (
+            pairs("--cluster-host", cluster_host),
+            Stopping(grace, running.output.note),
+        )
+        if not isinstance(read, Alter) or not exports_of(read):
+            exports = partial(statement_exports, spark, hosts, stopping, running)
+            return running.change(exports, dry_run=dry_run)
+        with stopping:
+            return running.export(read, spark, given, hosts, stopping, dry_run=dry_run)
+    except TableFormatError as error:
+        error.reword(in_alter)
+        raise
+
+
+_MASTER: Final = "local[*]"
+
+
+def run_typed(  # noqa: PLR0913  one parameter per option that several commands have
+    typed: TypedStatement,
+    *,
+    table: str,
+    warehouse: Path,
+    ledger: str | None,
+    time_outs: TimeOuts,
+    dry_run: bool,
+    as_json: bool,
+    catalog: str | None = None,
+    yes: bool = False,
+    source: SourcePlace | None = None,
+    grace: float = 0.0,
+    master: str = _MASTER,
+    conf: tuple[str, ...] = (),
+    cluster_host: tuple[str, ...] = (),
+    **given: Any,
+) -> int:
+    """Run one statement; return the exit code.
+
+    Raises:
+        TableFormatError: the statement is refused or failed; the message names its options.
+    """
+    # Without --source, the name ch must still be known, so that ch.db.t is no lake table.
+    place = SourcePlace("") if source is None else source
+    settings = SessionSettings(
+        {DEFAULT_SOURCE: place}, ledger, DEFAULT_SOURCE, warehouse, time_outs
+    )
+    values = {one.name: _value(one, given[one.name]) for one in typed.arguments}
+    statement = typed.of(DottedName(split_identifiers(table)), values, _spelled)
+    options = click.get_current_context().command.params
+    known = {name for one in options for name in one.opts}
+    reword = partial(_reworded, typed, known)
+    output = output_for(as_json=as_json)
+    run = StatementRun(
+        settings, output, statement, reword, as_json=as_json, catalog=catalog, yes=yes
+    )
+    spark = SparkSettings(master, tuple(pairs("--conf", conf).items()))
+    hosts = pairs("--cluster-host", cluster_host)
+    stopping = Stopping(grace, run.output.note)
+    try:
+        # These commands refuse a ClickHouse table; `mergeberg alter` needs --allow-alter for it.
+        run.names.lake(statement.table.parts)
+        exports = partial(statement_exports, spark, hosts, stopping, run)
+        return run.change(exports, dry_run=dry_run)
+    except TableFormatError as error:
+        error.reword(reword)
+        raise
+
+
+def _value(one: Argument, given: Any) -> GivenValue:
+    """Return the value of an option; Click collects the values of all options but flags."""
+    if one.is_flag:
+        return bool(given)
+    texts: tuple[str, ...] = given
+    if one.several:
+        return texts
+    return texts[0] if texts else None
+
+
+def _spelled(one: Argument) -> str:
+    return one.option
+
+
+def _reworded(typed: TypedStatement, known: set[str], text: str) -> str:
+    return in_command(typed.reword(text, _spelled), known)
+
 
 _DEFAULT: Final = "TabSeparated"
 _TYPES: Final = {"STRING": "String", "BIGINT": "Int64"}
