@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from spark_ext.public_names import PUBLIC
-from spark_ext.sql.recognition import SHARED
+from spark_ext.sql.grammar import SHARED
 from spark_ext.sql.statements import READERS, TYPED, Command
 from tests.repository.source_files import FOLDERS, ROOT, source_files
 from tests.repository.structure import (
