@@ -4,7 +4,7 @@
   this host. The size of the copy must match.
 - `CopiedFiles` copies files of one lake table into another one, under new names.
 - `MovedFiles` copies files to other locations of the same table, as a plan names them.
-- `RewrittenFiles` rewrites files of one lake table for another one, whose columns have other field
+- `RewrittenCopies` rewrites files of one lake table for another one, whose columns have other field
   ids. The new files have the same rows in the same order, with the declared order and the bloom
   filters of the old ones.
 

@@ -12,8 +12,8 @@ r"""Reads the CREATE TABLE statement and the address of frozen parts, and proves
 - Claims: column types, settings and keys. A server knows these of its own parts; for frozen parts
   a file claims them. ClickHouse silently opens parts under wrong keys and types as long as it can
   read their index files. Then the partition key does not match the partitions, rows are not sorted
-  by the sorting key, numbers are truncated, and arrays are empty. `Claimed` is what is proved on
-  the parts.
+  by the sorting key, numbers are truncated, and arrays are empty. So `other_types`,
+  `other_settings`, `other_partition_keys` and `unsorted` compare a statement with its parts.
 
 See docs/reference/source-parts.md, "One table, one identity".
 """
