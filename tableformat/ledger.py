@@ -31,9 +31,8 @@ from typing import Final, Protocol
 
 from tableformat.errors import UsageError
 from tableformat.history import History
-from tableformat.keys import Key
 from tableformat.mergetree.table import KeeperNode
-from tableformat.names import TransactionId
+from tableformat.names import Key, TransactionId
 
 __all__ = [
     "MANIFEST_TTL",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.keys import Key
+from tableformat.names import Key
 
 sources = st.text(st.characters(codec="utf-8"), min_size=1).map(lambda text: f"uuid:{text}")
 ids = st.text("0123456789abcdef-", min_size=1)
