@@ -143,7 +143,7 @@ class TreeFiles:
                 return
         message = (
             f"Cannot read the commit files in {self.paths.commits}: {_MOST_LOOKS} times one was "
-            f"gone that was listed, the last: {last}. Run the command again."
+            f"gone that was listed, the last: {last}. Run it again."
         )
         raise DestinationError(message)
 
@@ -320,7 +320,7 @@ class OpenedTree:
         self.storage.put_if_absent(self.paths.identity, identity.to_bytes())
         found = self.table(name)
         if found is None:
-            message = f"Cannot make {name}: its identity is gone at once. Run the command again."
+            message = f"Cannot make {name}: its identity is gone at once. Run it again."
             raise NotFoundError(message)
         return found
 
@@ -366,7 +366,7 @@ class HiveTable:
         if found is None or found.uuid != self._identity.uuid:
             message = (
                 f"Cannot find {self._opened.name} any more: it was removed or created again "
-                "meanwhile. Run the command again."
+                "meanwhile. Run it again."
             )
             raise NotFoundError(message, code=UNKNOWN_TABLE)
         self._read_log()

@@ -124,7 +124,7 @@ def drop_detached(
         except SourceError as error:
             message = (
                 f"Cannot drop the parts of partition {one} of {table}, which are archived and "
-                f"detached: {_reason(error)}.{_remedy(error)} Run the command again, or free the "
+                f"detached: {_reason(error)}.{_remedy(error)} Run it again, or free the "
                 f"disk with ALTER TABLE {table.sql} DROP DETACHED PART {quote_string(part.name)} "
                 "SETTINGS allow_drop_detached = 1, and so on."
             )
@@ -174,7 +174,7 @@ class _Leaving:
             message = (
                 f"Cannot archive partition {self.one} of {self.table}: ClickHouse did not detach "
                 f"all of its parts: {error.reason}. The source is as it was."
-                f"{_remedy(error) or ' Run the command again.'}"
+                f"{_remedy(error) or ' Run it again.'}"
             )
             raise RefusedError(message, code=error.code) from error
         detached = self._newly_detached(before)
@@ -200,8 +200,8 @@ class _Leaving:
                 f"Cannot archive partition {self.one} of {self.table}: {_reason(error)}. Whether "
                 "it was detached is not known: its rows are in the table or among the detached "
                 f"parts. Look into system.detached_parts; ALTER TABLE {self.table.sql} ATTACH "
-                f"PARTITION ID {quote_string(str(self.one))} brings them back. Then run the "
-                "command again."
+                f"PARTITION ID {quote_string(str(self.one))} brings them back. Then run "
+                "it again."
             )
             raise SourceError(message, code=error.code) from error
 
@@ -312,7 +312,7 @@ def _remedy(error: SourceError) -> str:
 def _changed(table: TableName, one: PartitionId) -> RefusedError:
     return RefusedError(
         f"Cannot archive partition {one} of {table}: its parts are not those that were exported "
-        "and compared any more. The source is as it was; run the command again."
+        "and compared any more. The source is as it was; run it again."
     )
 
 

@@ -617,7 +617,7 @@ class TemporaryTableSource(ClickHouseSource):
         if different := differences(request.table, now, copy=False):
             message = Unable.of(
                 str(request.table.name),
-                f"{different} changed since the table was described. Run the command again.",
+                f"{different} changed since the table was described. Run it again.",
             )
             nothing = super()._taken(replace(request, table=self._described(), partition_ids=()))
             refused = tuple((one, RefusedError(message)) for one in request.partition_ids)

@@ -89,7 +89,7 @@ def unreachable(catalog: str, what: str, error: Exception) -> TableFormatError:
     return DestinationError(
         f"Cannot {what}: the catalog {catalog!r} or its storage failed with "
         f"{type(error).__name__}: {details}. Check its configuration, rights and network; running "
-        "the command again is safe."
+        "it again is safe."
     )
 
 
@@ -123,8 +123,8 @@ class IcebergTable:
             table = self._catalog.load_table(self.name.identifier)
         except NoSuchTableError as error:
             message = (
-                f"Cannot find {self.name} any more: it was dropped or renamed meanwhile. Run the "
-                "command again."
+                f"Cannot find {self.name} any more: it was dropped or renamed meanwhile. Run "
+                "it again."
             )
             raise NotFoundError(message, code=UNKNOWN_TABLE) from error
         except Exception as error:

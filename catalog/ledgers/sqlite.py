@@ -647,7 +647,7 @@ class SqliteLedger:
         if code & _PRIMARY in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return LedgerError(
                 f"Cannot {verb} the ledger {self._path}: another process has had it locked for "
-                f"{self._busy_seconds:g} s. Run the command again; if that does not help, end the "
+                f"{self._busy_seconds:g} s. Run it again; if that does not help, end the "
                 "process that has the file open."
             )
         return LedgerError(

@@ -132,7 +132,7 @@ class FileWriter:
         try:
             return new.rewritten(self._rewritten(one.of, local, new.path))
         except (OSError, pa.ArrowException) as error:
-            message = f"Cannot write {file.path} anew: {error}. Run the statement again."
+            message = f"Cannot write {file.path} anew: {error}. Run it again."
             raise DestinationError(message) from error
         finally:
             if local.is_relative_to(scratch):
@@ -458,7 +458,7 @@ class FilteredFiles:
                     with pq.ParquetFile(local) as read:
                         self._found[file.path] = bool(filtered_columns(read) & self.columns)
                 except (OSError, pa.ArrowException) as error:
-                    message = f"Cannot read {file.path}: {error}. Run the statement again."
+                    message = f"Cannot read {file.path}: {error}. Run it again."
                     raise DestinationError(message) from error
         return self._found[file.path]
 

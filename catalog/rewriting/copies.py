@@ -86,8 +86,8 @@ class CopiedBytes:
             sha256, written = self._through_here(file, path, source, to)
         if written != file.bytes:
             message = (
-                f"Cannot copy {file.path}: {written:,} bytes of {file.bytes:,} arrived. Run the "
-                "statement again."
+                f"Cannot copy {file.path}: {written:,} bytes of {file.bytes:,} arrived. Run "
+                "it again."
             )
             raise DestinationError(message)
         return Copy(path, attempt, sha256, time.monotonic() - began)
@@ -297,7 +297,7 @@ class RewrittenCopies:
                 sha256 = hashlib.file_digest(read, "sha256").hexdigest()
             return new.rewritten(self._written(file, local, new.path)), sha256
         except (OSError, pa.ArrowException) as error:
-            message = f"Cannot write {file.path} anew: {error}. Run the statement again."
+            message = f"Cannot write {file.path} anew: {error}. Run it again."
             raise DestinationError(message) from error
         finally:
             if local.is_relative_to(scratch):

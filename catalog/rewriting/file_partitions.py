@@ -60,7 +60,7 @@ class FilePartitions:
                     rows = _rows(parquet, columns)
                     return file_partition(file.path, rows, columns, self.destination, way=self.way)
             except (OSError, pa.ArrowException) as error:
-                message = f"Cannot read {file.path}: {error}. Run the statement again."
+                message = f"Cannot read {file.path}: {error}. Run it again."
                 raise DestinationError(message) from error
 
 

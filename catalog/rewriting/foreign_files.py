@@ -242,7 +242,7 @@ class ParquetDirectory:
             others = ", ".join(sorted(str(one) for one in ids if one != wanted))
             message = (
                 f"{self.what}: {path} holds rows of partition {wanted} and of {others}. Divide it "
-                "by partition, and run the statement again."
+                "by partition, and run it again."
             )
             raise RefusedError(message)
 
@@ -366,7 +366,7 @@ class ForeignFiles:
         try:
             written = self._copied(of, local, path)
         except (OSError, pa.ArrowException) as error:
-            message = f"Cannot copy {file.path}: {error}. Run the statement again."
+            message = f"Cannot copy {file.path}: {error}. Run it again."
             raise DestinationError(message) from error
         finally:
             if local.is_relative_to(scratch):
@@ -522,7 +522,7 @@ class ViewRows:
                 except pa.ArrowException as error:
                     raise self._odd(error) from error
                 except OSError as error:
-                    message = f"{self.what}: {error}. Run the statement again."
+                    message = f"{self.what}: {error}. Run it again."
                     raise DestinationError(message) from error
                 finally:
                     if local.is_relative_to(scratch.path):
@@ -558,8 +558,8 @@ class ViewRows:
             if parquet.metadata.num_rows != file.rows or sha256_of(local) != file.sha256:
                 message = (
                     f"{self.what}: {file.location} is not what was written there "
-                    f"({parquet.metadata.num_rows:,} rows of {file.rows:,}). Run the statement "
-                    "again."
+                    f"({parquet.metadata.num_rows:,} rows of {file.rows:,}). Run "
+                    "it again."
                 )
                 raise DestinationError(message)
             of = self._columns(parquet.schema_arrow)

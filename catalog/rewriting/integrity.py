@@ -260,7 +260,7 @@ def _difference(storage: Storage, file: BranchFile, sha256: str | None, scratch:
     except PermissionError as error:
         message = (
             f"Cannot read {file.path}: {error.strerror}. Let the user of this command read it, and "
-            "run the statement again. Nothing was changed."
+            "run it again. Nothing was changed."
         )
         raise DestinationError(message) from error
     except (pa.ArrowException, OSError) as error:

@@ -134,7 +134,7 @@ class MergeWriter:
         except (OSError, pa.ArrowException) as error:
             message = (
                 f"Cannot merge {one.of.files[0].path} and {len(one.of.files) - 1:,} more: {error}. "
-                "Run the statement again."
+                "Run it again."
             )
             raise DestinationError(message) from error
 

@@ -102,8 +102,8 @@ def refuse_http(storage: str, endpoint: str) -> RefusedError:
 def exists_error(location: str) -> DestinationError:
     """Return the error for an existing object with the name of a new one."""
     return DestinationError(
-        f"Cannot write {location}: there is another object of that name, which is kept. Run the "
-        "command again: names are new each time."
+        f"Cannot write {location}: there is another object of that name, which is kept. Run "
+        "it again: names are new each time."
     )
 
 

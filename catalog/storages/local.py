@@ -334,7 +334,7 @@ def _storage_errors(what: str, location: str) -> Iterator[None]:
     except OSError as error:
         problem = f"Cannot {what} {location}: {error.strerror or error}."
         if advice := _LASTING.get(error.errno or 0):
-            message = f"{problem} {advice}, and run the same command again: it goes on."
+            message = f"{problem} {advice}, and run it again: it continues."
             raise LastingError(message) from error
         message = f"{problem} Check space and permissions there, and run again."
         raise DestinationError(message) from error

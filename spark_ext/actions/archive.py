@@ -292,7 +292,7 @@ class _TakingOut:
     def _lake(self) -> IcebergTable | HiveTable:
         lake = self._ports.lake.table(self._request.to)
         if not isinstance(lake, IcebergTable | HiveTable):
-            message = f"Cannot find {self._request.to} any more. Run the command again."
+            message = f"Cannot find {self._request.to} any more. Run it again."
             raise NotFoundError(message, code=UNKNOWN_TABLE)
         return lake
 

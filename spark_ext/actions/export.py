@@ -365,8 +365,8 @@ class Stopping:
         if self._requested and isinstance(error, KeyboardInterrupt):
             message = (
                 f"Cannot finish: it was told to stop, and {self._grace:g} s were not enough for "
-                "what ran. What is exported stays, and so do finished files. Run the same command "
-                "again: it continues with the rest."
+                "what ran. What is exported stays, and so do finished files. Run "
+                "it again: it continues with the rest."
             )
             raise StoppedError(message) from error
 

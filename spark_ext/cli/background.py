@@ -166,7 +166,7 @@ def begin(words: Sequence[str], output: Output, follow: str, *, as_json: bool) -
         if code < 0:
             output.note(
                 f"Process {process.pid} was ended by {signal.Signals(-code).name} before it wrote "
-                f"a file. Run the command again. Its output is in {log}"
+                f"a file. Run it again. Its output is in {log}"
             )
         return code if code >= 0 else _BY_SIGNAL - code
     _tell(_Begun.from_json(text), process.pid, log, output, as_json=as_json)

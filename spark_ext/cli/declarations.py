@@ -220,7 +220,7 @@ def archive_command() -> None:
     """Export partitions of TABLE, compare every column, and only then take them out of the source.
 
     A partition that changed meanwhile, or is not equal in every figure, stays in the source. A
-    partition that was exported before is compared again. Run the command again to continue: what an
+    partition that was exported before is compared again. Run it again to continue: what an
     earlier run detached is dropped with --drop. A server is changed only with --allow-alter.
 
     \b

@@ -145,7 +145,7 @@ _LEAST_ITEMS: Final = 8
 # More tasks than slots let a cluster with dynamic allocation add executors.
 _TASK_BYTES: Final = 1024 * 1024 * 1024
 _LOOK_SECONDS: Final = 1.0
-_THEN: Final = "Nothing of it became visible. Run the statement again."
+_THEN: Final = "Nothing of it became visible. Run it again."
 
 
 @dataclass(frozen=True, slots=True)

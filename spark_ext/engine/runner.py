@@ -40,7 +40,7 @@ from tableformat.source import ServedLayout
 
 __all__ = ["Cancellable", "Progress", "SparkWriter", "run", "write", "write_all"]
 
-_THEN: Final = "Finished files are kept; run the same command again."
+_THEN: Final = "Finished files are kept; run it again."
 # A call of Spark's status tracker at every poll would take processor time from the tasks.
 _LOOK_SECONDS: Final = 1.0
 

@@ -131,7 +131,7 @@ def _received(results: Connection) -> list[dict[str, Any]]:
     except EOFError as error:
         message = (
             "Cannot write the files of parts: the process that reads them ended without a result, "
-            "for example because it ran out of memory. Run the statement again."
+            "for example because it ran out of memory. Run it again."
         )
         raise SourceError(message) from error
     return found

@@ -349,7 +349,7 @@ def _check_not_stopped(files: _Files, slice_: Slice) -> None:
     if open_storage(mark, files.access).list(mark.rsplit("/", 1)[0]):
         message = (
             f"Cannot begin another file of partition {slice_.partition_id}: the export was told to "
-            "stop. Run the same command again: it continues with the rest."
+            "stop. Run it again: it continues with the rest."
         )
         raise NotBegunError(message)
 

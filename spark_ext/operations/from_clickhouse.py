@@ -297,7 +297,7 @@ class Replacement:
         why = next(each for each in found if each.status.exit_code)
         message = (
             f"Cannot run {self.of}: partition {why.partition_id} of another shard is "
-            f"{why.status.value}: {why.message.rstrip('.')}. Run the statement again; finished "
+            f"{why.status.value}: {why.message.rstrip('.')}. Run it again; finished "
             "files are kept."
         )
         for _, wanted in gathered:
@@ -320,7 +320,7 @@ class Replacement:
 
     def _changed(self) -> RefusedError:
         return RefusedError(
-            f"Cannot run {self.of}: the partition was changed meanwhile. Run the statement again."
+            f"Cannot run {self.of}: the partition was changed meanwhile. Run it again."
         )
 
     def _land(self, gathered: tuple[tuple[Ports, Commit], ...], stays: tuple[Staying, ...]) -> None:

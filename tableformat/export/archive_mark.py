@@ -67,7 +67,7 @@ class Archiving:
             message = (
                 f"Cannot note which parts of partition {self.row.key.partition_id} of "
                 f"{self.row.source_table} were detached: its ledger row was changed at the same "
-                "moment. They are out of the table and archived. Run the command again."
+                "moment. They are out of the table and archived. Run it again."
             )
             raise LedgerError(message)
         self.row = written
@@ -104,8 +104,8 @@ def archiving(
         if row.state is State.RUNNING:
             why = (
                 "another export of it was begun and did not end, and may still land. Export the "
-                "partition, or give that up with `mergeberg exports cancel`, and run the command "
-                "again"
+                "partition, or give that up with `mergeberg exports cancel`, and run "
+                "it again"
             )
             raise _refused(row, "archive", why)
         kept = replace(row, archived=row.archived or Archived(now), updated=now)
@@ -180,7 +180,7 @@ def _leased(
 ) -> Iterator[None]:
     lease = one_lease(ledger, row.key.hash, owner, is_alive=is_alive, seconds=_LEASE_SECONDS)
     if isinstance(lease, LeaseHeld):
-        why = f"{lease.owner} works on it. Run the command again when it has ended"
+        why = f"{lease.owner} works on it. Run it again when it has ended"
         raise _refused(row, what, why)
     try:
         yield
@@ -191,7 +191,7 @@ def _leased(
 def _written(ledger: Ledger, row: Row, what: str) -> Row:
     written = ledger.write(row)
     if isinstance(written, Stale):
-        why = "its ledger row was changed at the same moment. Run the command again"
+        why = "its ledger row was changed at the same moment. Run it again"
         raise _refused(row, what, why)
     return written
 

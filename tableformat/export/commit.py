@@ -310,7 +310,7 @@ def first_snapshot(ports: Ports, check_layout: Callable[[LakeTableState], None])
             ports.pause(attempt)
     message = (
         "Cannot give the table its first snapshot: the catalog confirmed none of the attempts. "
-        "Run the command again."
+        "Run it again."
     )
     raise RefusedError(message)
 
@@ -333,7 +333,7 @@ def fence(ports: Ports) -> LakeTableState:
         ports.pause(attempt)
     message = (
         "Cannot make sure that nothing sent before lands later: the catalog confirmed none of "
-        f"{ports.most_attempts} empty commits. Run the command again."
+        f"{ports.most_attempts} empty commits. Run it again."
     )
     raise RefusedError(message)
 
@@ -632,7 +632,7 @@ def _not_without(
 ) -> NotSent | Unknown:
     """Return the outcome of the other keys of a statement, all of which land or none."""
     text = why.by if isinstance(why, Superseded | Conflicted) else "it cannot be committed"
-    message = f"Cannot change a part of the lake partition alone: {text}. Run the command again."
+    message = f"Cannot change a part of the lake partition alone: {text}. Run it again."
     return _refused(RefusedError(message), state, attempts)
 
 
@@ -739,7 +739,7 @@ def _layout_changed(
         for f in fields(Layout)
         if (was := getattr(wanted.layout, f.name)) != (now := getattr(state.layout, f.name))
     )
-    text = f"the table changed between plan and commit: {', '.join(changes)}. Run the command again"
+    text = f"the table changed between plan and commit: {', '.join(changes)}. Run it again"
     if all(state.last_sequence_number >= a.sequence_number for a in attempts):
         return Conflicted(text)
     return Unknown(f"{text}, and a request that was sent before may still be applied")

@@ -237,7 +237,7 @@ class WholePartitions:
         if one is not None:
             message = (
                 f"{_WHAT}: {one.path} is of an earlier partition spec and may hold rows of others. "
-                "Rewrite the table's data files with another engine, and run the command again."
+                "Rewrite the table's data files with another engine, and run it again."
             )
             raise RefusedError(message)
 

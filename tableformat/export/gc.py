@@ -495,7 +495,7 @@ class DroppedSnapshots:
             self.ports.pause(attempt)
         message = (
             "Cannot expire the snapshots before what was dropped: the catalog confirmed none of "
-            f"{self.ports.most_attempts} requests; the last answer: {error}. Run the command again."
+            f"{self.ports.most_attempts} requests; the last answer: {error}. Run it again."
         )
         raise RefusedError(message)
 

@@ -519,9 +519,7 @@ def works_on_it(row: Row, lease: LeaseHeld, now: int) -> RefusedError:
 
 def moved_meanwhile(row: Row) -> RefusedError:
     """Return the refusal to forget a partition whose row another process changed meanwhile."""
-    return _not_forgotten(
-        row, "its ledger row was changed at the same moment. Run the command again"
-    )
+    return _not_forgotten(row, "its ledger row was changed at the same moment. Run it again")
 
 
 def refuse_archived(row: Row) -> None:

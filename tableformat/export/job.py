@@ -353,8 +353,8 @@ def _groups(
         if should_stop():
             message = (
                 f"Cannot finish: it was told to stop. Of {counted(len(ids), 'partition')} "
-                f"{len(ids) - begun} were not begun, what is exported stays. Run the same command "
-                "again: it goes on with what is left."
+                f"{len(ids) - begun} were not begun, what is exported stays. Run "
+                "it again: it continues with the rest."
             )
             raise StoppedError(message)
         yield ids[begun : begun + MOST_PARTITIONS]
@@ -485,8 +485,8 @@ def open_destination(request: ExportRequest, ports: JobPorts, looked_at: LookedA
 def _unchanged(destination: Destination, layout: object) -> None:
     if destination.layout != layout:
         message = (
-            f"Cannot export to {destination.name}: the table changed while it was opened. Run the "
-            "command again."
+            f"Cannot export to {destination.name}: the table changed while it was opened. Run "
+            "it again."
         )
         raise RefusedError(message)
 

@@ -74,7 +74,7 @@ def rebuild(ports: Ports, storage: Storage, destination: str) -> tuple[Rebuilt, 
         ports.pause(attempt)
     message = (
         f"Cannot give {destination} a new ledger: the catalog confirmed none of the attempts. Run "
-        "the command again."
+        "it again."
     )
     raise RefusedError(message)
 
@@ -211,6 +211,6 @@ def _write(ports: Ports, row: Row) -> None:
     if isinstance(written, Stale):
         message = (
             f"Cannot rebuild the ledger {ports.ledger.uri}: somebody else writes it at the same "
-            "time. Run the command again, alone."
+            "time. Run it again, alone."
         )
         raise RefusedError(message)

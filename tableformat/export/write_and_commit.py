@@ -390,7 +390,7 @@ def _receipts_of(one: Claimed, written: Written) -> tuple[Receipt, ...]:
     if [r.slice_number for r in receipts] != [s.number for s in one.slices]:
         message = (
             f"Cannot commit partition {one.row.key.partition_id}: {len(one.slices)} files were "
-            f"planned, {len(receipts)} came back. Run the command again."
+            f"planned, {len(receipts)} came back. Run it again."
         )
         raise SourceError(message)
     rows = sum(r.rows for r in receipts)
@@ -539,7 +539,7 @@ class Committing:
             if found != receipt.file_bytes:
                 message = (
                     f"Cannot commit {receipt.file_path}: it has {found:,} bytes, "
-                    f"{receipt.file_bytes:,} were written. Run the command again, which writes it "
+                    f"{receipt.file_bytes:,} were written. Run it again, which writes it "
                     "again."
                 )
                 raise DestinationError(message)

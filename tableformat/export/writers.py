@@ -146,7 +146,7 @@ def _shared(plan: WritePlan, share: Share) -> WritePlan:
 def _not_begun(tasks: tuple[SliceTask, ...]) -> tuple[SliceFailure, ...]:
     """Return the failures of slices that are not started because the run was stopped."""
     message = (
-        "Cannot begin another file: the export was told to stop. Run the same command again: it "
+        "Cannot begin another file: the export was told to stop. Run it again: it "
         "goes on with what is left."
     )
     error = NotBegunError(message)

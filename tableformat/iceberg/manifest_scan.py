@@ -361,7 +361,7 @@ def _refuse_equality(table: Table, manifests: Iterable[ManifestFile]) -> None:
                 message = (
                     f"Cannot tell which rows main holds: {entry.data_file.file_path} deletes rows "
                     "by equality, which this release cannot apply. Rewrite the table's data files "
-                    "with the engine that wrote it, and run the command again."
+                    "with the engine that wrote it, and run it again."
                 )
                 raise UnsupportedError(message)
 

@@ -181,7 +181,7 @@ def refuse_tag(table: Table, branch: str) -> None:
     if found is not None and found.snapshot_ref_type is SnapshotRefType.TAG:
         message = (
             f"Cannot keep what is detached on the branch {branch}: the table has a tag of that "
-            "name. Drop or rename the tag, and run the statement again."
+            "name. Drop or rename the tag, and run it again."
         )
         raise RefusedError(message)
 

@@ -131,7 +131,7 @@ def other_table(
             message = (
                 f"Cannot copy {file.path} of {name}: it has rows that delete files delete. Rewrite "
                 "the table's data files with the engine that did it (Spark: rewrite_data_files), "
-                "and run the statement again."
+                "and run it again."
             )
             raise RefusedError(message)
         if check is not None and file.spec_id != there.spec_id:
@@ -328,7 +328,7 @@ class CopyFromView:
             # A view of this very table has read what was there before.
             message = (
                 f"Cannot run {self}: main got or lost rows of the partition while the view was "
-                "evaluated, which may have read them. Run the statement again."
+                "evaluated, which may have read them. Run it again."
             )
             raise RefusedError(message)
         if self.replaces and not self.keys and not self.allow_empty:
@@ -499,8 +499,7 @@ class Replacing:
             record = at.record if at is not None else None
             if record is None or record.landed.fingerprint != one.fingerprint:
                 message = (
-                    f"Cannot run {self}: what main had of it was changed meanwhile. Run the "
-                    "statement again."
+                    f"Cannot run {self}: what main had of it was changed meanwhile. Run it again."
                 )
                 raise RefusedError(message)
         staying = {one.key for one in self.stays}

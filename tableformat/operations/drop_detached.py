@@ -77,7 +77,7 @@ class DropDetached:
         error = ""
         while left := _left(partitions, state, wanted):
             if len(sent) >= commit.most_attempts:
-                text = f"it may have landed: {error}. Run the statement again"
+                text = f"it may have landed: {error}. Run it again"
                 return outcome(status=Status.UNKNOWN, message=text)
             attempt, error = self._send(commit, state, left)
             sent.append(attempt)

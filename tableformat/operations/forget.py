@@ -251,7 +251,7 @@ class _Forgetting:
             send_empty(commit, state, "fence", remove_marks=(self._key,) if mark else ())
         message = (
             f"Cannot forget {_named(row)}: the catalog confirmed none of {commit.most_attempts} "
-            "empty commits. Run the statement again."
+            "empty commits. Run it again."
         )
         raise RefusedError(message)
 

@@ -176,7 +176,7 @@ class Freeze:
                 return outcome
             error = sent.error
             ports.commit.pause(attempt + 1)
-        text = f"it may have been frozen: {error}. Run the statement again"
+        text = f"it may have been frozen: {error}. Run it again"
         return self._outcome(partitions, Status.UNKNOWN, text)
 
     def _planned(self, partitions: Partitions, state: LakeTableState, main: int) -> Frozen:
@@ -270,7 +270,7 @@ class Unfreeze:
                 return outcome(status=Status.UNFROZEN)
             error = sent.error
             ports.commit.pause(attempt + 1)
-        text = f"it may have been unfrozen: {error}. Run the statement again"
+        text = f"it may have been unfrozen: {error}. Run it again"
         return outcome(status=Status.UNKNOWN, message=text)
 
     def _gone(self, state: LakeTableState) -> list[Frozen]:

@@ -152,7 +152,7 @@ class EndingMoves:
         why = f"{leave} was given up: it had not landed in {leave.to}"
         ended = _stop(self.here, again, why)
         if not all(isinstance(one, GivenUp | NotUnderWay) for one in ended):
-            message = f"Cannot give {leave} up yet: {ended}. Run the statement again."
+            message = f"Cannot give {leave} up yet: {ended}. Run it again."
             raise RefusedError(message)
         return None
 
@@ -196,7 +196,7 @@ class EndingMoves:
             )
             return self.here.report(leave, Status.FAILED, text, late.snapshot_id)
         if not all(isinstance(one, GivenUp | NotUnderWay) for one in ended):
-            text = f"it may be taken away here yet: {ended}. Run the statement again"
+            text = f"it may be taken away here yet: {ended}. Run it again"
             return self.here.report(leave, Status.UNKNOWN, text)
         return self.here.report(leave, Status.REFUSED, why.message)
 
@@ -225,8 +225,7 @@ class EndingMoves:
             ended = kill(ports, move.key, state=State.FAILED, why=why)
             if not isinstance(ended, GivenUp | TooLate | NotUnderWay):
                 message = (
-                    f"Cannot tell yet whether the rows are in {move.table}: {ended}. Run the "
-                    "statement again."
+                    f"Cannot tell yet whether the rows are in {move.table}: {ended}. Run it again."
                 )
                 raise RefusedError(message)
         if not isinstance(ended, GivenUp):

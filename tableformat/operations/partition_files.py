@@ -109,9 +109,7 @@ def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earl
 
 ANY_PARTITION: Final = "*"
 """In the key of files that no export wrote, where nobody asks in which partition they lie."""
-_BY_WRITER: Final = (
-    "Rewrite the file by partition with the engine that wrote it, and run the statement again."
-)
+_BY_WRITER: Final = "Rewrite the file by partition with the engine that wrote it, and run it again."
 _AS_PART: Final = (
     "Change it whole, by its name as a part (the system tables parts and detached_parts list it), "
     "or all partitions."
@@ -200,8 +198,8 @@ class Membership:
         message = (
             f"Cannot tell of which partition of {self.name} {file.path} is: no export of this "
             f"ledger wrote it, and it holds rows of {', '.join(sorted(map(str, ids))) or 'none'}. "
-            "Rewrite the file by partition with the engine that wrote it, and run the statement "
-            "again."
+            "Rewrite the file by partition with the engine that wrote it, and run "
+            "it again."
         )
         raise RefusedError(message)
 
@@ -587,8 +585,7 @@ def refuse_other_columns(what: object, there: PartitionFiles, schema_id: int) ->
     """
     if there.schema_id != schema_id:
         message = (
-            f"Cannot run {what}: the columns of the table were changed meanwhile. Run the "
-            "statement again."
+            f"Cannot run {what}: the columns of the table were changed meanwhile. Run it again."
         )
         raise RefusedError(message)
 
@@ -642,6 +639,6 @@ def _refused(what: object, why: str) -> UnsupportedError:
     message = (
         f"Cannot run {what}: {why}. Let Iceberg write these files anew first: CALL "
         "<catalog>.system.rewrite_data_files(table => '…', options => "
-        "map('rewrite-all', 'true')), and run the statement again."
+        "map('rewrite-all', 'true')), and run it again."
     )
     return UnsupportedError(message, code=NOT_IMPLEMENTED)

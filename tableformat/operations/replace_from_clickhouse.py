@@ -83,7 +83,7 @@ class LandingReplaced:
                 return ended
         message = (
             f"Cannot run REPLACE {self.which} FROM {self.table}: the partition was changed by "
-            f"others {_MOST_PLANS} times while it was looked at. Run the statement again."
+            f"others {_MOST_PLANS} times while it was looked at. Run it again."
         )
         raise RefusedError(message)
 
@@ -101,7 +101,7 @@ class LandingReplaced:
         if held and stopping.stop(held, leases):
             return None
         if held:
-            message = f"Cannot run {statement}: {works_on_it(held)}. Run the statement again."
+            message = f"Cannot run {statement}: {works_on_it(held)}. Run it again."
             raise RefusedError(message)
         rows: tuple[Row, ...] | None = ()
         if leaves.changes:

@@ -293,7 +293,7 @@ def in_turns(
                 return ended
     message = (
         f"Cannot run {what}: the partition was changed by others {most} times while it was "
-        "looked at. Run the statement again."
+        "looked at. Run it again."
     )
     raise RefusedError(message)
 

@@ -414,7 +414,7 @@ class AsPlanned:
             if self._now(state) != self.plan:
                 message = (
                     f"Cannot run {self.statement} on what it was planned for: the partition "
-                    "changed meanwhile. Run the statement again."
+                    "changed meanwhile. Run it again."
                 )
                 raise PlannedForAnotherError(message)
             self.seen = state.metadata_location

@@ -184,7 +184,7 @@ def acts_of(scenario: Scenario, directory: Path) -> list[str]:
 
 
 def check(scenario: Scenario, directory: Path, fault: Fault, number: int) -> None:
-    """Let a fault meet one act, and run the command again."""
+    """Let a fault meet one act, and run it again."""
     world = scenario.world(directory)
     request = replace(scenario.request, to=world.to)
     expected = {p: sum(x.rows for x in held) for p, held in world.source.by_id.items()}

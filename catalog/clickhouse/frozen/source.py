@@ -526,8 +526,7 @@ class FrozenPartsSource(ClickHouseSource):
         if changed := differences(table, described, copy=False):
             message = Unable.of(
                 str(table.name),
-                f"{changed} changed in {self._settings.ddl_file} since it was read. Run the "
-                "command again.",
+                f"{changed} changed in {self._settings.ddl_file} since it was read. Run it again.",
             )
             refused = dict.fromkeys(partition_ids, RefusedError(message))
         handle = f"parts:{opened.folders.directory}"

@@ -572,5 +572,5 @@ def _unknown(location: str, reason: str) -> DestinationError:
     return DestinationError(
         f"Cannot tell which partition {location} lies in: {reason}. Only its rows "
         "tell it: no export of this ledger from a table of this partition key wrote it. Make it "
-        "readable, or rewrite it with the engine that wrote it, and run the statement again."
+        "readable, or rewrite it with the engine that wrote it, and run it again."
     )

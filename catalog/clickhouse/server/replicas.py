@@ -111,8 +111,8 @@ def connect(settings: ServerSettings, name: TableName | None) -> ServerConnectio
         found.append((lag.rank if lag is not None else (0, 0), number, connection))
     if not found:
         message = (
-            f"Cannot read from any replica of {settings.shown}: {' '.join(reasons)} Run the same "
-            "command again when one of them answers."
+            f"Cannot read from any replica of {settings.shown}: {' '.join(reasons)} Run "
+            "it again when one of them answers."
         )
         raise SourceError(message)
     (_, _, best), *others = sorted(found, key=lambda one: one[:2])

@@ -207,7 +207,7 @@ class ServedSlice:
     def _unreadable(self, error: SourceError) -> SourceError:
         names = [part.source_name for part in self.slice.ranges]
         reason = self._reason(error)
-        way = advice(error.code, reason) or "Run the same command again."
+        way = advice(error.code, reason) or "Run it again."
         if error.code == UNKNOWN_SETTING and self.client.settings.reading:
             way = "Correct --source-setting, or leave it out."
         message = (
@@ -312,5 +312,5 @@ def _batches(sql: str) -> Iterator[pa.RecordBatch]:
 def _unreadable(error: Exception) -> SourceError:
     """Return the error for values that cannot be computed; ClickHouse's code shows a data error."""
     refusal = ClickHouseError(str(error).strip().rpartition("[chdb] ")[2])
-    message = f"Cannot read an answer of ClickHouse: {refusal.reason}. Run the same command again."
+    message = f"Cannot read an answer of ClickHouse: {refusal.reason}. Run it again."
     return SourceError(message, code=refusal.code, why=refusal.reason)

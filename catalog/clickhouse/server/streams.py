@@ -61,7 +61,7 @@ def arrow_batches(
 
 
 def _broken(why: str) -> SourceError:
-    message = f"Cannot read an answer of ClickHouse: {why}. Run the same command again."
+    message = f"Cannot read an answer of ClickHouse: {why}. Run it again."
     return SourceError(message, why=why)
 
 

@@ -262,7 +262,7 @@ def _unreadable_disks(connection: Connection, capabilities: Capabilities, clone:
                 Unable.of(
                     f"partition {one} of {clone.source}",
                     f"its part {part.source_name} was moved to the disk {far[part.part.name]} "
-                    "while the snapshot was taken. Run the command again.",
+                    "while the snapshot was taken. Run it again.",
                 )
             )
     return refused

@@ -224,7 +224,7 @@ class _GroupSnapshot:
         if different:
             message = Unable.of(
                 str(self._source),
-                f"{different} changed since the table was described. Run the command again.",
+                f"{different} changed since the table was described. Run it again.",
             )
             raise RefusedError(message)
 
@@ -300,7 +300,7 @@ class _GroupSnapshot:
             Unable.of(
                 str(self._source),
                 f"in {_ATTEMPTS} attempts to take a snapshot, {change} each time meanwhile. Run "
-                "the command again when the table is changed less.",
+                "it again when the table is changed less.",
             )
         )
 

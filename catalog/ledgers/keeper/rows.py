@@ -527,7 +527,7 @@ def other_ledger() -> AttemptError:
     """Return the error for a ledger that was replaced since it was opened."""
     return AttemptError(
         "it was removed, or another release has taken it over, since it was opened",
-        "Run the command again, which says what is there now",
+        "Run it again, which says what is there now",
     )
 
 

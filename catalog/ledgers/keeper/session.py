@@ -240,7 +240,7 @@ _POLL_SECONDS: Final = 0.25
 """How often a waiting thread checks whether it has to give up."""
 
 _CHECK_SERVERS: Final = (
-    "Check that its servers run and can be reached from here, and run the command again: it is safe"
+    "Check that its servers run and can be reached from here, and run it again: it is safe"
 )
 
 
@@ -254,7 +254,7 @@ class AttemptError(Exception):
     def __init__(
         self,
         reason: str,
-        advice: str = "Run the command again: it is safe",
+        advice: str = "Run it again: it is safe",
         *,
         retryable: bool = False,
     ) -> None:

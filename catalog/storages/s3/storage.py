@@ -369,7 +369,7 @@ class _ServerCopy:
                 if code_of(error) in TAKEN:
                     message = (
                         f"Cannot copy {self.location}: another object has its name since it was "
-                        "looked at. Run the command again."
+                        "looked at. Run it again."
                     )
                     raise DestinationError(message) from error
                 raise

@@ -383,7 +383,7 @@ def check_not_stopped(export: SessionExport, stopping: Stopping) -> None:
     if stopping.is_requested():
         message = (
             f"Cannot export {export.request.table} to {export.request.to}: the command was told to "
-            "stop before. Run the same command again."
+            "stop before. Run it again."
         )
         raise StoppedError(message)
 

@@ -72,7 +72,7 @@ def test_attempts_that_fail_in_spite_of_responses_end(session: KeeperSession) ->
 
     made, counted = counting(attempt)
 
-    with pytest.raises(LedgerError, match=r"keep drawing epochs, for 2 s\. Run the command again"):
+    with pytest.raises(LedgerError, match=r"keep drawing epochs, for 2 s\. Run it again"):
         session.within("draw an epoch", counted)
     assert len(made) == 2
 

@@ -75,7 +75,7 @@ def cancel_and_clean_up(directory: Path) -> None:
 
 @pytest.mark.parametrize("step", [Step.WRITE_FILES, Step.CHECK_FILES])
 def test_files_that_a_cancel_removes_are_not_missed(tmp_path: Path, step: Step) -> None:
-    """Harm prevented: "failed, run the command again" of what somebody has just cancelled."""
+    """Harm prevented: "failed, run it again" of what somebody has just cancelled."""
     source = Partitions()
     effects = AtStep(step, lambda: cancel_and_clean_up(tmp_path), after=step is Step.WRITE_FILES)
 

@@ -176,6 +176,6 @@ def test_a_row_that_moves_at_the_same_moment_is_left_alone(tmp_path: Path) -> No
             return Stale(99)
 
     ledger: Any = Moving(ports_of(tmp_path, source).ledger)
-    with pytest.raises(RefusedError, match=r"changed at the same moment\. Run the command again"):
+    with pytest.raises(RefusedError, match=r"changed at the same moment\. Run it again"):
         forget(ledger, row, owner=ME, is_alive=lambda _: True, now=1)
     assert ports_of(tmp_path, source).ledger.holder(row.key.hash) is None

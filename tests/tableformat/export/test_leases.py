@@ -33,7 +33,7 @@ class Away(MemoryLedger):
         self.was_asked.set()
         if self.is_away:
             assert self.refuse.wait(LONG)
-            message = "Cannot ask the ledger: nobody answers. Run the command again."
+            message = "Cannot ask the ledger: nobody answers. Run it again."
             raise LedgerError(message)
 
     def read_all(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:

@@ -201,6 +201,6 @@ def test_where_no_answer_comes_it_is_not_known(tmp_path: Path, source: Partition
     assert source.rows
     assert (done.status, done.message) == (
         Status.UNKNOWN,
-        "it may have landed: nobody there. Run the statement again",
+        "it may have landed: nobody there. Run it again",
     )
     assert on(tmp_path, DETACHED_BRANCH).total() == 2
