@@ -29,6 +29,7 @@ from catalog.network import without_secret
 from catalog.sources import SourcePlace, each_host, open_source, server_of
 from tableformat.clickhouse_codes import READONLY
 from tableformat.errors import RefusedError, SourceError, UsageError
+from tableformat.messages import Option
 from tableformat.names import TableName
 
 __all__ = ["LocalTable", "hosts_to_look_at", "local_tables", "other_replica"]
@@ -143,7 +144,7 @@ def _over_http(place: SourcePlace, given: Mapping[str, str] | None) -> Mapping[s
 def _no_server(place: SourcePlace, what: str) -> UsageError:
     message = (
         f"Cannot look for {what} in {without_secret(place.uri)}: it is no server. Name one of its "
-        "hosts, --source https://HOST."
+        f"hosts, {Option.SOURCE} https://HOST."
     )
     return UsageError(message)
 

@@ -36,6 +36,7 @@ from catalog.source_defaults import DEFAULT_DATABASE, STAGING_DATABASE, SYNC_TIM
 from tableformat.clickhouse_codes import ACCESS_DENIED, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.mergetree.table import KeeperNode
+from tableformat.messages import Option
 from tableformat.names import TableName, quote_string
 
 __all__ = [
@@ -148,7 +149,7 @@ def server_of(place: SourcePlace) -> ServerSettings | None:
     """
     if not is_server(place.uri):
         if place.reading:
-            message = "Cannot use --source-setting: the source is no server. Leave it out."
+            message = f"Cannot use {Option.SOURCE_SETTING}: the source is no server. Leave it out."
             raise UsageError(message)
         return None
     _check_reading(place.reading)
@@ -268,7 +269,7 @@ def check_alter_allowed(place: SourcePlace, table: TableName, *, drop: bool) -> 
     message = (
         f"Cannot archive partitions of {table}: that runs ALTER TABLE {table.sql} DETACH PARTITION "
         f"ID '...'{then} at {server.hosts[0].url}, and a server is changed only where that is "
-        f"allowed. Give --allow-alter; the user needs {grant}"
+        f"allowed. Give {Option.ALLOW_ALTER}; the user needs {grant}"
     )
     raise RefusedError(message)
 
@@ -321,7 +322,7 @@ def check_pass_on(place: SourcePlace, table: TableName, statement: str) -> None:
     if not place.allow_alter:
         message = (
             f"{what}: it changes {table}, and its source does not allow that. Allow it with "
-            "--allow-alter."
+            f"{Option.ALLOW_ALTER}."
         )
         raise RefusedError(message)
 

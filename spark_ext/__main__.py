@@ -27,7 +27,7 @@ def main() -> int:
     try:
         lines = [form.format(name, value) for name, value in settings().items()]
     except TableFormatError as error:
-        sys.stderr.write(f"{error.message}\n")
+        sys.stderr.write(str(error) + "\n")
         return 1
     sys.stdout.writelines(lines)
     return 0

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from tableformat.messages import plain
+
 __all__ = ["EXACT", "json_text"]
 
 EXACT: Final = 1 << 53
@@ -17,7 +19,10 @@ _IDS: Final = ("snapshot_id", "snapshot_ids", "landed_snapshots")
 
 
 def json_text(value: object) -> str:
-    """Return a value as JSON in one line; values of types that JSON lacks become text."""
+    """Return a value as JSON in one line, with the options of the command line in its texts.
+
+    Values of types that JSON lacks become text.
+    """
     return json.dumps(_exact(value), default=str)
 
 
@@ -32,5 +37,7 @@ def _exact(value: Any, name: str = "") -> Any:
             return {key: _exact(one, str(key)) for key, one in value.items()}
         case list() | tuple():
             return [_exact(one, name) for one in value]
+        case str():
+            return plain(value)
         case _:
             return value

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Self
 
+from tableformat.messages import plain
+
 __all__ = [
     "Action",
     "Advice",
@@ -109,7 +111,8 @@ class TableFormatError(Exception):
     """The base of all errors that mergeberg raises itself.
 
     `code` is ClickHouse's code for the same situation (`clickhouse_codes.py`), None for none.
-    `advice` is the advice of the message.
+    `advice` is the advice of the message. `message` can name options as values; the text of the
+    error has the names of the command line (`tableformat/messages.py`).
     """
 
     def __init__(
@@ -137,6 +140,14 @@ class TableFormatError(Exception):
         self._reasons = reasons
         self._unable = None if isinstance(message, str) else message
         self.during(Action.EXPORT)
+
+    def __str__(self) -> str:
+        """Return the message with the names of the command line."""
+        return plain(self.message)
+
+    def __format__(self, format_spec: str) -> str:
+        """Return the message as it is, so that a message about the error keeps its values."""
+        return format(self.message, format_spec)
 
     def during(self, action: Action) -> Self:
         """Give the message the verb of a command, unless it has one of its own; return it."""

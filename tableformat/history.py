@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from tableformat.errors import LedgerError
+from tableformat.messages import Command
 
 __all__ = [
     "MEANINGS",
@@ -107,7 +108,7 @@ class Event:
         except (ValueError, KeyError, TypeError) as error:
             message = (
                 f"Cannot read an event of the ledger: {error!r}. Its history is damaged, its "
-                "exports need not be: see them with `mergeberg exports list`."
+                f"exports need not be: see them with {Command.EXPORTS}."
             )
             raise LedgerError(message) from error
 

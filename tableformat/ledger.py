@@ -32,6 +32,7 @@ from typing import Final, Protocol
 from tableformat.errors import UsageError
 from tableformat.history import History
 from tableformat.mergetree.table import KeeperNode
+from tableformat.messages import plain
 from tableformat.names import Key, TransactionId
 
 __all__ = [
@@ -457,7 +458,7 @@ class Row:
         """Return the row with the reason why the last run ended: a stop or an error."""
         if isinstance(why, Stop):
             return replace(self, last_error=why.text, stop=why, updated=updated)
-        return replace(self, last_error=why, stop=None, updated=updated)
+        return replace(self, last_error=plain(why), stop=None, updated=updated)
 
     def claim_of(self, transaction_id: str) -> Claim | None:
         """Return the claim of a transaction that is not yet known to have landed."""

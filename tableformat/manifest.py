@@ -15,6 +15,7 @@ from tableformat.errors import LedgerError
 from tableformat.ledger import ExportedPart, Row, last_export
 from tableformat.ledger_text import checksum
 from tableformat.mergetree.table import KeeperNode
+from tableformat.messages import Command
 
 __all__ = [
     "MANIFEST_FORMAT",
@@ -214,5 +215,5 @@ def _part(part: ExportedPart) -> ManifestPart:
 def _damaged(why: str) -> LedgerError:
     return LedgerError(
         f"Cannot read a manifest: {why}. It was changed or cut off since it was written; print it "
-        "again with `mergeberg exports show PARTITION_ID --json`."
+        f"again with {Command.SHOW.on('PARTITION_ID --json')}."
     )

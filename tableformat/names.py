@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tableformat.errors import RefusedError, UsageError
+from tableformat.messages import Command
 from tableformat.quantities import counted
 
 __all__ = [
@@ -304,7 +305,7 @@ class PartitionId:
         if not _PARTITION_ID.match(self.value):
             message = (
                 f"Cannot use {self.value!r} as a partition id: ids hold only letters, digits and "
-                "'-'. List them with `mergeberg partitions`."
+                f"'-'. List them with {Command.PARTITIONS}."
             )
             raise UsageError(message)
 
@@ -334,7 +335,7 @@ class PartName:
         if not found:
             message = (
                 f"Cannot use {text!r} as a part name: it is not <partition>_<low>_<high>_<level>. "
-                "List them with `mergeberg parts`."
+                f"List them with {Command.PARTS}."
             )
             raise UsageError(message)
         mutation = found["mutation"]

@@ -109,7 +109,7 @@ class Offer(Enum):
     )
     DETACHED_TIMES = (
         _column("detached_parts.modification_time"),
-        "`archive --drop` frees what an earlier `archive` detached",
+        "`archive` frees what an earlier `archive` detached",
         "it is refused, because a detached part may be another one now",
     )
     TABLE_IDS = (

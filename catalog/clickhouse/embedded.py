@@ -33,6 +33,7 @@ from catalog.secret_variables import harmless_environment
 from catalog.source_defaults import DEFAULT_WAIT, STAGING_DATABASE
 from tableformat.clickhouse_codes import CANNOT_OPEN_FILE, TIMEOUT_EXCEEDED
 from tableformat.errors import NotFoundError, SourceError, UnsupportedError, UsageError
+from tableformat.messages import Option
 from tableformat.names import quote_string
 
 __all__ = [
@@ -325,7 +326,7 @@ def _check_paths(directory: Path, config_file: Path | None, *, create: bool) -> 
     if not directory.is_dir():
         message = (
             f"Cannot open the ClickHouse directory {directory}: there is no such directory. "
-            "Name the data path of a ClickHouse, for example --source chdb:./clickhouse."
+            f"Name the data path of a ClickHouse, for example {Option.SOURCE} chdb:./clickhouse."
         )
         raise NotFoundError(message)
     if not any((directory / name).is_dir() for name in _SIGNS_OF_DATA):
@@ -339,7 +340,7 @@ def _check_paths(directory: Path, config_file: Path | None, *, create: bool) -> 
 def _in_use(directory: Path) -> SourceError:
     return SourceError(
         f"Cannot open the ClickHouse directory {directory}: it is in use by another process"
-        f"{_holder(directory)}. Wait for it to end, or raise --source-wait.",
+        f"{_holder(directory)}. Wait for it to end, or raise {Option.SOURCE_WAIT}.",
         code=CANNOT_OPEN_FILE,
     )
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from catalog.processes import ScratchDirectory
 from tableformat.errors import DestinationError
 from tableformat.export.slices import Slice
+from tableformat.messages import Option
 from tableformat.names import SOURCE_ALIAS, quote_string
 from tableformat.receipt import PartRange
 
@@ -130,7 +131,8 @@ def _room(path: Path) -> Generator[None, None, None]:
     except OSError as error:
         message = (
             f"Cannot keep the rows of a file in {path.parent}: {error}. Make room there, name "
-            "another directory in TMPDIR of the host, or leave out --no-parallel-formatting "
+            "another directory in TMPDIR of the host, or leave out "
+            f"{Option.NO_PARALLEL_FORMATTING} "
             "(output_format_parallel_formatting = 0)."
         )
         raise DestinationError(message) from error

@@ -80,6 +80,7 @@ from catalog.storages.local import local_directory, local_location, local_path, 
 from catalog.storages.schemes import BY_CATALOG, Storages, is_local
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
+from tableformat.messages import Option
 from tableformat.names import LakeName, check_new_table
 
 __all__ = [
@@ -339,7 +340,8 @@ def open_catalog(
     others = "".join(f"{other}, " for other in sorted(configured_catalogs()))
     message = (
         f"Cannot find the catalog {name!r}: it is not configured. Name one of {others}"
-        f"{LOCAL_CATALOG} (built in, its files are in --warehouse), or configure {name!r} in "
+        f"{LOCAL_CATALOG} (built in, its files are in {Option.WAREHOUSE}), or configure {name!r} "
+        "in "
         f"~/.pyiceberg.yaml or with PYICEBERG_CATALOG__{name.upper()}__URI."
     )
     raise NotFoundError(message)

@@ -39,6 +39,7 @@ from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
 from tableformat.ledger_text import parse_row, render_row
 from tableformat.manifest import manifest
+from tableformat.messages import Option
 
 __all__ = [
     "LEDGER_FORMAT",
@@ -342,7 +343,7 @@ class SqliteLedger:
             message = (
                 f"Cannot keep the ledger at {self._path}: that is a network file system ({kind}), "
                 "whose locks do not keep two exports apart. Give a file on a local disk with "
-                "--ledger sqlite:PATH."
+                f"{Option.LEDGER} sqlite:PATH."
             )
             raise RefusedError(message)
         self._db: sqlite3.Connection | None = None

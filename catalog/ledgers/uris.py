@@ -12,6 +12,7 @@ from catalog.ledgers.sqlite import SqliteLedger
 from catalog.network import without_secret
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.ledger import Ledger
+from tableformat.messages import Command, Option
 
 __all__ = ["LEDGER_FILE", "ledger_warnings", "open_known_ledger", "open_ledger"]
 
@@ -38,7 +39,7 @@ def open_ledger(uri: str | None, *, local_warehouse: Path | None) -> Ledger:
         if local_warehouse is None:
             message = (
                 "Cannot choose a ledger: the warehouse is not a local directory, so the ledger has "
-                "no default place. Name it, for example --ledger "
+                f"no default place. Name it, for example {Option.LEDGER} "
                 "sqlite:/var/lib/mergeberg/ledger.db, the same in every run."
             )
             raise UsageError(message)
@@ -77,9 +78,10 @@ def open_known_ledger(uri: str | None, what: str, *, local_warehouse: Path | Non
             unless_made.pop_all()
             return ledger
     message = (
-        f"Cannot {what}: there is no ledger at {without_secret(ledger.uri)}. Check --warehouse and "
-        "--ledger; the first export makes one, and one that is lost is made again by "
-        "`mergeberg exports rebuild`."
+        f"Cannot {what}: there is no ledger at {without_secret(ledger.uri)}. Check "
+        f"{Option.WAREHOUSE} and "
+        f"{Option.LEDGER}; the first export makes one, and one that is lost is made again by "
+        f"{Command.REBUILD}."
     )
     raise NotFoundError(message)
 

@@ -49,6 +49,7 @@ from tableformat.export.request import AllPartitions, ById
 from tableformat.export.table_identity import other_table
 from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.messages import Command, Option
 from tableformat.names import LakeName, PartitionId, TableName, quote_string
 from tableformat.quantities import counted, human_bytes
 
@@ -428,7 +429,7 @@ def _archived_before(row: Row, *, drop: bool) -> ArchiveForecast:
     if parts == ():
         return ArchiveForecast(of, "dropped", "was archived and dropped before", done)
     if not drop:
-        text = "was archived before, its parts are detached: --drop frees them"
+        text = f"was archived before, its parts are detached: {Option.DROP} frees them"
         return ArchiveForecast(of, "detached", text, done, bytes=size)
     if parts is None:
         text = "would stay detached: the ledger does not say which parts were archived"
@@ -503,7 +504,7 @@ def unarchivable(
     if not known:
         message = (
             f"{what}: the ledger {ledger.uri} has no export of it. List what it has with "
-            "`mergeberg exports list`."
+            f"{Command.EXPORTS}."
         )
         raise NotFoundError(message)
     archived = tuple(row for row in known if row.archived is not None)

@@ -17,7 +17,6 @@ The page for users is docs/operating/stopping.md.
 from __future__ import annotations
 
 import functools
-import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from catalog.processes import may_be_alive, this_process
 from catalog.storages.schemes import Storages
 from spark_ext.actions.export_ports import commit_ports
 from spark_ext.actions.exports import rows_of_name
-from spark_ext.actions.logs import LoggedEffects
+from spark_ext.actions.logs import LoggedEffects, log_note
 from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.sql.statements import KillMode
 from spark_ext.system_tables.exports import known_ledger
@@ -53,6 +52,7 @@ from tableformat.export.job import mark_killed
 from tableformat.export.leases import Leases
 from tableformat.export.options import PROOF_SECONDS
 from tableformat.ledger import Ledger, Row, State, Stop
+from tableformat.messages import Command, Option
 from tableformat.names import LakeName, PartitionId, TableName
 
 __all__ = [
@@ -143,14 +143,15 @@ def rows_to_cancel(
     what = f"Cannot cancel the export of partition {partition_id} of {table}"
     if not found:
         message = (
-            f"{what}: the ledger {ledger.uri} has none. List what it has with `mergeberg exports "
-            "list`."
+            f"{what}: the ledger {ledger.uri} has none. List what it has with {Command.EXPORTS}."
         )
         raise NotFoundError(message)
     running = tuple(row for row in found if row.state is State.RUNNING)
     names = sorted({row.destination_table for row in running})
     if len(names) > 1:
-        message = f"{what}: it is exported to {', '.join(names)}. Name one of them with --to."
+        message = (
+            f"{what}: it is exported to {', '.join(names)}. Name one of them with {Option.TO}."
+        )
         raise UsageError(message)
     return running or found[:1]
 
@@ -298,11 +299,8 @@ def _cleaned(
         cleaning = Cleaning(ports, storages, location)
         return cleaning.clean(outcome.row.key.hash)
     except TableFormatError as error:
-        note(f"its files stay: {error} `mergeberg gc` removes them")
+        note(f"its files stay: {error} {Command.GC} removes them")
         return Cleaned()
-
-
-_LOGGER: Final = logging.getLogger("mergeberg")
 
 
 class KillStatus(StrEnum):
@@ -407,7 +405,7 @@ def kill_in_session(
             ledger,
             lambda name: open_destination_in(conf, name),
             mode=mode,
-            note=_LOGGER.info,
+            note=log_note,
         )
 
 
@@ -446,14 +444,15 @@ def _rows(
     if not found:
         where = f" in {to}" if to is not None else ""
         message = (
-            f"{what}{where}: the ledger {ledger.uri} has none. List what it has with `mergeberg "
-            "exports list`."
+            f"{what}{where}: the ledger {ledger.uri} has none. List what it has with "
+            f"{Command.EXPORTS}."
         )
         raise NotFoundError(message)
     destinations = sorted({row.destination_table for row in found})
     if len(destinations) > 1:
         message = (
-            f"{what}: it was exported to {', '.join(destinations)}. Name one of them with --to."
+            f"{what}: it was exported to {', '.join(destinations)}. Name one of them with "
+            f"{Option.TO}."
         )
         raise UsageError(message)
     return found

@@ -6,7 +6,6 @@ warning does not stop the export. `cli/commands/check.py` prints the result.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -32,7 +31,8 @@ from tableformat.iceberg.spec_fields import parse_spec
 from tableformat.ledger import Ledger
 from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import Column, MergeTreeTable, PartitionSummary
-from tableformat.names import LakeName, TableName, check_new_table
+from tableformat.messages import convert
+from tableformat.names import LakeName, TableName, check_new_table, option_name
 from tableformat.quantities import human_bytes
 
 __all__ = [
@@ -197,7 +197,7 @@ def _hints(table: MergeTreeTable, columns: Sequence[CheckedColumn]) -> Iterator[
     """
     whole = [one.column for one in columns if one.clickhouse == "UInt64" and one.kind == "A"]
     if whole:
-        options = " ".join(f"--convert {shlex.quote(f'{name}=long')}" for name in whole)
+        options = " ".join(convert(option_name(name), "long") for name in whole)
         yield (
             f"{', '.join(whole)}: UInt64 becomes decimal(20, 0), a Decimal in Python. Where no "
             f"value is above 9,223,372,036,854,775,807, {options} makes it a long; every export "

@@ -54,6 +54,7 @@ from tableformat.ledger import ExportedPart, LastExport, Ledger, Row, Standing, 
 from tableformat.mergetree.expression import ColumnName
 from tableformat.mergetree.expression_text import parse_expression, parse_partition_key
 from tableformat.mergetree.table import MergeTreeTable, Part, PartitionSummary
+from tableformat.messages import Command, Option
 from tableformat.names import HiveName, LakeName, PartitionId, TableName
 from tableformat.receipt import Receipt
 
@@ -205,8 +206,8 @@ def exports_of(
     )
     if not found:
         message = (
-            f"Cannot {what}: the ledger {ledger.uri} has none. List what it has with `mergeberg "
-            "exports list`."
+            f"Cannot {what}: the ledger {ledger.uri} has none. List what it has with "
+            f"{Command.EXPORTS}."
         )
         raise NotFoundError(message)
     return found
@@ -461,7 +462,7 @@ def existing_table(
     if table is None:
         message = (
             f"Cannot {what}: there is no such lake table. Check its name, and where its catalog "
-            "is (--warehouse)."
+            f"is ({Option.WAREHOUSE})."
         )
         raise NotFoundError(message, code=UNKNOWN_TABLE)
     return table
@@ -615,6 +616,6 @@ def _check_fits(
             f"{what}: Tables have different partition key: PARTITION BY "
             f"{table.engine.partition_by or 'tuple()'} in the source, PARTITION BY "
             f"{found.partition_by or 'tuple()'} in the destination. A member that is an expression "
-            "is a column of the destination by its name: --hive-column NAME=EXPRESSION."
+            f"is a column of the destination by its name: {Option.HIVE_COLUMN} NAME=EXPRESSION."
         )
         raise RefusedError(message, code=BAD_ARGUMENTS)

@@ -31,6 +31,7 @@ from tableformat.export.cleanup import Cleaning, staging_in_use
 from tableformat.export.gc import DroppedSnapshots, Garbage, Kind, Sweeping
 from tableformat.export.leases import Leases
 from tableformat.ledger import LeaseHeld, Ledger
+from tableformat.messages import Option
 from tableformat.source import Leftover
 
 __all__ = ["StagedAtHost", "StagingSweep", "Swept", "sweep", "sweep_sources"]
@@ -105,7 +106,9 @@ class StagingSweep:
         if job_may_be_alive(one.job):
             return self._judged_by_age(item, one, by, is_old=is_old)
         if not is_old:
-            return replace(item, why=f"of a run that has ended{by}, and younger than --older-than")
+            return replace(
+                item, why=f"of a run that has ended{by}, and younger than {Option.OLDER_THAN}"
+            )
         return replace(item, may_go=True, why="its run has ended, and no export can resume with it")
 
     def _judged_by_age(self, item: Garbage, one: Leftover, by: str, *, is_old: bool) -> Garbage:
@@ -116,12 +119,15 @@ class StagingSweep:
         if judge:
             return replace(item, why=f"the run that made it is running{by}")
         if not self.older_than:
-            why = f"the run that made it may be running elsewhere{by}: --older-than AGE decides"
+            why = f"the run that made it may be running elsewhere{by}: {Option.OLDER_THAN} decides"
             return replace(item, why=why)
         if not is_old:
-            why = f"of a run elsewhere{by}, and younger than --older-than"
+            why = f"of a run elsewhere{by}, and younger than {Option.OLDER_THAN}"
             return replace(item, why=why)
-        why = f"of a run elsewhere{by}, older than --older-than, and no export can resume with it"
+        why = (
+            f"of a run elsewhere{by}, older than {Option.OLDER_THAN}, and no export can resume "
+            "with it"
+        )
         return replace(item, may_go=True, why=why)
 
 
@@ -211,8 +217,9 @@ def sweep_sources(
     if not ledger.is_made():
         message = (
             "Cannot clean up staging tables: there is no ledger here, and only the ledger knows "
-            "which exports can resume with them. Name it by --ledger or --warehouse, or a lake "
-            "table of the exports by --to."
+            f"which exports can resume with them. Name it by {Option.LEDGER} or "
+            f"{Option.WAREHOUSE}, or a lake "
+            f"table of the exports by {Option.TO}."
         )
         raise NotFoundError(message)
     effects = LoggedEffects(Direct())

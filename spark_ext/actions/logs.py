@@ -26,8 +26,9 @@ from tableformat.errors import UsageError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import ObserverAround
 from tableformat.ledger import Row
+from tableformat.messages import plain
 
-__all__ = ["LoggedEffects", "LoggedObserver", "writing_logs"]
+__all__ = ["LoggedEffects", "LoggedObserver", "log_note", "writing_logs"]
 
 T = TypeVar("T")
 
@@ -240,6 +241,11 @@ def _handler(where: str) -> logging.Handler:
         raise UsageError(message) from error
 
 
+def log_note(text: str) -> None:
+    """Log a notice of a statement, which has no other place for it."""
+    _LOGGER.info("%s", plain(text))
+
+
 def _log_row(event: str, row: Row, **about: object) -> None:
     known = {"transaction_id": row.claim.transaction_id, "partition_id": row.key.partition_id}
     named = {"table": row.source_table, "destination": row.destination_table}
@@ -248,4 +254,6 @@ def _log_row(event: str, row: Row, **about: object) -> None:
 
 def _log(level: int, event: str, **about: object) -> None:
     if _LOGGER.isEnabledFor(level):
-        _LOGGER.log(level, event, extra={"transaction_id": "", "partition_id": "", **about})
+        texts = {name: plain(value) for name, value in about.items() if isinstance(value, str)}
+        extra = {"transaction_id": "", "partition_id": "", **about, **texts}
+        _LOGGER.log(level, event, extra=extra)

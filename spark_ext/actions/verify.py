@@ -53,6 +53,7 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Ledger, Record
 from tableformat.mergetree.digest_sql import DigestColumn, source_columns
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.messages import Command, Option
 from tableformat.names import LakeName, PartitionId, TableName
 from tableformat.quantities import counted
 
@@ -240,7 +241,7 @@ class Verifying:
             return (self._source.find_partition(table, selection.text),)
         message = (
             f"Cannot find the partition {selection.text} of {self._request.table}: the table is "
-            "gone. Name the partition by --partition-id, or use --all."
+            f"gone. Name the partition by {Option.PARTITION_ID}, or use {Option.ALL}."
         )
         raise NotFoundError(message, code=UNKNOWN_TABLE)
 
@@ -255,7 +256,7 @@ class Verifying:
             return one
         message = (
             f"Cannot verify partition {one} of {self._request.table}: it has no active parts and "
-            f"was never exported. List them with `mergeberg partitions {self._request.table}`."
+            f"was never exported. List them with {Command.PARTITIONS.on(str(self._request.table))}."
         )
         raise NotFoundError(message, advice=frozenset({Advice.LIST_PARTITIONS}))
 
@@ -344,7 +345,7 @@ class Verifying:
     def _no_digest(self, one: PartitionId) -> SourceError:
         return SourceError(
             f"Cannot verify partition {one} of {self._request.table}: it holds a value that cannot "
-            "be exported, so that it has no digest. `mergeberg export` names the column."
+            f"be exported, so that it has no digest. {Command.EXPORT} names the column."
         )
 
     def _with_frozen(self, subject: _Subject, found: _Frozen | TableFormatError) -> Comparison:
@@ -401,7 +402,8 @@ class Verifying:
             return replace(base, verdict=Verdict.DIFFERS, message=text)
         text = (
             f"{why}, and the export kept no digest, so that its rows cannot be compared any more. "
-            "Its files are, byte for byte, those that it wrote; `export --verify` keeps a digest"
+            f"Its files are, byte for byte, those that it wrote; an export with "
+            f"{Option.VERIFY} keeps a digest"
         )
         return replace(base, message=text)
 

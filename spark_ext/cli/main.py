@@ -24,6 +24,7 @@ from typing import Any, Final, TextIO, cast
 import click
 
 from spark_ext.cli.sections import Invocation, Section, SectionedGroup
+from tableformat.messages import plain
 
 __all__ = ["Stream", "invoke", "main", "open_closed_streams", "run", "text_of"]
 
@@ -237,10 +238,10 @@ class Stream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text, or drop it after a failure."""
+        """Write a text with the options of the command line, or drop it after a failure."""
         if self.failure is None:
             with self._failing():
-                return self._stream.write(text)
+                self._stream.write(plain(text))
         return len(text)
 
     def isatty(self) -> bool:

@@ -31,6 +31,7 @@ import click
 from spark_ext.json_text import json_text
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Observer
+from tableformat.messages import plain
 from tableformat.quantities import (
     counted,
     duration_text,
@@ -639,7 +640,8 @@ def _shown(value: object, name: str) -> str:
         return "yes" if value else "no"
     if isinstance(value, int | Decimal) and not name.endswith("_id"):
         return f"{value:,}"
-    return str(value)
+    # Before the layout, which counts characters and breaks lines.
+    return plain(str(value))
 
 
 def output_for(*, as_json: bool, quiet: bool = False) -> Output:

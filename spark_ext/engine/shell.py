@@ -31,6 +31,7 @@ from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.source_settings import SOURCE
 from spark_ext.sql.statement_settings import SESSION
 from tableformat.errors import DestinationError, RefusedError
+from tableformat.messages import Command, Option
 
 __all__ = ["Shell", "ShellOptions"]
 
@@ -216,7 +217,7 @@ class Shell:
         except OSError as error:
             message = (
                 f"Cannot make the directory {self.warehouse}: {error.strerror}. Name another one "
-                "with --warehouse."
+                f"with {Option.WAREHOUSE}."
             )
             raise DestinationError(message) from error
 
@@ -292,7 +293,7 @@ def _local_lake(root: Path) -> dict[str, str]:
         message = (
             f"Cannot use the warehouse {root} in a shell of Spark: what follows ? in the path of a "
             "SQLite file is taken for options there. Give the directory another name, or export "
-            "with `mergeberg export`, which takes any name."
+            f"with {Command.EXPORT}, which takes any name."
         )
         raise RefusedError(message)
     return {

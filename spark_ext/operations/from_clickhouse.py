@@ -49,6 +49,7 @@ from tableformat.export.request import ById
 from tableformat.ledger import Key
 from tableformat.mergetree.compatibility import differences
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.messages import Option
 from tableformat.names import TableName
 from tableformat.operations.copy_from import Replacing, Staying
 from tableformat.operations.replace_from_clickhouse import LandingReplaced
@@ -110,8 +111,7 @@ class Coming:
         """Return the error for a partition without rows in the source."""
         message = (
             f"Cannot run {self}: {self.table} has no rows of it, and what is here would be dropped "
-            "without a word. Set allow_replace_partition_from_empty_source = 1, or use DROP "
-            "PARTITION."
+            f"without a word. Use {Option.ALLOW_EMPTY}, or DROP PARTITION."
         )
         return RefusedError(message, code=BAD_ARGUMENTS)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from dataclasses import replace
 from typing import Final
 
@@ -12,6 +11,7 @@ from catalog.sources import check_alter_allowed, check_alter_rights
 from spark_ext.actions.archive import Archived, archive, rehearse_archive
 from spark_ext.actions.export import each_table
 from spark_ext.actions.export_ports import Places, RunningSpark, open_ports
+from spark_ext.actions.logs import log_note
 from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import (
     ALL_PARTITIONS,
@@ -35,18 +35,17 @@ from spark_ext.procedures.export import (
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.catalogs import refresh_errors, session_ledger
 from spark_ext.sql.export import joined
-from spark_ext.sql.messages import in_call
 from spark_ext.sql.session_settings import SourceTable
 from tableformat.errors import Action, DestinationError, RefusedError, TableFormatError
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 from tableformat.export.ports import Silent
+from tableformat.messages import Option
 from tableformat.names import LakeName
 
 __all__ = ["ARCHIVE_PARTITION"]
 
-_LOGGER: Final = logging.getLogger("mergeberg")
 _KEPT: Final = "kept"
 
 
@@ -75,7 +74,7 @@ def _archive(call: Call) -> Rows:
         return 0
 
     try:
-        each_table(tables, archive_one, _LOGGER.info, doing="archive from")
+        each_table(tables, archive_one, log_note, doing="archive from")
     except TableFormatError as error:
         errors.append(error)
     finally:
@@ -84,7 +83,7 @@ def _archive(call: Call) -> Rows:
     return tuple(
         (
             one.outcome.partition_id, one.status, one.outcome.status.value, one.outcome.rows,
-            one.outcome.data_files, one.outcome.snapshot_id, in_call(one.message) or None, shard,
+            one.outcome.data_files, one.outcome.snapshot_id, one.message or None, shard,
         )
         for one, shard in found
     )  # fmt: skip
@@ -130,19 +129,19 @@ def _rehearsed(
             replace(places, source=one.place),
             slots=slots,
             drop=drop,
-            note=_LOGGER.info,
-            none=_LOGGER.info,
+            note=log_note,
+            none=log_note,
         )
         found.extend(
             (
-                f.partition_id, f.source, f.export, f.rows, None, None, in_call(f.message),
+                f.partition_id, f.source, f.export, f.rows, None, None, f.message,
                 one.shard,
             )
             for f in forecasts
         )  # fmt: skip
         return 0
 
-    each_table(tables, rehearse_one, _LOGGER.info, doing="archive from")
+    each_table(tables, rehearse_one, log_note, doing="archive from")
     return tuple(found)
 
 
@@ -157,7 +156,8 @@ def _check_allowed(named: SourceTable, *, drop: bool) -> None:
     if not named.place.allow_alter:
         message = (
             f"Cannot archive partitions of {named.table}: that takes parts out of the table, and "
-            "statements may change a source only where that is allowed. Set --allow-alter to true."
+            f"statements may change a source only where that is allowed. Set {Option.ALLOW_ALTER} "
+            "to true."
         )
         raise RefusedError(message)
 

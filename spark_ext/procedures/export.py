@@ -6,13 +6,11 @@ Parameters and columns that several procedures share are declared here once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.export import begin_in_session, export_in_session, rehearse_in_session
-from spark_ext.sql.messages import in_call
 from spark_ext.sql.statement_exports import SessionExport
 from spark_ext.sql.statement_settings import limits_of_session
 from tableformat.errors import UsageError
@@ -114,14 +112,11 @@ def without_figures(status: Value, message: str, partition_id: Value = None) -> 
     return (partition_id, status, None, None, None, None, None, message)
 
 
-def exported_rows(
-    outcomes: tuple[Outcome, ...], reword: Callable[[str], str], *, dry_run: bool = False
-) -> Rows:
+def exported_rows(outcomes: tuple[Outcome, ...], *, dry_run: bool = False) -> Rows:
     """Return outcomes as rows of `EXPORTED`.
 
     Args:
         outcomes: the outcomes of partitions.
-        reword: rewords a message for the interface (`spark_ext.sql.messages`).
         dry_run: whether the outcomes are those of a dry run.
     """
     return tuple(
@@ -133,7 +128,7 @@ def exported_rows(
             one.bytes,
             one.snapshot_id,
             one.transaction_id,
-            reword(_message(one)) or None,
+            _message(one) or None,
         )
         for one in outcomes
     )
@@ -198,12 +193,12 @@ def _export(call: Call, selection: Selection, commit_every: int) -> Rows:
         return tuple(
             (
                 one.partition_id, one.action, one.rows, one.files, one.bytes, None, None,
-                in_call(one.message) or None,
+                one.message or None,
             )
             for one in rehearse_in_session(request, call.spark, call.conf)
         )  # fmt: skip
     export = export_in_session if call.flag("wait") else begin_in_session
-    return exported_rows(export((request,), call.spark, call.conf), in_call)
+    return exported_rows(export((request,), call.spark, call.conf))
 
 
 def _session_export(call: Call, selection: Selection, commit_every: int) -> SessionExport:

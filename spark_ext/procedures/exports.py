@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,12 +15,12 @@ from spark_ext.actions.cancel import (
     rows_under_way,
 )
 from spark_ext.actions.exports import ListedExport, list_exports
+from spark_ext.actions.logs import log_note
 from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import DESTINATION, PARTITION_ID, SOURCE
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.catalogs import refresh_errors
 from spark_ext.sql.export import joined
-from spark_ext.sql.messages import in_call
 from spark_ext.system_tables.exports import timestamp
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
 from tableformat.export.options import PROOF_SECONDS
@@ -29,8 +28,6 @@ from tableformat.ledger import Row, Standing
 from tableformat.names import LakeName, PartitionId, TableName
 
 __all__ = ["CANCEL_EXPORT", "EXPORTS", "FORGET_EXPORT", "export_row"]
-
-_LOGGER: Final = logging.getLogger("mergeberg")
 
 
 def _exports(call: Call) -> Rows:
@@ -117,7 +114,7 @@ def _cancel_export(call: Call) -> Rows:
             rows = rows_under_way(ledger, of.table, of.to)
         else:
             rows = rows_to_cancel(ledger, of.partition_id, of.table, of.to)
-        ended = cancel_each(rows, names.open_destination, ledger, wait=wait, note=_LOGGER.info)
+        ended = cancel_each(rows, names.open_destination, ledger, wait=wait, note=log_note)
         found.extend((row, _or_error(row, result)) for row, result in ended)
     errors = [result for _, result in found if isinstance(result, TableFormatError)]
     for to, _ in by_destination(row for row, _ in found):
@@ -191,7 +188,7 @@ def _forget_export(call: Call) -> Rows:
     partition_id = PartitionId(call.text("partition_id"))
     with contextlib.closing(names.open_ledger(to)) as ledger:
         return tuple(
-            (partition_id.value, row.destination_table, in_call(report))
+            (partition_id.value, row.destination_table, report)
             for row, report in forget_exports(ledger, partition_id.value, table, to)
         )
 

@@ -13,7 +13,6 @@ The page for users is docs/reference/procedures.md.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -27,6 +26,7 @@ from spark_ext.actions.export import each_table
 from spark_ext.actions.export_ports import Places, RunningSpark, open_ports
 from spark_ext.actions.exports import partitions_of, parts_of
 from spark_ext.actions.gc import sweep, sweep_sources
+from spark_ext.actions.logs import log_note
 from spark_ext.actions.verify import Comparison, Verdict, Verifying, VerifyRequest
 from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import (
@@ -46,7 +46,6 @@ from spark_ext.procedures.export import (
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.catalogs import refresh, session_ledger
 from spark_ext.sql.export import joined
-from spark_ext.sql.messages import in_call
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, create_table
@@ -59,8 +58,6 @@ from tableformat.names import HiveName, LakeName, PartitionId
 from tableformat.quantities import parse_duration
 
 __all__ = ["CREATE_TABLE_LIKE", "GC", "PARTITIONS", "PARTS", "VERIFY_PARTITION"]
-
-_LOGGER: Final = logging.getLogger("mergeberg")
 
 
 def _partitions(call: Call) -> Rows:
@@ -81,7 +78,7 @@ def _partitions(call: Call) -> Rows:
             )  # fmt: skip
         return 0
 
-    each_table(named.tables(cluster=call.text_or_none("cluster")), list_one, _LOGGER.info)
+    each_table(named.tables(cluster=call.text_or_none("cluster")), list_one, log_note)
     return tuple(found)
 
 
@@ -116,7 +113,7 @@ def _parts(call: Call) -> Rows:
             )  # fmt: skip
         return 0
 
-    each_table(named.tables(cluster=call.text_or_none("cluster")), list_one, _LOGGER.info)
+    each_table(named.tables(cluster=call.text_or_none("cluster")), list_one, log_note)
     return tuple(found)
 
 
@@ -203,7 +200,7 @@ def _create(call: Call) -> Rows:
             len(made.plan.columns.columns),
             render_spec(made.plan.spec.fields),
             ", ".join(map(_shown, made.plan.order)) or None,
-            in_call(" ".join(noting.notes)) or None,
+            " ".join(noting.notes) or None,
         ),
     )
 
@@ -256,14 +253,14 @@ def _verify(call: Call) -> Rows:
 
         tables = named.tables(cluster=call.text_or_none("cluster"))
         try:
-            each_table(tables, verify_one, _LOGGER.info, doing="verify")
+            each_table(tables, verify_one, log_note, doing="verify")
         except TableFormatError as error:
             errors.append(error)
     _check_equal(request, found, errors)
     return tuple(
         (
             one.partition_id, one.verdict.value, one.compared_with or None, one.rows, one.columns,
-            one.data_files, one.rows_per_second, in_call(one.message) or None, shard,
+            one.data_files, one.rows_per_second, one.message or None, shard,
         )
         for one, shard in found
     )  # fmt: skip
@@ -375,7 +372,7 @@ def _gc(call: Call) -> Rows:
             one.partition_id or None,
             one.bytes,
             one.location,
-            in_call(one.why),
+            one.why,
         )
         for one in swept.garbage
     )

@@ -10,7 +10,6 @@ The other procedures are generated from the list `spark_ext.sql.statements`.
 from __future__ import annotations
 
 import contextlib
-import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +19,7 @@ from typing import Final
 from catalog.rewriting.integrity import checks
 from spark_ext.actions.cancel import KilledPartition, kill_in_session
 from spark_ext.actions.export_ports import Places
+from spark_ext.actions.logs import log_note
 from spark_ext.operations.operate import Operation, operate, operation_of
 from spark_ext.operations.spark_views import session_views
 from spark_ext.operations.tables import OtherTables, SessionExports
@@ -36,7 +36,6 @@ from spark_ext.sql.catalogs import (
 )
 from spark_ext.sql.export import begin_in_session, export_in_session
 from spark_ext.sql.grammar import parse_statement, syntax_error_of
-from spark_ext.sql.messages import in_call, in_statement
 from spark_ext.sql.names import Names, Parts
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.statement_exports import (
@@ -58,13 +57,11 @@ from spark_ext.sql.statements import (
     TypedStatement,
 )
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SYNTAX_ERROR
-from tableformat.errors import RefusedError, TableFormatError, UnsupportedError, UsageError
+from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.outcome import Outcome
 from tableformat.names import LakeName, split_identifiers
 
 __all__ = ["EXECUTE_ALTER", "TYPED_PROCEDURES", "run_on_lake", "statement_of"]
-
-_LOGGER: Final = logging.getLogger("mergeberg")
 
 
 def _execute(call: Call) -> Rows:
@@ -89,7 +86,7 @@ def _execute(call: Call) -> Rows:
     settings = read_statement_settings(statement, call.conf)
     exports = requested_exports(statement, settings, names, call.tables)
     export = export_in_session if settings.wait else begin_in_session
-    return exported_rows(export(exports, call.spark, call.conf), in_statement)
+    return exported_rows(export(exports, call.spark, call.conf))
 
 
 def _not_exporting(statement: Statement, names: Names, call: Call) -> Rows:
@@ -118,7 +115,7 @@ def _not_exporting(statement: Statement, names: Names, call: Call) -> Rows:
     if isinstance(table, SourceTable):
         run_by_clickhouse(statement, statement.table.parts[0], table)
         return (without_figures("done", f"run by ClickHouse on {table.table}"),)
-    return exported_rows(run_on_lake(statement, table, names, call), in_statement)
+    return exported_rows(run_on_lake(statement, table, names, call))
 
 
 def run_on_lake(
@@ -161,7 +158,7 @@ def run_on_lake(
     with contextlib.closing(open_session_ledger(call.conf, table.catalog)) as ledger:
         try:
             ended = tuple(
-                operate(operation, table, lake, ledger, _LOGGER.info, others, dry_run=dry_run)
+                operate(operation, table, lake, ledger, log_note, others, dry_run=dry_run)
             )
         finally:
             for changed in (table, *_moved_to(operation, names)):
@@ -189,7 +186,7 @@ def _moved_to(statement: Operation, names: Names) -> tuple[LakeName, ...]:
 def _killed(one: KilledPartition) -> tuple[Value, ...]:
     row = one.row
     what = f"{row.claim.query_id}: {row.source_table} to {row.destination_table}"
-    message = f"{what}: {in_statement(one.message)}"
+    message = f"{what}: {one.message}"
     return without_figures(one.status.value, message, row.key.partition_id)
 
 
@@ -248,12 +245,8 @@ def _run(typed: TypedStatement, call: Call) -> Rows:
     names = CallNames.of(call)
     table = names.lake(LAKE_TABLE.name)
     statement, dry_run = statement_of(typed, call), call.flag(_DRY_RUN.name)
-    try:
-        ended = run_on_lake(statement, table, names.names, call, dry_run=dry_run)
-    except TableFormatError as error:
-        error.reword(partial(typed.reword, spelled=_spelled))
-        raise
-    return exported_rows(ended, in_call, dry_run=dry_run)
+    ended = run_on_lake(statement, table, names.names, call, dry_run=dry_run)
+    return exported_rows(ended, dry_run=dry_run)
 
 
 def _parameter(one: Argument) -> Parameter:

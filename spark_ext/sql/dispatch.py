@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -57,14 +58,16 @@ def answer(request: str, spark: SparkSession) -> str:
         spark: the session of the statement.
     """
     try:
-        return json.dumps({"rows": _rows(json.loads(request), spark)})
+        asked = json.loads(request)
+        words = in_statement if asked.get("call") == EXECUTE_ALTER.name else in_call
+        return json.dumps({"rows": _worded(_rows(asked, spark), words)})
     except InternalError as error:
         return _bug(error, error.message)
     except TableFormatError as error:
         found = (state for kind, state in _STATES if isinstance(error, kind))
         is_denied = isinstance(error, RefusedError) and error.code == ACCESS_DENIED
         state = _DENIED if is_denied else next(found, _OUTSIDE)
-        return json.dumps({"error": _error(error, _worded(request, error), state, error.code)})
+        return json.dumps({"error": _error(error, words(error.message), state, error.code)})
     except Exception as error:  # noqa: BLE001  Py4J would lose the traceback of a bug
         return _bug(error, f"{type(error).__name__}: {error}. This is a bug, please report it.")
 
@@ -111,10 +114,17 @@ def _target(request: dict[str, Any], arguments: AbstractSet[str]) -> Procedure |
     return found
 
 
-def _worded(request: str, error: TableFormatError) -> str:
-    """Return the message with SQL names; lower layers use those of the command line."""
-    is_statement = json.loads(request).get("call") == EXECUTE_ALTER.name
-    return in_statement(error.message) if is_statement else in_call(error.message)
+def _worded(value: Any, words: Callable[[str], str]) -> Any:
+    """Return a value of a result with the names of SQL in its texts."""
+    match value:
+        case str():
+            return words(value)
+        case list() | tuple():
+            return [_worded(one, words) for one in value]
+        case dict():
+            return {name: _worded(one, words) for name, one in value.items()}
+        case _:
+            return value
 
 
 def _bug(error: Exception, message: str) -> str:

@@ -26,6 +26,7 @@ from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from spark_ext.actions.export import ClaimedTransactions, export_tables
 from spark_ext.actions.export_ports import Places, RunningSpark, forecasts_of, open_ports
+from spark_ext.actions.logs import log_note
 from spark_ext.sql.catalogs import open_destination_in, refresh_errors, session_ledger
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.statement_exports import SessionExport
@@ -281,7 +282,7 @@ class _Exporting:
             tables,
             opened,
             slots=slots,
-            note=_LOGGER.info,
+            note=log_note,
             begin=begin,
             failed=failed.append,
         )
@@ -320,7 +321,7 @@ def rehearse_in_session(
             export.request.of_table(one.table, len(tables)),
             replace(places, source=one.place),
             slots=slots,
-            note=_LOGGER.info,
+            note=log_note,
         ).forecasts
     )
 

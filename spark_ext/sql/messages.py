@@ -1,4 +1,4 @@
-"""Rewords messages of lower layers from the command line's names to those of SQL and Python.
+"""Writes messages with the names that options and commands have in SQL, Python and `alter`.
 
 | on the command line | in CALL | in a statement of ClickHouse |
 |---|---|---|
@@ -6,158 +6,151 @@
 | `--convert c=string` | `convert => map('c', 'string')` | the same, of CALL |
 | `--source-wait` | spark.mergeberg.source.NAME.wait | the same |
 | `mergeberg gc` | `CALL system.gc(...)` | the same |
-| run the command again | run the statement again | the same |
 
 Messages of `mergeberg alter` keep commands and the options of sources, ledgers and catalogs. An
 option that is a setting of a statement gets the setting's name. For other options of an export, the
 message says that `mergeberg export` has them.
-
-A test collects the options in messages, and checks that each interface names only its own.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from spark_ext.sql.source_settings import OPTIONS, SOURCE
-from spark_ext.sql.statement_settings import SESSION, SETTINGS, SettingKind
+from spark_ext.sql.statement_settings import SESSION
 from tableformat.export.options import EXPORT_OPTIONS, ExportOption, OptionType
+from tableformat.messages import Command, CommandLine, Option, named_in, written
 from tableformat.names import quote_string, split_named
 
 __all__ = ["in_alter", "in_call", "in_command", "in_python", "in_statement"]
 
+_OPTIONS: Final = {one.value: one for one in Option}
+_OF_EXPORTS: Final = tuple(
+    (_OPTIONS[one.flag], one) for one in EXPORT_OPTIONS.values() if one.flag in _OPTIONS
+)
 
-def _parameter(option: ExportOption) -> str:
-    """Return an export option as a CALL parameter."""
-    value = "false" if option.is_negated else "true"
+
+def _argument(option: ExportOption, equals: str, values: tuple[str, str], name: str) -> str:
+    """Return an option with a name, and with the value that its flag has."""
     is_flag = option.type is OptionType.FLAG
-    return f"`{option.name} => {value}`" if is_flag else f"`{option.name}`"
+    return f"`{name}{equals}{values[not option.is_negated]}`" if is_flag else f"`{name}`"
 
 
-_PARAMETERS: Final[Mapping[str, str]] = {
-    # Every command and every interface has this one.
-    **{o.flag: _parameter(o) for o in EXPORT_OPTIONS.values() if o.name != "dry_run"},
-    "--partition-id": "`partition_id`",
-    "--where": "`where`",
-    "--drop": "`drop => true`",
-    "--to": "`table`",
-    "--older-than": "`older_than`",
-    "--expire-dropped": "`expire_dropped`",
-    "--keep-replaced": "`keep_replaced`",
-    "--all": "export_partitions",
+_ARGUMENTS: Final[Mapping[Option, str]] = {
+    **{one: _argument(of, " => ", ("false", "true"), of.name) for one, of in _OF_EXPORTS},
+    Option.ALL: "export_partitions",
+    Option.CLUSTER: "`cluster`",
+    Option.DROP: "`drop => true`",
+    Option.OLDER_THAN: "`older_than`",
+    Option.PARTITION_ID: "`partition_id`",
+    Option.TO: "`table`",
 }
-_SESSION: Final[Mapping[str, str]] = {
-    "--ledger": f"{SESSION}ledger",
-    "--retry-for": f"{SESSION}retry-for",
-    "--warehouse": f"{SESSION}warehouse",
-    "--source": f"{SOURCE}NAME",
+_IN_PYTHON: Final[Mapping[Option, str]] = {
+    **_ARGUMENTS,
+    **{one: _argument(of, "=", ("False", "True"), of.name) for one, of in _OF_EXPORTS},
+    Option.DROP: "`drop=True`",
+}
+_SETTINGS: Final[Mapping[Option, str]] = {
+    **{one: _argument(of, " = ", ("0", "1"), of.setting) for one, of in _OF_EXPORTS if of.setting},
+    Option.ALL: "PARTITION ALL",
+}
+_SESSION: Final[Mapping[Option, str]] = {
+    Option.CATALOG: f"{SESSION}catalog",
+    Option.LEDGER: f"{SESSION}ledger",
+    Option.RETRY_FOR: f"{SESSION}retry-for",
+    Option.SOURCE: f"{SOURCE}NAME",
+    Option.WAREHOUSE: f"{SESSION}warehouse",
     **{
-        option.instead: f"{SOURCE}NAME.{option.name}"
-        for option in OPTIONS
-        if option.instead.startswith("--")
+        _OPTIONS[one.instead]: f"{SOURCE}NAME.{one.name}"
+        for one in OPTIONS
+        if one.instead in _OPTIONS
     },
 }
-_STATEMENT: Final[Mapping[str, str]] = {
-    option: f"`{rule.name}{' = 1' if rule.kind is SettingKind.BOOL else ''}`"
-    for rule in SETTINGS.values()
-    for option in re.findall(r"`(--[a-z-]+)`", rule.effect)
-} | {"--all": "PARTITION ALL"}
-_ALTER: Final = {**_STATEMENT, "--partition-id": "PARTITION ID", "--cluster": "ON CLUSTER"}
-_OF_EXPORT: Final = frozenset(_PARAMETERS) - frozenset(_ALTER) - {
-    "--drop", "--older-than", "--expire-dropped", "--keep-replaced",
-}  # fmt: skip
-_COMMANDS: Final = (
-    (r"`mergeberg exports list`", "`CALL system.exports()`"),
-    (r"`mergeberg exports show [^`]*`", "`CALL system.exports()`"),
-    (r"`mergeberg gc`", "`CALL system.gc(...)`"),
-    (r"`mergeberg verify`", "`CALL system.verify_partition(...)`"),
-    (r"`mergeberg (parts|partitions)(?: [^`]*)?`", r"`CALL system.\1(...)`"),
-    (r"`mergeberg export`", "`CALL system.export_partition(...)`"),
-    (r"`export --verify`", "an export with `verify => true`"),
-    (r"\b([Rr]un) the (same )?command again", r"\1 the \2statement again"),
-    (r"\bthe (same )?command again", r"the \1statement again"),
-)
-_ALONE: Final = re.compile(r"`(--[a-z-]+)`")
-_AGE: Final = re.compile(r"--older-than AGE\b")
-_CONVERT: Final = re.compile(
-    r"--convert ((?:`(?:[^`\\]|\\.)+`|[^\s=`])+=\w+(?:\([^()]*\))?)", re.DOTALL
-)
-_IN_PYTHON: Final = re.compile(r"\b(\w+) => true\b")
-_OPTION: Final = re.compile(r"--[a-z][a-z-]*[a-z]")
-_COMMAND: Final = re.compile(r"(`(?:mergeberg|export) [^`]*`)")
-_EXPORT: Final = "`mergeberg export`"
-_ROW: Final = re.compile(r"--[a-z][a-z-]*[a-z](?: --[a-z][a-z-]*[a-z])*")
+_OF_ALTER: Final[Mapping[Option, str]] = {
+    **_SETTINGS,
+    Option.CLUSTER: "ON CLUSTER",
+    Option.PARTITION_ID: "PARTITION ID",
+}
+_PROCEDURES: Final[Mapping[Command, str]] = {
+    Command.ARCHIVE: "archive_partition",
+    Command.CANCEL: "cancel_export",
+    Command.EXPORT: "export_partition",
+    Command.GC: "gc",
+    Command.PARTITIONS: "partitions",
+    Command.PARTS: "parts",
+    Command.VERIFY: "verify_partition",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Sql(CommandLine):
+    """The names of options in SQL; commands are calls of procedures where there is one."""
+
+    names: Mapping[Option, str]
+
+    def options(self, named: tuple[Option, ...]) -> str:
+        return ", ".join(self.names.get(one) or _SESSION[one] for one in named)
+
+    def convert(self, column: str, conversion: str) -> str:
+        name, way = split_named(f"{column}={conversion}") or (column, conversion)
+        return f"`convert => map({quote_string(name)}, {quote_string(way)})`"
+
+    def command(self, command: Command, arguments: str) -> str:
+        if command in (Command.EXPORTS, Command.SHOW):
+            return "`CALL system.exports()`"
+        if command in _PROCEDURES:
+            return f"`CALL system.{_PROCEDURES[command]}(...)`"
+        return CommandLine.command(self, command, arguments)
+
+
+class _Python(_Sql):
+    """The names of arguments in Python."""
+
+    def convert(self, column: str, conversion: str) -> str:
+        name, way = split_named(f"{column}={conversion}") or (column, conversion)
+        return f"`convert={{{name!r}: {way!r}}}`"
+
+
+class _Alter(CommandLine):
+    """The names of options in a statement of `mergeberg alter`."""
+
+    def options(self, named: tuple[Option, ...]) -> str:
+        return ", ".join(_OF_ALTER.get(one, one.value) for one in named)
 
 
 def in_call(text: str) -> str:
-    """Return a message with the parameters of CALL instead of command line options."""
-    return _worded(text, _PARAMETERS)
+    """Return a message with the arguments of CALL instead of command line options."""
+    return written(text, _Sql(_ARGUMENTS))
 
 
 def in_python(text: str) -> str:
-    """Return a message with the parameters of Python functions instead of options."""
-    return _IN_PYTHON.sub(r"\1=True", in_call(text))
+    """Return a message with the arguments of Python functions instead of options."""
+    return written(text, _Python(_IN_PYTHON))
 
 
 def in_statement(text: str) -> str:
     """Return a message with the settings of a ClickHouse statement instead of options."""
-    return _worded(text, {**_PARAMETERS, **_STATEMENT})
+    return written(text, _Sql({**_ARGUMENTS, **_SETTINGS}))
 
 
 def in_alter(text: str) -> str:
     """Return a message for `mergeberg alter`, with settings instead of export options."""
-    worded = _outside_commands(text, lambda piece: _in_words(_ALONE.sub(r"\1", piece), _ALTER))
-    return _with_exports(worded, _COMMAND.split(text)[::2], _OF_EXPORT)
+    of_export = frozenset(one for one, _ in _OF_EXPORTS) - frozenset(_OF_ALTER)
+    return written(_with_exports(text, of_export), _Alter())
 
 
 def in_command(text: str, options: Collection[str]) -> str:
     """Return a message for a command with these options."""
-    return _with_exports(text, _COMMAND.split(text)[::2], _PARAMETERS.keys() - {*options})
+    of_export = frozenset(one for one, _ in _OF_EXPORTS if one.value not in options)
+    return written(_with_exports(text, of_export), CommandLine())
 
 
-def _with_exports(text: str, words: Iterable[str], of_export: Collection[str]) -> str:
+def _with_exports(text: str, of_export: frozenset[Option]) -> str:
     """Return a message with a sentence on the options in it that only `mergeberg export` has."""
-    options = (option for one in words for option in _OPTION.findall(one))
-    lacking = dict.fromkeys(option for option in options if option in of_export)
-    if not lacking or _EXPORT in text:
+    named = named_in(text)
+    lacking = [one.value for one in named if isinstance(one, Option) and one in of_export]
+    if not lacking or Command.EXPORT in named:
         return text
-    return f"{text.rstrip('. ')}. {_EXPORT} has {' and '.join(lacking)}."
-
-
-def _worded(text: str, words: Mapping[str, str]) -> str:
-    for pattern, instead in _COMMANDS:
-        text = re.sub(pattern, instead, text)
-    return _outside_commands(text, lambda piece: _renamed(piece, words))
-
-
-def _outside_commands(text: str, reword: Callable[[str], str]) -> str:
-    """Reword the text between quoted commands, which keep their own options."""
-    pieces = _COMMAND.split(text)
-    return "".join(piece if at % 2 else reword(piece) for at, piece in enumerate(pieces))
-
-
-def _renamed(text: str, words: Mapping[str, str]) -> str:
-    """Rename options, but not in the names of columns that a conversion is advised for."""
-    known = {**_SESSION, **words}
-
-    def outside(piece: str) -> str:
-        return _in_words(_ALONE.sub(r"\1", _AGE.sub("--older-than", piece)), known)
-
-    pieces = _CONVERT.split(text)
-    return "".join(
-        _converted(piece) if at % 2 else outside(piece) for at, piece in enumerate(pieces)
-    )
-
-
-def _converted(argument: str) -> str:
-    name, way = split_named(argument) or argument.rsplit("=", 1)
-    return f"`convert => map({quote_string(name)}, {quote_string(way)})`"
-
-
-def _in_words(text: str, known: Mapping[str, str]) -> str:
-    def one_row(found: re.Match[str]) -> str:
-        return ", ".join(known.get(option, option) for option in found[0].split(" "))
-
-    return _ROW.sub(one_row, text)
+    return f"{text.rstrip('. ')}. {Command.EXPORT} has {' and '.join(lacking)}."

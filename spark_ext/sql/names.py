@@ -26,6 +26,7 @@ from spark_ext.sql.session_settings import SessionSettings, SourceTable
 from spark_ext.sql.source_settings import SOURCE, nearest
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
+from tableformat.messages import Option
 from tableformat.names import HIVE, HiveName, LakeName, TableName, quote_identifier
 from tableformat.quantities import counted
 
@@ -205,7 +206,9 @@ class Names:
         """
         if not self.current and len(parts) < _OF_SOURCE:
             why = "a table of the lake has its catalog in front"
-            raise self._unclear(parts, why, "Write catalog.namespace.table, or give --catalog")
+            raise self._unclear(
+                parts, why, f"Write catalog.namespace.table, or give {Option.CATALOG}"
+            )
         match parts:
             case (name,):
                 return (*self.current, name)

@@ -473,13 +473,6 @@ class TypedStatement:
         """The description in the third person, for procedures."""
         return f"{self.verb}s {self.what}"
 
-    def reword(self, text: str, spelled: Callable[[Argument], str]) -> str:
-        """Return a message with named arguments instead of the settings of a statement."""
-        for one in self.arguments:
-            if one.name in _SETTINGS:
-                text = text.replace(f"Set {_SETTINGS[one.name]} = 1", f"Give {spelled(one)}")
-        return text
-
     def of(
         self,
         table: DottedName,

@@ -25,6 +25,7 @@ from tableformat.errors import LedgerError, RefusedError
 from tableformat.export.leases import one_lease
 from tableformat.export.outcome import Status
 from tableformat.ledger import Archived, DetachedPart, LeaseHeld, Ledger, Owner, Row, Stale, State
+from tableformat.messages import Command
 from tableformat.names import HiveName, LakeName, TableName
 from tableformat.quantities import counted
 
@@ -104,7 +105,7 @@ def archiving(
         if row.state is State.RUNNING:
             why = (
                 "another export of it was begun and did not end, and may still land. Export the "
-                "partition, or give that up with `mergeberg exports cancel`, and run "
+                f"partition, or give that up with {Command.CANCEL}, and run "
                 "it again"
             )
             raise _refused(row, "archive", why)

@@ -37,6 +37,7 @@ from tableformat.export.ports import JobPorts
 from tableformat.export.slices import stored_receipts
 from tableformat.file_names import RECEIPTS, exported_by
 from tableformat.ledger import Claim, Ledger, Row, State
+from tableformat.messages import Command
 from tableformat.storage import Storage, StoredObject
 
 __all__ = [
@@ -316,7 +317,7 @@ class Expired:
             self._clean()
         except TableFormatError as error:
             self.ports.observer.note(
-                f"what earlier exports left behind stays: {error} `mergeberg gc` removes it"
+                f"what earlier exports left behind stays: {error} {Command.GC} removes it"
             )
 
     def _clean(self) -> None:

@@ -70,6 +70,7 @@ from tableformat.export.main_state import (
     unsettled_mark,
 )
 from tableformat.ledger import Claim, Landed, Ledger, Row, Stale, State
+from tableformat.messages import Command, Option
 from tableformat.storage import Storage
 from tableformat.table_properties import LEDGER_PROPERTY, Mark
 
@@ -213,8 +214,8 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
         this = f"this one is {ledger.identity}" if ledger.is_made() else "this one does not exist"
         message = (
             f"Cannot use the ledger {ledger.uri} here: the table was exported to with another "
-            f"ledger ({found}, {this}). Give that one with --ledger, or, when it is lost, "
-            "rebuild it from the table with `mergeberg exports rebuild`."
+            f"ledger ({found}, {this}). Give that one with {Option.LEDGER}, or, when it is lost, "
+            f"rebuild it from the table with {Command.REBUILD}."
         )
         raise RefusedError(message)
     highest = ledger.highest_epoch()

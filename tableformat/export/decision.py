@@ -44,6 +44,7 @@ from tableformat.ledger import (
     last_export,
 )
 from tableformat.mergetree.table import KeeperNode, known_by_name
+from tableformat.messages import Command, Option, together
 from tableformat.quantities import counted
 
 __all__ = [
@@ -66,7 +67,7 @@ __all__ = [
 ]
 
 MAY_BE_EQUAL: Final = (
-    "its parts changed, its rows may be the same: --check-rows compares them first"
+    f"its parts changed, its rows may be the same: {Option.CHECK_ROWS} compares them first"
 )
 """The note on a partition that is exported again although only its parts are known to differ."""
 
@@ -129,23 +130,28 @@ def check_options(options: ExportOptions) -> ExportOptions:
         UsageError: two options exclude each other, or one requires another.
     """
     if options.allow_empty and not options.force:
-        message = "Cannot use --allow-empty alone: it only adds to --force. Give both."
+        message = (
+            f"Cannot use {Option.ALLOW_EMPTY} alone: it only adds to {Option.FORCE}. Give both."
+        )
         raise UsageError(message)
     if options.replace_partition and not options.force:
         message = (
-            "Cannot use --replace-partition alone: it says what --force replaces. Give both, or "
+            f"Cannot use {Option.REPLACE_PARTITION} alone: it says what {Option.FORCE} replaces. "
+            "Give both, or "
             "neither for an export that leaves files of others where they are."
         )
         raise UsageError(message)
     if options.replace_partition and options.overwrite_file_if_exists:
         message = (
-            "Cannot use --replace-partition with --overwrite-file-if-exists: the one removes files "
+            f"Cannot use {Option.REPLACE_PARTITION} with {Option.OVERWRITE_FILE_IF_EXISTS}: the "
+            "one removes files "
             "of others, the other keeps them. Give one of them."
         )
         raise UsageError(message)
     if options.check_rows and options.force:
         message = (
-            "Cannot use --check-rows with --force: the one exports only what has other rows, the "
+            f"Cannot use {Option.CHECK_ROWS} with {Option.FORCE}: the one exports only what has "
+            "other rows, the "
             "other exports everything again. Give one of them."
         )
         raise UsageError(message)
@@ -286,11 +292,11 @@ def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> S
 
 def _way_round(held: Holding) -> str:
     if held.edited:
-        return "Use --force to export it again, which undoes that."
+        return f"Use {Option.FORCE} to export it again, which undoes that."
     if held.kind is Kind.GONE:
-        return "Export it again after its manifest TTL, or with --force."
+        return f"Export it again after its manifest TTL, or with {Option.FORCE}."
     if held.is_known:
-        return "Use --force to export it again."
+        return f"Use {Option.FORCE} to export it again."
     return "Exporting it again could double rows, or undo what was done to them."
 
 
@@ -306,15 +312,19 @@ def _other(
             Status.REFUSED,
             f"{text}. Its part {part} was another one then, and this table is identified only by "
             f"its name ({row.key.source}): it was created again, or another table was renamed to "
-            "it. Export it into another lake table, or use --force to replace what was exported.",
+            f"it. Export it into another lake table, or use {Option.FORCE} to replace what was "
+            "exported.",
         )
     if done.refuses(now):
         if done.ttl == 0:
-            why = "it was exported with the manifest TTL 0, never again. Use --force to replace it."
+            why = (
+                "it was exported with the manifest TTL 0, never again. Use "
+                f"{Option.FORCE} to replace it."
+            )
         else:
             why = (
                 f"the export is younger than its manifest TTL of {done.ttl} s. Wait, or use "
-                "--force to replace it."
+                f"{Option.FORCE} to replace it."
             )
         return _compared(Skip(Status.REFUSED, f"{text}, and {why}"), row, content, held, options)
     if held.edited or held.as_left or held.kind is Kind.ELSEWHERE:
@@ -367,7 +377,8 @@ def decide_in_tree(
     text = (
         f"the tree holds {counted(held.rows, 'row')} of it, and who lists its directories would "
         "see old and "
-        "new rows until `mergeberg gc` removes the old files. Use --force --replace-partition to "
+        f"new rows until {Command.GC} removes the old files. Use "
+        f"{together(Option.FORCE, Option.REPLACE_PARTITION)} to "
         "replace them all the same, or export to another tree, or to an Iceberg table"
     )
     return _compared(
@@ -385,11 +396,11 @@ def unfinished(row: Row, move: MoveIntent) -> str:
 
 def shrinks(before: int, after: int) -> str:
     """Return the message that a replacement would leave fewer rows, which requires --force."""
-    options = "--force --allow-empty" if after == 0 else "--force"
+    used = together(Option.FORCE, *((Option.ALLOW_EMPTY,) if after == 0 else ()))
     return (
         f"main holds {counted(before, 'row')} of it, the source {after:,} now: replacing them "
         "would lose "
-        f"{before - after:,}. Use {options} if they are to go."
+        f"{before - after:,}. Use {used} if they are to go."
     )
 
 

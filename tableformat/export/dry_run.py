@@ -41,6 +41,7 @@ from tableformat.iceberg.partition_proof import partition_values, value_texts
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.table import Part
+from tableformat.messages import Option
 from tableformat.names import HiveName, PartitionId, TableName
 from tableformat.quantities import counted
 from tableformat.source import FrozenPart, FrozenPartition, ProbedValue, Source
@@ -299,7 +300,10 @@ def _forecasts(
             yield Forecast(one.value, Status.REFUSED.value, text, rows=_rows(parts))
         elif decision is not None and decision.unless_equal is not None:
             refused = decision.unless_equal
-            text = f"unless the rows, which --check-rows compares, are the same: {refused.message}"
+            text = (
+                f"unless the rows, which {Option.CHECK_ROWS} compares, are the same: "
+                f"{refused.message}"
+            )
             yield Forecast(one.value, refused.status.value, text, rows=_rows(parts))
         else:
             made = forecast_parts(request, plan, one, parts, slots)
@@ -314,7 +318,7 @@ def _forecasts(
 
 def _perhaps_equal(made: Forecast, options: ExportOptions) -> Forecast:
     """Return a replacement with the note that its rows may be the same."""
-    compared = "unless the rows, which --check-rows compares first, are the same"
+    compared = f"unless the rows, which {Option.CHECK_ROWS} compares first, are the same"
     text = compared if options.check_rows else MAY_BE_EQUAL
     return replace(made, message=f"{made.message}; {text}")
 

@@ -43,6 +43,7 @@ from tableformat.export.main_state import Holding, Kind, holding
 from tableformat.export.slices import stored_receipts
 from tableformat.file_names import RECEIPTS, exported_by
 from tableformat.ledger import Ledger, Row
+from tableformat.messages import Option, together
 from tableformat.quantities import counted
 from tableformat.storage import Storage
 
@@ -148,7 +149,7 @@ def refuse_foreign(
             f"Cannot export into this lake partition: main has {counted(len(found), 'file')}"
             f"{held_rows} there that no export of this ledger wrote, added by {_by(found, state)}. "
             f"{held.text + ' ' if gone else ''}If they are other rows, export alongside them with "
-            f"{'--force ' if gone else ''}--overwrite-file-if-exists; they stay."
+            f"{'{Option.FORCE} ' if gone else ''}{Option.OVERWRITE_FILE_IF_EXISTS}; they stay."
         )
         raise RowsOfOthersError(message)
 
@@ -177,7 +178,8 @@ def no_lake_partition() -> RefusedError:
     """Return the refusal of a source partition without rows, which has no partition values."""
     return RefusedError(
         f"{_WHAT}: the source partition has no rows, which would tell which one it is. Use "
-        "--force --allow-empty without --replace-partition, or delete the rows in the lake."
+        f"{together(Option.FORCE, Option.ALLOW_EMPTY)} without {Option.REPLACE_PARTITION}, or "
+        "delete the rows in the lake."
     )
 
 
@@ -249,8 +251,8 @@ class WholePartitions:
         return RefusedError(
             f"{_WHAT}: main has {counted(len(mine), 'file')} with "
             f"{counted(sum(f.rows for f in mine), 'row')} there "
-            f"of {_named(row)}, which this ledger exported, too. Use --force without "
-            "--replace-partition, which removes files of the partition's own exports only."
+            f"of {_named(row)}, which this ledger exported, too. Use {Option.FORCE} without "
+            f"{Option.REPLACE_PARTITION}, which removes files of the partition's own exports only."
         )
 
     def _hidden(
@@ -319,5 +321,5 @@ def _may_be_hidden(row: Row) -> RefusedError:
     return RefusedError(
         f"{_WHAT}: files that others wrote there may hold rows of {_named(row)}, which this ledger "
         "exported, too. Delete the rows of this lake partition with another engine, then export "
-        "both partitions again with --force."
+        f"both partitions again with {Option.FORCE}."
     )

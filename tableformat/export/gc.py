@@ -40,6 +40,7 @@ from tableformat.export.give_up import Listing, Verdict, list_verdict, manifest_
 from tableformat.export.leases import Leases
 from tableformat.file_names import exported_by, is_stop_mark, sequence_number_in, view_begun
 from tableformat.ledger import Landed, LeaseHeld, Row, State, StatementKind
+from tableformat.messages import Option
 from tableformat.names import TransactionId
 from tableformat.receipt import Receipt
 from tableformat.storage import StoredObject
@@ -213,7 +214,7 @@ class MetadataSweeping:
 
     def _filtered(self, proved: Verdict, began: int) -> Verdict:
         if proved.may_go and self.older_than and began > self.now - self.older_than:
-            return Verdict(may_go=False, why=f"{proved.why}, and younger than --older-than")
+            return Verdict(may_go=False, why=f"{proved.why}, and younger than {Option.OLDER_THAN}")
         return proved
 
 
@@ -377,7 +378,7 @@ class Sweeping:
         if held is not None:
             return Verdict(may_go=False, why=f"{held.owner} works on its partition")
         if TransactionId(left.transaction_id).milliseconds > self.now - self.older_than:
-            return Verdict(may_go=False, why=f"{proved.why}, and younger than --older-than")
+            return Verdict(may_go=False, why=f"{proved.why}, and younger than {Option.OLDER_THAN}")
         return proved
 
     def _garbage(self, row: Row, left: Left, held: LeaseHeld | None) -> list[Garbage]:

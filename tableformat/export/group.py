@@ -69,6 +69,7 @@ from tableformat.export.write_and_commit import (
 )
 from tableformat.ledger import Claim, LeaseHeld, Row, Stale, State, Stop
 from tableformat.mergetree.table import Part
+from tableformat.messages import Command
 from tableformat.names import PartitionId, TableName
 from tableformat.source import FrozenPartition, Source
 
@@ -253,7 +254,7 @@ class Tidying:
         except TableFormatError as error:
             self.ports.observer.note(
                 f"partition {outcome.partition_id}: what earlier attempts left behind stays: "
-                f"{error} `mergeberg gc` removes it"
+                f"{error} {Command.GC} removes it"
             )
 
 

@@ -23,6 +23,7 @@ from tableformat.export.outcome import Cause, Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import ExportedPart, Row
+from tableformat.messages import plain
 from tableformat.names import PartitionId
 
 __all__ = ["LoggingOutcomes", "events_of"]
@@ -100,7 +101,7 @@ def events_of(
         transaction_id=outcome.transaction_id or "",
         rows=sum(p.rows for p in parts),
         duration=round(outcome.seconds * 1000),
-        error="" if outcome.status in _NO_ERRORS else outcome.message,
+        error="" if outcome.status in _NO_ERRORS else plain(outcome.message),
         counter=counter,
         # An export that failed before its parts were known counts as one part.
         parts=0 if counter is None else len(parts) or outcome.parts or 1,

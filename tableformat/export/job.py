@@ -59,6 +59,7 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row, State, Stop
 from tableformat.mergetree.missing_columns import is_constant, is_null, shown_definitions
 from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.messages import Option
 from tableformat.names import (
     HiveName,
     LakeName,
@@ -208,7 +209,8 @@ class ExportRequest:
         """
         if tables > 1 and self.options.same_as:
             message = (
-                f"Cannot use --same-as for {tables} shards: each has an identity of its own. "
+                f"Cannot use {Option.SAME_AS} for {tables} shards: each has an identity of its "
+                "own. "
                 "Export the shard that was restored or moved by itself, from its own server."
             )
             raise UsageError(message)
@@ -553,7 +555,8 @@ class Outdated:
         if rest := tuple(one for one in self.here if one not in exported):
             note(
                 f"partitions of {to} that differ from what ClickHouse shows{self._of()}, and that "
-                f"this command does not export: {_some_ids(rest)}. --backfill exports them again"
+                f"this command does not export: {_some_ids(rest)}. {Option.BACKFILL} exports them "
+                "again"
             )
         if self.gone:
             note(

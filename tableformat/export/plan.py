@@ -61,6 +61,7 @@ from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import DataType, DateTime, DateTime64, FixedString
 from tableformat.mergetree.wire_types import qualified
+from tableformat.messages import Option
 from tableformat.names import HiveName, LakeName, PartitionId, PartName, quote_identifier
 from tableformat.receipt import Receipt
 from tableformat.source import FrozenPartition, Probe
@@ -360,7 +361,8 @@ def plan_table(
     if isinstance(to, HiveName):
         if partition_spec is not None:
             message = (
-                f"Cannot use --partition-spec for {to}: the directories of a tree are the columns "
+                f"Cannot use {Option.PARTITION_SPEC} for {to}: the directories of a tree are the "
+                "columns "
                 "of the partition key. Leave it out."
             )
             raise UsageError(message)
@@ -386,7 +388,8 @@ def check_one_to_one(plan: TablePlan, to: LakeName) -> None:
     if why:
         message = (
             f"Cannot replace whole lake partitions of {to}: several partitions of "
-            f"{plan.table.name} may lie in one: {why}. Use --force without --replace-partition, "
+            f"{plan.table.name} may lie in one: {why}. Use {Option.FORCE} without "
+            f"{Option.REPLACE_PARTITION}, "
             "which removes files of the partition's own exports only."
         )
         raise RefusedError(message)

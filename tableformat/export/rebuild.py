@@ -27,6 +27,7 @@ from tableformat.export.commit import Ports, send_empty
 from tableformat.export.commit_lists import ListedExport, read_lists
 from tableformat.file_names import is_of_transaction, key_in
 from tableformat.ledger import Claim, Landed, Record, Row, Stale, State
+from tableformat.messages import Option
 from tableformat.storage import Storage
 from tableformat.table_properties import LEDGER_PROPERTY, is_of_statement
 
@@ -61,7 +62,7 @@ def rebuild(ports: Ports, storage: Storage, destination: str) -> tuple[Rebuilt, 
             if attempt == 1:
                 message = (
                     f"Cannot rebuild the ledger of {destination}: {ports.ledger.uri} is its ledger "
-                    "already. Name a new one with --ledger."
+                    f"already. Name a new one with {Option.LEDGER}."
                 )
                 raise RefusedError(message)
             return tuple(_found(ports, state, storage, destination))

@@ -24,6 +24,7 @@ from tableformat.mergetree.compatibility import time_column
 from tableformat.mergetree.expression_text import render_expression
 from tableformat.mergetree.summary_filter import SummaryFilter
 from tableformat.mergetree.table import MergeTreeTable, NoTimes, PartitionSummary
+from tableformat.messages import Command
 from tableformat.names import PartitionId
 from tableformat.quantities import counted
 from tableformat.source import Source
@@ -140,8 +141,8 @@ def _unknown(
     return NotFoundError(
         Unable.of(
             f"partition {partition_id} of {table.name}",
-            f"it has no active parts and was never exported. {has} List them with `mergeberg "
-            f"partitions {table.name}`.",
+            f"it has no active parts and was never exported. {has} List them with "
+            f"{Command.PARTITIONS.on(str(table.name))}.",
         ),
         advice=frozenset({Advice.LIST_PARTITIONS}),
     )

@@ -36,6 +36,7 @@ from tableformat.export.outcome import Status
 from tableformat.export.ports import JobPorts
 from tableformat.ledger import Claim, Row, Stale, State
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable, MergeTreeTable, known_by_name
+from tableformat.messages import Command, Option
 from tableformat.names import TableName
 
 __all__ = [
@@ -110,9 +111,10 @@ class SameNameExports:
                 "export_merge_tree_part_overwrite_file_if_exists = 1."
             )
         return (
-            f"{there} If it is the same table, restored, moved or created again, use --same-as "
+            f"{there} If it is the same table, restored, moved or created again, use "
+            f"{Option.SAME_AS} "
             f"{next(iter(found))}; if its rows are others, add them with "
-            "--overwrite-file-if-exists."
+            f"{Option.OVERWRITE_FILE_IF_EXISTS}."
         )
 
     def _alike(
@@ -137,8 +139,9 @@ class SameNameExports:
                 )
             return (
                 f"{there} If it is the same table, renamed, attached or copied, use "
-                f"--same-as {one.key.source}; if its rows are others, or are to be there twice, "
-                "add them with --overwrite-file-if-exists."
+                f"{Option.SAME_AS} {one.key.source}; if its rows are others, or are to be there "
+                "twice, "
+                f"add them with {Option.OVERWRITE_FILE_IF_EXISTS}."
             )
         return ""
 
@@ -294,7 +297,7 @@ def other_table(row: Row | None, table: MergeTreeTable) -> str:
         f"another table was exported from the Keeper path {path}: its node there was made {then}, "
         f"this one's {now}, so this is another Keeper, or the table was created again. Export it "
         "into another lake table. If it is the same table and its Keeper was restored, give "
-        "--same-table to `mergeberg export`."
+        f"{Option.SAME_TABLE} to {Command.EXPORT}."
     )
 
 

@@ -34,6 +34,7 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Landed, Record, Row, Stale
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.type_text import parse_type
+from tableformat.messages import Command
 from tableformat.quantities import counted
 from tableformat.source import FrozenPartition
 
@@ -205,7 +206,7 @@ class Verification:
             text = (
                 "it is in main, and ClickHouse could not digest its source"
                 if digest is None
-                else "an earlier run's files are in main; compare them with `mergeberg verify`"
+                else f"an earlier run's files are in main; compare them with {Command.VERIFY}"
             )
             return replace(made, status=Status.UNVERIFIED, message=text)
         check = partial(self._check, digests, digest, row)

@@ -33,6 +33,7 @@ from tableformat.export.outcome import Status
 from tableformat.export.table_identity import known_node, other_table
 from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.table import MergeTreeTable, Part
+from tableformat.messages import Command
 from tableformat.names import PartitionId, hash_of
 from tableformat.source import Source
 
@@ -205,7 +206,7 @@ class StoredWatermark:
         if found is None:
             message = (
                 f"Cannot read the watermark {text!r}: it is not SNAPSHOT:TIME:PARTITION. Ask "
-                "`mergeberg exports watermark`, which does not need it."
+                f"{Command.WATERMARK}, which does not need it."
             )
             raise DestinationError(message)
         return cls(int(found[1]), int(found[2]), PartitionId(found[3]))

@@ -69,6 +69,7 @@ from tableformat.export.slices import (
 )
 from tableformat.export.verification import Verification
 from tableformat.ledger import Row, Stale, State, Stop
+from tableformat.messages import Command
 from tableformat.quantities import counted
 from tableformat.receipt import Receipt
 
@@ -429,7 +430,7 @@ class FinalFailure:
             cleaned = cleaning.clean(key)
         except TableFormatError as error:
             noted = self.outcomes.note_error(row, why)
-            return f"{noted} (what it left behind stays: {error} `mergeberg gc` removes it)"
+            return f"{noted} (what it left behind stays: {error} {Command.GC} removes it)"
         return f" ({counted(cleaned.files, 'file')} of it removed)" if cleaned.files else ""
 
 

@@ -44,6 +44,7 @@ from tableformat.export.slices import (
     stored_receipts,
 )
 from tableformat.export.slices import tasks as dealt
+from tableformat.messages import Option
 from tableformat.names import LakeName
 from tableformat.receipt import Receipt
 from tableformat.source import ServedLayout
@@ -119,7 +120,7 @@ class Limited(WriterAround):
         if share.slices == self.limits.slices < min(tasks, self.writer.slots):
             self.ports.observer.note(
                 f"writing {share.slices} files at a time, and Spark has {self.writer.slots} slots: "
-                "`--max-slices` sets how many"
+                f"{Option.MAX_SLICES} sets how many"
             )
 
     def _wanted(self, tasks: int) -> int:

@@ -53,6 +53,7 @@ from tableformat.mergetree.expression_text import (
     render_expression,
 )
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.messages import Option
 from tableformat.names import HiveName, LakeName
 
 __all__ = [
@@ -105,7 +106,8 @@ def names_in_force(
         if not given_names:
             return ()
         message = (
-            f"Cannot use --hive-column for {to}: it names directories, and only trees of Hive "
+            f"Cannot use {Option.HIVE_COLUMN} for {to}: it names directories, and only trees of "
+            "Hive "
             "directories have such. Leave it out, or export to hive:URI."
         )
         raise UsageError(message)
@@ -115,7 +117,7 @@ def names_in_force(
     if other := [str(one) for one in given_names if one not in made_with]:
         were = f"named by {', '.join(map(str, made_with))}" if made_with else "plain columns only"
         message = (
-            f"Cannot {what}: the directories of the tree are {were}, and --hive-column "
+            f"Cannot {what}: the directories of the tree are {were}, and {Option.HIVE_COLUMN} "
             f"{', '.join(other)} was given. Leave it out, or export to another tree."
         )
         raise RefusedError(message, code=BAD_ARGUMENTS)
@@ -208,7 +210,7 @@ def why_no_name(name: str) -> str:
 
 
 def _read(name: str, text: str) -> NamedDirectory:
-    return NamedDirectory(name, parse_expression(text, what=f"--hive-column {name}"))
+    return NamedDirectory(name, parse_expression(text, what=f"{Option.HIVE_COLUMN} {name}"))
 
 
 def _read_remembered(to: LakeName, properties: Mapping[str, str]) -> tuple[NamedDirectory, ...]:
@@ -299,7 +301,7 @@ def check_directories(
         if name is None:
             reasons.append(
                 f"{text} is an expression, which has no directory name of its own; give it one "
-                f"with --hive-column NAME={text}"
+                f"with {Option.HIVE_COLUMN} NAME={text}"
             )
         elif not _has_directories(types.get(name), spelled.get(name, "")):
             reasons.append(f"{text} is a {types.get(name)}, which readers spell differently")

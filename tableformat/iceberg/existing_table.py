@@ -44,6 +44,7 @@ from tableformat.iceberg.schema import MappedColumn, MappedColumns, TypeMapping,
 from tableformat.iceberg.schema_evolution import can_widen, divided_by, name_conflict, promoted
 from tableformat.mergetree.expression_text import parse_partition_key
 from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.messages import Option, convert
 from tableformat.names import option_name, quote_identifier
 
 __all__ = [
@@ -56,7 +57,7 @@ __all__ = [
 
 
 FORMAT_VERSION: Final = 2
-_STRICT: Final = ", which --strict refuses; leave --strict out to allow it"
+_STRICT: Final = f", which {Option.STRICT} refuses; leave {Option.STRICT} out to allow it"
 _OTHER_VERSIONS: Final = {
     1: (
         "version 1 has no sequence numbers, without which two exports cannot be kept apart. "
@@ -185,7 +186,8 @@ def _key_difference(existing: ExistingTable, derived: DerivedSpec) -> str:
     return (
         f"Tables have different partition key: PARTITION BY {derived.key or 'tuple()'}, and the "
         f"destination remembers PARTITION BY {existing.key or 'tuple()'}, by which its partitions "
-        f"are named; both are the spec '{derived}', which --partition-spec '{derived}' chooses"
+        f"are named; both are the spec '{derived}', which {Option.PARTITION_SPEC} '{derived}' "
+        "chooses"
     )
 
 
@@ -288,7 +290,7 @@ class _Comparison:
             way = self._conversion(column, theirs[ours.name]) if found else ""
             for one in found:
                 if way:
-                    option = f"--convert {option_name(column.name)}={way} makes them equal"
+                    option = f"{convert(option_name(column.name), way)} makes them equal"
                     yield replace(one, ways=(*one.ways, option))
                 else:
                     yield replace(one, ways=one.ways or ("no conversion makes them equal",))
@@ -346,7 +348,7 @@ class _Comparison:
         by_hand = f"{self._alter(place)} TYPE {_spark_type(ours)}"
         schema = self._existing.schema
         if can_widen(schema.find_field(str(place)), ours, self._existing.spec):
-            way = f"--evolve-schema widens it, or {by_hand}"
+            way = f"{Option.EVOLVE_SCHEMA} widens it, or {by_hand}"
             return _Column(what, (way,), Advice.EVOLVE_SCHEMA)
         return _Column(what, (f"widen it there: {by_hand}",))
 
@@ -398,7 +400,7 @@ class _Comparison:
         if other := self._taken(place.path, ours):
             what += f", and cannot be added beside {other}"
             return _Column(what, ("rename one of them",))
-        return _Column(what, ("--evolve-schema adds it",), Advice.EVOLVE_SCHEMA)
+        return _Column(what, (f"{Option.EVOLVE_SCHEMA} adds it",), Advice.EVOLVE_SCHEMA)
 
     def _renaming(self, place: _FieldPath, what: str, theirs: NestedField) -> _Column:
         """Return the statement that renames a field in the table, and the alternatives."""
@@ -410,7 +412,7 @@ class _Comparison:
             f"{what}, which has {old} ({theirs.field_type}) in its place",
             (
                 f"if it was renamed, rename it there: {renames}",
-                f"otherwise {null}--evolve-schema adds it",
+                f"otherwise {null}{Option.EVOLVE_SCHEMA} adds it",
             ),
         )
 
@@ -491,14 +493,14 @@ def conversions_in_force(
     used, reasons = dict(given), []
     for column in table.stored_columns:
         before = made_with.get(column.name, "")
-        option = f"--convert {option_name(column.name)}"
+        name = option_name(column.name)
         chosen = given.get(column.name)
         if chosen is None and before and _applies(column, before):
             used[column.name] = before
         elif chosen is not None and column.name in known and not _same(column, chosen, before):
-            was = f"with {option}={before}" if before else "without a conversion"
+            was = f"with {convert(name, before)}" if before else "without a conversion"
             reasons.append(
-                f"{option}={chosen} was given, and the destination's column "
+                f"{convert(name, chosen)} was given, and the destination's column "
                 f"{column.name} was made {was}; leave it out, or export to another table"
             )
     if reasons:

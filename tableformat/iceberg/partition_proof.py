@@ -46,6 +46,7 @@ from tableformat.mergetree.expression_text import parse_partition_key
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DateTime, Simple
 from tableformat.mergetree.wire_types import qualified, wire_expression
+from tableformat.messages import Option
 from tableformat.names import PartitionId
 from tableformat.source import Probe, ProbedValue
 
@@ -143,7 +144,7 @@ def prove(
     return Disproved(
         f"partition {partition_id} (PARTITION BY {key or 'tuple()'}) holds rows of several values "
         f"of {field}, among them {shown[0]} and {shown[1]}; choose a coarser spec with "
-        "--partition-spec, or 'unpartitioned'"
+        f"{Option.PARTITION_SPEC}, or 'unpartitioned'"
     )
 
 

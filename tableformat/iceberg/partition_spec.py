@@ -96,6 +96,7 @@ from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import DataType, DateTime64, Decimal, FixedString, Simple
 from tableformat.mergetree.wire_types import find_value
+from tableformat.messages import Option, convert
 from tableformat.names import option_name
 
 __all__ = [
@@ -165,7 +166,7 @@ def derive_spec(table: MergeTreeTable, columns: MappedColumns) -> DerivedSpec:
     offer = render_spec(name_fields(_finest(possible), columns))
     what = (
         f"derive a partition spec for {table.name}, PARTITION BY {key}; choose one with "
-        f"--partition-spec, for example '{offer}', which is then proved on the data"
+        f"{Option.PARTITION_SPEC}, for example '{offer}', which is then proved on the data"
     )
     reasons = tuple(
         f"{render_expression(m.expression)} of the partition key {m.derived}" for m in refused
@@ -358,10 +359,11 @@ def bucket_field(expression: Expression, columns: MappedColumns) -> DerivedField
     of = _wire(column) if isinstance(operand, Call) else plain_type(column.source.type)
     if of is None or not _hashed_alike(of, column):
         long = plain_type(column.source.type) == Simple("UInt64")
+        keeps = convert(option_name(column.name), "long")
         return (
             f"hashes {column.name} as ClickHouse keeps it, a {column.source.type_text}, and the "
             f"lake keeps it as {column.type}, which has another hash"
-            f"{f'; --convert {option_name(column.name)}=long keeps the hash' if long else ''}"
+            f"{f'; {keeps} keeps the hash' if long else ''}"
         )
     return DerivedField(SpecField(column.name, "bucket", n), exact=True)
 

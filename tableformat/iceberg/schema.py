@@ -71,6 +71,7 @@ from tableformat.mergetree.wire_types import (
     find_value,
     takes,
 )
+from tableformat.messages import Option, convert
 from tableformat.names import SOURCE_ALIAS, option_name
 
 __all__ = [
@@ -150,7 +151,8 @@ def map_columns(
     """
     known = {c.name for c in table.stored_columns}
     reasons = [
-        f"--convert names the column {name}, which {table.name} does not store; its columns are "
+        f"{Option.CONVERT} names the column {name}, which {table.name} does not store; its columns "
+        "are "
         f"{', '.join(c.name for c in table.stored_columns)}"
         for name in conversions
         if name not in known
@@ -196,7 +198,8 @@ def _draft(
     if strict and mapping.changed and not mapping.refused:
         reasons.append(
             f"{where}ClickHouse type {column.type_text} would change kind to {mapped} "
-            f"({'; '.join(mapping.notes)}), which --strict refuses; leave --strict out to allow it"
+            f"({'; '.join(mapping.notes)}), which {Option.STRICT} refuses; leave {Option.STRICT} "
+            "out to allow it"
         )
     doc = " ".join(
         part
@@ -210,7 +213,7 @@ def _wrong_conversion(column: Column, conversion: str) -> str:
     offered = conversions_in(column.type)
     takes = "; ".join(f"{of}: {', '.join(ways)}" for of, ways in offered.items())
     return (
-        f"--convert {option_name(column.name)}={conversion} does not apply to the ClickHouse type "
+        f"{convert(option_name(column.name), conversion)} does not apply to the ClickHouse type "
         f"{column.type_text}; "
         + (f"available are, by ClickHouse type, {takes}" if takes else "it takes no conversion")
     )
@@ -462,7 +465,7 @@ class TypeMapping:
         if isinstance(of, Tuple):
             refusal = Refusal("an empty Tuple() has no Iceberg type", _LEAVE)
         elif ways:
-            offered = " or ".join(f"--convert {{column}}={way}" for way in ways)
+            offered = " or ".join(convert("{column}", way) for way in ways)
             refusal = Refusal(
                 f"ClickHouse type {render_type(of)} is exported only by a conversion",
                 f"choose {offered}",
@@ -475,7 +478,7 @@ class TypeMapping:
         return BinaryType()
 
     def _refuse_null(self, of: DataType) -> None:
-        ways = " or ".join(f"--convert {{column}}={way}" for way in conversions_of(of))
+        ways = " or ".join(convert("{column}", way) for way in conversions_of(of))
         why = f"ClickHouse has no list that may be NULL, as a Nullable({render_type(of)})"
         self.refused.append(Refusal(f"{why} would become", f"choose {ways}"))
 

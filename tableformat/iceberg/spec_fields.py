@@ -28,6 +28,7 @@ from tableformat.errors import InternalError, UsageError, refuse_all
 from tableformat.iceberg.schema import MappedColumns
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
 from tableformat.mergetree.expression_text import parse_expression, render_expression
+from tableformat.messages import Option
 from tableformat.names import quote_identifier
 
 __all__ = [
@@ -152,7 +153,7 @@ def unwritable(fields: tuple[SpecField, ...], columns: MappedColumns) -> tuple[s
             reasons.append(
                 f"{f}: {other} has the same type {result}, and manifests hold the definition of a "
                 "decimal or fixed type only once; leave one of them out, take bucket(n, …) of it, "
-                "or export one column as another type with --convert"
+                f"or export one column as another type with {Option.CONVERT}"
             )
     return tuple(reasons)
 

@@ -30,6 +30,7 @@ from tableformat.mergetree.types import (
     Simple,
     rebuild,
 )
+from tableformat.messages import Option
 from tableformat.names import quote_identifier
 
 __all__ = ["Difference", "differences", "division_of", "key_columns", "time_column"]
@@ -98,7 +99,9 @@ def _plain(of: DataType) -> DataType:
 _Named = SkipIndex | Projection
 _DIVIDES: Final = "partition key"
 _ANY_ENUM: Final = Enum(16, ())
-_WIDEN: Final = " (a lake table notes new labels of its source by an export with --evolve-schema)"
+_WIDEN: Final = (
+    f" (a lake table notes new labels of its source by an export with {Option.EVOLVE_SCHEMA})"
+)
 _ENFORCE: Final = "enforce_index_structure_match_on_partition_manipulation"
 
 

@@ -23,6 +23,7 @@ from enum import Enum, StrEnum, auto
 from typing import Final
 
 from tableformat.mergetree.types import DataType
+from tableformat.messages import convert
 
 __all__ = [
     "DEFAULT",
@@ -74,18 +75,23 @@ class Limit:
     always: bool = False
 
 
-UTF8: Final = Limit("not valid UTF-8", "export the bytes with --convert {column}=binary")
+def _convert(conversion: str) -> str:
+    """Return the mark of a conversion of the column that is to be filled in."""
+    return convert("{column}", conversion)
+
+
+UTF8: Final = Limit("not valid UTF-8", f"export the bytes with {_convert('binary')}")
 FIXED_UTF8: Final = Limit(
-    "not valid UTF-8", "leave --convert {column}=string out: FixedString is fixed bytes by default"
+    "not valid UTF-8", f"leave {_convert('string')} out: FixedString is fixed bytes by default"
 )
 JSON_UTF8: Final = Limit("not valid UTF-8 as JSON text", "correct the texts inside")
 LONG: Final = Limit(
     "greater than 9223372036854775807, the greatest long",
-    "leave --convert {column}=long out: UInt64 is decimal(20,0) by default",
+    f"leave {_convert('long')} out: UInt64 is decimal(20,0) by default",
 )
 DIGITS: Final = Limit(
     "of more digits than its Decimal type allows",
-    "correct the rows, export with a wider --convert {column}=decimal(P,S), or ALTER TABLE … "
+    f"correct the rows, export with a wider {_convert('decimal(P,S)')}, or ALTER TABLE … "
     "MODIFY COLUMN to a Decimal of more digits",
 )
 TOO_LONG: Final = Limit(
@@ -101,21 +107,21 @@ TOO_FINE: Final = Limit(
 )
 RANGE: Final = Limit(
     "outside the instants that 64 bits of microseconds hold",
-    "correct the rows, or keep the ticks with --convert {column}=long",
+    f"correct the rows, or keep the ticks with {_convert('long')}",
 )
 FINER: Final = Limit(
     "not whole microseconds, the finest that the lake keeps",
-    "cut the rest off with --convert {column}=truncate, or keep it with --convert {column}=long",
+    f"cut the rest off with {_convert('truncate')}, or keep it with {_convert('long')}",
     always=True,
 )
 YEARS: Final = Limit(
     "outside the years 0 to 9999, which ClickHouse writes as another time",
-    "export the ticks with --convert {column}=long",
+    f"export the ticks with {_convert('long')}",
     always=True,
 )
 RING: Final = Limit(
     "a Ring, which ClickHouse does not write as well-known binary",
-    "leave --convert {column}=wkb out, or store the Ring as a Polygon",
+    f"leave {_convert('wkb')} out, or store the Ring as a Polygon",
 )
 TWICE: Final = Limit(
     "a Map that holds a key twice, which readers answer differently",

@@ -40,6 +40,7 @@ from tableformat.export.archive_mark import unarchive_command
 from tableformat.export.main_state import Kind
 from tableformat.export.outcome import Status
 from tableformat.ledger import Key, Record, Row, StatementKind
+from tableformat.messages import Option
 from tableformat.names import LakeName, PartitionId
 from tableformat.operations.partition_files import (
     FilesOfKey,
@@ -227,8 +228,7 @@ class CopyFrom:
         if self.replaces and not self.other.keys and not self.allow_empty:
             message = (
                 f"Cannot run {self}: {self.other.name} has no files of it, and what is here would "
-                "be dropped without a word. Set allow_replace_partition_from_empty_source = 1, or "
-                "use DROP PARTITION."
+                f"be dropped without a word. Use {Option.ALLOW_EMPTY}, or DROP PARTITION."
             )
             raise RefusedError(message, code=BAD_ARGUMENTS)
         comes = {one.key.at(there.table_uuid): one for one in self.other.keys}
@@ -334,8 +334,7 @@ class CopyFromView:
         if self.replaces and not self.keys and not self.allow_empty:
             message = (
                 f"Cannot run {self}: the view has no rows of it, and what is here would be dropped "
-                "without a word. Set allow_replace_partition_from_empty_source = 1, or use DROP "
-                "PARTITION."
+                f"without a word. Use {Option.ALLOW_EMPTY}, or DROP PARTITION."
             )
             raise RefusedError(message, code=BAD_ARGUMENTS)
         rows = sum(f.rows for one in there.keys for f in one.files)

@@ -49,6 +49,7 @@ from tableformat.ledger import (
     Stale,
     State,
 )
+from tableformat.messages import Command
 from tableformat.names import LakeName
 from tableformat.operations.copy_from import CopyFrom, Replacing
 from tableformat.operations.partition_files import Partitions
@@ -135,7 +136,7 @@ class Stopping:
             if not self._has_stopped(key, by):
                 self.ports.note(
                     f"{of.statement} of {of.owner} has not stopped, and is passed over: nothing of "
-                    "it becomes visible. What it still writes `mergeberg gc` removes"
+                    f"it becomes visible. What it still writes {Command.GC} removes"
                 )
                 leases.take_from(key, by)
         return True
@@ -246,7 +247,7 @@ class Stopping:
                 for key in self.passed_over:
                     cleaning.clean(key)
         except TableFormatError as error:
-            self.ports.note(f"files of what was stopped stay: {error} `mergeberg gc` removes them")
+            self.ports.note(f"files of what was stopped stay: {error} {Command.GC} removes them")
 
     def _rows(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
         commit = self.ports.commit

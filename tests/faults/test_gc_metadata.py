@@ -23,6 +23,7 @@ from tableformat.export.leases import Leases
 from tableformat.export.slices import FileFormat
 from tableformat.file_names import sequence_number_in, stop_mark, views_directory
 from tableformat.ledger import LeaseHeld, Owner
+from tableformat.messages import plain
 from tests.faults.test_operator_actions import FOREIGN, append, compact, expire, move_main
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
 from tests.support.cleaning_up import clean_up, sweeping
@@ -166,7 +167,7 @@ def test_what_is_younger_than_asked_for_stays(tmp_path: Path) -> None:
     old = clean_up(replace(older, now=now + 3_700_000))
 
     assert {t.may_go for t in of_kind(young, Kind.MANIFEST)} == {False}
-    assert all("younger than --older-than" in t.why for t in of_kind(young, Kind.MANIFEST))
+    assert all("younger than --older-than" in plain(t.why) for t in of_kind(young, Kind.MANIFEST))
     assert {t.may_go for t in of_kind(old, Kind.MANIFEST)} == {True}
 
 

@@ -23,6 +23,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.export.request import ById
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import State
+from tableformat.messages import plain
 from tableformat.names import PartitionId
 from tests.enumeration.faults import ANSWERED, DEATHS, Fault
 from tests.enumeration.oracle import IN_MAIN
@@ -327,7 +328,7 @@ def test_force_alone_replaces_nothing_and_names_the_words_that_do(tmp_path: Path
     (outcome,) = world.run(replace(request, options=ExportOptions(force=True))).outcomes
 
     assert outcome.status is Status.REFUSED
-    assert "--force --replace-partition" in outcome.message
+    assert "--force --replace-partition" in plain(outcome.message)
     assert commits(world) == before
 
 

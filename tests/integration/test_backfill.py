@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tableformat.export.request import ById
 from tableformat.iceberg.properties import remembered_source
+from tableformat.messages import plain
 from tableformat.names import PartitionId, TableName
 from tests.support.real_export import RealExport
 
 _NEW = ById(PartitionId("2"))
+
+
+def into(notes: list[str]) -> Callable[[str], None]:
+    """Return what adds notices to a list, in the words of the command line."""
+    return lambda text: notes.append(plain(text))
 
 
 def three(exports: RealExport, added: str) -> TableName:
@@ -37,7 +45,13 @@ def test_partitions_that_read_null_are_named_and_exported_if_that_is_wanted(
     name = three(exports, "s String DEFAULT 'zz'")
     said: list[str] = []
 
-    found = by_id(exports, name, selection=_NEW, evolve_schema=True, note=said.append)
+    found = by_id(
+        exports,
+        name,
+        selection=_NEW,
+        evolve_schema=True,
+        note=into(said),
+    )
 
     assert found == {"2": "committed"}
     assert [one for one in said if "--backfill" in one] == [
@@ -49,7 +63,7 @@ def test_partitions_that_read_null_are_named_and_exported_if_that_is_wanted(
     ]
     assert exports.in_lake(name, "k, s")[0] == (0, None)
     again: list[str] = []
-    found = by_id(exports, name, selection=_NEW, backfill=True, note=again.append)
+    found = by_id(exports, name, selection=_NEW, backfill=True, note=into(again))
     assert found == {"2": "already_exported", "0": "replaced", "1": "replaced"}
     assert not any("--backfill" in one for one in again)
     assert exports.in_lake(name, "k, s") == exports.in_source(name, "k, s")
@@ -62,7 +76,7 @@ def test_partitions_whose_source_is_gone_are_named_with_what_sets_a_constant(
     exports.clickhouse.command(f"ALTER TABLE {name.sql} DROP PARTITION ID '1'")
     said: list[str] = []
 
-    by_id(exports, name, evolve_schema=True, note=said.append)
+    by_id(exports, name, evolve_schema=True, note=into(said))
 
     (gone,) = [one for one in said if "NULL" in one]
     assert gone == (
@@ -77,7 +91,14 @@ def test_what_is_null_on_both_sides_is_not_named(exports: RealExport, added: str
     name = three(exports, added)
     said: list[str] = []
 
-    by_id(exports, name, selection=_NEW, evolve_schema=True, backfill=True, note=said.append)
+    by_id(
+        exports,
+        name,
+        selection=_NEW,
+        evolve_schema=True,
+        backfill=True,
+        note=into(said),
+    )
 
     assert not any("--backfill" in one or "NULL" in one for one in said)
 
@@ -98,8 +119,8 @@ def test_an_export_that_may_change_the_table_notes_new_labels_of_an_enum(
 
     exports.run(name)
     before = remembered_source(exports.lake(name).properties)
-    exports.run(name, evolve_schema=True, note=said.append)
-    exports.run(name, evolve_schema=True, note=said.append)
+    exports.run(name, evolve_schema=True, note=into(said))
+    exports.run(name, evolve_schema=True, note=into(said))
 
     after = remembered_source(exports.lake(name).properties)
     assert before is not None

@@ -13,6 +13,7 @@ import pytest
 
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Outcome, Status
+from tableformat.messages import plain
 from tableformat.names import TableName
 from tests.support.frozen_folders import freeze
 from tests.support.real_export import RealExport
@@ -55,9 +56,9 @@ def assert_refused(found: list[Outcome], then: str, why: str) -> None:
     """Check that every partition is refused, and that the refusal says how to go on."""
     assert [o.status for o in found] == [Status.REFUSED] * 2
     for one in found:
-        assert why in one.message
-        assert f"use --same-as {then};" in one.message
-        assert "add them with --overwrite-file-if-exists" in one.message
+        assert why in plain(one.message)
+        assert f"use --same-as {then};" in plain(one.message)
+        assert "add them with --overwrite-file-if-exists" in plain(one.message)
 
 
 @pytest.mark.parametrize("merged", [False, True], ids=["as it was", "merged"])

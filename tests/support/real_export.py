@@ -31,6 +31,7 @@ from tableformat.export.request import AllPartitions, Limits, Selection
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.export.verification import LakeDigests
 from tableformat.ledger import Row
+from tableformat.messages import plain
 from tableformat.names import LakeName, TableName
 from tableformat.source import Source
 from tests.support.child_writer import ChildWriter
@@ -162,7 +163,7 @@ class RealExport:
     ) -> dict[str, tuple[str, str]]:
         """Export; return status word and message by partition id."""
         found = self.run(name, selection)
-        return {o.partition_id: (o.status.value, o.message) for o in found}
+        return {o.partition_id: (o.status.value, plain(o.message)) for o in found}
 
     def in_source(self, name: TableName, columns: str = "p, k, s") -> Rows:
         """Return the rows that the source shows, sorted."""

@@ -65,6 +65,7 @@ from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import MergeTreeTable, NoTimes, Part, PartitionSummary
 from tableformat.mergetree.types import DataType
+from tableformat.messages import Command
 from tableformat.names import PartitionId, TableName
 from tableformat.quantities import counted
 from tableformat.source import FrozenPart, Leftover, LeftPart, Probe, ProbedValue, SourceSnapshot
@@ -433,7 +434,7 @@ class FrozenPartsSource(ClickHouseSource):
         if one not in (p.partition_id for p in self.partitions(table.name)):
             message = (
                 f"Cannot find the partition {expression} of {table.name}: no part has that value. "
-                "List the partitions with `mergeberg partitions`."
+                f"List the partitions with {Command.PARTITIONS}."
             )
             raise NotFoundError(message, advice=frozenset({Advice.LIST_PARTITIONS}))
         return one

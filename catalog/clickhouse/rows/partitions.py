@@ -80,6 +80,7 @@ from tableformat.mergetree.types import (
     SimpleAggregateFunction,
     Tuple,
 )
+from tableformat.messages import Command, Option
 from tableformat.names import PartitionId, quote_identifier, quote_string
 
 __all__ = [
@@ -146,7 +147,7 @@ def all_partitions_error(table: MergeTreeTable, expression: str) -> UsageError:
     """Return the error for ALL where one partition must be named."""
     return UsageError(
         f"Cannot find the partition {expression} of {table.name}: it means all partitions. Use "
-        "--all."
+        f"{Option.ALL}."
     )
 
 
@@ -154,7 +155,7 @@ def no_such_partition(table: MergeTreeTable, expression: str) -> NotFoundError:
     """Return the error for a value that no active part has."""
     return NotFoundError(
         f"Cannot find the partition {expression} of {table.name}: no active part has that "
-        "value. List the partitions with `mergeberg partitions`.",
+        f"value. List the partitions with {Command.PARTITIONS}.",
         advice=frozenset({Advice.LIST_PARTITIONS}),
     )
 
@@ -173,7 +174,7 @@ def unresolved(table: MergeTreeTable, expression: str, error: ClickHouseError) -
     reason = "it is not a value" if error.code == SYNTAX_ERROR else error.reason.rstrip(".")
     message = (
         f"{what}: {reason}. The partition key is {table.engine.partition_by or 'tuple()'}; "
-        "name a partition as `mergeberg partitions` shows it."
+        f"name a partition as {Command.PARTITIONS} shows it."
     )
     return UsageError(message, code=error.code)
 

@@ -54,6 +54,7 @@ from tableformat.clickhouse_codes import (
     UNKNOWN_FUNCTION,
 )
 from tableformat.errors import Action, InternalError, RefusedError, Unable
+from tableformat.messages import Option
 from tableformat.names import TableName, quote_identifier, quote_string
 from tableformat.quantities import counted
 
@@ -330,7 +331,8 @@ class Standing:
         if policies and not ignore_row_policies:
             found.append(
                 f"row policies hide rows from it ({', '.join(policies)}), and an export would hold "
-                "all of them. Use a user to whom none applies, or give --ignore-row-policies."
+                "all of them. Use a user to whom none applies, or give "
+                f"{Option.IGNORE_ROW_POLICIES}."
             )
         idle = self.rights.idle_roles
         if self.missing and idle:

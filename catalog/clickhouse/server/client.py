@@ -63,6 +63,7 @@ from tableformat.clickhouse_codes import (
     WRONG_PASSWORD,
 )
 from tableformat.errors import SourceError, SourceGoneError
+from tableformat.messages import Option
 
 __all__ = [
     "HELD_BYTES",
@@ -142,7 +143,7 @@ def error_of_response(
         # Only scheme and host, because the rest of a foreign address may be a secret.
         place = _PLACE.match(location)
         where = f" to {place['scheme']}{place['host']}" if place else ""
-        why = f"it redirects{where} (HTTP {status}). Name the server itself in --source"
+        why = f"it redirects{where} (HTTP {status}). Name the server itself in {Option.SOURCE}"
         return SourceError(_cannot_read(host, why), why=why)
     kind = headers.get("Content-Type", "no type").partition(";")[0]
     excerpt = " ".join(re.sub(r"<[^>]*>", " ", settings.credentials.masked(text)).split())[:_SHOWN]
@@ -213,7 +214,7 @@ def no_response(settings: ServerSettings, host: Host, error: HTTPError) -> Sourc
         return _of(host, _tls(secure))
     if isinstance(error, NameResolutionError):
         return _gone(
-            host, f"no address is known for the name {host.name}. Check the name in --source"
+            host, f"no address is known for the name {host.name}. Check the name in {Option.SOURCE}"
         )
     reason = _cause(error, OSError)
     if isinstance(error, NewConnectionError):
@@ -227,7 +228,7 @@ def no_response(settings: ServerSettings, host: Host, error: HTTPError) -> Sourc
         return _gone(
             host,
             f"it took no connection within {settings.connect_timeout:g} s. Check the address and "
-            "firewalls on the way, or add ?connect-timeout=SECONDS to --source",
+            f"firewalls on the way, or add ?connect-timeout=SECONDS to {Option.SOURCE}",
         )
     if isinstance(error, ReadTimeoutError):
         if "handshake" in str(reason):
@@ -265,7 +266,7 @@ def broke_off(settings: ServerSettings, host: Host, error: Exception, received: 
 def _silent(settings: ServerSettings) -> str:
     return (
         f"nothing came for {settings.read_timeout:g} s; the statement may still run there. Look in "
-        "system.processes, or add ?read-timeout=SECONDS to --source"
+        f"system.processes, or add ?read-timeout=SECONDS to {Option.SOURCE}"
     )
 
 

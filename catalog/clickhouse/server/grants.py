@@ -110,7 +110,7 @@ _READ_OF_REPLICAS: Final = (
     ("replication_queue", "parts that a replica still has to fetch are seen there"),
 )
 ARCHIVE: Final = (
-    ("ALTER DELETE", "`archive` detaches the partition, and drops it with --drop"),
+    ("ALTER DELETE", "`archive` detaches the partition, and drops it if that is asked"),
     ("INSERT", "`archive` attaches again what changed meanwhile"),
 )
 """Rights on the source table that only `archive` needs."""

@@ -20,6 +20,7 @@ from catalog.clickhouse.snapshot.comparison import within
 from catalog.clickhouse.table_description import list_parts
 from tableformat.errors import RefusedError, SourceError, Unable
 from tableformat.mergetree.table import Part
+from tableformat.messages import Option
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_string
 
 __all__ = ["Hidden", "Policies", "hidden_rows", "list_policies", "refuse_hidden"]
@@ -112,7 +113,7 @@ def hidden_rows(
     message = (
         f"Cannot see whether a row policy hides rows of {table}: in {_ATTEMPTS} attempts its parts "
         "changed while they were counted. Run again when the table is changed less, let the user "
-        "see the policies (GRANT SHOW ROW POLICIES), or give --ignore-row-policies."
+        f"see the policies (GRANT SHOW ROW POLICIES), or give {Option.IGNORE_ROW_POLICIES}."
     )
     raise SourceError(message)
 
@@ -124,7 +125,7 @@ def refuse_hidden(table: TableName, one: PartitionId, hidden: Hidden, user: str)
             f"partition {one} of {table}",
             f"the user {user!r} is shown {hidden.shown} of its {hidden.held} rows, so a row policy "
             "hides the others, and an export would hold all of them. Use a user to whom no policy "
-            "applies, or give --ignore-row-policies.",
+            f"applies, or give {Option.IGNORE_ROW_POLICIES}.",
         )
     )
 

@@ -41,6 +41,7 @@ from tableformat.errors import (
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
 from tableformat.mergetree.expression_text import parse_expression
+from tableformat.messages import Option
 from tableformat.names import PartitionId, TableName, quote_string
 
 __all__ = [
@@ -253,7 +254,7 @@ class Waiting:
         after = "" if lag.read_only else f", after {self.timeout:g} s"
         return RefusedError(
             f"Cannot {what}: its replica {why}{after}. Run again later, name "
-            "another replica in --source, or raise --sync-timeout."
+            f"another replica in {Option.SOURCE}, or raise {Option.SYNC_TIMEOUT}."
         )
 
 
@@ -296,7 +297,9 @@ def _is_of_every_host(error: SourceError) -> bool:
 
 
 _ARGUMENTS: Final = 3
-_NONE_KNOWN: Final = "none. Leave --cluster out, or define it in the server's remote_servers."
+_NONE_KNOWN: Final = (
+    f"none. Leave {Option.CLUSTER} out, or define it in the server's remote_servers."
+)
 _PORT: Final = re.compile(r":[0-9]+\Z")
 
 
@@ -346,7 +349,7 @@ def distributed_table(connection: Connection, name: TableName) -> Distributed | 
     if len(named) < _ARGUMENTS or not all(named):
         message = (
             f"Cannot tell which table {name} stands for: its engine is {found[0]}. Name the local "
-            "table, and its cluster by --cluster."
+            f"table, and its cluster by {Option.CLUSTER}."
         )
         raise UnsupportedError(message)
     cluster, database, table = named
@@ -399,7 +402,7 @@ def hosts_of(settings: ServerSettings, shard: Shard, places: Mapping[str, str]) 
         if host is None:
             message = (
                 f"Cannot find {replica} at {given!r}: that is not HOST:PORT. Write for example "
-                f"--cluster-host {replica}={replica.name}:{like.port}."
+                f"{Option.CLUSTER_HOST} {replica}={replica.name}:{like.port}."
             )
             raise UsageError(message)
         hosts.append(host)

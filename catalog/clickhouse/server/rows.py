@@ -50,6 +50,7 @@ from tableformat.clickhouse_codes import UNKNOWN_DATABASE, UNKNOWN_SETTING, UNKN
 from tableformat.errors import InternalError, SourceError, SourceGoneError
 from tableformat.export.slices import Slice, WritePlan, at_copy
 from tableformat.mergetree.wire_types import WIRE_SETTINGS, qualified
+from tableformat.messages import Option
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 from tableformat.source import ServedLayout
 
@@ -209,7 +210,7 @@ class ServedSlice:
         reason = self._reason(error)
         way = advice(error.code, reason) or "Run it again."
         if error.code == UNKNOWN_SETTING and self.client.settings.reading:
-            way = "Correct --source-setting, or leave it out."
+            way = f"Correct {Option.SOURCE_SETTING}, or leave it out."
         message = (
             f"Cannot read {some(names)} of {self.plan.table} from "
             f"{self.layout.host}: {reason}. {way} Finished files are kept."

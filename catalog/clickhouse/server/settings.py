@@ -31,6 +31,7 @@ from typing import Any, Final
 from catalog.network import has_options_before_host, is_this_machine, named_host
 from catalog.source_defaults import STAGING_DATABASE
 from tableformat.errors import NotFoundError, RefusedError, UsageError
+from tableformat.messages import Option
 
 __all__ = [
     "PREFIX",
@@ -446,7 +447,7 @@ def parse_server(
     if in_clear and not allow_insecure:
         message = (
             f"Cannot read the source {shown}: over http everybody on the way reads the rows and "
-            "the password, and can change them. Give --allow-insecure, or use https."
+            f"the password, and can change them. Give {Option.ALLOW_INSECURE}, or use https."
         )
         raise RefusedError(message)
     layers = [Given("the address", user=user, password=password), in_environment(environment)]

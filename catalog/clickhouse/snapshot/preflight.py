@@ -28,6 +28,7 @@ from catalog.clickhouse.table_description import (
 from catalog.network import some
 from tableformat.errors import RefusedError, Unable, UnsupportedError
 from tableformat.mergetree.missing_columns import definitions, external_reference
+from tableformat.messages import Option
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 
 __all__ = [
@@ -157,7 +158,7 @@ def _refuse_far(name: TableName, part: FarPart, default: str) -> UnsupportedErro
             f"partition {part.partition_id} of {name}",
             f"its part {part.name} is on the disk {part.disk}, and ClickHouse cannot copy it to a "
             f"disk whose files can be opened, because its default disk is {default}. Use a plain "
-            "local disk as the default disk, or export from a ClickHouse server (--source "
+            f"local disk as the default disk, or export from a ClickHouse server ({Option.SOURCE} "
             "https://HOST).",
         )
     )

@@ -57,6 +57,7 @@ from tableformat.errors import (
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import Column, MergeTreeTable, Part
 from tableformat.mergetree.table_settings import on_disk
+from tableformat.messages import Command
 from tableformat.names import PartitionId, TableName, quote_string
 from tableformat.source import FrozenPart, FrozenPartition, LeftPart, Probe, SourceSnapshot
 
@@ -332,7 +333,7 @@ class _GroupSnapshot:
     def _no_parts(self, one: PartitionId) -> NotFoundError:
         message = Unable.of(
             f"partition {one} of {self._source}",
-            "it has no active parts. List them with `mergeberg partitions`.",
+            f"it has no active parts. List them with {Command.PARTITIONS}.",
         )
         advice = frozenset({Advice.LIST_PARTITIONS})
         return NotFoundError(message, code=BAD_ARGUMENTS, advice=advice)

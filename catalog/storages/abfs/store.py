@@ -36,6 +36,7 @@ from catalog.storages.over_http.requests import (
 )
 from catalog.storages.over_http.storage import ObjectStorage
 from tableformat.errors import UsageError
+from tableformat.messages import Option
 from tableformat.storage import StoredObject
 
 __all__ = [
@@ -67,7 +68,7 @@ STORE: Final = Store(
             "Data Contributor, or a signature with the permissions racwdl)"
         ),
         404: "make the container, or correct the location",
-        413: "write smaller files (--target-file-size): a file has at most 5,000 MiB there",
+        413: f"write smaller files ({Option.TARGET_FILE_SIZE}): a file has at most 5,000 MiB there",
         501: "the server lacks what an export needs; use another one",
     },
 )

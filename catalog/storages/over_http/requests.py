@@ -34,6 +34,7 @@ from catalog.retry import Failed, repeated
 from catalog.storages.access import ALLOW_INSECURE, CA_FILE, Place
 from catalog.tls import TlsNames, tls_context
 from tableformat.errors import DestinationError, EndedCredentialsError, LastingError, MissingError
+from tableformat.messages import Option
 from tableformat.storage import StoredObject
 
 __all__ = [
@@ -154,7 +155,8 @@ class Store:
         message = f"Cannot {what} {location}: {summary.rstrip('. ')}."
         if is_transient(error):
             return LastingError(
-                f"{message} The storage did not recover within {waited:g} s (--retry-for). Check "
+                f"{message} The storage did not recover within {waited:g} s ({Option.RETRY_FOR}). "
+                "Check "
                 "it and the network; finished files are kept, and it is safe to run again."
             )
         known = self._advice(error)

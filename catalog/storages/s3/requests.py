@@ -45,6 +45,7 @@ from tableformat.errors import (
     MissingError,
     RefusedError,
 )
+from tableformat.messages import Option
 
 __all__ = ["FAILURES", "Requests", "code_of", "error_text", "failure", "is_missing", "is_transient"]
 
@@ -172,7 +173,8 @@ def failure(what: str, location: str, error: Exception, access: S3Access) -> Des
         )
     if is_transient(error):
         return LastingError(
-            f"{message} The storage did not recover within {access.retry_for:g} s (--retry-for). "
+            f"{message} The storage did not recover within {access.retry_for:g} s "
+            f"({Option.RETRY_FOR}). "
             "Check it and the network; finished files are kept, and it is safe to run again."
         )
     # Some servers, MinIO among them, report expired temporary keys as unknown.

@@ -185,7 +185,7 @@ def run_typed(  # noqa: PLR0913  one parameter per option that several commands 
     statement = typed.of(DottedName(split_identifiers(table)), values, _spelled)
     options = click.get_current_context().command.params
     known = {name for one in options for name in one.opts}
-    reword = partial(_reworded, typed, known)
+    reword = partial(in_command, options=known)
     output = output_for(as_json=as_json)
     run = StatementRun(
         settings, output, statement, reword, as_json=as_json, catalog=catalog, yes=yes
@@ -215,10 +215,6 @@ def _value(one: Argument, given: Any) -> GivenValue:
 
 def _spelled(one: Argument) -> str:
     return one.option
-
-
-def _reworded(typed: TypedStatement, known: set[str], text: str) -> str:
-    return in_command(typed.reword(text, _spelled), known)
 
 
 _DEFAULT: Final = "TabSeparated"
@@ -487,7 +483,7 @@ class StatementRun:
         if not self._is_formatted():
             return
         try:
-            self._write(exported_rows(tuple(self.outcomes), str))
+            self._write(exported_rows(tuple(self.outcomes)))
         except DestinationError as error:
             raise _together([*errors, error]) from error
 

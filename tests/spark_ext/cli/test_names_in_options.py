@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from spark_ext.cli.option_values import conversions, pairs
 from spark_ext.sql.messages import in_call
 from tableformat.errors import UsageError
+from tableformat.messages import convert
 from tableformat.names import (
     LakeName,
     TableName,
@@ -59,7 +60,7 @@ def test_a_name_ends_where_its_quotes_do(text: str, found: tuple[str, str] | Non
 @example(name="--older-than")
 @example(name="`--all`")
 def test_advice_in_sql_names_the_column_as_it_is(name: str) -> None:
-    said = in_call(f"export the bytes with --convert {option_name(name)}=binary")
+    said = in_call(f"export the bytes with {convert(option_name(name), 'binary')}")
 
     plain = not any(c.isspace() or c in "=`" for c in name)
     if plain or option_name(name) != name:
@@ -87,7 +88,7 @@ def test_exports_are_shown_of_a_table_in_quotes(places: Places) -> None:
     refused = places.run(*words, "lake.n.quoted")
     (done,) = places.outcomes(*words, "lake.n.bytes_quoted", "--convert", "`a=b`=binary")
 
-    assert "--convert `a=b`=binary" in refused[2] + refused[1]
+    assert "--convert '`a=b`=binary'" in refused[2] + refused[1]
     assert done["status"] == "committed"
     for name in ('"my-db".t', "`my-db`.t"):
         assert places.run("exports", "show", "all", "--table", name)[0] == 0

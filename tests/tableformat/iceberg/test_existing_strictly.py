@@ -19,6 +19,7 @@ from tableformat.iceberg.partition_spec import derive_spec
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import parse_type
+from tableformat.messages import plain
 from tests.strategies.mapping import table_of
 
 
@@ -32,7 +33,7 @@ def strictly(columns: dict[str, str], *lake: NestedField) -> tuple[str, ...]:
     spec = derive_spec(table, mapped)
     there = ExistingTable("lake.n.t", Schema(*lake), UNPARTITIONED_PARTITION_SPEC, 2)
     assert check_existing(there, mapped, spec) == ()
-    return check_existing(there, mapped, spec, strict=True)
+    return tuple(map(plain, check_existing(there, mapped, spec, strict=True)))
 
 
 def test_strict_refuses_another_order_and_columns_of_the_destination_alone() -> None:

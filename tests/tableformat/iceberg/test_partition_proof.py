@@ -35,6 +35,7 @@ from tableformat.mergetree.types import (
     Nullable,
     Simple,
 )
+from tableformat.messages import plain
 from tableformat.names import PartitionId
 from tableformat.source import ProbedValue
 from tests.strategies.mapping import Sample, column_of, table_of, type_samples
@@ -170,7 +171,7 @@ def test_a_key_that_follows_another_zone_is_disproved_with_both_values(
     assert "partition 202401" in answer.why
     assert "PARTITION BY toYYYYMM(c)" in answer.why
     assert "2023-12 and 2024-01" in answer.why
-    assert "--partition-spec" in answer.why
+    assert "--partition-spec" in plain(answer.why)
 
 
 def test_a_partition_with_null_and_values_is_disproved() -> None:
