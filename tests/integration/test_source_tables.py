@@ -16,10 +16,11 @@ from pyiceberg.expressions import EqualTo, Reference
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.export.request import ById
 from tableformat.names import PartitionId, TableName
-from tests.services.s3_server import S3Server
 from tests.support.clickhouse_source import ids
-from tests.support.far_disks import s3_config_text
+from tests.support.far_disks import store_config_text
 from tests.support.real_export import RealExport
+from tests.support.store_kinds import AbfsPlace, HdfsPlace, S3ProxyPlace
+from tests.support.store_places import Place, over
 
 KEYS = "PARTITION BY p ORDER BY k"
 COLUMNS = (
@@ -190,16 +191,17 @@ def test_a_partition_with_one_part_on_object_storage_is_exported_whole(exports: 
     assert len(exports.in_lake(name)) == 300
 
 
-def test_parts_in_an_s3_bucket_are_exported(s3_server: S3Server, tmp_path: Path) -> None:
+@over(S3ProxyPlace, AbfsPlace, HdfsPlace)
+def test_parts_in_a_remote_store_are_exported(place: Place, tmp_path: Path) -> None:
     """Harm prevented: a table whose parts are in a real object store cannot be exported."""
     config = tmp_path / "config.xml"
-    config.write_text(s3_config_text(s3_server))
+    config.write_text(store_config_text(place))
     with EmbeddedConnection(tmp_path / "data", create=True, config_file=config) as connection:
         exports = RealExport(connection, tmp_path)
-        name = exports.clickhouse.filled(
-            f"ENGINE = MergeTree {KEYS} SETTINGS storage_policy = 's3'"
-        )
+        clauses = f"ENGINE = MergeTree {KEYS} SETTINGS storage_policy = 'far'"
+        name = exports.clickhouse.filled(clauses)
 
+        assert place.stored()
         assert said(exports, name) == {"0": "committed", "1": "committed"}
         assert exports.in_lake(name) == exports.in_source(name)
         assert len(exports.in_lake(name)) == 100

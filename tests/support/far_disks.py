@@ -5,25 +5,51 @@ from __future__ import annotations
 from pathlib import Path
 
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tests.services.s3_server import S3Server
 from tests.support.clickhouse_source import config_text
+from tests.support.store_kinds import AbfsPlace, HdfsPlace, S3Place
+from tests.support.store_places import Place
 
-__all__ = ["far_default", "far_source", "s3_config_text"]
+__all__ = ["far_default", "far_source", "store_config_text"]
 
 
-def s3_config_text(server: S3Server) -> str:
-    """Return a configuration with a storage policy `s3`, whose only disk is a bucket."""
+def store_config_text(place: Place) -> str:
+    """Return a configuration with a storage policy `far`, whose only disk is in the place."""
     return f"""<clickhouse>
-  <openSSL><client><caConfig>{server.ca_file}</caConfig>
+  <openSSL><client><caConfig>{place.server.ca_file}</caConfig>
     <loadDefaultCAFile>false</loadDefaultCAFile>
     <verificationMode>strict</verificationMode></client></openSSL>
   <storage_configuration>
-    <disks><s3><type>s3</type><endpoint>{server.endpoint}/{server.make_bucket()}/parts/</endpoint>
-      <region>{server.region}</region><access_key_id>{server.access_key}</access_key_id>
-      <secret_access_key>{server.secret_key}</secret_access_key></s3></disks>
-    <policies><s3><volumes><all><disk>s3</disk></all></volumes></s3></policies>
+    <disks><far>{_disk_in(place)}</far></disks>
+    <policies><far><volumes><all><disk>far</disk></all></volumes></far></policies>
   </storage_configuration>
 </clickhouse>"""
+
+
+def _disk_in(place: Place) -> str:
+    """Return the settings of a disk of ClickHouse whose objects are in the place."""
+    server = place.server
+    path = place.root.partition("://")[2].partition("/")[2]
+    objects = "<type>object_storage</type><metadata_type>local</metadata_type><object_storage_type>"
+    match place:
+        case AbfsPlace():
+            return (
+                f"{objects}azure_blob_storage</object_storage_type>"
+                f"<connection_string>{server.connection()}</connection_string>"
+                f"<container_name>{place.container}</container_name>"
+            )
+        case HdfsPlace():
+            # ClickHouse writes as the user of its process.
+            server.ask("PUT", place.path, "SETPERMISSION", permission="777")
+            return f"{objects}hdfs</object_storage_type><endpoint>{place.root}/parts/</endpoint>"
+        case S3Place():
+            return (
+                f"<type>s3</type><endpoint>{server.endpoint}/{place.bucket}/{path}/</endpoint>"
+                f"<region>{server.region}</region><access_key_id>{server.access_key}</access_key_id>"
+                f"<secret_access_key>{server.secret_key}</secret_access_key>"
+            )
+        case _:
+            message = f"ClickHouse has no kind of disk for {place.name}"
+            raise NotImplementedError(message)
 
 
 def far_default(directory: Path) -> EmbeddedConnection:
