@@ -207,7 +207,7 @@ def test_a_source_alone_is_cleaned_of_what_exports_into_any_table_left(
     code, _, err = command(*alone)
 
     assert code == 3
-    assert "there is no ledger here, and only the ledger knows which exports can resume" in err
+    assert "Cannot clean up the source: there is no ledger at" in err
     assert newest_server.rows(_STAGED.format("mergeberg_staging")) == ((dead,),)
     assert command.export("one", url)[0] == 0
     swept: list[tuple[int, str, str]] = []
