@@ -24,7 +24,6 @@ from typing import Any, Final, TextIO, cast
 import click
 
 from spark_ext.cli.sections import Invocation, Section, SectionedGroup
-from tableformat.messages import plain
 
 __all__ = ["Stream", "invoke", "main", "open_closed_streams", "run", "text_of"]
 
@@ -223,6 +222,8 @@ def _logs_first(arguments: Sequence[str]) -> list[str]:
 
 
 _STANDARD: Final = (0, 1, 2)
+# Marks of `tableformat/messages.py` begin with it; `--help` and TAB have none, and import nothing.
+_MARK: Final = "\ufdd0"
 
 
 class Stream:
@@ -241,7 +242,7 @@ class Stream:
         """Write a text with the options of the command line, or drop it after a failure."""
         if self.failure is None:
             with self._failing():
-                self._stream.write(plain(text))
+                self._stream.write(_in_words(text))
         return len(text)
 
     def isatty(self) -> bool:
@@ -264,6 +265,15 @@ class Stream:
             if not self._stream.closed:
                 raise
             self.failure = OSError(errno.EBADF, str(error))
+
+
+def _in_words(text: str) -> str:
+    """Return a text with the options of the command line."""
+    if _MARK in text:
+        from tableformat.messages import plain
+
+        return plain(text)
+    return text
 
 
 class _Closed(io.StringIO):

@@ -25,7 +25,7 @@ from tests.repository.structure import (
     statement_lists,
 )
 
-MODULES = 289
+MODULES = 291
 MEDIAN = (150, 300)
 SINGLE_IMPORTER = 50
 STATEMENT_LISTS = {

@@ -95,7 +95,7 @@ def of_flags(command: click.Command) -> set[str]:
     return {name for one in command.params for name in one.secondary_opts}
 
 
-def test_every_option_of_an_export_that_messages_name_is_its_argument_in_a_call() -> None:
+def test_options_of_an_export_are_named_as_the_arguments_of_call() -> None:
     of_export = {one.flag: one.name for one in EXPORT_OPTIONS.values()}
     named = {one: of_export[one.value] for one in Option if one.value in of_export}
 

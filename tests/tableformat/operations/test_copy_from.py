@@ -141,7 +141,7 @@ def test_replacing_by_nothing_must_be_allowed(tmp_path: Path, source: Partitions
     empty = partition("p3")
     said = SaidOfRows({add_foreign(tmp_path, 6): frozenset({"p3"})})
 
-    with pytest.raises(RefusedError, match="allow_replace_partition_from_empty_source") as told:
+    with pytest.raises(RefusedError, match="Use --allow-empty, or DROP PARTITION") as told:
         copy(tmp_path, empty, replaces=True, rows=said)
     assert told.value.code == 36
     assert copy(tmp_path, empty, rows=said).status is Status.EMPTY
