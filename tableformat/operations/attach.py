@@ -1,13 +1,12 @@
 """Plans ALTER TABLE … ATTACH PARTITION|PART: detached files return from the branch to main.
 
 The files leave the branch `detached` and enter main in one commit. `Attach` refuses them if main
-has another export of the same key, or earlier or later forms of their rows: the rows would be
-there twice (decision 0013).
+has another export of the same key, or earlier or later forms of their rows: main would have these
+rows twice (decision 0013).
 
-`were_together` checks whether files were in main at the same time. Then no row of one is a row of
-the other. Files that were there one after the other may be forms of the same rows: before and
-after an UPDATE, or a copy and its original. File names do not show that, and main may have been
-moved between the two.
+`were_together` checks whether files were in main at the same time. Such files share no row. Files
+that main had one after the other may be forms of the same rows: before and after an UPDATE, or a
+copy and its original. File names do not show that, and main may have been moved between the two.
 """
 
 from __future__ import annotations
@@ -38,35 +37,37 @@ Files = tuple[BranchFile, ...]
 
 
 def were_together(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
-    """Whether it is known that detached files and files of main were in main at the same time.
+    """Whether detached files and files of main are known to have been in main together.
 
     Args:
-        back: the files that are detached.
-        main: those of main beside which they would be.
-        keys: what main has of the keys that they are of.
+        back: the detached files.
+        main: the files of main that they would join.
+        keys: the state in main of the keys of both.
     """
     files = (*back, *main)
     written = {exported_by(f.path) for f in files}
     if len(files) == 1 or (len(written) == 1 and None not in written):
-        # What one transaction wrote of a key landed in one snapshot.
+        # The files of one transaction landed in one snapshot.
         return True
     detached = {f.sequence_number for f in back}
     if not main and len(detached) == 1 and detached != {0}:
-        # One statement brought them to the branch, of what a table had then.
+        # One statement brought them to the branch, from one state of a table.
         return True
     return any(_had(at, back, main) for key in keys for at in key.earlier())
 
 
 def were_taken_out(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
-    """Whether it is known that the rows of detached files of others are nowhere in main.
+    """Whether the rows of detached foreign files are known not to be in main.
 
-    What others wrote since, while they were detached, are other rows; a copy may be of them. Where
-    main was moved to before they were detached, others may have written them anew.
+    Foreign files that came after the DETACH have other rows. A file that a statement copied after
+    the DETACH may have the same rows, so all copies in main must be older. The DETACH must be in
+    main's history: if main was moved to a state before it, another engine may have rewritten the
+    files there.
 
     Args:
-        back: the files that are detached, which others wrote.
+        back: the detached foreign files.
         main: all files of their partition in main.
-        keys: what main has of the keys in the partition.
+        keys: the state in main of the partition's keys.
     """
     if not main and len({f.sequence_number for f in back}) == 1:
         return True
@@ -80,14 +81,17 @@ def were_taken_out(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
 
 
 def _had(at: Earlier, back: Files, main: Files) -> bool:
-    """Whether main had all these files before a statement."""
+    """Whether main had all these files just before a statement on the key."""
     return all(_came_from(at, f) for f in back) and all(
         f.path in at.paths or 0 < f.sequence_number <= at.number for f in main
     )
 
 
 def _came_from(at: Earlier, file: BranchFile) -> bool:
-    """Whether a detached file was in main then; what others wrote has no key in its name."""
+    """Whether main had a detached file just before a statement on the key.
+
+    The name of a foreign file has no key, so the sequence number of its DETACH decides.
+    """
     if exported_by(file.path) is None:
         return file.sequence_number == at.number_of_detached
     return file.path in at.paths
@@ -95,7 +99,7 @@ def _came_from(at: Earlier, file: BranchFile) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """The request: what is attached."""
+    """ATTACH PARTITION or PART: the detached files of `which` return to main."""
 
     which: Which
     kind: ClassVar[StatementKind] = StatementKind.ATTACH
@@ -108,11 +112,11 @@ class Attach:
         return f"ATTACH {self.which}"
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Let the files come back.
+        """Plan that the detached files return to main.
 
         Raises:
             NotFoundError: no such part is detached.
-            RefusedError: main has other rows of the same key.
+            RefusedError: main has, or may have, some of their rows already.
         """
         main = {one.key: one.files for one in there.keys}
         wanted = self.which.of(there.detached, detached=True)
@@ -142,10 +146,11 @@ class Attach:
         return KeyChange(back.key, returns=back.files, holds=held_of((*main, *back.files)))
 
     def _refuse_alongside(self, back: FilesOfKey, at: KeyInMain, export: Landed) -> None:
-        """Refuse files of a key of which main has the rows of another export.
+        """Refuse files of a key if main has rows of a later export of that key.
 
         Raises:
-            RefusedError: it has, or may have.
+            RefusedError: it has. If it has any rows of the key, files that FETCH brought are
+                refused, too.
         """
         if not at.held.files:
             return
@@ -161,25 +166,27 @@ class Attach:
             raise self._twice(export)
 
     def _refuse_after_exports(self, back: FilesOfKey, there: PartitionFiles) -> None:
-        """Refuse files that no export wrote where one came since: it may have the same rows.
+        """Refuse files of a key without exports if an export may have the same rows.
 
         Raises:
-            RefusedError: one came, and main has, or may have, rows of it.
+            RefusedError: main has, or may have, rows of an export that landed after the files were
+                detached.
         """
         since = min(f.sequence_number for f in back.files)
         fetched = back.row is not None and any(_was_fetched(f, back.row) for f in back.files)
         for at in there.in_main.values():
-            # What was fetched may be what others made of the same rows elsewhere, at any time.
+            # For files that FETCH brought, the time says nothing: their rows may be older than the
+            # FETCH.
             if at.export is None or (at.export.sequence_number <= since and not fetched):
                 continue
             if at.held.files or not at.held.is_known:
                 raise self._twice(at.export)
 
     def _refuse_alongside_others(self, back: FilesOfKey, there: PartitionFiles) -> None:
-        """Refuse what was fetched from outside of the lake beside rows of another key.
+        """Refuse files that FETCH brought from outside the lake if main has rows of other keys.
 
         Raises:
-            RefusedError: main has such rows: nobody can tell whether they are the same.
+            RefusedError: main has such rows of the partition, which may be the same.
         """
         row = back.row
         if row is None or not any(_came_from_outside(f, row) for f in back.files):
@@ -201,10 +208,10 @@ class Attach:
     def _refuse_apart(
         self, key: Key, wanted: tuple[FilesOfKey, ...], there: PartitionFiles
     ) -> None:
-        """Refuse files that were not in main at the same time as those beside which they would be.
+        """Refuse files that main may never have had together with the files that they would join.
 
         Raises:
-            RefusedError: some were not, or nothing tells it.
+            RefusedError: it never had, or its snapshots do not show that it had.
         """
         back, main = _related(key, wanted), _related(key, there.keys)
         keys = [at for at in there.in_main.values() if _are_related(key, at.row.key)]
@@ -212,7 +219,7 @@ class Attach:
         everything = tuple(f for one in there.keys for f in one.files)
         if of_others and not were_taken_out(of_others, everything, there.in_main.values()):
             raise self._apart(key, everything, there.in_main.get(key.hash))
-        # Rows that others wrote, and that no statement changed or copied, are all different.
+        # Foreign rows that no statement changed or copied are all different.
         if any(exported_by(f.path) for f in (*back, *main)) and not were_together(back, main, keys):
             raise self._apart(key, main, there.in_main.get(key.hash))
 
@@ -257,7 +264,10 @@ class Attach:
 
 
 def _are_related(one: Key, other: Key) -> bool:
-    """Whether both may have the same rows: what others wrote goes from table to table, and back."""
+    """Whether two keys may have the same rows: one key, or two keys of foreign files.
+
+    Statements copy foreign files from table to table, and back, under several keys.
+    """
     return one == other or not (one.is_of_export or other.is_of_export)
 
 
@@ -266,14 +276,14 @@ def _related(key: Key, keys: tuple[FilesOfKey, ...]) -> tuple[BranchFile, ...]:
 
 
 def _came_from_outside(file: BranchFile, row: Row) -> bool:
-    """Whether a file came by FETCH from a place that is no table of the lake."""
+    """Whether FETCH copied a file from a place that is no table of the lake."""
     named = exported_by(file.path)
     landed = next((x for x in row.landed if named and x.transaction_id == named[1]), None)
     return landed is not None and landed.kind is StatementKind.FETCH_FROM_OUTSIDE
 
 
 def _was_fetched(file: BranchFile, row: Row) -> bool:
-    """Whether a file came by FETCH, and was never in main: its statement left others there."""
+    """Whether FETCH wrote a file: its statement records no file of its own in main."""
     named = exported_by(file.path)
     landed = next((x for x in row.landed if named and x.transaction_id == named[1]), None)
     if landed is None or landed.kind is None or landed.kind.rewrites_rows:

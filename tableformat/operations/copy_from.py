@@ -2,24 +2,21 @@
 
 All of them follow decision 0013.
 
-* `CopyFrom` (ATTACH or REPLACE FROM a lake table): the copies get the keys they would have if
-  they had been exported here, for the same partition of the same ClickHouse table. With REPLACE
-  all other files of the partition leave in the same snapshot. The other table is read once, never
-  changed.
-* `CopyFromView` (FROM a view): a view has no files and no exports, so nobody knows whether main
-  already has its rows. ATTACH needs a partition without rows in main; REPLACE removes all of
-  them.
+* `CopyFrom` (ATTACH or REPLACE FROM a lake table): the copies get the keys that an export of the
+  same partition of the same ClickHouse table would have here. With REPLACE, all other files of the
+  partition leave in the same snapshot. The other table is read once and never changed.
+* `CopyFromView` (FROM a view): a view has no files and no exports, so nothing shows whether main
+  already has its rows. ATTACH needs a partition without rows in main; REPLACE removes all of them.
 * `divided_here` (FROM a table with another partition key): all rows of a partition there must
   belong to one partition here. The rows decide that, never the keys. The copies belong to the
-  partition here, under keys that name their original partition: each is copied once, alongside
-  the others.
-* `Fetch` (FETCH PARTITION|PART … FROM): the copies go to the branch `detached`. Main and the
-  source do not change; ATTACH PARTITION makes the rows visible. As in ClickHouse it is an error
-  if the source has no such partition or part, or if something of the partition is already
-  detached here.
-* `Replacing` (REPLACE FROM a ClickHouse table): exports bring the rows, and all other files
-  leave, of any key and writer. `tableformat/operations/replace_from_clickhouse.py` commits both
-  in one snapshot.
+  partition here, under keys that name their original partition: each is copied once, alongside the
+  others.
+* `Fetch` (FETCH PARTITION|PART … FROM): the copies go to the branch `detached`. Main and the source
+  do not change; ATTACH PARTITION makes the rows visible. As in ClickHouse it is an error if the
+  source has no such partition or part, or if files of the partition are already detached here.
+* `Replacing` (REPLACE FROM a ClickHouse table): exports bring the rows, and all other files leave,
+  of any key and writer. `tableformat/operations/replace_from_clickhouse.py` commits both in one
+  snapshot.
 """
 
 from __future__ import annotations
@@ -75,10 +72,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class OtherKey:
-    """The files that another lake table has of a key.
+    """The files of a key in another lake table.
 
-    `record` is that of the export whose files they are, all of them, None when they are not those
-    of one export; `row` the key's in the ledger, None of files that no export wrote.
+    `record` is the record of the export that wrote them, None unless they are exactly the files of
+    one export. `row` is the key's ledger row, None for foreign files.
     """
 
     key: Key
@@ -89,10 +86,10 @@ class OtherKey:
 
 @dataclass(frozen=True, slots=True)
 class OtherTable:
-    """What another lake table has, as of one snapshot.
+    """The files to copy from another lake table, as of one snapshot.
 
-    `unsure` are keys whose rows files of no key may have: others rewrote files of them, or removed
-    them.
+    `unsure` are keys whose rows may be in foreign files: another engine rewrote or removed their
+    files.
     """
 
     name: LakeName | str
@@ -108,19 +105,19 @@ def other_table(
     which: Which,
     check: Callable[[BranchFile], object] | None = None,
 ) -> OtherTable:
-    """Return what another lake table has of a partition, a part, or of all.
+    """Return the files of a partition, of a part or of all partitions of another lake table.
 
     Args:
-        state: of the table.
-        partitions: looks at its partitions.
-        which: what is wanted.
-        check: refuses a file of an earlier partition spec that has no place in the table that gets
-            it; None where all files are checked elsewhere.
+        state: the state of that table.
+        partitions: finds its partitions.
+        which: the target of the statement.
+        check: refuses a file of an earlier partition spec that fits no partition of the
+            destination; None if all files are checked elsewhere.
 
     Raises:
-        NotFoundError: it has no such part (code 232).
-        RefusedError: a file carries deletes, or has no place in the table that gets it, or one of
-            others holds rows of another partition, too; or a part has no files of its own.
+        NotFoundError: the table has no such part (code 232).
+        RefusedError: delete files apply to a file, `check` refuses it, or it is a foreign file with
+            rows of another partition, too; or the part shares files with other parts.
         DestinationError: the table cannot be read.
         LedgerError: the ledger cannot be read.
     """
@@ -143,7 +140,7 @@ def other_table(
         for one in wanted
         if one.key.stays
     )
-    # They are of one key here, whichever keys they have there.
+    # Here they have one key for each partition, whatever keys they have there.
     others = tuple(f for one in wanted if not one.key.stays for f in one.files if f.rows)
     keys = (*exports, *_of_others(others, state, partitions))
     unsure = tuple(at.row.key for at in there.in_main.values() if _may_be_others(at))
@@ -153,10 +150,10 @@ def other_table(
 def _of_others(
     files: tuple[BranchFile, ...], state: LakeTableState, partitions: Partitions
 ) -> list[OtherKey]:
-    """Return files that no export wrote by their partitions.
+    """Group foreign files by their partitions.
 
     Raises:
-        RefusedError: one holds rows of several partitions.
+        RefusedError: one has rows of several partitions.
         DestinationError: one cannot be read.
     """
     found: defaultdict[Key, list[BranchFile]] = defaultdict(list)
@@ -166,22 +163,22 @@ def _of_others(
 
 
 def _record(there: PartitionFiles, one: FilesOfKey) -> Record | None:
-    """Return the record of the export whose files main has of a key, if it is one."""
+    """Return the record of the export of which main has all files and no others, None otherwise."""
     at = there.in_main.get(one.key.hash)
     return at.record if at is not None else None
 
 
 def _may_be_others(at: KeyInMain) -> bool:
-    """Whether files of no key may have rows of a key: others rewrote its files, or removed them.
+    """Whether foreign files may have rows of a key: another engine rewrote or removed its files.
 
-    Who removes files and adds others in a second snapshot has rewritten them, too.
+    An engine can rewrite files in two snapshots: one removes files, the next adds the new ones.
     """
     removed = at.held.kind is Kind.GONE and at.row.changed is None
     return removed or not at.held.is_known
 
 
 def _is_here(one: OtherKey, at: KeyInMain | None) -> bool:
-    """Whether main has the very export whose files would come, or another of the same content."""
+    """Whether main already has the export to copy, or another export of the same content."""
     if one.record is None or at is None or at.row.done is None:
         return False
     done = at.row.done.landed
@@ -190,10 +187,10 @@ def _is_here(one: OtherKey, at: KeyInMain | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CopyFrom:
-    """The request: which partitions come from which table; `replaces` what is here.
+    """ATTACH PARTITION … FROM a lake table or, with `replaces`, REPLACE PARTITION … FROM.
 
-    `allow_empty`: an empty partition there replaces what is here, too. `named` is what they are
-    called there, where the other table is divided otherwise.
+    `allow_empty`: an empty partition there replaces the rows here, too. `named` is the partition
+    there, if the other table has another partition key.
     """
 
     which: OnePartition | AllPartitions
@@ -206,12 +203,12 @@ class CopyFrom:
 
     @property
     def did(self) -> Status:
-        """What became of the partition, once it has landed."""
+        """The status of the partition after the commit."""
         return Status.REPLACED if self.replaces else Status.ATTACHED
 
     @property
     def kind(self) -> StatementKind:
-        """Which statement it is."""
+        """The kind of the statement."""
         return StatementKind.REPLACE_FROM if self.replaces else StatementKind.ATTACH_FROM
 
     def __str__(self) -> str:
@@ -220,10 +217,11 @@ class CopyFrom:
         return f"{'REPLACE' if self.replaces else 'ATTACH'} {which} FROM {self.other.name}"
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Let copies come, and with REPLACE everything else leave.
+        """Plan that copies come and, with REPLACE, that all other files leave.
 
         Raises:
-            RefusedError: main has rows of a key that comes, or the other table has none (code 36).
+            RefusedError: main may have rows of a key that comes, or the other table has nothing
+                that could replace the rows here (code 36).
         """
         if self.replaces and not self.other.keys and not self.allow_empty:
             message = (
@@ -256,10 +254,10 @@ class CopyFrom:
         return Plan(tuple(changes), here)
 
     def _refuse_twice(self, key: Key, there: PartitionFiles) -> None:
-        """Refuse rows of which main may have some, under whichever key.
+        """Refuse to add rows that main may have already, under their key or a related one.
 
         Raises:
-            RefusedError: it may.
+            RefusedError: main has, or may have, some of them.
         """
         for one in dict.fromkeys((key, key.origin, key.within(key.partition_id))):
             self._refuse_key_twice(one, there)
@@ -278,17 +276,18 @@ class CopyFrom:
 
 
 def files_in(there: PartitionFiles) -> frozenset[BranchFile]:
-    """Return the files that main has of a partition."""
+    """Return the files of a partition in main."""
     return frozenset(f for one in there.keys for f in one.files)
 
 
 @dataclass(frozen=True, slots=True)
 class CopyFromView:
-    """The request: which partition comes from which view; `replaces` what is here.
+    """ATTACH PARTITION … FROM a view or, with `replaces`, REPLACE PARTITION … FROM.
 
-    `allow_empty`: no rows replace, too. `keys` are the files of its rows, none where it has none of
-    the partition; `schema_id` is that of the columns here that they were looked at for, `before`
-    what main had of the partition before the view was evaluated.
+    `allow_empty`: a view without rows replaces the rows here, too. `keys` has the files that were
+    written with the view's rows, and is empty if the view has none. `schema_id` is the schema that
+    those files were written for. `before` are main's files of the partition before the view was
+    evaluated.
     """
 
     which: OnePartition
@@ -303,12 +302,12 @@ class CopyFromView:
 
     @property
     def did(self) -> Status:
-        """What became of the partition, once it has landed."""
+        """The status of the partition after the commit."""
         return Status.REPLACED if self.replaces else Status.ATTACHED
 
     @property
     def kind(self) -> StatementKind:
-        """Which statement it is."""
+        """The kind of the statement."""
         return StatementKind.REPLACE_FROM if self.replaces else StatementKind.ATTACH_FROM
 
     def __str__(self) -> str:
@@ -316,16 +315,16 @@ class CopyFromView:
         return f"{'REPLACE' if self.replaces else 'ATTACH'} {self.which} FROM {self.view}"
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Let the rows come, and with REPLACE everything else leave.
+        """Plan that the rows come and, with REPLACE, that all other files leave.
 
         Raises:
-            RefusedError: main has rows of the partition and they would stay, the view has none that
-                replace them (code 36), or the columns of the table were changed meanwhile, or what
-                would leave.
+            RefusedError: main has rows of the partition and they would stay, the view has none to
+                replace them with (code 36), or the table's columns or the files that would leave
+                have changed.
         """
         refuse_other_columns(self, there, self.schema_id)
         if self.replaces and files_in(there) != self.before:
-            # A view of this very table has read what was there before.
+            # A view of this table may have read the files before and after the change.
             message = (
                 f"Cannot run {self}: main got or lost rows of the partition while the view was "
                 "evaluated, which may have read them. Run it again."
@@ -355,16 +354,17 @@ def divided_here(
     other: OtherTable,
     ids: Callable[[BranchFile], frozenset[PartitionId]],
 ) -> tuple[OnePartition | AllPartitions, OtherTable]:
-    """Return the partitions here that rows of another table become, and what it has, by those.
+    """Map partitions and files of another table to the partitions of this table.
 
     Args:
-        what: begins errors: what cannot be run, and how the partition keys differ.
-        which: the partitions there.
-        other: what the other table has of them.
-        ids: says in which partitions here the rows of a file would lie.
+        what: the beginning of errors: the statement that cannot run, and how the partition keys
+            differ.
+        which: the partitions in the other table.
+        other: its files.
+        ids: returns the partitions here to which the rows of a file belong.
 
     Raises:
-        RefusedError: rows of a partition there would lie in several here (code 36).
+        RefusedError: the rows of one partition there belong to several here (code 36).
         DestinationError: a file cannot be read.
     """
     found: defaultdict[str, set[PartitionId]] = defaultdict(set)
@@ -372,26 +372,26 @@ def divided_here(
         for file in one.files:
             found[one.key.partition_id] |= ids(file)
     here = {there: _only(what, there, lie) for there, lie in found.items()}
-    # They are no export of the ClickHouse table here: it has no such partition.
+    # The copies are no export of the ClickHouse table of this table, which has no such partition.
     keys = tuple(
         replace(one, key=one.key.within(here[one.key.partition_id].value), record=None, row=None)
         for one in other.keys
     )
-    # Where it comes to nothing is known of those that come to something.
+    # The partition here is known only for partitions with files.
     unsure = tuple(
         key.within(here[key.partition_id].value) for key in other.unsure if key.partition_id in here
     )
     if isinstance(which, OnePartition) and found:
-        # Exports of a table that is divided in a third way have ids of that.
+        # Keys of exports from a table with a third partition key have that table's partition ids.
         which = OnePartition(_only(what, str(which.partition_id), set().union(*found.values())))
     return which, replace(other, keys=keys, unsure=unsure)
 
 
 def _only(what: str, there: str, lie: set[PartitionId]) -> PartitionId:
-    """Return the one partition that rows lie in.
+    """Return the one partition to which rows belong.
 
     Raises:
-        RefusedError: they lie in several.
+        RefusedError: they belong to several.
     """
     first, *more = sorted(lie)
     if not more:
@@ -406,11 +406,11 @@ def _only(what: str, there: str, lie: set[PartitionId]) -> PartitionId:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """The request: which partition or part is fetched, from where, and what is there of it.
+    """FETCH PARTITION|PART … FROM: copies of `keys` go to the branch `detached`.
 
-    `origin` is the name of a lake table, or what stands in quotes for a place outside of the lake,
-    which `kind` says; `schema_id` the columns here that files were looked at for, None where they
-    are copied as they are.
+    `origin` is the name of a lake table, or the quoted text of a place outside the lake; `kind`
+    tells which. `schema_id` is the schema that the files were checked against, None if they are
+    copied as they are.
     """
 
     which: OnePartition | OnePart
@@ -427,12 +427,12 @@ class Fetch:
         return f"FETCH {self.which} FROM {self.origin}"
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Let copies come to the branch `detached`.
+        """Plan that the copies go to the branch `detached`.
 
         Raises:
-            NotFoundError: there is no file of it (code 257).
-            RefusedError: something of its partition is detached here already (code 256), or the
-                columns of the table were changed meanwhile.
+            NotFoundError: the source has no file of the partition or part (code 257).
+            RefusedError: files of the partition are detached here already (code 256), or the
+                table's columns have changed.
         """
         if not self.keys:
             message = f"Cannot run {self}: {self.origin} has no files of it."
@@ -450,7 +450,7 @@ class Fetch:
         changes = []
         for one in self.keys:
             key = one.key.at(there.table_uuid)
-            # Main has afterwards what it had before.
+            # Main does not change.
             holds = held_of(main.get(key, ())) if there.knows(key) else None
             changes.append(
                 KeyChange(key, copies=one.files, holds=holds, source=one.row, aside=True)
@@ -460,7 +460,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Staying:
-    """An export that main has already, and that is what the source has: by key and content."""
+    """An export in main that equals the source, and stays; `fingerprint` is that of its content."""
 
     key: Key
     fingerprint: str
@@ -468,9 +468,9 @@ class Staying:
 
 @dataclass(frozen=True, slots=True)
 class Replacing:
-    """The request: what stays in a partition, or comes to it by exports; all else leaves.
+    """REPLACE PARTITION … FROM a ClickHouse table: exports come or stay, all other files leave.
 
-    `table` is the name behind FROM.
+    `table` is the name behind FROM. `brings` are the keys of exports that come.
     """
 
     which: OnePartition
@@ -487,11 +487,11 @@ class Replacing:
         return f"REPLACE {self.which} FROM {self.table}"
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Let everything leave but what stays; each key that comes has a change of its own.
+        """Plan that all files leave except those of `stays`; every key of `brings` has a change.
 
         Raises:
-            RefusedError: main has what was to stay no more, or what would leave is archived, so
-                that no export may replace it.
+            RefusedError: main no longer has an export of `stays`, or an archived partition would
+                lose rows.
         """
         for one in self.stays:
             at = there.in_main.get(one.key.hash)
@@ -511,7 +511,7 @@ class Replacing:
         return Plan(tuple(changes), here)
 
     def _refuse_archived(self, key: Key, there: PartitionFiles) -> None:
-        """Refuse to let rows leave that no source may have any more.
+        """Refuse to remove rows that the source of an archived partition may no longer have.
 
         Raises:
             RefusedError: the partition of this key is archived.

@@ -1,7 +1,7 @@
-"""ALTER TABLE … DROP DETACHED PARTITION|PART: files leave the branch `detached` for good.
+"""Runs ALTER TABLE … DROP DETACHED PARTITION|PART: removes files from the branch `detached`.
 
-Main is not touched, and no key changes. What is dropped is what was detached when the statement
-began: what is detached while an answer is awaited stays.
+Main and the keys do not change. The statement drops the files that were detached when it began.
+Files that are detached while it repeats an unconfirmed request stay.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["DropDetached"]
 
 @dataclass(frozen=True, slots=True)
 class DropDetached:
-    """The request: what of the branch is dropped."""
+    """DROP DETACHED PARTITION or PART: the files of `which` leave the branch."""
 
     which: Which
 
@@ -40,11 +40,11 @@ class DropDetached:
         return f"DROP DETACHED {self.which}"
 
     def plan(self, partitions: Partitions, state: LakeTableState) -> Plan:
-        """Return what would leave the branch.
+        """Return the plan of the files that leave the branch.
 
         Raises:
             NotFoundError: no such part is detached.
-            RefusedError: a file holds rows of another partition or part, too.
+            RefusedError: a file has rows of another partition or part, too.
             TableFormatError: the branch or the ledger cannot be read.
         """
         of, part = self.which.partition_id, isinstance(self.which, OnePart)
@@ -55,12 +55,13 @@ class DropDetached:
     def run(
         self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
     ) -> Outcome:
-        """Drop it; return what became of it.
+        """Remove the files; return the outcome.
 
         Raises:
             NotFoundError: no such part is detached.
-            RefusedError: a file holds rows of another partition or part, too.
-            TableFormatError: the table or the ledger failed; the same statement again goes on.
+            RefusedError: a file has rows of another partition or part, too.
+            TableFormatError: the table or the ledger failed; the same statement, run again,
+                finishes.
         """
         commit = ports.commit
         state = load_table(commit)
@@ -93,7 +94,7 @@ class DropDetached:
     def _send(
         self, ports: Ports, state: LakeTableState, paths: tuple[str, ...]
     ) -> tuple[Staged, str]:
-        """Ask once; return the attempt and what was answered, '' for success."""
+        """Send one commit; return its staged files and its error, '' for success."""
         ledger = ports.ledger
         summary = (("mergeberg.statement", str(self)), ("mergeberg.ledger", ledger.identity))
         number = ledger.next_epoch()
@@ -104,6 +105,6 @@ class DropDetached:
 
 
 def _left(partitions: Partitions, state: LakeTableState, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which of these files the branch still has."""
+    """Return the paths that the branch still has."""
     there = {f.path for f in partitions.detached(state)}
     return tuple(path for path in paths if path in there)

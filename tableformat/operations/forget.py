@@ -1,12 +1,15 @@
-"""ALTER TABLE … FORGET PARTITION: what is known of an empty partition is removed.
+"""Runs ALTER TABLE … FORGET PARTITION: removes the ledger rows of an empty partition.
 
-As in ClickHouse, one that is not empty is refused (code 716), and so is one that nobody knows (code
-999): never exported, or forgotten before. The row of each key goes with its manifest, mark, lists
-and receipts once nothing of it can come to main again: no snapshot, whatever branch or tag has it,
-holds rows of it, and every request that was sent for it is dead. An empty commit, the fence, makes
-them dead and takes the mark away, which a later export would take for its own. Until then what
-landed stays known, and only the refusal of another export ends: main may be moved back to where it
-had the rows, and they may be attached from there.
+As in ClickHouse, a partition with files is refused (code 716), and so is an unknown one (code 999):
+never exported, or forgotten before.
+
+The row of a key is removed, with its manifest, mark, commit lists and receipts, once none of its
+rows can return to main: no snapshot of any branch or tag has them, and no request for the key can
+still land. An empty commit, the fence, makes sure of the latter. It also removes the mark, which a
+later export would take for its own.
+
+Until then the row stays, and only the refusal of another export ends: main may be moved back to a
+snapshot that has the rows, or ATTACH may bring them back from there.
 """
 
 from __future__ import annotations
@@ -34,12 +37,12 @@ from tableformat.quantities import counted
 __all__ = ["Forget"]
 
 _IS_EMPTY: Final = (Kind.GONE, Kind.WHOLE)
-"""What main holds of a key of which it has no file, and is known to have no row elsewhere."""
+"""The states in which a key without files in main has no rows in other files either."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The request: which partition is forgotten."""
+    """FORGET PARTITION: `which` is the partition."""
 
     which: OnePartition
 
@@ -50,11 +53,12 @@ class Forget:
     def run(
         self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
     ) -> Outcome:
-        """Forget the partition; return what became of it.
+        """Forget the partition; return the outcome.
 
         Raises:
-            RefusedError: main has files of it (code 716), or somebody works on it.
-            NotFoundError: nothing is known of it (code 999).
+            RefusedError: main has files of it (code 716), it is archived, or another run works on
+                it.
+            NotFoundError: the ledger knows nothing of it (code 999).
             TableFormatError: the table or the ledger failed.
         """
         commit = ports.commit
@@ -87,11 +91,11 @@ class Forget:
         return NotFoundError(message, code=KEEPER_EXCEPTION)
 
     def _rows(self, state: LakeTableState, partitions: Partitions) -> tuple[Row, ...]:
-        """Return the rows of a partition that main has no file of; some are of exports.
+        """Return the ledger rows of a partition without files in main; at least one has an export.
 
         Raises:
             RefusedError: main has files of it (code 716).
-            NotFoundError: no export of it is known (code 999).
+            NotFoundError: the ledger has no export of it (code 999).
         """
         partition_id = self.which.partition_id
         there = partitions.files(state, partition_id)
@@ -113,7 +117,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class _Forgotten:
-    """What became of a key, and whether that changed anything."""
+    """The outcome for one key; `changed` tells whether the ledger was changed."""
 
     text: str
     changed: bool
@@ -121,7 +125,7 @@ class _Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class _Forgetting:
-    """Forgets one key, whose lease the caller has."""
+    """Forgets one key, whose lease the caller holds."""
 
     ports: OperationPorts
     partitions: Partitions
@@ -132,7 +136,7 @@ class _Forgetting:
         return self.row.key.hash
 
     def run(self) -> _Forgotten:
-        """Remove what is known of the key; where it may be needed yet, end only the refusal."""
+        """Remove the key's row and files; if they are still needed, end only the refusal."""
         state = load_table(self.ports.commit)
         cleaning = self._cleaning(state)
         cleaning.clean(self._key)
@@ -159,10 +163,10 @@ class _Forgetting:
         return Cleaning(self.ports.commit, storage, state.location)
 
     def _read(self) -> Row:
-        """Return the row as it is now.
+        """Return the present row.
 
         Raises:
-            RefusedError: it is gone, or others work on the key.
+            RefusedError: it is gone, or another run has claimed the key.
         """
         commit = self.ports.commit
         row = commit.effects(Step.READ_LEDGER, partial(commit.ledger.read, self._key))
@@ -171,7 +175,7 @@ class _Forgetting:
         return row
 
     def _needed_for(self, row: Row, state: LakeTableState) -> str:
-        """Say why the row is needed yet, '' where nothing of the key can come to main again."""
+        """Return why the row is still needed, '' if no rows of the key can return to main."""
         settled = row.settled
         if settled is None or row.state is State.RUNNING or unsettled_mark(row, state):
             return "what was begun with it has not ended. Run it again, or cancel it"
@@ -194,7 +198,10 @@ class _Forgetting:
         return ""
 
     def _holding(self, row: Row, state: LakeTableState) -> str:
-        """Return what refers to files of the key: branches and tags, else earlier snapshots."""
+        """Name the branches and tags, or earlier snapshots, that refer to files of the key.
+
+        It is '' if nothing does.
+        """
         table = self.ports.commit.table
         known = {c.transaction_id for c in (row.claim, *row.old)}
         known |= {x.transaction_id for x in row.landed}
@@ -209,7 +216,7 @@ class _Forgetting:
         return f"{', '.join(found)} of the table" if found else "an earlier snapshot"
 
     def _detached_line(self, state: LakeTableState) -> set[int]:
-        """Return the snapshots of what is detached, as far as they are known."""
+        """Return the known snapshots of the branch `detached`."""
         at = self.partitions.lake.references(state).get(DETACHED_BRANCH)
         line: set[int] = set()
         while at is not None and at in state.snapshots and at not in line:
@@ -218,7 +225,7 @@ class _Forgetting:
         return line
 
     def _kept(self, row: Row, why: str) -> _Forgotten:
-        """End the refusal of another export, and nothing else."""
+        """End the refusal of another export, and keep the row."""
         text = f"what landed stays known, because {why}"
         done = row.done
         if done is None or done.forgotten:
@@ -231,10 +238,12 @@ class _Forgetting:
         return _Forgotten(f"{_named(row)}: exporting it again is not refused; {text}", changed=True)
 
     def _fenced(self, row: Row) -> LakeTableState:
-        """Make every request for the key dead, and take its mark away; return M afterwards.
+        """Make sure that no request for the key can land, and remove its mark.
+
+        Return the state of the table afterwards.
 
         Raises:
-            RefusedError: others changed the row meanwhile, or no attempt was confirmed.
+            RefusedError: another run changed the row, or no empty commit was confirmed.
         """
         commit = self.ports.commit
         first: int | None = None
@@ -256,7 +265,7 @@ class _Forgetting:
         raise RefusedError(message)
 
     def _remove_files(self, cleaning: Cleaning) -> None:
-        """Remove the receipts of the key, and the lists of commits that name no other."""
+        """Remove the receipts of the key, and the commit lists that name no other key."""
         effects = self.ports.commit.effects
         for one in cleaning.receipts_of(self._key):
             storage = cleaning.storage(one.location)

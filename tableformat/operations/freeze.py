@@ -1,14 +1,14 @@
 """Runs ALTER TABLE … FREEZE and UNFREEZE: an Iceberg tag keeps one partition, or all, of main.
 
-* The tag of one partition refers to a snapshot of its own, without the files of other partitions.
-  A reader of the tag gets only that partition. UNFREEZE of one partition removes it from a tag of
-  all partitions in the same way. No data file is changed.
+* The tag of one partition refers to a separate snapshot, without the files of other partitions. A
+  reader of the tag gets only that partition. UNFREEZE of one partition removes it from a tag of all
+  partitions in the same way. No data file is changed.
 * As in ClickHouse, FREEZE without a name uses the next number. A partition that does not exist is
-  skipped. A partition that is frozen under a name is not frozen again under it (code 84).
-  UNFREEZE that finds nothing is no error.
-* Each frozen partition has a tag and a table property of its own (`Frozen`: partition and name).
-  So two concurrent statements never overwrite each other's record: a commit cannot require the
-  value of a property (Iceberg's specification, commit requirements).
+  skipped. A partition that is frozen under a name is not frozen again under it (code 84). UNFREEZE
+  that finds nothing is no error.
+* Each frozen partition has a separate tag and table property (`Frozen`: partition and name). So two
+  concurrent statements never overwrite each other's record: a commit cannot require the value of a
+  property (Iceberg's specification, commit requirements).
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ __all__ = [
 ]
 
 FROZEN: Final = "mergeberg.frozen."
-"""The property of a tag that FREEZE made; the tag's name follows."""
+"""The prefix of the table property of a tag that FREEZE created; the tag's name follows."""
 UNFROZEN: Final = "mergeberg.unfrozen."
-"""The property of a partition that UNFREEZE took off a tag of all of them."""
+"""The prefix of the table property of a partition that UNFREEZE removed from a tag of all."""
 LAST_NUMBER: Final = "mergeberg.frozen-last"
-"""The property with the last number that a FREEZE without a name had."""
+"""The table property with the last number that FREEZE used as a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A partition that is frozen by a name, '' for all of them.
+    """The record of a tag that FREEZE created: its name and its partition, '' for all of them.
 
-    `by` is unique for each statement.
+    `by` is unique to each statement.
     """
 
     tag: str
@@ -81,15 +81,15 @@ class Frozen:
         return f"{FROZEN}{self.tag}", json.dumps({**fields, "snapshot": self.snapshot_id})
 
     def unfrozen(self, partition: str) -> str:
-        """Return the property that says that a partition is not frozen by this tag any more."""
+        """Return the name of the property that records the removal of a partition from this tag."""
         return f"{UNFROZEN}{json.dumps([self.tag, partition])}"
 
 
 def frozen_in(state: LakeTableState) -> tuple[Frozen, ...]:
-    """Return what is frozen of a table.
+    """Return the records of all tags that FREEZE created in a table.
 
     Raises:
-        DestinationError: a property cannot be read.
+        DestinationError: a property is malformed.
     """
     return tuple(
         _read(name.removeprefix(FROZEN), text)
@@ -99,7 +99,7 @@ def frozen_in(state: LakeTableState) -> tuple[Frozen, ...]:
 
 
 def is_unfrozen(state: LakeTableState, one: Frozen, partition: str) -> bool:
-    """Whether UNFREEZE took a partition off a tag of all of them."""
+    """Whether UNFREEZE removed a partition from a tag of all partitions."""
     return one.unfrozen(partition) in state.properties
 
 
@@ -119,7 +119,10 @@ def _read(tag: str, text: str) -> Frozen:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """The request: what is frozen, and by which name; None for the next number."""
+    """FREEZE of a partition or of all, under `name`, None for the next number.
+
+    `by` identifies the statement in its record.
+    """
 
     which: OnePartition | AllPartitions
     name: str | None = None
@@ -133,11 +136,12 @@ class Freeze:
     def run(
         self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
     ) -> Outcome:
-        """Freeze it; return what became of it, by which name in its message.
+        """Create the tag; return the outcome, whose message has the name.
 
         Raises:
-            RefusedError: it is frozen by that name, or the table has such a tag of somebody else.
-            TableFormatError: the table or the ledger failed; the same statement again goes on.
+            RefusedError: the partition is frozen under that name (code 84), or the name is that of
+                another branch or tag.
+            TableFormatError: the table or the ledger failed; the partition may be frozen.
         """
         error = ""
         for attempt in range(ports.commit.most_attempts):
@@ -157,7 +161,7 @@ class Freeze:
             own = {f.path for f in files}
             others = tuple(p for p in partitions.lake.paths_in_main(state) if p not in own)
             if not dry_run and others:
-                # A tag of main would be a backup of the other partitions, too.
+                # A tag of main would keep the other partitions, too.
                 staged = _pruned(ports, partitions, state, state.main, others)
                 frozen = replace(frozen, snapshot_id=staged.snapshot_id)
                 change = TagChange(pruned=(PrunedTag(frozen.tag, staged),))
@@ -229,7 +233,7 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class Unfreeze:
-    """The request: what is not kept by a name any more."""
+    """UNFREEZE of a partition or of all, under a name."""
 
     which: OnePartition | AllPartitions
     name: str
@@ -242,10 +246,11 @@ class Unfreeze:
     def run(
         self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
     ) -> Outcome:
-        """Let it go; return what became of it.
+        """Remove tags, or a partition from a tag of all; return the outcome.
 
         Raises:
-            TableFormatError: the table or the ledger failed; the same statement again goes on.
+            TableFormatError: the table or the ledger failed; the same statement, run again,
+                finishes.
         """
         outcome = partial(Outcome, shown_partition(self.which), table=str(partitions.name))
         error = ""
@@ -255,7 +260,7 @@ class Unfreeze:
             gone = self._gone(state)
             pruning = None if gone else self._pruning(partitions, state, refs)
             if not gone and pruning is None:
-                # Of a request without an answer it is not asked whose it was: nothing is left.
+                # After an unconfirmed request, an absent tag means success, whoever removed it.
                 status = Status.UNFROZEN if attempt else Status.EMPTY
                 text = "" if attempt else f"nothing of it is frozen by the name {self.name!r}"
                 return outcome(status=status, message=text)
@@ -274,7 +279,7 @@ class Unfreeze:
         return outcome(status=Status.UNKNOWN, message=text)
 
     def _gone(self, state: LakeTableState) -> list[Frozen]:
-        """Return the tags that end: those of the name, or of it and the partition."""
+        """Return the tags to remove: those of the name, or of the name and the partition."""
         own = [one for one in frozen_in(state) if one.name == self.name]
         partition = str(self.which.partition_id or "")
         return [one for one in own if not partition or one.partition == partition]
@@ -282,9 +287,9 @@ class Unfreeze:
     def _pruning(
         self, partitions: Partitions, state: LakeTableState, refs: Mapping[str, int]
     ) -> tuple[Frozen, tuple[str, ...]] | None:
-        """Return a tag of all partitions, and its files of the one that is taken off it.
+        """Return the tag of all partitions, and the files of the partition to remove from it.
 
-        None where no such tag has any.
+        None if there is no such tag, or if it has no file of the partition.
         """
         of = self.which.partition_id
         own = (one for one in frozen_in(state) if one.name == self.name and not one.partition)
@@ -292,7 +297,7 @@ class Unfreeze:
         if of is None or whole is None or is_unfrozen(state, whole, str(of)):
             return None
         if refs.get(whole.tag) != whole.snapshot_id:
-            # Somebody dropped or moved it.
+            # Another writer dropped or moved it.
             return None
         there = partitions.files(replace(state, main=whole.snapshot_id), of)
         paths = tuple(f.path for key in there.keys for f in key.files)
@@ -305,7 +310,10 @@ class Unfreeze:
         state: LakeTableState,
         pruning: tuple[Frozen, tuple[str, ...]],
     ) -> TagChange:
-        """Return the change that takes a partition off a tag of all; the last one ends it."""
+        """Return the change that removes a partition from a tag of all.
+
+        If no other partition has files, it removes the tag.
+        """
         whole, leaves = pruning
         if len(leaves) == len(
             partitions.lake.paths_in_main(replace(state, main=whole.snapshot_id))
@@ -326,7 +334,7 @@ def _pruned(
     at: int,
     leaves: tuple[str, ...],
 ) -> Staged:
-    """Write the manifests of a snapshot that is another one without some files."""
+    """Write the manifests of a snapshot with the files of `at` except those in `leaves`."""
     ledger = ports.commit.ledger
     number = ports.commit.effects(Step.READ_LEDGER, ledger.next_epoch)
     return ports.commit.effects(
@@ -336,7 +344,7 @@ def _pruned(
 
 
 def _without(state: LakeTableState, gone: Sequence[Frozen], refs: Mapping[str, int]) -> TagChange:
-    """Return the change that ends tags, and what is noted of them."""
+    """Return the change that removes tags and their properties."""
     properties = [one.property[0] for one in gone]
     properties += [
         name
@@ -344,7 +352,7 @@ def _without(state: LakeTableState, gone: Sequence[Frozen], refs: Mapping[str, i
         if name.startswith(UNFROZEN) and any(name.startswith(_of(one)) for one in gone)
     ]
     return TagChange(
-        # A tag that somebody dropped or moved is not ours any more.
+        # A tag that another writer dropped or moved is left alone.
         removed=tuple(
             (one.tag, one.snapshot_id) for one in gone if refs.get(one.tag) == one.snapshot_id
         ),
@@ -353,5 +361,5 @@ def _without(state: LakeTableState, gone: Sequence[Frozen], refs: Mapping[str, i
 
 
 def _of(one: Frozen) -> str:
-    """Return what the properties of a tag's partitions that were taken off begin with."""
+    """Return the prefix of the properties of partitions that were removed from a tag."""
     return one.unfrozen("").removesuffix('""]')

@@ -10,10 +10,10 @@ here (decision 0013; docs/spec/model/Move.tla):
 If the process dies at any moment, the rows are in one table or in both. The same statement, run
 again, finishes the MOVE.
 
-`EndingMoves` finishes an interrupted MOVE of any process: if the rows are in the other table,
-they are removed here; otherwise the MOVE is given up and the rows stay here. It first settles
-requests without a response: either the rows are there, or no later request can add them there
-(Again, Give and Take in docs/spec/model/Move.tla).
+`EndingMoves` finishes an interrupted MOVE of any process: if the rows are in the other table, they
+are removed here; otherwise the MOVE is given up and the rows stay here. It first settles requests
+without a response: either the rows are there, or no later request can add them there (Again, Give
+and Take in docs/spec/model/Move.tla).
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ __all__ = ["EndingMoves", "Moving", "give_up", "knows", "release_claims"]
 
 
 class _StaysHereError(RefusedError):
-    """The rows are there, and cannot be taken away here."""
+    """The other table has the rows, but they cannot be removed here."""
 
 
 @dataclass(slots=True)
 class _OnceThere:
-    """Step 6 of the commit here: what leaves is what was copied, and the other table has it."""
+    """Step 6 of the commit here: the files that leave were copied, and the copies are there."""
 
     leave: Leave
     here: Running
@@ -68,8 +68,8 @@ class _OnceThere:
         """Return the files of a key that leave main.
 
         Raises:
-            RefusedError: another writer has changed them here since, or main of the other table was
-                moved away from them.
+            RefusedError: another writer changed the files here after the copy, or main of the other
+                table was moved away from the copies.
             TableFormatError: a table or the ledger cannot be read.
         """
         if state.metadata_location != self.seen:
@@ -96,7 +96,7 @@ class _OnceThere:
 
 
 def _line_has(there: Running, move: MoveIntent) -> bool:
-    """Whether main there has what was moved, or descends from where it had it."""
+    """Whether main of the other table has the moved rows, or had them in its history."""
     ports = there.ports.commit
     state = load_table(ports)
     row = there.landing.row_of(move.key)
@@ -112,7 +112,8 @@ def _line_has(there: Running, move: MoveIntent) -> bool:
         return True
     if landed.snapshot_id in state.snapshots:
         return False
-    # It has expired: what came later in the line came after it.
+    # The snapshot has expired. A later commit of the key in main's history proves that it was
+    # there.
     if any(x.epoch > landed.epoch and state.is_ancestor(x.snapshot_id) for x in row.landed):
         return True
     files = ports.table.files_of(state, move.key)
@@ -121,7 +122,7 @@ def _line_has(there: Running, move: MoveIntent) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EndingMoves:
-    """Ends the MOVEs that take partitions of a table to another, under leases of their keys."""
+    """Finishes or gives up interrupted MOVEs between two tables, under leases of their keys."""
 
     here: Running
     there: Running
@@ -157,7 +158,7 @@ class EndingMoves:
         return None
 
     def take(self, leave: Leave, rows: tuple[Row, ...], state: LakeTableState) -> Outcome | None:
-        """Remove the files here that the other table has; None if main must be read again.
+        """Remove the files here that the other table has; None if a new plan is needed.
 
         Raises:
             TableFormatError: this table or the ledger failed.
@@ -185,7 +186,7 @@ class EndingMoves:
         return self.here.outcome(leave, plan, ordered, ended)
 
     def _stays(self, leave: Leave, rows: tuple[Row, ...], why: RefusedError) -> Outcome:
-        """End a MOVE that is there and cannot be taken away here; say where its rows are."""
+        """Give up a MOVE whose rows cannot be removed here; the outcome tells where they are."""
         ended = _stop(self.here, rows, why.message)
         late = next((one for one in ended if isinstance(one, TooLate)), None)
         if late is not None:
@@ -201,7 +202,7 @@ class EndingMoves:
         return self.here.report(leave, Status.REFUSED, why.message)
 
     def _has_landed(self, move: MoveIntent) -> bool:
-        """Whether the rows are there; if not, no request can bring them there later.
+        """Whether the rows are in the other table; if not, no request can add them there later.
 
         Raises:
             RefusedError: this cannot be determined yet.
@@ -213,7 +214,7 @@ class EndingMoves:
             return True
         state = load_table(ports)
         if row is not None and row.key.destination != state.layout.table_uuid:
-            # A request names the table and its uuid: it finds neither any more.
+            # The request requires the uuid of a table that was dropped, so it cannot land any more.
             return False
         ended: KillOutcome | None = None
         if (
@@ -229,7 +230,8 @@ class EndingMoves:
                 )
                 raise RefusedError(message)
         if not isinstance(ended, GivenUp):
-            # What was found to have landed may be another one's.
+            # A commit that `kill` found may be of another transaction, so a request may be under
+            # way.
             fence(ports)
         mark = load_table(ports).mark(move.key)
         landed = mark is not None and mark.transaction_id == move.transaction_id
@@ -253,14 +255,14 @@ def give_up(here: Running, leases: Leases, leave: Leave, why: str) -> None:
 
 
 def release_claims(ports: Ports, rows: tuple[Row, ...], why: str) -> None:
-    """Release the claims of keys for which a MOVE has sent nothing."""
+    """Release the claims of keys for which a MOVE has sent no request."""
     now = ports.clock()
     ended = tuple(replace(row, state=State.FAILED).noted(why, now) for row in rows)
     ports.effects(Step.GIVE_UP, lambda: ports.ledger.write_all(ended))
 
 
 _BegunMoves = tuple[tuple[Row, MoveIntent], ...]
-"""The rows of keys whose MOVE is not finished, and where it takes them."""
+"""The ledger rows of keys with an unfinished MOVE, and the destination of each."""
 
 
 def _begun(here: Running, leave: Leave, state: LakeTableState) -> _BegunMoves:
@@ -286,7 +288,7 @@ def _claimed_again(here: Running, rows: _BegunMoves) -> tuple[Row, ...] | None:
 
 
 def _stop(here: Running, rows: tuple[Row, ...], why: str) -> tuple[KillOutcome, ...]:
-    """Let keys go once nothing that was sent for them can land any more."""
+    """Give up the claims of keys, once no request for them can land any more."""
     here.ports.note(why)
     return tuple(
         kill(here.ports.commit, row.key.hash, state=State.FAILED, why=why, ends_move=True)
@@ -295,16 +297,16 @@ def _stop(here: Running, rows: tuple[Row, ...], why: str) -> tuple[KillOutcome, 
 
 
 def knows(row: Row | None, move: MoveIntent) -> bool:
-    """Whether the ledger knows that the rows of a MOVE have landed."""
+    """Whether the ledger records that the rows of a MOVE have landed."""
     landed = row.landed if row is not None else ()
     return any(x.transaction_id == move.transaction_id for x in landed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A MOVE that is planned and claimed: what it does on both sides, and the claims of its keys.
+    """A planned MOVE with the claims of its keys, for both tables.
 
-    `added` has no change where the other table has the very export already.
+    `added` has no change if the other table already has the same export.
     """
 
     leave: Leave
@@ -318,7 +320,7 @@ class _Begun:
 
 @dataclass(slots=True)
 class _WhileHere:
-    """Step 6 of the commit there: this table is as it was planned, and nobody else has its keys."""
+    """Step 6 of the commit there: this table is as planned, and this run still has its claims."""
 
     there: AsPlanned
     here: Running
@@ -326,11 +328,11 @@ class _WhileHere:
     seen: str = ""
 
     def leaving(self, state: LakeTableState, key: str) -> Leaving:
-        """Return what leaves main there: nothing.
+        """Return the files of a key that leave main of the other table: none.
 
         Raises:
-            RefusedError: one of the tables is not what was planned for, or the keys here are
-                somebody else's by now.
+            RefusedError: one of the tables differs from the plan, or another run has claimed keys
+                here.
             TableFormatError: a table or the ledger cannot be read.
         """
         for row in self.begun.rows_here:
@@ -351,9 +353,9 @@ class _WhileHere:
 class Moving:
     """Moves partitions from one lake table to another, under one ledger.
 
-    `copies` returns what copies files of a state of the one into the other; `check` refuses states
-    between which none can be put, `check_file` a file of an earlier partition spec that has no
-    place there.
+    `copies` returns a function that copies files from a state of this table to a state of the
+    other. `check` refuses states between which no partition can be moved. `check_file` refuses a
+    file of an earlier partition spec that fits no partition of the other table.
     """
 
     here: Running
@@ -374,7 +376,7 @@ class Moving:
         return in_turns(self.here.ports, what, partial(self._turn, leave))
 
     def forecast(self, which: OnePartition) -> Outcome:
-        """Return what the MOVE would do now; change nothing (`--dry-run`).
+        """Return the outcome that the MOVE would have now; change nothing (`--dry-run`).
 
         Raises:
             RefusedError: it cannot be moved, or an interrupted run did not finish it.
@@ -416,7 +418,10 @@ class Moving:
         )
 
     def _begun(self, leave: Leave, leases: Leases) -> _Begun | Outcome | None:
-        """Plan both sides and claim their keys; or return why that is impossible."""
+        """Plan both sides and claim their keys.
+
+        Return the outcome if nothing can be moved, None if a new plan is needed.
+        """
         which = leave.which
         here, there = (load_table(side.ports.commit) for side in (self.here, self.there))
         left = self.here.landing.settle_left(which, here, leases)
@@ -440,7 +445,7 @@ class Moving:
         rows = replace(self.here.landing, moves=moves).claim(leave, taken, here)
         if rows is None:
             return None
-        # What a run before has sent could land after the copies are there, which are older then.
+        # A request of an earlier run could land after the copy, which would then be out of date.
         if any(not claim.given_up for row in rows for claim in row.old):
             fence(self.here.ports.commit)
         return _Begun(leave, copy, (here, there), taken, added, rows, rows_there)
@@ -448,7 +453,7 @@ class Moving:
     def _intents(
         self, taken: Plan, goes: Mapping[str, str], rows_there: tuple[Row, ...]
     ) -> Mapping[str, MoveIntent]:
-        """Return where each key goes: to a claim there, or to what has landed there already."""
+        """Return the destination of each key: a claim there, or an export that has landed there."""
         brings = {row.key.hash: row.claim.transaction_id for row in rows_there}
         return {
             one.key.hash: MoveIntent(
@@ -468,9 +473,9 @@ class Moving:
         return row.done.landed.transaction_id
 
     def _is_as_planned(self, begun: _Begun) -> bool:
-        """Whether what was planned is there, and not an export of the same content instead of it.
+        """Whether the other table has the planned rows, and not another export of the same content.
 
-        Where nothing had to be added, whether this table is as it was, too.
+        If nothing had to be added, this table must be as planned, too.
         """
         moves = (row.claim.move for row in begun.rows_here)
         if not all(knows(self.there.landing.row_of(m.key), m) for m in moves if m is not None):
@@ -481,7 +486,10 @@ class Moving:
         return planned(begun.leave, self.here.partitions, here) == begun.taken
 
     def _add(self, begun: _Begun) -> Outcome | None:
-        """Copy, and let the copies land there; where that is certain not to be, it is given up."""
+        """Copy the files and commit the copies; give up if they certainly do not land.
+
+        Return the outcome, None if a new plan is needed.
+        """
         landing = self.there.landing
         try:
             copies = self.copies(*begun.states)
@@ -509,7 +517,7 @@ class Moving:
 
 
 def _key_there(key: Key, here: LakeTableState, there: LakeTableState) -> str:
-    """Return the key there: what no export wrote is of one key there, of this table."""
+    """Return the hash of a key in the other table; foreign files have one key there."""
     uuid = here.layout.table_uuid
     own = key if key.stays else Key.of_lake(uuid, key.partition_id, uuid)
     return own.at(there.layout.table_uuid).hash

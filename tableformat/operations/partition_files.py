@@ -1,17 +1,17 @@
 """Finds the files of a lake partition, or of all partitions, by key: in main and detached.
 
-A partition is ClickHouse's, of the partition key that the lake table stores. Two sources give the
+Partitions are ClickHouse's, of the partition key that the lake table stores. Two sources give the
 partition of a file:
 
 * the ledger, for exports of tables with that partition key;
-* the rows of the file (`Membership`), for all other files: those that no export wrote, and those
-  that exports of a table with another partitioning wrote (`--partition-spec` allows them). The
-  ledger's partition id of such an export belongs to the other table.
+* the rows of the file (`Membership`), for foreign files, and for files of exports of a table with
+  another partition key (`--partition-spec` allows them). The ledger's partition id of such an
+  export belongs to the other table.
 
-`earlier` returns the files of a key that main had before each statement changed it.
+`earlier` returns the files of a key that main had before each statement on it.
 
-`refuse_other_columns`, `refuse_deletes` and `check_spec` refuse data files that a statement
-cannot rewrite as they are: changed columns, delete files, no partition of the current spec.
+`refuse_other_columns`, `refuse_deletes` and `check_spec` refuse data files that a statement cannot
+rewrite as they are: changed columns, delete files, no partition of the current spec.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """Main as it was before a statement changed the key, in the line of what it is now.
+    """A state of main before a statement on a key, in the history of the present main.
 
-    `number` is the sequence number of the snapshot, `paths` are its files of the key, by name,
-    without those that carry deletes. What the statement detached has `number_of_detached` on its
-    branch, None where it detached nothing.
+    `number` is the sequence number of the snapshot. `paths` are its files of the key, by name,
+    without files to which deletes apply. `number_of_detached` is the sequence number of the files
+    that the statement detached, None if it detached none.
     """
 
     number: int
@@ -88,12 +88,12 @@ class Earlier:
 
 
 def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earlier]:
-    """Yield what main was before each statement in its line, the latest first.
+    """Yield the state of main before each statement on a key in main's history, the latest first.
 
     Args:
         row: the key's ledger row.
-        state: the table's metadata; what is expired there is not told.
-        files_at: the key's files in a snapshot of `state`.
+        state: the table's metadata; expired snapshots are left out.
+        files_at: returns the key's files in a snapshot of `state`.
     """
     statements = {x.snapshot_id: x for x in row.landed if x.kind is not None}
     for one in state.ancestors():
@@ -108,7 +108,7 @@ def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earl
 
 
 ANY_PARTITION: Final = "*"
-"""In the key of files that no export wrote, where nobody asks in which partition they lie."""
+"""The partition id in the key of foreign files whose partitions do not matter."""
 _BY_WRITER: Final = "Rewrite the file by partition with the engine that wrote it, and run it again."
 _AS_PART: Final = (
     "Change it whole, by its name as a part (the system tables parts and detached_parts list it), "
@@ -117,10 +117,10 @@ _AS_PART: Final = (
 
 
 class RowPartitions(Protocol):
-    """Says of rows in which partitions they lie."""
+    """Finds the partitions of the rows of a file."""
 
     def ids(self, location: str, state: LakeTableState) -> frozenset[PartitionId]:
-        """Return the partitions that rows of a data file lie in, deleted ones included.
+        """Return the partitions of a data file's rows, deleted rows included.
 
         Raises:
             DestinationError: the file cannot be read, or lacks a column of the key.
@@ -132,9 +132,9 @@ class RowPartitions(Protocol):
 class Membership:
     """Finds the partitions of the files of one lake table from their rows.
 
-    `source` is the ClickHouse table that the lake table stores. `division` is how that table is
-    divided; both are None if all exported tables have the partitioning of the lake table. `seen`
-    keeps the partitions of files that were read.
+    `source` is the ClickHouse table that the lake table stores, `division` its partitioning; both
+    are None if all exported tables have the partitioning of the lake table. `seen` caches the
+    partitions of files that were read.
     """
 
     name: LakeName
@@ -144,12 +144,12 @@ class Membership:
     seen: dict[str, frozenset[PartitionId]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """Compute once how the table is divided, because every file needs it."""
+        """Compute the table's partitioning once, because every file needs it."""
         division = None if self.source is None else division_of(self.source)
         object.__setattr__(self, "division", division)
 
     def is_own(self, row: Row) -> bool:
-        """Whether the partition of a key is one of this table's partition key."""
+        """Whether the partition id of a key belongs to this table's partition key."""
         if self.source is None or not row.key.is_of_export:
             return True
         if row.division is None:
@@ -157,7 +157,7 @@ class Membership:
         return row.division == self.division
 
     def is_of(self, row: Row, partition_id: PartitionId) -> bool:
-        """Whether the ledger tells that a key is of a partition here."""
+        """Whether a key belongs to a partition here, according to the ledger."""
         return self.is_own(row) and row.key.partition_id == partition_id.value
 
     def key_in(
@@ -169,12 +169,13 @@ class Membership:
         *,
         by_name: bool,
     ) -> Key | None:
-        """Return the key of a file in a partition; None where it is not in it.
+        """Return the key of a file in a partition, None if the file is not in the partition.
 
-        With `by_name` what counts of an export is the id of its partition, whosever it is.
+        With `by_name`, the partition id of an export decides, also if the exported table has
+        another partition key.
 
         Raises:
-            RefusedError: its rows lie in several, this one among them.
+            RefusedError: the file has rows of this partition and of others.
             DestinationError: the file cannot be read.
         """
         if row is None:
@@ -186,10 +187,10 @@ class Membership:
         return row.key if self.belongs_to(file, state, partition_id, row) else None
 
     def key_of_others(self, file: BranchFile, state: LakeTableState) -> Key:
-        """Return the key of a file that no export wrote: of the partition that its rows lie in.
+        """Return the key of a foreign file, which is that of the partition of its rows.
 
         Raises:
-            RefusedError: they lie in several.
+            RefusedError: the rows belong to several partitions, or there are none.
             DestinationError: the file cannot be read.
         """
         ids = self.ids(file, state)
@@ -204,7 +205,7 @@ class Membership:
         raise RefusedError(message)
 
     def ids(self, file: BranchFile, state: LakeTableState) -> frozenset[PartitionId]:
-        """Return the partitions that rows of a file lie in.
+        """Return the partitions of a file's rows.
 
         Raises:
             DestinationError: the file cannot be read.
@@ -220,10 +221,16 @@ class Membership:
         partition_id: PartitionId,
         row: Row | None = None,
     ) -> bool:
-        """Whether a file lies in a partition: one of others, or of the key of a row.
+        """Whether the rows of a file belong to a partition.
+
+        Args:
+            file: the file.
+            state: the table's state.
+            partition_id: the partition.
+            row: the ledger row of the file's key, for errors; None for a foreign file.
 
         Raises:
-            RefusedError: its rows lie in several, this one among them.
+            RefusedError: some rows do, others belong to other partitions.
             DestinationError: the file cannot be read.
         """
         if not file.rows:
@@ -244,30 +251,30 @@ class Membership:
 
 
 def own_key(state: LakeTableState, partition_id: PartitionId | None) -> Key:
-    """Return the key that files of no key in a partition of a lake table belong to."""
+    """Return the key of foreign files in a partition of a lake table, None for any partition."""
     uuid = state.layout.table_uuid
     return Key.of_lake(uuid, partition_id.value if partition_id else ANY_PARTITION, uuid)
 
 
 class PartitionedLake(LakeTable, Protocol):
-    """An Iceberg table as statements need it."""
+    """An Iceberg table with the operations that statements need."""
 
     def files_on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
-        """Return all data files of a branch, whoever wrote them; none when there is no branch."""
+        """Return all data files of a branch, of any writer; none if there is no such branch."""
         ...
 
     def prune(
         self, state: LakeTableState, at: int, leaves: tuple[str, ...], ledger: str, number: int
     ) -> Staged:
-        """Write the manifests of a snapshot for a tag: what snapshot `at` has without some files.
+        """Write the manifests of a snapshot for a tag, with the files of snapshot `at` except some.
 
         Args:
-            state: of the table.
+            state: the table's state.
             at: the snapshot.
-            leaves: the paths of the files.
-            ledger: the identity of the ledger, and `number` one of its counter: the manifests'
-                names tell from them when nobody can need the manifests any more.
-            number: see `ledger`.
+            leaves: the paths of the files to leave out.
+            ledger: the ledger's identity. The names of the manifests contain it and `number`; they
+                tell when the manifests may be removed.
+            number: the next value of the ledger's counter.
 
         Raises:
             DestinationError: a manifest cannot be read or written.
@@ -275,10 +282,10 @@ class PartitionedLake(LakeTable, Protocol):
         ...
 
     def tag(self, state: LakeTableState, change: TagChange) -> Sent:
-        """Ask the catalog, once, to make tags of main, or to let tags go.
+        """Send one request to the catalog that creates and removes tags.
 
-        Requires main as in `state` for what is made, and the tags as they are there. Any answer
-        but a success is `applied=False`: it may still have been applied.
+        The request requires main of `state` for new tags, and the present snapshots of the others.
+        Any response but success gives `applied=False`: the request may still have been applied.
         """
         ...
 
@@ -291,7 +298,7 @@ class PartitionedLake(LakeTable, Protocol):
 class FilesOfKey:
     """The files of one key in a partition, with its row in the ledger.
 
-    `is_own`: the key's partition is one of this table, and of no source that is divided otherwise.
+    `is_own`: the partition id of the key belongs to this table's partition key.
     """
 
     key: Key
@@ -300,15 +307,15 @@ class FilesOfKey:
     is_own: bool = True
 
     def only(self, files: tuple[BranchFile, ...]) -> FilesOfKey:
-        """Return it with some of its files."""
+        """Return a copy with only these files."""
         return replace(self, files=files)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyInMain:
-    """What main has of a key of the ledger, and the last export of it in the line of main.
+    """The state of a key in main, and its last export in main's history.
 
-    `earlier` reads what main was before each statement on the key, the latest first.
+    `earlier` yields the state of main before each statement on the key, the latest first.
     """
 
     row: Row
@@ -318,18 +325,18 @@ class KeyInMain:
 
     @property
     def record(self) -> Record | None:
-        """That of the export of which main has all files and no others, None where it has not."""
+        """The record of the export of which main has all files and no others, None otherwise."""
         done = self.row.done
         return done if done is not None and self.held.holds(done.landed) else None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """The files in a partition (None: in all) by key: of main, and `detached` ones if asked for.
+    """The files of a partition (None: of all) by key: in main and, if requested, detached ones.
 
-    Those that are of no key of the ledger belong to the partition's own. `table_uuid`, `spec_id`
-    and `schema_id` are the table's. `in_main` says, by hash, what main has of each key of the
-    ledger in the partition, `elsewhere` of one that the ledger may know of another partition.
+    Files of no key in the ledger have the partition's own key. `table_uuid`, `spec_id` and
+    `schema_id` are the table's. `in_main` has the state in main of each key of the partition in the
+    ledger, by hash. `elsewhere` returns it for any key of the ledger, by hash.
     """
 
     partition_id: PartitionId | None
@@ -342,13 +349,13 @@ class PartitionFiles:
     elsewhere: Callable[[str], KeyInMain | None] = lambda _: None
 
     def knows(self, key: Key) -> bool:
-        """Whether main has rows of a key in its files and nowhere else."""
+        """Whether all rows of a key in main are known to be in its files."""
         at = self.in_main.get(key.hash)
         return at is None or at.held.is_known
 
 
 def held_of(files: tuple[BranchFile, ...]) -> tuple[Held, ...] | None:
-    """Return files of a key as the ledger notes them; None where a name tells no transaction."""
+    """Return files of a key as the ledger records them; None if a name has no transaction."""
     found: defaultdict[str, list[BranchFile]] = defaultdict(list)
     for file in files:
         named = exported_by(file.path)
@@ -362,10 +369,10 @@ def held_of(files: tuple[BranchFile, ...]) -> tuple[Held, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """Looks at the partitions of one lake table.
+    """Finds the files and ledger rows of the partitions of one lake table.
 
-    `source` is the ClickHouse table that it remembers; None where all exports to it are of tables
-    that are divided as it is.
+    `source` is the ClickHouse table that the lake table stores; None if all exported tables have
+    the partitioning of the lake table.
     """
 
     name: LakeName
@@ -375,10 +382,10 @@ class Partitions:
     effects: Effects
     source: MergeTreeTable | None = None
     membership: Membership = field(init=False)
-    """What tells in which partition a file lies."""
+    """Finds the partitions of files from their rows."""
 
     def __post_init__(self) -> None:
-        """Create the cache of partitions that rows give."""
+        """Create the cache of the partitions of files."""
         object.__setattr__(self, "membership", Membership(self.name, self.rows, self.source))
 
     def files(
@@ -390,16 +397,17 @@ class Partitions:
         each: bool = False,
         by_name: bool = False,
     ) -> PartitionFiles:
-        """Return what a partition has, or every one; what is detached only if asked for.
+        """Return the files of a partition, or of all partitions; detached files only if requested.
 
-        Of every one the files of others are together, or, if `each` is asked for, by partition.
-        With `by_name` what counts of an export is the id that its partition has where it comes
-        from, as it does in the names of parts.
+        For all partitions, foreign files have one key or, with `each`, one key for each partition.
+        With `by_name`, the partition id of an export decides, as in the names of parts, also if the
+        exported table has another partition key.
 
         Raises:
-            RefusedError: a file of others, or of an export of a table that is divided otherwise,
-                holds rows of this partition and of another one; or a tag has the branch's name.
-            DestinationError: a branch, or a file of others, cannot be read.
+            RefusedError: a foreign file, or a file of an export of a table with another partition
+                key, has rows of this partition and of another one; or a tag has the name of the
+                branch.
+            DestinationError: a branch or such a file cannot be read.
             LedgerError: the ledger cannot be read.
         """
         if detached:
@@ -439,14 +447,13 @@ class Partitions:
         return KeyInMain(row, held, _export(row, state), partial(earlier, row, state, files_at))
 
     def rows_of(self, state: LakeTableState, partition_id: PartitionId | None) -> tuple[Row, ...]:
-        """Return the ledger's rows of the table's keys of a partition (None: of all).
+        """Return the ledger rows of the keys with rows in a partition (None: of all keys).
 
-        Of an export of a table that is divided otherwise it counts in which partition its files
-        lie.
+        For exports of a table with another partition key, the rows of their files decide.
 
         Raises:
-            RefusedError: such a file holds rows of this partition and of another one.
-            DestinationError: a branch, or such a file, cannot be read.
+            RefusedError: such a file has rows of this partition and of another one.
+            DestinationError: a branch or such a file cannot be read.
             LedgerError: the ledger cannot be read.
         """
         return tuple(
@@ -460,9 +467,10 @@ class Partitions:
     def moving(
         self, state: LakeTableState, partition_id: PartitionId | None
     ) -> tuple[tuple[Row, MoveIntent], ...]:
-        """Return the keys that a MOVE, which is not finished, takes away, and where it does.
+        """Return the keys of a partition with an unfinished MOVE, and the destination of each.
 
-        Of those of a table that is divided otherwise nobody can tell in which partition they were.
+        Keys of tables with another partition key are included: the partition of their rows is
+        unknown.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -474,7 +482,7 @@ class Partitions:
         )
 
     def rows_named(self, state: LakeTableState, partition_id: PartitionId) -> tuple[Row, ...]:
-        """Return the ledger's rows of keys that name a partition by this id, whosever it is.
+        """Return the ledger rows of keys with a partition id, whatever their partition key.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -483,21 +491,21 @@ class Partitions:
         return tuple(row for row in rows if row.key.partition_id == partition_id.value)
 
     def may_have(self, row: Row, partition_id: PartitionId) -> bool:
-        """Whether rows of a key may lie in a partition, as far as the ledger tells."""
+        """Whether a key may have rows in a partition, according to the ledger."""
         return not self.membership.is_own(row) or self.membership.is_of(row, partition_id)
 
     def refuse_named_elsewhere(
         self, what: str, state: LakeTableState, partition_id: PartitionId
     ) -> None:
-        """Refuse the id of a partition of a table that is divided otherwise, whose rows are here.
+        """Refuse a partition id of a table with another partition key if its rows are here.
 
         Args:
-            what: cannot be run, as the error has it.
-            state: of the table, where nothing was found in the partition.
-            partition_id: the partition.
+            what: the statement, for the error.
+            state: the table's state, which has no file in a partition of that id.
+            partition_id: the partition id.
 
         Raises:
-            RefusedError: such a partition has rows in main, or detached, in another one of here.
+            RefusedError: a key of such a table has the id, and rows in main or detached.
             DestinationError: a branch, or a file, cannot be read.
             LedgerError: the ledger cannot be read.
         """
@@ -517,17 +525,17 @@ class Partitions:
                 raise RefusedError(message)
 
     def _has_rows(self, row: Row, state: LakeTableState, partition_id: PartitionId) -> bool:
-        """Whether rows of a key that is divided otherwise lie in a partition."""
+        """Whether a file of a key with another partition key belongs to a partition."""
         files = self._files_of(row, state)
         return any(self.membership.belongs_to(file, state, partition_id, row) for file in files)
 
     def _files_of(self, row: Row, state: LakeTableState) -> tuple[BranchFile, ...]:
-        """Return the files of a key in main and those that are detached."""
+        """Return the files of a key in main and the detached ones."""
         both = (*self.lake.files_on(state, MAIN_BRANCH), *self.detached(state))
         return tuple(file for file in both if key_in(file.path) == row.key.hash)
 
     def detached(self, state: LakeTableState) -> tuple[BranchFile, ...]:
-        """Return all files that are detached.
+        """Return all detached files.
 
         Raises:
             DestinationError: the branch cannot be read.
@@ -552,7 +560,7 @@ class Partitions:
             elif row is not None:
                 key = row.key
             elif each and not file.rows:
-                # It lies in no partition, and has nothing that could change.
+                # It belongs to no partition, and has no row that could change.
                 continue
             else:
                 key = self.membership.key_of_others(file, state) if each else own_key(state, None)
@@ -565,23 +573,23 @@ class Partitions:
         )
 
     def _keys(self, state: LakeTableState) -> Mapping[str, Row]:
-        """Return the rows that the ledger has of the table, by the hash of their key."""
+        """Return the ledger's rows for this table by the hash of their key."""
         rows = self.effects(Step.READ_LEDGER, lambda: tuple(self.ledger.rows()))
         return {r.key.hash: r for r in rows if r.key.destination == state.layout.table_uuid}
 
 
 def _export(row: Row, state: LakeTableState) -> Landed | None:
-    """Return the last export of a key in the line of main; where that is expired, the last."""
+    """Return the last export of a key in main's history; if none is there, the last export."""
     exports = tuple(x for x in row.landed if x.kind is None)
     line = tuple(x for x in exports if state.is_ancestor(x.snapshot_id))
     return max(line or exports, key=lambda x: x.epoch, default=None)
 
 
 def refuse_other_columns(what: object, there: PartitionFiles, schema_id: int) -> None:
-    """Refuse a table that has other columns than those that files are read as.
+    """Refuse a table whose columns have changed since its files were examined.
 
     Raises:
-        RefusedError: they were changed meanwhile.
+        RefusedError: they have.
     """
     if there.schema_id != schema_id:
         message = (
@@ -602,10 +610,10 @@ def refuse_deletes(what: object, file: BranchFile) -> None:
 
 
 def refuse_other_spec(what: object, file: BranchFile, there: PartitionFiles) -> None:
-    """Refuse a file of another partition spec than the table has now.
+    """Refuse a file of another partition spec than the table's current one.
 
     Raises:
-        UnsupportedError: it is of another one.
+        UnsupportedError: its spec is another one.
     """
     if file.spec_id != there.spec_id:
         why = (
@@ -616,18 +624,18 @@ def refuse_other_spec(what: object, file: BranchFile, there: PartitionFiles) -> 
 
 
 PartitionOf = Callable[[BranchFile], tuple[str | None, ...]]
-"""Says in which partition of the current spec all rows of a file lie; refuses rows of several."""
+"""Returns the partition of the current spec to which all rows of a file belong; refuses several."""
 
 
 def check_spec(
     what: object, file: BranchFile, there: PartitionFiles, partition_of: PartitionOf | None
 ) -> None:
-    """Refuse a file of an earlier partition spec that has no place in the current one.
+    """Refuse a file of an earlier partition spec that fits no partition of the current one.
 
     Raises:
-        RefusedError: its rows lie in several partitions of the current spec.
-        UnsupportedError: nothing tells in which they lie.
-        DestinationError: it cannot be read.
+        RefusedError: its rows belong to several partitions of the current spec.
+        UnsupportedError: `partition_of` is None.
+        DestinationError: the file cannot be read.
     """
     if partition_of is None:
         refuse_other_spec(what, file, there)

@@ -1,7 +1,8 @@
-"""How REPLACE PARTITION … FROM a ClickHouse table lands: exports and what leaves, in one snapshot.
+"""Commits REPLACE PARTITION … FROM a ClickHouse table: exports and removals, in one snapshot.
 
-The exports are a job's, which asks here instead of committing itself: its keys are claimed and
-written by then. The others are claimed as those of any statement, and every turn plans anew.
+The export job calls `LandingReplaced.land` where it would commit; by then it has claimed its keys
+and written their files. The other keys of the partition are claimed here, as for any statement, and
+every turn plans again.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _MOST_PLANS: Final = 20
 
 @dataclass(slots=True)
 class LandingReplaced:
-    """Commits what exports bring together with what leaves for it; runs statements by `running`.
+    """Commits exports together with the removal of all other files of the partition.
 
-    `snapshot_id` is where it landed, None before it has.
+    `running` runs statements. `stays` are exports in main that stay. `snapshot_id` is the snapshot
+    of the commit, None before it.
     """
 
     running: Running
@@ -38,11 +40,11 @@ class LandingReplaced:
     snapshot_id: int | None = field(default=None, init=False)
 
     def land(self, ports: Ports, wanted: Commit) -> dict[str, CommitOutcome]:
-        """Make a commit of exports visible; answers for its keys as `commit` does.
+        """Commit exports and removals; return the outcomes of the exports' keys, as `commit` does.
 
         Args:
-            ports: those of the exports.
-            wanted: what they bring, all of it claimed and written.
+            ports: the ports of the exports.
+            wanted: the commit of the exports, which are claimed and written.
         """
         ended: dict[str, CommitOutcome] = {}
         try:
@@ -51,7 +53,7 @@ class LandingReplaced:
         except TableFormatError as error:
             if not ended:
                 return {one.key: NotSent(error) for one in wanted.keys}
-            # It is committed, or known not to be: leases that are not given back end by themselves.
+            # The outcome is known. Leases that could not be released expire.
             self.running.ports.note(str(error))
         own = _with_others({one.key: ended[one.key] for one in wanted.keys}, ended)
         if all(isinstance(one, Committed) for one in own.values()):
@@ -69,10 +71,10 @@ class LandingReplaced:
         )
 
     def _landed(self, ports: Ports, wanted: Commit, leases: Leases) -> dict[str, CommitOutcome]:
-        """Take turns until one has an outcome.
+        """Plan and commit until a turn has an outcome.
 
         Raises:
-            RefusedError: another run works on the partition, or changes it again and again.
+            RefusedError: another run works on the partition, or changed it in every turn.
             TableFormatError: the table or the ledger failed before anything was sent.
         """
         stopping = Stopping(self.running.ports, Replacing(self.which, self.table))
@@ -90,7 +92,7 @@ class LandingReplaced:
     def _turn(
         self, ports: Ports, wanted: Commit, stopping: Stopping, leases: Leases
     ) -> dict[str, CommitOutcome] | None:
-        """Plan on M, claim what leaves and commit; None when it is to be planned anew."""
+        """Plan on M, claim the keys that leave and commit; None if a new plan is needed."""
         landing, state = self.running.landing, load_table(self.running.ports.commit)
         landing.refuse_moving(self.which, state)
         brings = tuple(self._key(one.key) for one in wanted.keys)
@@ -134,7 +136,10 @@ class LandingReplaced:
         own: dict[str, CommitOutcome],
         ended: dict[str, CommitOutcome],
     ) -> dict[str, CommitOutcome]:
-        """Let leave what has not left with it: an earlier run's request had landed meanwhile."""
+        """Remove files that did not leave with the commit because the exports had landed before.
+
+        That happens when a request of an earlier run lands during this one.
+        """
         landed = [one for one in own.values() if isinstance(one, Committed)]
         self.snapshot_id = landed[0].snapshot_id
         if all(isinstance(one, Committed) for one in ended.values()):
@@ -154,7 +159,7 @@ class LandingReplaced:
 def _with_others(
     own: dict[str, CommitOutcome], ended: dict[str, CommitOutcome]
 ) -> dict[str, CommitOutcome]:
-    """Return the outcomes of keys that come; the first also tells what left of all others."""
+    """Return the outcomes of the exports' keys; the first also counts what left of other keys."""
     landed = {key: one for key, one in own.items() if isinstance(one, Committed)}
     others = [
         one.leaves for key, one in ended.items() if key not in own and isinstance(one, Committed)

@@ -3,11 +3,11 @@
 * `ChangeRows` (UPDATE, DELETE, CLEAR COLUMN [IN PARTITION …]) is copy on write: a file without a
   changed row stays, and open readers are not affected. ClickHouse decides which rows change, and
   their new values (P-64, P-65, P-67, P-68, P-36). Without IN PARTITION it is one snapshot, too.
-* `ClearIndex` (CLEAR INDEX [IN PARTITION …]) rewrites files without the bloom filters of an
-  index. A skip index of ClickHouse is, in a data file, the bloom filters of its columns (P-51).
-  Rows, order and the other filters stay.
-* `Optimize` (OPTIMIZE TABLE … [PARTITION …] [FINAL] [DEDUPLICATE …]) replaces the files of a key
-  in one lake partition by as many sorted files as the target size needs, each with a range of the
+* `ClearIndex` (CLEAR INDEX [IN PARTITION …]) rewrites files without the bloom filters of an index.
+  A skip index of ClickHouse is, in a data file, the bloom filters of its columns (P-51). Rows,
+  order and the other filters stay.
+* `Optimize` (OPTIMIZE TABLE … [PARTITION …] [FINAL] [DEDUPLICATE …]) replaces the files of a key in
+  one lake partition by as many sorted files as the target size needs, each with a range of the
   source's sorting order. It does nothing if that gives no fewer files and changes no row.
 * `MoveToDisk` (MOVE PARTITION|PART … TO DISK|VOLUME …) copies files to another location, in one
   snapshot. The old files stay for older snapshots. If main has a whole export, it lands as that
@@ -61,17 +61,18 @@ __all__ = [
 ]
 
 ChangingKind = Literal[StatementKind.UPDATE, StatementKind.DELETE, StatementKind.CLEAR_COLUMN]
-"""Which statement changes rows one by one."""
+"""The statements that change single rows."""
 RowsOfFiles = Callable[[tuple[BranchFile, ...]], tuple[Rewrite | None, ...]]
-"""Says what changes in each file, None for nothing; the same whenever it is asked."""
+"""Returns the rewrite of each file, None if no row changes; every call returns the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRows:
-    """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
+    """UPDATE, DELETE or CLEAR COLUMN; `text` is the statement as the ledger keeps it.
 
-    `verb` says what it did with the rows that changed. A file of an earlier partition spec is
-    rewritten for the partition that `partition_of` returns; without it each of them is refused.
+    `rows` computes the rewrite of each file. Files are read with the schema `schema_id`. `verb`
+    names the effect on rows, for the outcome. A file of an earlier partition spec is rewritten for
+    the partition that `partition_of` returns; if that is None, such a file is refused.
     """
 
     which: OnePartition | AllPartitions
@@ -90,11 +91,11 @@ class ChangeRows:
         return self.text
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Write anew what changes.
+        """Plan the rewrite of the files with rows that change.
 
         Raises:
-            RefusedError: the table's columns are others by now.
-            UnsupportedError: a file cannot be written anew as it is.
+            RefusedError: the table's columns have changed.
+            UnsupportedError: a file cannot be rewritten as it is.
             TableFormatError: ClickHouse refuses the statement, or a file cannot be read.
         """
         refuse_other_columns(self, there, self.schema_id)
@@ -125,17 +126,17 @@ class ChangeRows:
 def rewritten(
     one: FilesOfKey, there: PartitionFiles, every: tuple[Rewrite, ...], worth: tuple[Rewrite, ...]
 ) -> KeyChange | None:
-    """Return what changes of a key, None for nothing.
+    """Return the change of a key, None if no rewrite is worthwhile.
 
-    An export's files are of one transaction. Where main has the whole export, and no row goes, all
-    of its files are written anew, and it lands as that export again; else what is worth it is, and
-    lands as a statement.
+    The files of an export have one transaction. If main has the whole export and no row changes,
+    all of its files are rewritten, and it lands as that export again. Otherwise only the worthwhile
+    rewrites are done, and they land as a statement.
 
     Args:
         one: the key's files.
         there: the partition.
-        every: what all files of the key become.
-        worth: those of them that are to be done.
+        every: the rewrites of all files of the key.
+        worth: the worthwhile ones among them.
     """
     if not worth:
         return None
@@ -154,10 +155,11 @@ _UNMOVED: Final = "no file has a bloom filter of the index"
 
 @dataclass(frozen=True, slots=True)
 class ClearIndex:
-    """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
+    """CLEAR INDEX; `text` is the statement as the ledger keeps it.
 
-    `has_filters` says of a file whether it has bloom filters of the index; `unmoved` is what is
-    said where none has; `partition_of` is as for `ChangeRows`.
+    `has_filters` tells whether a file has bloom filters of the index. Files are read with the
+    schema `schema_id`. `unmoved` is the message if no file has such filters. `partition_of` is as
+    for `ChangeRows`.
     """
 
     which: OnePartition | AllPartitions
@@ -177,11 +179,11 @@ class ClearIndex:
         return self.text
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Write anew what has such filters.
+        """Plan the rewrite of the files with bloom filters of the index.
 
         Raises:
-            RefusedError: the table's columns are others by now.
-            UnsupportedError: a file cannot be written anew as it is.
+            RefusedError: the table's columns have changed.
+            UnsupportedError: a file cannot be rewritten as it is.
             DestinationError: a file cannot be read.
         """
         refuse_other_columns(self, there, self.schema_id)
@@ -200,27 +202,28 @@ class ClearIndex:
 
 
 _MOST_FILES: Final = 256
-"""That are open at a time, to be merged into one order."""
+"""The number of files that one merge may have open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """How many rows are left of files when they are merged, and how many of them as they were."""
+    """The number of rows after a merge of files, and how many of these are unchanged."""
 
     rows: int
     as_before: int
 
 
 RowsLeft = Callable[[tuple[BranchFile, ...]], Left]
-"""Says what is left of files when they are merged; the same whenever it is asked."""
+"""Computes the rows after a merge of files; every call returns the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimize:
-    """The request: `text` as the ledger keeps it; files are read as those of `schema_id`.
+    """OPTIMIZE TABLE; `text` is the statement as the ledger keeps it.
 
-    `target_bytes` is the size of the files that come; `left` says what is left of rows, None where
-    all stay as they are; `partition_of` is as for `ChangeRows`.
+    Files are read with the schema `schema_id`. `target_bytes` is the size of new files. `left`
+    computes the rows after a merge, None if no rows are merged. `partition_of` is as for
+    `ChangeRows`.
     """
 
     which: OnePartition | AllPartitions
@@ -239,12 +242,12 @@ class Optimize:
         return self.text
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Write the files of each key anew, where fewer come of it or rows go.
+        """Plan the rewrite of files where it gives fewer files or merges rows.
 
         Raises:
-            RefusedError: the table's columns are others by now, or rows of several keys would have
-                to be merged.
-            UnsupportedError: a file cannot be written anew as it is.
+            RefusedError: the table's columns have changed, or rows cannot be merged: of several
+                keys, of several lake partitions, or of more files than can be open.
+            UnsupportedError: a file cannot be rewritten as it is.
             TableFormatError: a file cannot be read.
         """
         refuse_other_columns(self, there, self.schema_id)
@@ -280,7 +283,7 @@ class Optimize:
     def _partitions_of(
         self, files: tuple[BranchFile, ...], there: PartitionFiles
     ) -> Callable[[BranchFile], tuple[object, ...]]:
-        """Return what says in which partition of the current spec a file lies."""
+        """Return a function that returns the partition of a file in the current spec."""
         if self.partition_of is None or all(f.spec_id == there.spec_id for f in files):
             return lambda file: file.partition
         return self.partition_of
@@ -293,12 +296,13 @@ class Optimize:
         return Rewrite(files, rows - left.as_before, shares)
 
     def _refuse_several(self, there: PartitionFiles) -> None:
-        """Refuse rows of one partition that come from several tables: each has its own export.
+        """Refuse to merge rows of one partition if they come from several exports.
 
-        Of a table that is divided otherwise one partition here may have several exports.
+        Each source table has its own export of the partition. A partition can also have several
+        exports of one table with another partition key.
 
         Raises:
-            RefusedError: there are some, or may be.
+            RefusedError: there are several, or may be.
         """
         of = there.partition_id
         keys = tuple(one for one in there.keys if one.files)
@@ -324,7 +328,7 @@ class Optimize:
 def _by_place(
     files: Iterable[BranchFile], partition_of: Callable[[BranchFile], tuple[object, ...]]
 ) -> tuple[tuple[BranchFile, ...], ...]:
-    """Return files by the partition of the lake table that they lie in, each in a stable order."""
+    """Group files by their partition in the lake table; each group has a stable order."""
     found: defaultdict[tuple[object, ...], list[BranchFile]] = defaultdict(list)
     for file in sorted(files, key=lambda f: (f.sequence_number, f.path)):
         found[partition_of(file)].append(file)
@@ -336,14 +340,17 @@ def _at_a_time(files: tuple[BranchFile, ...]) -> tuple[tuple[BranchFile, ...], .
 
 
 def _shares(rows: int, files: int) -> tuple[int, ...]:
-    """Return how many rows each of some files gets; one without rows does not come."""
+    """Return the rows of each of some new files; files without rows are left out."""
     each, more = divmod(rows, files)
     return tuple(n for n in (each + (i < more) for i in range(files)) if n)
 
 
 @dataclass(frozen=True, slots=True)
 class MoveToDisk:
-    """The request: what goes where; `disks` are the table's, `partition_of` as for `ChangeRows`."""
+    """MOVE PARTITION|PART TO DISK|VOLUME; `disks` are the disks of the table.
+
+    `partition_of` is as for `ChangeRows`.
+    """
 
     which: OnePartition | OnePart
     to: DiskOrVolume
@@ -359,11 +366,11 @@ class MoveToDisk:
         return f"MOVE {self.which} TO {self.to}"
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Copy what is elsewhere.
+        """Plan a copy of each file that is not on the disk or volume.
 
         Raises:
             NotFoundError: there is no such part (code 232).
-            RefusedError: the part's rows lie in files with those of other parts.
+            RefusedError: the part shares files with other parts.
             UnsupportedError: a file cannot be copied as it is.
         """
         chosen = tuple(f for one in self.which.of(there.keys) for f in one.files)

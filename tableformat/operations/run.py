@@ -67,7 +67,7 @@ class Running:
 
     @property
     def landing(self) -> Landing:
-        """Claims and commits."""
+        """The claims and commits of this table."""
         return Landing(self.ports, self.name, self.partitions)
 
     def run(self, statement: Statement) -> Outcome:
@@ -83,12 +83,12 @@ class Running:
         try:
             return in_turns(self.ports, what, turn, most=self.most_plans)
         except TableFormatError as error:
-            # What an earlier turn claimed came to nothing, for certain.
+            # The claims of earlier turns certainly have not landed.
             self.landing.release_claims(stopping.claimed, error.message)
             raise
 
     def forecast(self, statement: Statement) -> Outcome:
-        """Return what the statement would do now; change nothing (`--dry-run`).
+        """Return the outcome that the statement would have now; change nothing (`--dry-run`).
 
         Raises:
             RefusedError: the statement is not possible on this table.
@@ -126,7 +126,7 @@ class Running:
         if not plan.changes:
             return self._nothing(statement, plan, state)
         held = leases.take_all(tuple(c.key.hash for c in plan.changes))
-        # While it was planned anew its last claims may have been stopped.
+        # Another statement may have stopped the last claims while this one was planned again.
         if stopped := self._taken_over(stopping, plan):
             return stopped
         if held:
@@ -188,7 +188,7 @@ class Running:
         return nothing_done(statement, plan, self.name)
 
     def _taken_over(self, stopping: Stopping, plan: Plan) -> Outcome | None:
-        """Return the outcome of claims that another run may have; None if none stopped them."""
+        """Return the outcome of the claims if another run has taken them over, None otherwise."""
         statement, found = stopping.statement, stopping.came_of_it()
         if isinstance(found, int):
             text = "it was done before another run took the partition over"
@@ -247,7 +247,7 @@ class Running:
         self, statement: Statement, status: Status, text: str, snapshot_id: int | None = None
     ) -> Outcome:
         """Return an outcome of a statement."""
-        # Only CHANGED stands for several things that are done.
+        # Only CHANGED has several meanings.
         verb = getattr(statement, "verb", "") if status is Status.CHANGED else ""
         which = shown_partition(statement.which)
         name = str(self.name)
@@ -255,7 +255,7 @@ class Running:
 
 
 def _sized(made: Outcome, written: tuple[Receipt, ...]) -> Outcome:
-    """Return an outcome with the size of the rewritten files, which are all that came."""
+    """Return an outcome with the size of the rewritten files, which are all files that came."""
     size = sum(receipt.file_bytes for receipt in written)
     sized = replace(made, bytes=size)
     return replace(sized, came_files=len(written), came_bytes=size) if made.left_files else sized
@@ -299,5 +299,5 @@ def in_turns(
 
 
 def works_on_it(held: Mapping[str, LeaseHeld]) -> str:
-    """Return the owner of the first lease that was not granted, as a message."""
+    """Return a message that names the owner of the first lease that was not granted."""
     return f"{next(iter(held.values())).owner} works on it"

@@ -67,11 +67,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Files of main in whose place others of the same key come, with the rows that are left.
+    """Files of main that new files of the same key replace.
 
-    `changed` are the rows of them that get other values, or go; `made` those of each file that
-    comes: none where no row is left. `place` is the location below which it is written, '' for
-    beside the first of them.
+    `changed` counts the rows that change or are removed. `made` has the number of rows of each new
+    file; it is empty if no row remains. `place` is the location below which the new files are
+    written, '' for the disk of the first replaced file.
     """
 
     files: tuple[BranchFile, ...]
@@ -81,20 +81,22 @@ class Rewrite:
 
     @property
     def rows(self) -> int:
-        """The rows that are left."""
+        """The number of remaining rows."""
         return sum(self.made)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """What leaves main of one key, what returns to it, and what main has of it afterwards.
+    """The change of one key: the files that leave main, those that come, and those that it keeps.
 
-    `leaves` are files of main, `returns` files of the branch `detached`, `copies` files of another
-    lake table of which copies come, `rewrites` of those that leave what is written anew. `holds` is
-    as in `ledger.Landed`, but for what comes, which has no transaction yet. `like` is the record of
-    the export that copies, or all files that are written anew, are, None when they are none, and
-    `source` the key's row in the other table. `aside`: the copies come to the branch `detached`,
-    and main has what it had before.
+    - `leaves` are files of main, `returns` files of the branch `detached`.
+    - `copies` are files of another lake table to copy, `rewrites` the rewrites of files in
+      `leaves`.
+    - `holds` is as in `ledger.Landed`, without the new files, which have no transaction yet.
+    - `like` is the record of the export that consists of all copied or rewritten files, None if
+      they are none.
+    - `source` is the key's ledger row in the other table.
+    - `aside`: the copies go to the branch `detached`, and main does not change.
     """
 
     key: Key
@@ -110,11 +112,11 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What becomes of files, in one commit; without changes there is nothing to do.
+    """The changes of a statement, in one commit; without changes there is nothing to do.
 
-    `here` are the rows that were to come and are in main already; `kept` those that were looked at
-    and stay as they are. `moved` are the files that go to another place, where some that come do
-    not; `unmoved` is what is said of a plan without changes.
+    `here` counts rows to copy that main has already, `kept` rows that were examined and do not
+    change. `moved` are the files that change their location, if other files are copied with them.
+    `unmoved` is the message of a plan without changes.
     """
 
     changes: tuple[KeyChange, ...]
@@ -131,107 +133,107 @@ class Plan:
 
     @property
     def leaves_main(self) -> Figures:
-        """What leaves main, files that are written anew included."""
+        """The files that leave main, rewritten files included."""
         return counted_files(f for c in self.changes for f in c.leaves)
 
     @property
     def comes_to_main(self) -> Figures:
-        """What comes to main; the size of files that are written anew is not known before."""
+        """The files that come to main; the size of rewritten files is not known yet."""
         there = (f for c in self.changes if not c.aside for f in (*c.returns, *c.copies))
         made = tuple(rows for r in self.rewrites for rows in r.made)
         return counted_files(there) + Figures(len(made), sum(made), None if made else 0)
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
-        """The files that are written anew."""
+        """The rewrites of all keys."""
         return tuple(r for c in self.changes for r in c.rewrites)
 
     @property
     def rows(self) -> int:
-        """Rows of the files that are told of; of those that are written anew, what changes."""
+        """The rows to report: those of the reported files, or those that rewrites change."""
         return sum(r.changed for r in self.rewrites) or sum(f.rows for f in self.reported_files)
 
     @property
     def files(self) -> int:
-        """How many files are told of."""
+        """The number of reported files."""
         return len(self.reported_files)
 
     @property
     def bytes(self) -> int:
-        """Their size; 0 where they are written anew, which is known only afterwards."""
+        """The size of the reported files; 0 for rewrites, whose size is known only afterwards."""
         return 0 if self.rewrites else sum(f.bytes for f in self.reported_files)
 
 
 NOT_IN_TABLE: Final = "nothing to do: it is not in the table"
-"""What is said of a statement on main that finds no file."""
+"""The message of a statement on main that finds no file."""
 NOTHING_DETACHED: Final = "nothing to do: it is not detached"
-"""What is said of a statement on what is detached that finds no file."""
+"""The message of a statement on detached files that finds none."""
 EVERY_PARTITION: Final = "*"
-"""What outcomes have in the place of a partition's id for all of them."""
+"""Stands for all partitions in the partition id of an outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnePartition:
-    """A partition, whole."""
+    """A whole partition as the target."""
 
     partition_id: PartitionId
 
     def __str__(self) -> str:
-        """Return it as a statement has it."""
+        """Return the target as a statement writes it."""
         return f"PARTITION ID '{self.partition_id}'"
 
     def of(
         self,
         keys: tuple[FilesOfKey, ...],
         *,
-        detached: bool = False,  # noqa: ARG002  tells parts apart only
+        detached: bool = False,  # noqa: ARG002  only OnePart needs it
     ) -> tuple[FilesOfKey, ...]:
-        """Return which of these files it is about: all."""
+        """Return the files that the statement is about: all."""
         return keys
 
 
 @dataclass(frozen=True, slots=True)
 class AllPartitions:
-    """Every partition; `each`: what others wrote is of the partition that its rows lie in."""
+    """All partitions as the target; with `each`, foreign files are listed by partition."""
 
     partition_id: None = None
     each: bool = False
 
     def __str__(self) -> str:
-        """Return it as a statement has it."""
+        """Return the target as a statement writes it."""
         return "PARTITION ALL"
 
     def of(
         self,
         keys: tuple[FilesOfKey, ...],
         *,
-        detached: bool = False,  # noqa: ARG002  tells parts apart only
+        detached: bool = False,  # noqa: ARG002  only OnePart needs it
     ) -> tuple[FilesOfKey, ...]:
-        """Return which of these files it is about: all."""
+        """Return the files that the statement is about: all."""
         return keys
 
 
 @dataclass(frozen=True, slots=True)
 class OnePart:
-    """A part: a data file by its name in the lake, or what was exported of a part of the source."""
+    """A part as the target: a data file by its name, or the files of a part of the source."""
 
     part: PartName
 
     @property
     def partition_id(self) -> PartitionId:
-        """The partition that it lies in."""
+        """The partition to which it belongs."""
         return self.part.partition_id
 
     def __str__(self) -> str:
-        """Return it as a statement has it."""
+        """Return the target as a statement writes it."""
         return f"PART '{self.part}'"
 
     def of(self, keys: tuple[FilesOfKey, ...], *, detached: bool = False) -> tuple[FilesOfKey, ...]:
-        """Return which of these files it is about; `detached`: they are those of that branch.
+        """Return the files that the statement is about; `detached`: `keys` are detached files.
 
         Raises:
-            NotFoundError: none has that name (code 232, of what is detached 233).
-            RefusedError: it is a part of the source whose files hold rows of other parts, too.
+            NotFoundError: no file has that name (code 232, on the branch 233).
+            RefusedError: the part of the source shares files with other parts.
         """
         for one in keys:
             found = tuple(f for f in one.files if self._is(f)) or self._exported(one)
@@ -250,7 +252,7 @@ class OnePart:
         return lake_part_name(self.partition_id, file.path) == self.part
 
     def _exported(self, of: FilesOfKey) -> tuple[BranchFile, ...]:
-        """Return the files that hold this part of the source, and nothing else."""
+        """Return the files with the rows of this part of the source, and no other rows."""
         held = _remote_paths(of.row)
         own = held.get(str(self.part), frozenset())
         for name, paths in held.items():
@@ -269,12 +271,12 @@ Which = OnePartition | OnePart | AllPartitions
 
 
 def shown_partition(which: Which) -> str:
-    """Return the partition as outcomes have it, `*` for all of them."""
+    """Return the partition id for outcomes, `*` for all partitions."""
     return str(which.partition_id) if which.partition_id else EVERY_PARTITION
 
 
 def _remote_paths(row: Row | None) -> dict[str, frozenset[str]]:
-    """Return the files that hold rows of each part of the source, of the last export."""
+    """Return the files with rows of each part of the source, by part, from the last export."""
     parts = row.done.parts if row is not None and row.done is not None else ()
     return {part.name: frozenset(part.remote_paths) for part in parts}
 
@@ -282,28 +284,29 @@ def _remote_paths(row: Row | None) -> dict[str, frozenset[str]]:
 Rewrites = Callable[
     [Row, tuple[Rewrite, ...], LakeTableState, Callable[[], None]], tuple[Receipt, ...]
 ]
-"""Writes files of a state anew for the claim of a row; returns receipts of those that have rows.
+"""Rewrites files of a state for the claim of a row; returns receipts of the files with rows.
 
-What it is given last it calls before each file: that raises when it is to stop.
+It calls its last argument before each file; that raises an error if the rewrite must stop.
 """
 
 Claimed = tuple[Row, tuple[Rewrite, ...]]
-"""A row with its claim, and the files that are written anew for it."""
+"""A row with its claim, and the rewrites for it."""
 
 Ahead = Callable[[tuple[Claimed, ...], LakeTableState, Callable[[str], None]], None]
-"""Begins what `Rewrites` of the same claims end: what it wrote, that need not write again.
+"""Writes files in advance of `Rewrites`, which does not write these files again.
 
-What it is given last it calls with keys, again and again: that raises when it is to stop.
+It calls its last argument repeatedly with keys; that raises an error if the rewrite must stop.
 """
 
 Copies = Callable[[Row, tuple[BranchFile, ...]], tuple[Receipt, ...]]
-"""Makes copies of files for the claim of a row, and returns their receipts."""
+"""Copies files for the claim of a row, and returns the receipts of the copies."""
 
 
 class Statement(Protocol):
-    """A statement; the ledger keeps its kind and, for people, its text.
+    """A statement that claims keys; the ledger keeps its kind and, for people, its text.
 
-    What leaves main for one that `detaches` is on the branch `detached` afterwards.
+    If it `detaches`, the files that leave main go to the branch `detached`. `looks_at_detached`:
+    its plan needs the detached files.
     """
 
     looks_at_detached: ClassVar[bool]
@@ -311,34 +314,35 @@ class Statement(Protocol):
 
     @property
     def which(self) -> Which:
-        """What it is about."""
+        """The target."""
         ...
 
     @property
     def kind(self) -> StatementKind:
-        """Which statement it is."""
+        """The kind of the statement."""
         ...
 
     @property
     def did(self) -> Status:
-        """What became of it, once it has landed."""
+        """The status of the target after the commit."""
         ...
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Return what changes, of what is there.
+        """Return the changes of the files that are there.
 
         Raises:
-            RefusedError: it cannot be done to these files.
+            RefusedError: the statement is not possible on these files.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OperationPorts:
-    """Everything that a statement acts on, but what tells which files are in its partition.
+    """The ports of a statement, except those that find the files of its partition.
 
-    `intact` refuses files that are not as they were written. `ahead` comes before `rewrite`.
-    `asked` is the whole statement, with its values, where making it twice is not the same as once.
+    `intact` refuses files whose bytes have changed since they were written. `ahead` runs before
+    `rewrite`. `asked` is the whole statement with its values if running it twice differs from
+    running it once, '' otherwise.
     """
 
     commit: Ports
@@ -354,21 +358,21 @@ class OperationPorts:
 
 
 class Alone(Protocol):
-    """A statement that changes no key: it runs by itself."""
+    """A statement that changes no key, and runs itself."""
 
     def run(
         self, ports: OperationPorts, partitions: Partitions, *, dry_run: bool = False
     ) -> Outcome:
-        """Run it, or say what it would do; return what became of what it is about.
+        """Run the statement, or forecast it (`dry_run`); return the outcome of its target.
 
         Raises:
-            TableFormatError: it cannot be done, or the table or the ledger failed.
+            TableFormatError: it is not possible, or the table or the ledger failed.
         """
         ...
 
 
 def forecast(which: Which, did: Status, plan: Plan, name: LakeName) -> Outcome:
-    """Return what a plan would do (`--dry-run`)."""
+    """Return the outcome that a plan would have (`--dry-run`)."""
     files = counted(plan.files, "file")
     text = f"would be {did.value} ({counted(plan.rows, 'row')}, {files})"
     outcome = Outcome(shown_partition(which), did, str(name), text)
@@ -377,7 +381,7 @@ def forecast(which: Which, did: Status, plan: Plan, name: LakeName) -> Outcome:
 
 
 def nothing_done(statement: Statement, plan: Plan, name: LakeName) -> Outcome:
-    """Return what became of what a plan without changes is about."""
+    """Return the outcome of a plan without changes."""
     outcome = Outcome(shown_partition(statement.which), Status.EMPTY, str(name))
     if plan.here:
         are = "is" if plan.here == 1 else "are"
@@ -391,12 +395,12 @@ def nothing_done(statement: Statement, plan: Plan, name: LakeName) -> Outcome:
 
 
 class PlannedForAnotherError(RefusedError):
-    """Main is not what the statement was planned for."""
+    """Main differs from the state that the statement was planned on."""
 
 
 @dataclass(slots=True)
 class AsPlanned:
-    """Step 6 of the statement's commit: on every M the plan must be the same."""
+    """Step 6 of the statement's commit: the plan must be the same on every M."""
 
     statement: Statement
     partitions: Partitions
@@ -404,10 +408,10 @@ class AsPlanned:
     seen: str = ""
 
     def leaving(self, state: LakeTableState, key: str) -> Leaving:
-        """Return what leaves main for a key.
+        """Return the files of a key that leave main.
 
         Raises:
-            RefusedError: the plan for this M is another one.
+            RefusedError: the plan for this M differs.
             TableFormatError: main or the ledger cannot be read.
         """
         if state.metadata_location != self.seen:
@@ -424,7 +428,7 @@ class AsPlanned:
         return Leaving(paths, figures.rows, bytes=figures.bytes or 0)
 
     def _now(self, state: LakeTableState) -> Plan | None:
-        """Return the plan for M, None when there is none any more; the next turn says why."""
+        """Return the plan for M, None if the statement is refused; the next turn reports why."""
         try:
             return planned(self.statement, self.partitions, state)
         except (NotFoundError, RefusedError):
@@ -432,10 +436,10 @@ class AsPlanned:
 
 
 def planned(statement: Statement, partitions: Partitions, state: LakeTableState) -> Plan:
-    """Return the plan of a statement over one state of the table.
+    """Return the plan of a statement on one state of the table.
 
     Raises:
-        RefusedError: it cannot be done to what is there.
+        RefusedError: the statement is not possible on this state.
         TableFormatError: the table or the ledger cannot be read.
     """
     which, detached = statement.which, statement.looks_at_detached
@@ -449,5 +453,5 @@ def planned(statement: Statement, partitions: Partitions, state: LakeTableState)
 
 
 def is_for_another(ended: CommitOutcome) -> bool:
-    """Whether a commit ended because main is not what it was planned for."""
+    """Whether a commit ended because main differs from the state of the plan."""
     return isinstance(ended, NotSent) and isinstance(ended.error, PlannedForAnotherError)

@@ -1,16 +1,17 @@
-"""Commits a statement on one lake table: claims the keys, copies the files, sends one commit.
+"""Commits a statement on one lake table: claims the keys, writes the files, sends one commit.
 
 `Landing` first settles the keys that an abandoned run has landed. It refuses a key that an
 unfinished MOVE takes to another table, because the rows may be there already.
 
 `Stopping`: REPLACE, DROP and DETACH stop our own OPTIMIZE, UPDATE, DELETE and CLEAR on their
 partition, as ClickHouse stops merges and mutations there, because those would rewrite files that
-are about to go. Steps:
+are about to be removed. Steps:
 
 * The stopping statement claims the keys with new epochs and names itself (step 4 of
   docs/spec/commit-protocol.md); nothing of the other statement lands from then on.
-* The other statement checks between files and before its commit, and releases its leases.
-* The stopping statement waits for that, and passes over a statement that does not stop.
+* The other statement checks its claims between files and before its commit, and releases its
+  leases.
+* The stopping statement waits for that; if the other does not stop in time, it takes the leases.
 * If the other statement landed first, its files are dropped as well.
 
 Exports and other statements are not stopped.
@@ -68,19 +69,19 @@ from tableformat.table_properties import Mark, statement_fingerprint
 __all__ = ["Landing", "Stopping", "gives_way", "passed_over"]
 
 _LOOKS: Final = 20
-"""With growing pauses between them: half a minute."""
+"""With growing pauses between them, they take half a minute."""
 
 
 def gives_way(statement: Statement, change: KeyChange, ports: OperationPorts) -> GivesWay | None:
-    """Return the mark of a claim whose statement may be stopped, because it rewrites files."""
+    """Return the mark of a claim that may be stopped: its statement rewrites files; else None."""
     return GivesWay(str(statement), str(ports.owner)) if change.rewrites else None
 
 
 def passed_over(row: Row | None, statement: Statement, ports: OperationPorts) -> Row | None:
     """Return a row that another statement claims over, with a note if its claim gives way.
 
-    Its owner is no longer running or does not stop. Or it is a thread of this process, whose
-    threads share one lease.
+    The owner of the claim no longer runs, does not stop, or is another thread of this process: the
+    threads of a process share one lease.
     """
     of = row.claim.gives_way if row is not None and row.state is State.RUNNING else None
     if row is None or of is None or of.stopped_by or not _may_stop(statement):
@@ -142,7 +143,7 @@ class Stopping:
         return True
 
     def _ask(self, running: tuple[tuple[Row, GivesWay], ...]) -> None:
-        """Claim the keys of a running statement, so that nothing of it lands; changed rows stay."""
+        """Claim the keys of a running statement so that it cannot land; rows that changed stay."""
         if not running:
             return
         commit, by = self.ports.commit, _name(self.statement, self.ports)
@@ -162,7 +163,7 @@ class Stopping:
         commit.effects(Step.CLAIM, partial(commit.ledger.write_all, asked))
 
     def _has_stopped(self, key: str, owner: object) -> bool:
-        """Wait until an owner has given a lease back; false when that takes too long."""
+        """Wait until an owner has released a lease; false if that takes too long."""
         commit = self.ports.commit
         for attempt in range(1, _LOOKS + 1):
             found = commit.effects(Step.READ_LEDGER, partial(commit.ledger.holder, key))
@@ -172,7 +173,7 @@ class Stopping:
         return False
 
     def begin(self, rows: tuple[Row, ...], leases: Leases) -> None:
-        """Hear which claims the run has from now on, and begin to look whether they are stopped."""
+        """Record the run's new claims, and start to watch whether they are taken over."""
         self.claimed = rows
         self.begun |= {row.claim.transaction_id for row in rows}
         for row in rows:
@@ -203,14 +204,14 @@ class Stopping:
         self.claimed = tuple(row for row in self.claimed if row.key in needed)
 
     def _is_dead(self, older: tuple[Claim, ...]) -> bool:
-        """Whether nothing of claims can land: a turn of this run has sent nothing for its own."""
+        """Whether no claim can land: each was given up, or is of this run, which sent nothing."""
         return all(one.given_up or one.transaction_id in self.begun for one in older)
 
     def look(self, leases: Leases, key: str) -> None:
-        """Go on with a key, unless a claim of the run was taken over.
+        """Check that no claim of the run was taken over, before work on a key continues.
 
         Raises:
-            StoppedError: one was.
+            StoppedError: a claim was taken over.
             LedgerError: the ledger cannot be read.
         """
         (now,) = self._rows((key,))
@@ -274,7 +275,7 @@ def _stopped_by(own: Row, now: Row | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """Claims and commits on one lake table. `moves` says where keys go, by hash, with a MOVE."""
+    """Claims and commits on one lake table; `moves` has a MOVE's destinations by key hash."""
 
     ports: OperationPorts
     name: LakeName
@@ -292,7 +293,7 @@ class Landing:
                 continue
             if wanted is not None and not self.partitions.may_have(row, wanted):
                 continue
-            # The living settle their own.
+            # A running process settles its own commits.
             if not leases.take_all((key,)):
                 self._settled(row.key, state)
                 settled.append(mark)
@@ -315,7 +316,7 @@ class Landing:
         return ports.effects(Step.READ_LEDGER, lambda: ports.ledger.read(key))
 
     def check(self, files: tuple[BranchFile, ...]) -> None:
-        """Refuse files that come back to main with other bytes than were written."""
+        """Refuse files that return to main if their bytes have changed since they were written."""
         if files:
             self.ports.commit.effects(Step.CHECK_FILES, lambda: self.ports.intact(files))
 
@@ -326,10 +327,10 @@ class Landing:
         state: LakeTableState,
         look: Callable[[str], None] = lambda _: None,
     ) -> tuple[tuple[Receipt, ...], ...]:
-        """Return the receipts of the files that each key gets: copies, or files written anew.
+        """Return the receipts of the files that each key gets: copies and rewritten files.
 
-        Before each of these, or again and again while others write them, `look` is called with the
-        key: it raises when nobody needs them.
+        `look` is called with the key before each rewritten file, and repeatedly while `ahead`
+        writes; it raises an error if the files are no longer needed.
         """
         pairs = tuple(zip(rows, plan.changes, strict=True))
         anew = tuple((row, change.rewrites) for row, change in pairs if change.rewrites)
@@ -379,7 +380,7 @@ class Landing:
     def claim(
         self, statement: Statement, plan: Plan, state: LakeTableState
     ) -> tuple[Row, ...] | None:
-        """Claim every key that changes; None when another run was faster with one."""
+        """Claim every key that changes; None if another run claimed one of them first."""
         ports = self.ports.commit
         before = [self._settled(change.key, state) for change in plan.changes]
         if any(row is not None and _is_ahead(row, state) for row in before):
@@ -394,7 +395,7 @@ class Landing:
         return claims if len(claims) == len(rows) else None
 
     def _settled(self, key: Key, state: LakeTableState) -> Row | None:
-        """Return the row of a key after its landed commits are settled."""
+        """Return the row of a key, after settling a commit that has landed."""
         ports = self.ports.commit
         row = self.row_of(key.hash)
         mark = unsettled_mark(row, state)
@@ -462,10 +463,11 @@ class Landing:
         )
 
     def release_claims(self, rows: tuple[Row, ...], why: str) -> None:
-        """Release claims of which nothing can land, unless another run has them by now.
+        """Release claims that cannot land, unless another run has taken them over.
 
-        Claims of keys for which an earlier run may have sent a request stay too: FAILED would mean
-        that this request cannot land either. If the ledger cannot be reached, the error says so.
+        A claim stays RUNNING if an earlier run may have sent a request for its key: FAILED would
+        mean that this request cannot land either. If the ledger cannot be reached, that is
+        reported.
         """
         ports = self.ports.commit
         if not rows:
@@ -485,7 +487,7 @@ class Landing:
             self.ports.note(f"the ledger could not be told why: {error}")
 
     def note_error(self, rows: tuple[Row, ...], text: str) -> None:
-        """Store on the claims why they stopped; an error of the ledger is reported too."""
+        """Store on the claims why they stopped; if the ledger fails, that is reported."""
         ports = self.ports.commit
         noted = tuple(row.noted(text, ports.clock()) for row in rows)
         try:
@@ -495,13 +497,13 @@ class Landing:
 
 
 def _is_ahead(row: Row, state: LakeTableState) -> bool:
-    """Whether others have done something to a key that M does not have, or are about to."""
+    """Whether another run has changed a key in a snapshot after M, or a MOVE takes it."""
     landed = max((x.sequence_number for x in row.landed), default=0)
     return row.move is not None or landed > state.last_sequence_number
 
 
 def _ended(row: Row) -> State:
-    """Return the state of a row whose claim came to nothing."""
+    """Return the state of a row whose claim did not land."""
     return State.FAILED if all(claim.given_up for claim in row.old) else State.RUNNING
 
 
@@ -510,7 +512,11 @@ def _size(receipts: tuple[Receipt, ...]) -> int:
 
 
 def _check_rows(receipts: tuple[Receipt, ...], change: KeyChange) -> None:
-    """Check that the written rows are the planned ones, before they become visible."""
+    """Check that the written files have the planned rows, before they become visible.
+
+    Raises:
+        InternalError: they have others.
+    """
     made, planned = [r.rows for r in receipts], [n for r in change.rewrites for n in r.made]
     if made != planned:
         message = (
@@ -529,7 +535,7 @@ def _claim_of(
     fingerprint: str,
     now: int,
 ) -> Claim:
-    """Return the claim of a key: that of the export that its files are, or the statement's."""
+    """Return the claim of a key: of the export that its new files are, or of the statement."""
     made = [n for r in change.rewrites for n in r.made] or [f.rows for f in change.copies]
     if change.like is not None:
         return Claim(
@@ -537,11 +543,11 @@ def _claim_of(
             transaction_id,
             change.like.landed.fingerprint,
             now,
-            # The files that held rows of a part are others.
+            # The files that have rows of a part are different ones.
             parts=tuple(replace(part, remote_paths=()) for part in change.like.parts),
             rows=sum(made),
             data_files=len(made),
-            # Of what is written anew it is noted when it is there, as `noted` does.
+            # For rewritten files, `noted` stores the size after the rewrite.
             bytes=sum(f.bytes for f in change.copies),
             columns=change.like.columns,
         )

@@ -30,18 +30,19 @@ __all__ = ["Detach", "Drop", "Leave", "taken_out"]
 
 
 def taken_out(which: Which, there: PartitionFiles) -> Plan:
-    """Return the plan that takes files out of main, which may be none.
+    """Return the plan that removes files from main; it may have no changes.
 
     Raises:
         NotFoundError: there is no such part.
-        RefusedError: a part of the source has no files of its own.
+        RefusedError: a part of the source shares files with other parts.
     """
     have = {one.key: one.files for one in there.keys}
     changes = []
     for gone in which.of(there.keys):
         leave = frozenset(f.path for f in gone.files)
         left = tuple(f for f in have[gone.key] if f.path not in leave)
-        # Of a partition that goes whole nothing is left, wherever others had put its rows.
+        # If a whole partition leaves, nothing of it stays, even if another engine rewrote its
+        # files.
         known = not isinstance(which, OnePart) or there.knows(gone.key)
         holds = held_of(left) if known else None
         changes.append(KeyChange(gone.key, leaves=gone.files, holds=holds))
@@ -50,7 +51,7 @@ def taken_out(which: Which, there: PartitionFiles) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The request: what is dropped."""
+    """DROP PARTITION or PART: the files of `which` leave main."""
 
     which: Which
     kind: ClassVar[StatementKind] = StatementKind.DROP
@@ -63,13 +64,13 @@ class Drop:
         return f"DROP {self.which}"
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Let the files leave."""
+        """Plan that the files leave main."""
         return taken_out(self.which, there)
 
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """The request: what is detached."""
+    """DETACH PARTITION or PART: the files of `which` move from main to the branch `detached`."""
 
     which: Which
     kind: ClassVar[StatementKind] = StatementKind.DETACH
@@ -82,10 +83,10 @@ class Detach:
         return f"DETACH {self.which}"
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Let the files leave main for the branch.
+        """Plan that the files move from main to the branch.
 
         Raises:
-            RefusedError: a file carries deletes, which would not apply to it there.
+            RefusedError: delete files apply to a file; they would not apply to it on the branch.
         """
         plan = taken_out(self.which, there)
         for change in plan.changes:
@@ -106,7 +107,7 @@ class Detach:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The request, as this table sees it: what goes where."""
+    """MOVE PARTITION … TO TABLE for the table that loses the rows; `to` is the other table."""
 
     which: OnePartition
     to: LakeName
@@ -120,5 +121,5 @@ class Leave:
         return f"MOVE {self.which} TO TABLE {self.to}"
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Let all files leave."""
+        """Plan that all files of the partition leave main."""
         return taken_out(self.which, there)
