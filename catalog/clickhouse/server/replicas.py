@@ -433,16 +433,15 @@ def query_prefix(job: str) -> str:
 
 
 def kill_queries(settings: ServerSettings, hosts: Collection[str], job: str) -> None:
-    """Let servers end what tasks of a job may still read there; nobody waits for it.
+    """Kill the queries of a job's tasks on some servers, without waiting for their end.
 
-    A query whose reader is gone ends by itself with its next block, but one that sorts first has
-    none for a long time. Where a server cannot be told, nothing is lost but its work: that is
-    logged.
+    A query whose client has disconnected ends with its next block, but a query that sorts has none
+    for a long time. If a server cannot be reached, only its work is lost: that is logged.
 
     Args:
         settings: of the source.
         hosts: the addresses of the servers that the tasks read.
-        job: whose queries.
+        job: the job of the queries.
     """
     for host in (host for host in settings.hosts if host.url in hosts):
         mine = f"startsWith(query_id, {quote_string(query_prefix(job))})"

@@ -372,12 +372,12 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The replicas of one source, and how to speak to any of them.
+    """The replicas of one source, and the settings of connections to them.
 
-    The time-outs are seconds: to connect, and to wait for the next bytes of an answer.
-    `staging_database` is where staging tables are made, `reading` are the user's settings for the
-    queries that read rows. `replicas` is how many hosts read the slices of an export at a time.
-    `warnings` are sentences for the user about what was given.
+    The time-outs are in seconds: to connect, and to wait for the next bytes of a response.
+    `staging_database` is the database for staging tables. `reading` are the user's settings for
+    queries that read rows. `replicas` is the number of hosts that read the slices of an export at
+    the same time. `warnings` are sentences for the user about the settings.
     """
 
     hosts: tuple[Host, ...]

@@ -1,13 +1,13 @@
 """Implements `tableformat.source.Source` for a ClickHouse server: `ServerSource`.
 
-- A job stays with one replica, which has its staging tables. Another replica is chosen only when
-  the table is described again.
+- A job stays with one replica, which has its staging tables. Only a new description of the table
+  may choose another one.
 - With `replicas=N` in the address, other replicas that have the same parts copy them and read
   slices, too (`copies.py`).
-- It decides whether it can continue the job of a source whose host is gone.
-- It checks the user's rights once, before anything is created.
-- It exports no rows that the user must not see: row policies that are listed refuse the export.
-  Others are found by counting the rows of the snapshot that the user sees.
+- `why_not_instead_of` decides whether a replica can continue a job whose host no longer responds.
+- The user's rights are checked once, before anything is created.
+- Rows that the user may not see are never exported. Listed row policies refuse the export; unlisted
+  ones are found by counting the rows of the snapshot that the user sees.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class ServerSource(ClickHouseSource):
         return why_not_read(connection, capabilities, table, reader)
 
     def copied(self, reader: Reader, wanted: tuple[FrozenPartition, ...], job: str) -> Copied:
-        """Copy partitions of another server's snapshot; an error is a reason in the result."""
+        """Copy partitions of another server's snapshot; the result has the reason of an error."""
         try:
             why, table = self.why_not_reading(reader), self._described
             if why or table is None:
@@ -269,7 +269,10 @@ class ServerSource(ClickHouseSource):
             return Copied("", why=error.message)
 
     def _taken(self, request: SnapshotRequest) -> SourceSnapshot:
-        """Take a snapshot of the partitions that the user may see; copy it at other replicas."""
+        """Take a snapshot of partitions, and copy it at other replicas.
+
+        Partitions of which the user does not see all rows are refused.
+        """
         taken = self._visible(super()._taken(request))
         try:
             return self._copied(taken, request.job)
@@ -278,7 +281,7 @@ class ServerSource(ClickHouseSource):
             raise
 
     def _found_again(self, search: Search) -> SourceSnapshot:
-        """Find the snapshot of a dead job, and copy it at other replicas."""
+        """Find the snapshot of an abandoned job, and copy it at other replicas."""
         return self._copied(super()._found_again(search), new_job())
 
     def _copied(self, taken: SourceSnapshot, job: str) -> SourceSnapshot:
