@@ -796,7 +796,7 @@ def _marks_to_remove(ledger: Ledger, state: LakeTableState, wanted: Commit) -> t
 
 
 def discard_abandoned_attempts(ports: Ports, attempts: Iterable[Staged]) -> None:
-    """Delete the manifests of own attempts that cannot land and no snapshot uses (step 10).
+    """Delete the manifests of own attempts that cannot land and that no snapshot uses (step 10).
 
     This is judged on a newly loaded M.
 

@@ -150,10 +150,10 @@ class MetadataSweeping:
             yield Garbage(Kind.MANIFEST, one.location, one.size, judged.may_go, judged.why)
 
     def _lost_race(self, one: StoredObject, state: LakeTableState) -> Iterator[Garbage]:
-        """Judge a metadata file that is not the table's, with the number of one that is.
+        """Judge a metadata file with the version number of one of the table's files.
 
-        It was to follow on a version that another one has followed on. Those from before the oldest
-        version that the table remembers may have been its own.
+        Another file became the successor of the version that it was made for. A file older than the
+        oldest version in the table's log may have been the table's own.
         """
         wanted = self._wanted(one, state)
         if wanted is not None and wanted <= state.last_sequence_number:

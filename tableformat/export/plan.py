@@ -159,7 +159,7 @@ def check_values(
     levels: Sequence[Level],
     values: Sequence[str | None],
 ) -> None:
-    """Refuse partition values that readers of directories would take for other values.
+    """Refuse partition values that readers of directories would parse as other values.
 
     Args:
         table: the source table.

@@ -200,7 +200,7 @@ class Allotment:
         return self._slices
 
     def take(self, limits: Limits, wanted: int) -> Share | None:
-        """Take a share of what is free; return None if nothing is free.
+        """Take a share of the free capacity; return None if nothing is free.
 
         An export with a bandwidth takes all of it that is free, so that such exports run one after
         the other.
