@@ -142,8 +142,8 @@ class TreeFiles:
             else:
                 return
         message = (
-            f"Cannot read the commit files in {self.paths.commits}: {_MOST_LOOKS} times one was "
-            f"gone that was listed, the last: {last}. Run it again."
+            f"Cannot read the commit files in {self.paths.commits}: {_MOST_LOOKS} times a listed "
+            f"file no longer existed, the last: {last}. Run it again."
         )
         raise DestinationError(message)
 
@@ -166,8 +166,8 @@ class TreeFiles:
         found = CommitFile.from_bytes(self.storage.read(at), at)
         if (found.name, found.tree) != (name, tree):
             message = (
-                f"Cannot use {at}: it says that it is {found.name} of the tree {found.tree}, and "
-                f"this is {tree}. It was copied here; remove it."
+                f"Cannot use {at}: it belongs to {found.name} of the tree {found.tree}, but this "
+                f"is {tree}. It was copied here; remove it."
             )
             raise DestinationError(message)
         return found
@@ -320,7 +320,7 @@ class OpenedTree:
         self.storage.put_if_absent(self.paths.identity, identity.to_bytes())
         found = self.table(name)
         if found is None:
-            message = f"Cannot make {name}: its identity is gone at once. Run it again."
+            message = f"Cannot create {name}: its identity disappeared at once. Run it again."
             raise NotFoundError(message)
         return found
 

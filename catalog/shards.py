@@ -187,11 +187,11 @@ def other_replica(
             why = _why_not(source, gone, table)
             host = source.host if isinstance(source, ServerSource) else None
         if host is None:
-            note(f"no other host of the address can go on: {why}")
+            note(f"no other host of the address can continue: {why}")
             return None
         if not why:
             return host
-        note(f"{host.place} cannot go on: {why}")
+        note(f"{host.place} cannot continue: {why}")
         remaining = tuple(one for one in remaining if one != host)
     return None
 

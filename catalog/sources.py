@@ -255,8 +255,8 @@ def check_alter_allowed(place: SourcePlace, table: TableName, *, drop: bool) -> 
     """
     if is_parts(place.uri):
         message = (
-            f"Cannot archive partitions of {table}: its source is frozen parts, which are only "
-            "read. Export them, take the partitions out on their server, or remove the part "
+            f"Cannot archive partitions of {table}: its source is frozen parts, which mergeberg "
+            "only reads. Export them, detach the partitions on their server, or remove the part "
             "folders yourself."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
@@ -268,7 +268,7 @@ def check_alter_allowed(place: SourcePlace, table: TableName, *, drop: bool) -> 
     (grant,) = statements(_grants(table), user)
     message = (
         f"Cannot archive partitions of {table}: that runs ALTER TABLE {table.sql} DETACH PARTITION "
-        f"ID '...'{then} at {server.hosts[0].url}, and a server is changed only where that is "
+        f"ID '...'{then} at {server.hosts[0].url}, and mergeberg changes a server only if that is "
         f"allowed. Give {Option.ALLOW_ALTER}; the user needs {grant}"
     )
     raise RefusedError(message)

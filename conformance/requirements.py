@@ -91,7 +91,7 @@ def load_requirements(text: str | None = None) -> Requirements:
     _require(set(done) <= set(OWNERS), f"done = {list(done)} names an unknown owner")
     found = tuple(_requirement(item) for item in _list(raw.get("requirement"), "requirement"))
     twice = [name for name, count in Counter(item.id for item in found).items() if count > 1]
-    _require(not twice, f"these ids stand there more than once: {twice}")
+    _require(not twice, f"these ids are listed more than once: {twice}")
     return Requirements(done=done, all=found)
 
 

@@ -79,7 +79,7 @@ class SessionTable:
         if len(parts) > _MOST_PARTS:
             message = (
                 f"Cannot read the table {self.table!r} of a session: it has {len(parts)} parts. "
-                "Write database.table; the session says which ClickHouse it is."
+                "Write database.table; the session identifies the ClickHouse."
             )
             raise UsageError(message)
 
@@ -158,7 +158,7 @@ def sql(
             if tables:
                 message = (
                     f"Cannot use tables {', '.join(tables)} in a statement of Spark: only EXPORT, "
-                    "and ATTACH and REPLACE PARTITION … FROM, take them. Leave tables out."
+                    "and ATTACH and REPLACE PARTITION … FROM, accept them. Leave tables out."
                 )
                 raise UsageError(message)
             return spark.sql(text)

@@ -304,8 +304,8 @@ class LakeTableState:
         text = self.properties.get(EPOCH_PROPERTY, "0")
         if not text.isdecimal():
             message = (
-                f"Cannot read the table's property {EPOCH_PROPERTY}: {text!r} is not a number. "
-                "Somebody edited it; put the value back from an earlier metadata file."
+                f"Cannot read the table's property {EPOCH_PROPERTY}: {text!r} is not a number. It "
+                "was edited; put the value back from an earlier metadata file."
             )
             raise DestinationError(message)
         return int(text)

@@ -72,7 +72,7 @@ def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
         if found not in _READ:
             raise _other_format(what, found)
         if raw.pop("checksum") != checksum(raw):
-            raise _damaged(what, "its content is not what its checksum was made of")
+            raise _damaged(what, "its content does not match its checksum")
         if found < _KNOWS_KINDS:
             _add_values(raw)
         raw["key"] = Key(**raw["key"])

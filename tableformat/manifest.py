@@ -173,8 +173,7 @@ def parse_manifest(text: str) -> Manifest:
             raise LedgerError(message)
         if raw.pop("checksum") != checksum(_sealed(raw, found)):
             raise _damaged(
-                f"what it says of partition {raw.get('partition_id')!r} is not what its "
-                "checksum was made of"
+                f"its entry of partition {raw.get('partition_id')!r} does not match its checksum"
             )
         raw["parts"] = tuple(
             ManifestPart(**{**p, "remote_paths": tuple(p["remote_paths"])}) for p in raw["parts"]
@@ -214,6 +213,6 @@ def _part(part: ExportedPart) -> ManifestPart:
 
 def _damaged(why: str) -> LedgerError:
     return LedgerError(
-        f"Cannot read a manifest: {why}. It was changed or cut off since it was written; print it "
-        f"again with {Command.SHOW.on('PARTITION_ID --json')}."
+        f"Cannot read a manifest: {why}. It was changed or truncated after it was written; print "
+        f"it again with {Command.SHOW.on('PARTITION_ID --json')}."
     )

@@ -153,9 +153,7 @@ def _unreadable(text: str, position: int) -> UsageError:
     if not rest or rest[0] == ".":
         why = "it has an empty part"
     elif rest[0] in '`"':
-        why = (
-            f"the quote {rest[0]} at position {position} is not closed, or nothing stands inside it"
-        )
+        why = f"the quote {rest[0]} at position {position} is not closed, or has no text inside"
     else:
         why = f"the character {rest[0]!r} at position {position} must be quoted"
     return UsageError(
@@ -258,8 +256,8 @@ def check_new_table(name: LakeName) -> None:
         else:
             continue
         message = (
-            f"Cannot make the table {name}: {why}, so that its files would lie outside of the "
-            "table's place. Give it another name."
+            f"Cannot create the table {name}: {why}, so its files would be outside the table's "
+            "location. Give it another name."
         )
         raise RefusedError(message)
 

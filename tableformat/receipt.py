@@ -109,7 +109,6 @@ class Receipt:
             return cls(**raw)
         except (ValueError, KeyError, TypeError) as error:
             message = (
-                f"Cannot read a receipt: {error}. The object is damaged; the file it spoke of is "
-                "not used."
+                f"Cannot read a receipt: {error}. The object is damaged; its file is not used."
             )
             raise LedgerError(message) from error

@@ -65,8 +65,8 @@ class Mark:
         if found is None:
             message = (
                 f"Cannot read the export mark {text!r} of the table: it is not "
-                "epoch:transaction:fingerprint:snapshot. Somebody edited it; put the value back "
-                "from an earlier metadata file."
+                "epoch:transaction:fingerprint:snapshot. It was edited; put the value back from an "
+                "earlier metadata file."
             )
             raise DestinationError(message)
         epoch, transaction_id, fingerprint, snapshot_id = found.groups()

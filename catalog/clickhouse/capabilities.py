@@ -158,12 +158,12 @@ class Offer(Enum):
     SKIP_INDICES = (
         _column("data_skipping_indices.type_full"),
         "the skip indices of a table are shown",
-        "they are not; the staging table has them all the same",
+        "they are not; the staging table has them anyway",
     )
     PROJECTIONS = (
         _column("projections.query"),
         "the projections of a table are shown",
-        "they are not; the staging table has them all the same",
+        "they are not; the staging table has them anyway",
     )
     KEEPER_NAMES = (
         _column("replicas.zookeeper_name"),

@@ -61,7 +61,7 @@ _BY_CODE: Final = {
     NOT_ENOUGH_SPACE: "Free space on the server's disk, and run again.",
     DATABASE_ACCESS_DENIED: "Add the database to allow_databases of the user.",
     QUERY_IS_PROHIBITED: "Set allow_ddl = 1 in the profile of the user.",
-    QUERY_WAS_CANCELLED: "Somebody ended the query there (KILL QUERY); run again.",
+    QUERY_WAS_CANCELLED: "KILL QUERY ended the query there; run again.",
 }
 _DENIED_USER: Final = re.compile(r"\A(?P<user>.+?): Not enough privileges")
 
@@ -220,8 +220,8 @@ def one_text(connection: Connection, sql: str) -> str:
 
 def _wrong(expected: str, value: object) -> InternalError:
     return InternalError(
-        f"Cannot read an answer of ClickHouse: {value!r} is not {expected}. "
-        "This is a bug, please report it."
+        f"Cannot read a response of ClickHouse: {value!r} is not {expected}. This is a bug, please "
+        "report it."
     )
 
 

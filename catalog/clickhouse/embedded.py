@@ -304,8 +304,8 @@ class EmbeddedConnection(Closing):
         output = " ".join(self._output(0)[-_TAIL_BYTES:].split())
         return SourceError(
             f"Cannot read ClickHouse on {self._directory}: the process that runs it ended with "
-            f"{how}{f' and said {output!r}' if output else ''}. Run again; what a job left in the "
-            "source is dropped by the next one."
+            f"{how}{f' and printed {output!r}' if output else ''}. Run again; the next job drops "
+            "what this one left in the source."
         )
 
     def _output(self, since: int) -> str:

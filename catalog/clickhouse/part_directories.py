@@ -138,7 +138,7 @@ def _original(slices: tuple[Slice, ...]) -> Path:
     if len(parents) != 1:
         message = (
             f"Cannot read partition {first.partition_id} below {first.place}: hard links are not "
-            f"possible there and its parts lie in {len(parents)} directories: "
+            f"possible there and its parts are in {len(parents)} directories: "
             f"{', '.join(parents)}. Allow the exporter to write on the source's disk."
         )
         raise SourceError(message)

@@ -262,7 +262,7 @@ def _load(
 def _files(plan: WritePlan) -> PartsLayout:
     if isinstance(plan.layout, PartsLayout):
         return plan.layout
-    message = "The parts of a server were to be opened as files; this is a bug, please report it."
+    message = "Cannot open the parts of a server as files. This is a bug, please report it."
     raise InternalError(message)
 
 

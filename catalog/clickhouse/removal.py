@@ -173,8 +173,8 @@ class _Leaving:
             self._put_back(self._newly_detached(before))
             message = (
                 f"Cannot archive partition {self.one} of {self.table}: ClickHouse did not detach "
-                f"all of its parts: {error.reason}. The source is as it was."
-                f"{_remedy(error) or ' Run it again.'}"
+                f"all of its parts: {error.reason}. The source is "
+                f"unchanged.{_remedy(error) or ' Run it again.'}"
             )
             raise RefusedError(message, code=error.code) from error
         detached = self._newly_detached(before)
@@ -197,11 +197,11 @@ class _Leaving:
             raise
         except SourceError as error:
             message = (
-                f"Cannot archive partition {self.one} of {self.table}: {_reason(error)}. Whether "
-                "it was detached is not known: its rows are in the table or among the detached "
-                f"parts. Look into system.detached_parts; ALTER TABLE {self.table.sql} ATTACH "
-                f"PARTITION ID {quote_string(str(self.one))} brings them back. Then run "
-                "it again."
+                f"Cannot archive partition {self.one} of {self.table}: {_reason(error)}. It is "
+                "unknown whether it was detached: its rows are in the table or in the detached "
+                f"parts. Check system.detached_parts; ALTER TABLE {self.table.sql} ATTACH "
+                f"PARTITION ID {quote_string(str(self.one))} attaches them again. Then run it "
+                "again."
             )
             raise SourceError(message, code=error.code) from error
 
@@ -263,10 +263,10 @@ class _Leaving:
     def _patched(self) -> RefusedError:
         message = (
             f"Cannot archive partition {self.one} of {self.table}: it has lightweight updates in "
-            "patch parts, which stay behind when its parts are detached. The source is as it was. "
-            f"Run ALTER TABLE {self.table.sql} APPLY PATCHES IN PARTITION ID "
-            f"{quote_string(str(self.one))}, and the command again when system.parts shows none of "
-            "them any more."
+            "patch parts, which DETACH does not move with its parts. The source is unchanged. Run "
+            f"ALTER TABLE {self.table.sql} APPLY PATCHES IN PARTITION ID "
+            f"{quote_string(str(self.one))}, and run the command again when system.parts no longer "
+            "lists them."
         )
         return RefusedError(message, code=SUPPORT_IS_DISABLED)
 
@@ -311,16 +311,16 @@ def _remedy(error: SourceError) -> str:
 
 def _changed(table: TableName, one: PartitionId) -> RefusedError:
     return RefusedError(
-        f"Cannot archive partition {one} of {table}: its parts are not those that were exported "
-        "and compared any more. The source is as it was; run it again."
+        f"Cannot archive partition {one} of {table}: its parts are no longer those that were "
+        "exported and compared. The source is unchanged; run it again."
     )
 
 
 def _unseen(table: TableName, one: PartitionId) -> UnsupportedError:
     message = (
         f"Cannot archive partition {one} of {table}: this version of ClickHouse does not show "
-        "detached parts, so it is unknown whether a row that was just inserted went with them. "
-        "Stop the inserts into the partition, export it once more, and detach it yourself: "
-        f"ALTER TABLE {table.sql} DETACH PARTITION ID {quote_string(str(one))}."
+        "detached parts, so it is unknown whether they include rows that were just inserted. Stop "
+        "the inserts into the partition, export it again, and detach it yourself: ALTER TABLE "
+        f"{table.sql} DETACH PARTITION ID {quote_string(str(one))}."
     )
     return UnsupportedError(message, code=NOT_IMPLEMENTED)

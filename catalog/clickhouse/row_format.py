@@ -36,7 +36,7 @@ def check_format(form: str, columns: Columns) -> bool:
             near = difflib.get_close_matches(form.lower(), known, n=1)
             advice = f"Did you mean {known[near[0]][0]}?" if near else "Leave FORMAT out."
             message = (
-                f"Cannot write the answer in the format {form}: ClickHouse has no such format for "
+                f"Cannot write the result in the format {form}: ClickHouse has no such format for "
                 f"output. {advice}"
             )
             raise UnsupportedError(message, code=UNKNOWN_FORMAT)
@@ -72,7 +72,7 @@ def _written(
         )
     except ClickHouseError as error:
         message = (
-            f"Cannot write the answer in the format {form}: {error.reason.rstrip('.')}. Write "
+            f"Cannot write the result in the format {form}: {error.reason.rstrip('.')}. Write "
             "another format."
         )
         raise UnsupportedError(message, code=error.code) from error

@@ -228,8 +228,8 @@ def _second(session: object) -> ChdbSession:
     kind, path = _class_of(session), getattr(session, "_path", None)
     if kind is None or not isinstance(path, str):
         message = (
-            f"Cannot read from {type(session).__name__}: this release of chdb does not say where "
-            "its data is. Close the session, and give its directory as a source, chdb:DIRECTORY."
+            f"Cannot read from {type(session).__name__}: this release of chdb does not show its "
+            "data directory. Close the session, and give its directory as a source, chdb:DIRECTORY."
         )
         raise SourceError(message)
     try:
@@ -432,8 +432,8 @@ def _statement(session: ChdbSession, table: TableName) -> tuple[str, str]:
     )
     if len(found) != 1:
         message = (
-            f"Cannot find the temporary table {table.name}: the session does not have it any more. "
-            "Make it again, in the same session."
+            f"Cannot find the temporary table {table.name}: the session no longer has it. Create "
+            "it again, in the same session."
         )
         raise NotFoundError(message, code=UNKNOWN_TABLE)
     return text(found[0][0]), text(found[0][1])

@@ -106,7 +106,7 @@ def with_times(
         known = _of_parts(connection, table, column)
     else:
         known = _of_rows(connection, capabilities, table, column, found)
-    changed = NoTimes("it changed while it was looked at. Run it again")
+    changed = NoTimes("it changed while it was checked. Run it again")
     empty = Times("", "")
     return tuple(
         replace(one, times=known.get(str(one.partition_id), changed) if one.rows else empty)

@@ -167,9 +167,9 @@ def _warn_or_refuse(name: str, shown: str, advice: str, allowed: bool) -> None: 
         _warn_once(name, shown)
         return
     message = (
-        f"Cannot open the catalog {name} ({shown}): without TLS everybody on the way reads what is "
-        f"said there, and can change which files a table has. {advice}, or allow it in the "
-        f"catalog's configuration ({ALLOW_INSECURE}: true) or by {INSECURE}=1."
+        f"Cannot open the catalog {name} ({shown}): without TLS anyone on the network can read all "
+        f"requests and change which files a table has. {advice}, or allow it in the catalog's "
+        f"configuration ({ALLOW_INSECURE}: true) or by {INSECURE}=1."
     )
     raise RefusedError(message)
 
@@ -178,8 +178,8 @@ def _warn_or_refuse(name: str, shown: str, advice: str, allowed: bool) -> None: 
 def _warn_once(name: str, shown: str) -> None:
     """Warn about an allowed plain connection, once in a process."""
     _LOGGER.warning(
-        "the catalog %s (%s) is not asked over TLS: everybody on the way reads what is said there, "
-        "and can change which files a table has.",
+        "the catalog %s (%s) is used without TLS: anyone on the network can read all requests and "
+        "change which files a table has.",
         name,
         shown,
     )

@@ -347,9 +347,9 @@ def _refuse_other_endpoint(
     # The text before an @ may be a secret.
     shown = endpoint.rpartition("@")[2]
     message = (
-        f"Cannot open the files of the table: its catalog says {name}: {shown} and vends no "
-        "credentials for it, and those of the configuration go only to where the configuration "
-        f"says. Write {name}: {shown} into the catalog's configuration, if it is right."
+        f"Cannot open the files of the table: its catalog returns {name}: {shown} and vends no "
+        "credentials for it, and configured credentials are sent only to configured places. Write "
+        f"{name}: {shown} into the catalog's configuration, if it is right."
     )
     raise RefusedError(message)
 

@@ -396,7 +396,7 @@ def _location(catalog: _SparkCatalog, warehouse: str) -> str:
     default = catalog.conf.get(DEFAULT_FS, "")
     if not warehouse.startswith("/") or not default:
         why = (
-            "is no location with a scheme, so that it depends on who reads it; write for example "
+            "is no location with a scheme, so its meaning depends on the reader; write for example "
             "file:///srv/lake"
         )
         raise catalog.refuse("warehouse", why)

@@ -79,9 +79,8 @@ def open_known_ledger(uri: str | None, what: str, *, local_warehouse: Path | Non
             return ledger
     message = (
         f"Cannot {what}: there is no ledger at {without_secret(ledger.uri)}. Check "
-        f"{Option.WAREHOUSE} and "
-        f"{Option.LEDGER}; the first export makes one, and one that is lost is made again by "
-        f"{Command.REBUILD}."
+        f"{Option.WAREHOUSE} and {Option.LEDGER}; the first export creates one, and "
+        f"{Command.REBUILD} recreates a lost one."
     )
     raise NotFoundError(message)
 

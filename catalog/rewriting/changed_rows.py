@@ -132,7 +132,7 @@ class FileWriter:
         try:
             return new.rewritten(self._rewritten(one.of, local, new.path))
         except (OSError, pa.ArrowException) as error:
-            message = f"Cannot write {file.path} anew: {error}. Run it again."
+            message = f"Cannot rewrite {file.path}: {error}. Run it again."
             raise DestinationError(message) from error
         finally:
             if local.is_relative_to(scratch):

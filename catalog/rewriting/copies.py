@@ -297,7 +297,7 @@ class RewrittenCopies:
                 sha256 = hashlib.file_digest(read, "sha256").hexdigest()
             return new.rewritten(self._written(file, local, new.path)), sha256
         except (OSError, pa.ArrowException) as error:
-            message = f"Cannot write {file.path} anew: {error}. Run it again."
+            message = f"Cannot rewrite {file.path}: {error}. Run it again."
             raise DestinationError(message) from error
         finally:
             if local.is_relative_to(scratch):

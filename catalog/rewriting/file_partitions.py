@@ -26,8 +26,8 @@ __all__ = ["EarlierFiles", "FilePartitions", "OwnPartitions"]
 
 
 _REWRITE: Final = (
-    "It is of an earlier partition spec: let Iceberg write it anew first, CALL <catalog>.system."
-    "rewrite_data_files(table => '…', options => map('rewrite-all', 'true'))"
+    "It is of an earlier partition spec: let Iceberg rewrite it first, CALL "
+    "<catalog>.system.rewrite_data_files(table => '…', options => map('rewrite-all', 'true'))"
 )
 
 
@@ -41,7 +41,7 @@ class FilePartitions:
     source: LakeTableState
     storages: Storages
     destination: LakeTableState
-    way: str = "INSERT SELECT brings them"
+    way: str = "INSERT SELECT copies them"
 
     def __call__(self, file: BranchFile) -> FilePartition:
         """Return the partition of a file in the other table.

@@ -139,9 +139,9 @@ class ParquetDirectory:
             raise NotFoundError(message, code=PARTITION_DOESNT_EXIST)
         if odd := next((path for path, _ in found if not path.lower().endswith(_SUFFIX)), None):
             message = (
-                f"{self.what}: {odd} has not the name of a Parquet file (*{_SUFFIX}), and nothing "
-                "of a directory is passed over but names that begin with a point or an underscore. "
-                "Put it elsewhere, or name the directory that holds Parquet files alone."
+                f"{self.what}: {odd} does not have the name of a Parquet file (*{_SUFFIX}), and "
+                "only names that begin with a dot or an underscore are ignored. Move it elsewhere, "
+                "or name a directory with Parquet files only."
             )
             raise RefusedError(message)
         return tuple(found)
@@ -159,8 +159,8 @@ class ParquetDirectory:
                 if self._is_hidden(str(odd.relative_to(directory))):
                     continue
                 message = (
-                    f"{self.what}: {odd} is no file: it may be a link to a directory, or to what "
-                    "is not there. Put the files themselves there, or take it away."
+                    f"{self.what}: {odd} is not a file: it may be a link to a directory, or to a "
+                    "missing file. Put the files themselves there, or remove it."
                 )
                 raise RefusedError(message)
 
@@ -199,8 +199,8 @@ class ParquetDirectory:
 
     def _unreadable(self, path: str, error: Exception) -> RefusedError:
         message = (
-            f"{self.what}: {path} is no Parquet file that can be read ({error}). Copy it there "
-            "again, or take it away."
+            f"{self.what}: {path} is not a readable Parquet file ({error}). Copy it there again, "
+            "or remove it."
         )
         return RefusedError(message)
 
@@ -229,7 +229,7 @@ class ParquetDirectory:
             except (OSError, pa.ArrowException) as error:
                 message = (
                     f"{self.what}: {path} has rows that the table cannot hold: "
-                    f"{str(error).rstrip('.')}. Write the file anew without them."
+                    f"{str(error).rstrip('.')}. Rewrite the file without them."
                 )
                 raise RefusedError(message) from error
             if sha256_of(local) != sha256:

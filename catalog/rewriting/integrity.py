@@ -169,8 +169,7 @@ def refuse_changed_files(
     if without:
         note(
             f"{counted(without, 'file')} compared by size, footer and rows alone: their receipts "
-            "are "
-            "gone, as after a removal of orphans"
+            "no longer exist, as after a removal of orphans"
         )
 
 
@@ -264,7 +263,7 @@ def _difference(storage: Storage, file: BranchFile, sha256: str | None, scratch:
         )
         raise DestinationError(message) from error
     except (pa.ArrowException, OSError) as error:
-        return f"it is no readable Parquet file any more ({error})"
+        return f"it is no longer a readable Parquet file ({error})"
     finally:
         if local.is_relative_to(scratch):
             local.unlink()

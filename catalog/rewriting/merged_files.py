@@ -448,10 +448,10 @@ class MergedRows(Closing):
         unclear = ambiguous_rows(self._merge, engine, _ROWS, self._columns)
         if unclear and held.rows(f"{unclear} SETTINGS {_SORT}"):
             message = (
-                f"Cannot run {self._merge.command}: rows of one sorting key are alike to "
-                f"{engine.family}, and which of them was inserted last its data files do not say. "
-                "Run it in ClickHouse and export the partition again"
-                f"{deduplication_advice(engine)}."
+                f"Cannot run {self._merge.command}: {engine.family} treats rows with the same "
+                "sorting key as equal, and data files do not record which of them was inserted "
+                "last. Run it in ClickHouse and export the partition "
+                f"again{deduplication_advice(engine)}."
             )
             raise RefusedError(message)
         self._refuse_unclear_values(held)
@@ -484,10 +484,9 @@ class MergedRows(Closing):
             f"{', '.join(one.names)}: {one.dependence.value}" for one in by_column
         )
         message = (
-            f"Cannot run {self._merge.command}: what {self._source.table.engine.family} leaves of "
-            "rows of one sorting key depends on the order in which they were inserted, which data "
-            f"files do not say ({reasons_by_column}). Run it in ClickHouse and export the "
-            "partition again."
+            f"Cannot run {self._merge.command}: the rows that {self._source.table.engine.family} "
+            "keeps of one sorting key depend on the order of insertion, which data files do not "
+            f"record ({reasons_by_column}). Run it in ClickHouse and export the partition again."
         )
         raise RefusedError(message)
 

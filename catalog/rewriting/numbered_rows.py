@@ -78,7 +78,7 @@ class NumberedRows:
     def _read_next(self) -> None:
         batch = next(self._batches, None)
         if batch is None:
-            message = f"it has {self._end:,} rows, and another one is asked for"
+            message = f"it has {self._end:,} rows, and one more was requested"
             raise OSError(message)
         self._begin, self._end = self._end, self._end + batch.num_rows
         self._batch = self._shown(pa.Table.from_batches([batch]))

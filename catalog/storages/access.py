@@ -92,9 +92,9 @@ def authorities(
 def refuse_http(storage: str, endpoint: str) -> RefusedError:
     """Return the refusal of an http endpoint that is not allowed."""
     message = (
-        f"Cannot use the {storage} endpoint {endpoint}: over http everybody on the way reads the "
-        "rows, and can change them. Use https, or allow it in the catalog's configuration, next "
-        f"to the endpoint ({ALLOW_INSECURE}: true), or by {INSECURE}=1."
+        f"Cannot use the {storage} endpoint {endpoint}: over http anyone on the network can read "
+        "and change the rows. Use https, or allow it in the catalog's configuration, next to the "
+        f"endpoint ({ALLOW_INSECURE}: true), or by {INSECURE}=1."
     )
     return RefusedError(message)
 

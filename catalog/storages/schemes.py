@@ -235,7 +235,10 @@ class ReachedStorages:
             return LocalStorage()
         place = _longest_prefix(location, self.places)
         if place is None:
-            message = f"Nobody said how {location} is reached; this is a bug, please report it."
+            message = (
+                f"Cannot reach {location}: no storage was opened for it. This is a bug, please "
+                "report it."
+            )
             raise InternalError(message)
         return open_storage(location, self.places[place])
 

@@ -326,8 +326,8 @@ def _check_names(what: str, conf: Mapping[str, str], application: Mapping[str, s
     )
     if changed:
         message = (
-            f"{what}: the session has set {', '.join(changed)}, and with a policy only the "
-            "configuration of the server says which tables names mean. RESET it."
+            f"{what}: the session has set {', '.join(changed)}, but with a policy only the "
+            "server's configuration decides which tables names refer to. RESET it."
         )
         raise RefusedError(message, code=ACCESS_DENIED)
 

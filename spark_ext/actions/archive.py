@@ -208,10 +208,10 @@ class _TakingOut:
         if parts is None:
             message = (
                 f"Cannot drop the detached parts of partition {one} of {table.name}: it was "
-                "archived, and the ledger does not say which parts were detached then. Run ALTER "
+                "archived, but the ledger does not record which parts were detached. Run ALTER "
                 f"TABLE {table.name.sql} ATTACH PARTITION ID {quote_string(str(one))}, and the "
-                "command again: it compares them with the lake and drops them. Where "
-                "system.detached_parts has none of it, nothing is left to be done"
+                "command again: it compares them with the lake and drops them. If "
+                "system.detached_parts lists none of it, nothing is left to do"
             )
             raise RefusedError(message)
         with self._archiving(row) as archived:
@@ -254,14 +254,14 @@ class _TakingOut:
         if row is None or row.done is None or not held.holds(row.done.landed):
             message = (
                 f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
-                f"{_where(row, held.text)} The source is as it was."
+                f"{_where(row, held.text)} The source is unchanged."
             )
             raise RefusedError(message)
         unseen = lake.unseen(row.done.landed.transaction_id) if isinstance(lake, HiveTable) else ""
         if unseen:
             message = (
                 f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
-                f"{unseen}. The source is as it was."
+                f"{unseen}. The source is unchanged."
             )
             raise RefusedError(message)
         return row, row.done
@@ -284,9 +284,10 @@ class _TakingOut:
             (found,) = comparing.run()
         if found.verdict is not Verdict.EQUAL or found.compared_with != "source":
             message = (
-                f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
-                f"comparing it with the lake said {found.verdict.value}"
-                f"{f' ({found.message})' if found.message else ''}. The source is as it was."
+                f"Cannot archive partition {outcome.partition_id} of {self._request.table}: the "
+                "comparison with the lake gave "
+                f"{found.verdict.value}{f' ({found.message})' if found.message else ''}. The "
+                "source is unchanged."
             )
             raise RefusedError(message)
 
@@ -405,7 +406,7 @@ def _forecast(
             key = Key(table.key_source, of, state.layout.table_uuid)
             row = ledger.read(key.hash)
         if action in (EXPORT, REPLACE) and parts:
-            replaced = " (in the place of what main has of it)" if action == REPLACE else ""
+            replaced = " (in place of its rows in main)" if action == REPLACE else ""
             text = f"would be exported{replaced}, compared and {did}: {figures}"
             yield ArchiveForecast(of, would, text, action, rows, size)
         elif action in _EXPORTED and parts:
@@ -432,7 +433,7 @@ def _archived_before(row: Row, *, drop: bool) -> ArchiveForecast:
         text = f"was archived before, its parts are detached: {Option.DROP} frees them"
         return ArchiveForecast(of, "detached", text, done, bytes=size)
     if parts is None:
-        text = "would stay detached: the ledger does not say which parts were archived"
+        text = "would stay detached: the ledger does not record which parts were archived"
         return ArchiveForecast(of, "keep", text, done, exit_code=REFUSED)
     text = (
         f"was archived before, {counted(len(parts), 'detached part')} would be dropped: "
@@ -448,9 +449,8 @@ def _where(row: Row | None, text: str) -> str:
 def _elsewhere(table: MergeTreeTable, parts: tuple[DetachedPart, ...]) -> str:
     """Return the notice that the other replicas keep their own copies of the detached parts."""
     return (
-        f"{counted(len(parts), 'part')} of it stay detached on its other replicas: run there "
-        "ALTER TABLE "
-        f"{table.name.sql} DROP DETACHED PART {quote_string(parts[0].name)} SETTINGS "
+        f"{counted(len(parts), 'part')} of it stay detached on its other replicas: on each, run "
+        f"ALTER TABLE {table.name.sql} DROP DETACHED PART {quote_string(parts[0].name)} SETTINGS "
         "allow_drop_detached = 1, and so on"
     )
 
@@ -469,10 +469,8 @@ class Unarchivable:
         row = self.row
         return (
             f"partition {row.key.partition_id} of {row.source_table}: {counted(self.rows, 'row')} "
-            "in "
-            f"{counted(self.files, 'file')} of {row.destination_table} may be replaced by the "
-            "next export "
-            "of it. The source may have none of them any more"
+            f"in {counted(self.files, 'file')} of {row.destination_table} may be replaced by the "
+            "next export of it. The source may no longer have them"
         )
 
 
@@ -509,7 +507,7 @@ def unarchivable(
         raise NotFoundError(message)
     archived = tuple(row for row in known if row.archived is not None)
     if not archived:
-        message = f"{what}: it is not archived, and exports of it are as free as ever."
+        message = f"{what}: it is not archived, so its exports are not restricted."
         raise RefusedError(message)
     lake = open_lake(to).table(to)
     state = lake.load() if lake is not None else None

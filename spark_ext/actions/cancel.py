@@ -116,7 +116,7 @@ class Cancelled:
             case Superseded(by):
                 return f"not cancelled: {by}"
             case Unknown(evidence):
-                return f"not known yet: something of it may still land: {evidence}"
+                return f"unknown yet: a request of it may still land: {evidence}"
             case _ as never:
                 assert_never(never)
 
@@ -263,7 +263,7 @@ def _table(
     if table is None or table.load().layout.table_uuid != row.key.destination:
         message = (
             f"Cannot cancel the export of partition {row.key.partition_id} of {row.source_table}: "
-            f"{name} is not the table that it goes to any more. Nothing of it is visible there."
+            f"{name} is no longer the table that it writes to. Nothing of it is visible there."
         )
         raise RefusedError(message)
     return table

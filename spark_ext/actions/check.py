@@ -257,7 +257,7 @@ def _check_destination(
         existing = lake.table(name)
         if existing is None:
             check_new_table(name)
-            found.destination = f"{name}: not there yet, it will be created"
+            found.destination = f"{name}: does not exist yet, it will be created"
             return
         state = existing.load()
         found.location = state.location

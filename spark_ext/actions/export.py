@@ -207,7 +207,7 @@ class _Runs:
         if host is not None:
             reason = _WHY.search(why)
             short = reason["why"] if reason else why
-            note(f"{source.host.place} is gone ({short}); going on with {host.place}")
+            note(f"{source.host.place} no longer responds ({short}); continuing with {host.place}")
         return host
 
     def _report_lost(self, ports: JobPorts) -> None:
@@ -364,9 +364,9 @@ class Stopping:
             signal.signal(signal.SIGTERM, before)  # type: ignore[arg-type]
         if self._requested and isinstance(error, KeyboardInterrupt):
             message = (
-                f"Cannot finish: it was told to stop, and {self._grace:g} s were not enough for "
-                "what ran. What is exported stays, and so do finished files. Run "
-                "it again: it continues with the rest."
+                f"Cannot finish: the command was stopped, and the grace time of {self._grace:g} s "
+                "was not enough for the running work. Exported partitions and finished files are "
+                "kept. Run it again: it continues with the rest."
             )
             raise StoppedError(message) from error
 

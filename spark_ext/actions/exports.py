@@ -605,7 +605,7 @@ def _check_fits(
             if names
         )
         message = (
-            f"{what}: Tables have different structure: {different}. Make the destination with "
+            f"{what}: Tables have different structure: {different}. Create the destination with "
             "the columns of the source, and one for each directory that is named."
         )
         raise RefusedError(message, code=INCOMPATIBLE_COLUMNS)

@@ -196,7 +196,7 @@ class _LogFile(logging.FileHandler):
             return
         self._is_full = True
         sys.stderr.write(
-            f"Cannot write logs to {self.baseFilename}: {error.strerror}. The command goes on "
+            f"Cannot write logs to {self.baseFilename}: {error.strerror}. The command continues "
             "without them.\n"
         )
 

@@ -39,19 +39,23 @@ _ROWS: Final = Metric(
     "mergeberg_rows_written_total", "counter", "Rows written, while files are being written too."
 )
 _FILES: Final = Metric(
-    "mergeberg_files_written_total", "counter", "Data files that Spark jobs of this process ended."
+    "mergeberg_files_written_total",
+    "counter",
+    "Data files that Spark jobs of this process finished.",
 )
 _BYTES: Final = Metric("mergeberg_bytes_written_total", "counter", "Bytes of these files.")
 _FAILURES: Final = Metric(
-    "mergeberg_slice_failures_total", "counter", "Tries of a slice that ended without a file."
+    "mergeberg_slice_failures_total",
+    "counter",
+    "Attempts to write a slice that ended without a file.",
 )
 _SLICES: Final = Metric(
     "mergeberg_slices", "gauge", "Slices that Spark may be writing now for this process."
 )
 _PARTITIONS: Final = Metric(
-    "mergeberg_partitions_total", "counter", "Partitions that have their answer.", "status"
+    "mergeberg_partitions_total", "counter", "Partitions that have an outcome.", "status"
 )
-_LEDGER: Final = Metric("mergeberg_ledger_up", "gauge", "1 when the ledger answered, else 0.")
+_LEDGER: Final = Metric("mergeberg_ledger_up", "gauge", "1 if the ledger responded, else 0.")
 _RUNNING: Final = Metric(
     "mergeberg_exports_running",
     "gauge",

@@ -240,8 +240,8 @@ class Verifying:
         if table is not None:
             return (self._source.find_partition(table, selection.text),)
         message = (
-            f"Cannot find the partition {selection.text} of {self._request.table}: the table is "
-            f"gone. Name the partition by {Option.PARTITION_ID}, or use {Option.ALL}."
+            f"Cannot find the partition {selection.text} of {self._request.table}: the table no "
+            f"longer exists. Name the partition by {Option.PARTITION_ID}, or use {Option.ALL}."
         )
         raise NotFoundError(message, code=UNKNOWN_TABLE)
 

@@ -115,8 +115,8 @@ def open_iceberg(
     """
     if isinstance(name, HiveName):
         message = (
-            f"Cannot {what}: of trees of Hive directories only export, archive, verify, read, gc, "
-            "exports list, cancel, forget and rebuild know. Name an Iceberg table: "
+            f"Cannot {what}: only export, archive, verify, read, gc, exports list, cancel, forget "
+            "and rebuild work on trees of Hive directories. Name an Iceberg table: "
             "catalog.namespace.table."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)

@@ -106,7 +106,7 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
         """Log an error of one request, such as a closed connection, and keep serving."""
         del request
-        _LOGGER.warning("metrics: no answer to %s: %r", client_address, sys.exception())
+        _LOGGER.warning("metrics: no response to %s: %r", client_address, sys.exception())
 
 
 class _Server6(_Server):

@@ -134,7 +134,7 @@ def say_unprinted(arguments: Sequence[str], why: OSError, code: int, *, group: c
         message = f"{what} Nothing was changed. Write them elsewhere."
         output.error(message, next_command(arguments, FAILED, group=group))
         return code or FAILED
-    output.error(f"{what} What the command did is done; its exit code says how it ended.", "")
+    output.error(f"{what} The command itself has finished; its exit code shows the result.", "")
     return code
 
 

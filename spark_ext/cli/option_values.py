@@ -235,6 +235,6 @@ def refuse_unless_confirmed(what: str, said: str) -> None:
         RefusedError: the answer was no.
     """
     click.echo(said, err=True)
-    if not click.confirm("Go on?", default=False, err=True):
+    if not click.confirm("Continue?", default=False, err=True):
         message = f"Cannot {what}: it was not confirmed. Nothing was changed."
         raise RefusedError(message)

@@ -174,7 +174,8 @@ _SOURCE: Final = (
         "--allow-insecure",
         is_flag=True,
         envvar="MERGEBERG_ALLOW_INSECURE",
-        help="Connect to another machine over http, which anybody in between can read and change.",
+        help="Connect to another machine over http, which anyone on the network can read and "
+        "change.",
     ),
     click.option(
         "--sync-timeout",
@@ -280,8 +281,8 @@ metrics_option: Final = click.option(
     "--metrics-port",
     metavar="[HOST:]PORT",
     envvar="MERGEBERG_METRICS_PORT",
-    help="Serve metrics for Prometheus at http://HOST:PORT/metrics while the export runs. "
-    "Host is 127.0.0.1 by default; anybody who reaches another host can read them.",
+    help="Serve metrics for Prometheus at http://HOST:PORT/metrics while the export runs. Host is "
+    "127.0.0.1 by default; anyone who reaches another host can read them.",
 )
 yes_option: Final = click.option(
     "--yes",

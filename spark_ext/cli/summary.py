@@ -181,7 +181,8 @@ def summary_of(*, quiet: bool, verbose: bool, as_json: bool, of_all: bool) -> Su
     """
     if quiet and verbose:
         message = (
-            "Cannot say little and much: --quiet and --verbose are given. Leave one of them out."
+            "Cannot print both less and more: --quiet and --verbose are given. Leave one of them "
+            "out."
         )
         raise UsageError(message)
     detail = Detail.QUIET if quiet else Detail.VERBOSE if verbose else Detail.NORMAL

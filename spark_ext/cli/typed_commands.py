@@ -83,7 +83,7 @@ def _help(typed: TypedStatement) -> str:
 
 
 _SHARED: Final = together(
-    click.option("--dry-run", is_flag=True, help="Say what it would do, and do nothing."),
+    click.option("--dry-run", is_flag=True, help="Only report what it would do."),
     yes_option,
     named_catalog_option,
     ledger_options,

@@ -125,7 +125,7 @@ class DemoDirectory:
             (self.path / _NOTE_FILE).write_text(_NOTE, encoding="utf-8")
         except OSError as error:
             message = (
-                f"Cannot make the demo in {self.path}: {error.strerror}. Choose a directory that "
+                f"Cannot create the demo in {self.path}: {error.strerror}. Choose a directory that "
                 "you may write with --directory."
             )
             raise UsageError(message) from error
@@ -154,7 +154,7 @@ def look(demo: DemoDirectory) -> Found:
         message = (
             "Cannot run the demo: PyIceberg is configured with a catalog named "
             f"{LAKE_TABLE.catalog!r}, and the demo writes into its own directory only. Run it "
-            "where .pyiceberg.yaml and PYICEBERG_CATALOG__LAKE__... do not say so."
+            "where .pyiceberg.yaml and PYICEBERG_CATALOG__LAKE__... do not configure it."
         )
         raise DemoError(message, next_command="mergeberg demo (where that is not configured)")
     found = _months(demo)
@@ -180,8 +180,8 @@ def _check_own(demo: DemoDirectory) -> None:
     if not path.exists() or (path / _NOTE_FILE).is_file() or not any(path.iterdir()):
         return
     message = (
-        f"Cannot make the demo in {path}: the directory is not empty, and not the demo's "
-        f"(it has no {_NOTE_FILE}). Choose a new one with --directory."
+        f"Cannot create the demo in {path}: the directory is not empty, and not the demo's (it has "
+        f"no {_NOTE_FILE}). Choose a new one with --directory."
     )
     raise DemoError(message, next_command="mergeberg demo --directory a-new-directory")
 

@@ -223,7 +223,7 @@ def _kept(file: Path, directory: Path) -> Path:
 def _not_fetched(jar: Jar, file: Path, output: str, kept: Path) -> SourceError:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if file.exists():
-        why = f"what came has not the SHA-256 {jar.sha256}"
+        why = f"the downloaded file does not have the SHA-256 {jar.sha256}"
     elif _ERRORS in lines[:-1]:
         why = lines[lines.index(_ERRORS) + 1]
     else:

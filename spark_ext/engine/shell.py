@@ -216,7 +216,7 @@ class Shell:
             self.warehouse.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             message = (
-                f"Cannot make the directory {self.warehouse}: {error.strerror}. Name another one "
+                f"Cannot create the directory {self.warehouse}: {error.strerror}. Name another one "
                 f"with {Option.WAREHOUSE}."
             )
             raise DestinationError(message) from error
@@ -291,9 +291,9 @@ def _local_lake(root: Path) -> dict[str, str]:
     """
     if "?" in str(root):
         message = (
-            f"Cannot use the warehouse {root} in a shell of Spark: what follows ? in the path of a "
-            "SQLite file is taken for options there. Give the directory another name, or export "
-            f"with {Command.EXPORT}, which takes any name."
+            f"Cannot use the warehouse {root} in a shell of Spark: text after ? in the path of a "
+            "SQLite file is read as options there. Give the directory another name, or export with "
+            f"{Command.EXPORT}, which takes any name."
         )
         raise RefusedError(message)
     return {

@@ -81,7 +81,9 @@ def written_slices(
         if not row["receipt"]:
             raise _error(row)
     if sorted(receipts) != [one.number for one in slices]:
-        message = f"{len(slices)} files were planned, {len(receipts)} came back. Run it again."
+        message = (
+            f"{len(slices)} files were planned, but {len(receipts)} were written. Run it again."
+        )
         raise SourceError(f"Cannot write the files of {plan.table}: {message}")
     return tuple(Receipt.from_json(receipts[number]) for number in sorted(receipts))
 

@@ -348,8 +348,8 @@ def _check_not_stopped(files: _Files, slice_: Slice) -> None:
     mark = stop_mark(files.plan.receipts_location, files.plan.job)
     if open_storage(mark, files.access).list(mark.rsplit("/", 1)[0]):
         message = (
-            f"Cannot begin another file of partition {slice_.partition_id}: the export was told to "
-            "stop. Run it again: it continues with the rest."
+            f"Cannot begin another file of partition {slice_.partition_id}: the export was "
+            "stopped. Run it again: it continues with the rest."
         )
         raise NotBegunError(message)
 

@@ -165,7 +165,7 @@ def _spark_jars() -> Path:
 
 def _end(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(lines[-5:]) or "it said nothing"
+    return " ".join(lines[-5:]) or "it printed nothing"
 
 
 _SOURCES: Final = Path(__file__).resolve().with_name("src")

@@ -59,7 +59,7 @@ class JarBuildHook(BuildHookInterface[Any]):
         if done.returncode != 0:
             message = (
                 f"Cannot build mergeberg: the jar for Spark was not made. {done.stderr.strip()} "
-                f"Mend this, or set {_SKIP}=1 to do without Spark SQL."
+                f"Fix this, or set {_SKIP}=1 to do without Spark SQL."
             )
             raise RuntimeError(message)
 

@@ -110,8 +110,8 @@ class Coming:
     def nothing_comes(self) -> RefusedError:
         """Return the error for a partition without rows in the source."""
         message = (
-            f"Cannot run {self}: {self.table} has no rows of it, and what is here would be dropped "
-            f"without a word. Use {Option.ALLOW_EMPTY}, or DROP PARTITION."
+            f"Cannot run {self}: {self.table} has no rows of it, so its rows here would be dropped "
+            f"silently. Use {Option.ALLOW_EMPTY}, or DROP PARTITION."
         )
         return RefusedError(message, code=BAD_ARGUMENTS)
 

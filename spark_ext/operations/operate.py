@@ -242,8 +242,9 @@ def _refuse_prefix(which: OnePartition | AllPartitions, source: RememberedSource
     prefix = str(which.partition_id)
     if by_month and isinstance(which, OnePartition) and len(prefix) < _DIGITS_OF_A_MONTH:
         message = (
-            f"Cannot freeze partition {prefix}: it is the prefix of months, which ClickHouse takes "
-            "for tables of the old syntax only. Name each month, or no partition for all of them."
+            f"Cannot freeze partition {prefix}: it is the prefix of months, which ClickHouse "
+            "accepts for tables of the old syntax only. Name each month, or no partition for all "
+            "of them."
         )
         raise RefusedError(message, code=BAD_ARGUMENTS)
 

@@ -582,9 +582,9 @@ def _columns(command: ClearIndex, of: RememberingTable) -> tuple[frozenset[str],
         return frozenset(), ""
     known = ", ".join(index.name for index in table.indices) or "none"
     message = (
-        f"Cannot run CLEAR INDEX {command.index} on {of.name}: it has no such index. Of its "
-        f"ClickHouse table it remembers these: {known}. Name one of them, or `bloom_filter(c)` for "
-        "the bloom filters of a column c."
+        f"Cannot run CLEAR INDEX {command.index} on {of.name}: it has no such index. It records "
+        f"these of its ClickHouse table: {known}. Name one of them, or `bloom_filter(c)` for the "
+        "bloom filters of a column c."
     )
     raise RefusedError(message, code=BAD_ARGUMENTS)
 

@@ -242,8 +242,8 @@ def other_name(what: str, parts: tuple[str, ...], this: LakeName, others: OtherT
     name = others.table(parts)
     if isinstance(name, SourceTable):
         message = (
-            f"{what}: it is a table of ClickHouse. EXPORT PARTITION … TO TABLE {this} brings "
-            "its partitions."
+            f"{what}: it is a table of ClickHouse. EXPORT PARTITION … TO TABLE {this} exports its "
+            "partitions."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     if name == this:
@@ -267,8 +267,8 @@ def source_of(what: str, state: LakeTableState) -> RememberedSource:
     source = remembered_source(state.properties)
     if source is None:
         message = (
-            f"{what}: it was not made by an export, so that it remembers no partition key of "
-            "ClickHouse. Use the statements of the engine that made it."
+            f"{what}: it was not created by an export, so it records no partition key of "
+            "ClickHouse. Use the statements of the engine that created it."
         )
         raise RefusedError(message)
     return source

@@ -155,9 +155,9 @@ def _check_allowed(named: SourceTable, *, drop: bool) -> None:
     check_alter_allowed(named.place, named.table, drop=drop)
     if not named.place.allow_alter:
         message = (
-            f"Cannot archive partitions of {named.table}: that takes parts out of the table, and "
-            f"statements may change a source only where that is allowed. Set {Option.ALLOW_ALTER} "
-            "to true."
+            f"Cannot archive partitions of {named.table}: that detaches parts of the table, and "
+            f"statements may change a source only if that is allowed. Set {Option.ALLOW_ALTER} to "
+            "true."
         )
         raise RefusedError(message)
 
@@ -182,7 +182,7 @@ def _check_gone(
             for one, shard in found
             if one.status != _KEPT
         ]
-        more = f"In the lake, and taken out of the source: {', '.join(gone)}." if gone else ""
+        more = f"In the lake, and removed from the source: {', '.join(gone)}." if gone else ""
         raise joined(wrong, more)
 
 

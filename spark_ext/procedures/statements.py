@@ -77,7 +77,7 @@ def _execute(call: Call) -> Rows:
     unused = _unused_ending(statement)
     if unused:
         warnings.warn(
-            f"{unused} has no effect in Spark SQL: the answer is the statement's result, and "
+            f"{unused} has no effect in Spark SQL: the statement returns its result as rows, and "
             "nothing is written to a server's disk.",
             stacklevel=2,
         )
@@ -107,8 +107,8 @@ def _not_exporting(statement: Statement, names: Names, call: Call) -> Rows:
     refuse_temporary(statement, held)
     if held is not None:
         message = (
-            f"Cannot run it on {held.table}: it is a table of an open session, of which EXPORT is "
-            "run here, and ATTACH and REPLACE … FROM. Run the statement in that session."
+            f"Cannot run it on {held.table}: it is a table of an open session, on which only "
+            "EXPORT, and ATTACH and REPLACE … FROM, run here. Run the statement in that session."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     table = names.table(statement.table.parts)

@@ -109,8 +109,8 @@ class Given:
         chosen = self.target()
         if isinstance(chosen, PartName):
             message = (
-                f"Cannot use the part {chosen} here: another table gets or gives whole partitions. "
-                f"Choose one by {self.spelled(PARTITION_ID)}."
+                f"Cannot use the part {chosen} here: only whole partitions are copied between "
+                f"tables. Choose one by {self.spelled(PARTITION_ID)}."
             )
             raise UsageError(message)
         return chosen

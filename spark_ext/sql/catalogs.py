@@ -256,7 +256,7 @@ def refresh(spark: SparkSession, name: LakeName) -> None:
     except (PySparkException, Py4JError) as error:
         why = str(error).strip().splitlines()[0]
         message = (
-            f"Cannot show {name} in this session as it is now: {why} What was done to it stays. "
-            f"Run REFRESH TABLE {quoted} before you read it."
+            f"Cannot show {name} in this session as it is now: {why} The statement's changes are "
+            f"kept. Run REFRESH TABLE {quoted} before you read it."
         )
         raise DestinationError(message) from error

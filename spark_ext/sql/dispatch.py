@@ -75,8 +75,8 @@ def answer(request: str, spark: SparkSession) -> str:
 def interrupted() -> str:
     """Return the response of a process that was interrupted during a request."""
     message = (
-        "Cannot finish: the statement was interrupted. What is finished stays; give the same "
-        "statement again to go on."
+        "Cannot finish: the statement was interrupted. Finished work is kept; run the same "
+        "statement again to continue."
     )
     return json.dumps({"error": _error(StoppedError(message), message, _CANCELLED, None)})
 

@@ -381,7 +381,7 @@ def _under_way(found: Sequence[Outcome]) -> str:
         for one in found
         if one.status is Status.IN_PROGRESS
     ]
-    return f"Begun, and going on: {', '.join(going)}." if going else ""
+    return f"Begun, and still running: {', '.join(going)}." if going else ""
 
 
 class _Begun(Silent):

@@ -123,9 +123,9 @@ class Names:
             raise self._unclear(parts, "a part of it is empty", "Write catalog.namespace.table")
         if self.is_tree(parts):
             message = (
-                f"Cannot use hive.{quote_identifier(parts[1])} here: exports go to trees of Hive "
-                "directories and are verified, cancelled, forgotten and cleaned up there, no other "
-                "statement knows them. Name an Iceberg table: catalog.namespace.table."
+                f"Cannot use hive.{quote_identifier(parts[1])} here: exports can go to trees of "
+                "Hive directories, and be verified, cancelled, forgotten and cleaned up there, but "
+                "no other statement supports them. Name an Iceberg table: catalog.namespace.table."
             )
             raise UnsupportedError(message, code=NOT_IMPLEMENTED)
         if self._is_of_source(parts):

@@ -50,7 +50,7 @@ class Option:
 
 OPTIONS: Final = (
     Option("wait", "--source-wait", "seconds to wait for a directory in use; 60"),
-    Option("config-file", "--source-config", "the TOML file that says who logs in"),
+    Option("config-file", "--source-config", "the TOML file with the login"),
     Option("allow-insecure", "--allow-insecure", "`true` to speak to another machine over http"),
     Option("sync-timeout", "--sync-timeout", "seconds to wait for parts that a replica lacks"),
     Option("ignore-row-policies", "--ignore-row-policies", "`true` to export what they hide"),
@@ -59,7 +59,7 @@ OPTIONS: Final = (
     Option("database", "--database", "of the tables that a statement names alone; `default`"),
     Option("cluster-hosts", "--cluster-host", "`HOST:PORT=HOST:PORT,…`: of a cluster, over HTTP"),
     Option("allow-alter", "--allow-alter", "`true` to let statements change the user's tables"),
-    Option("user", f"{PREFIX}USER", "who logs in"),
+    Option("user", f"{PREFIX}USER", "the user to log in as"),
     Option("password", f"{PREFIX}PASSWORD", "of the user", is_secret=True),
     Option("token", f"{PREFIX}TOKEN", "an access token, instead of both", is_secret=True),
     Option("ca-file", f"{PREFIX}CA_FILE", "the authorities to trust, a PEM file"),

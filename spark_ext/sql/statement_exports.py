@@ -96,8 +96,8 @@ def exports_of(statement: Statement) -> tuple[Export, ...]:
     if exports and len(exports) < len(statement.commands):
         other = next(one for one in statement.commands if not isinstance(one, Export))
         message = (
-            f"Cannot run {other} together with EXPORT PARTITION: the one is of "
-            "the lake, the other of ClickHouse. Write two statements."
+            f"Cannot run {other} together with EXPORT PARTITION: one runs on the lake, the other "
+            "on ClickHouse. Write two statements."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     return exports
@@ -147,8 +147,8 @@ def refuse_temporary(statement: Statement, held: SourceTable | None) -> None:
     """
     if isinstance(statement, Alter) and statement.is_temporary and held is None:
         message = (
-            f"Cannot find the temporary table {statement.table}: only the session that made it "
-            "sees it. Give the session along, from Python: spark_ext.sql(spark, '...', "
+            f"Cannot find the temporary table {statement.table}: only the session that created it "
+            "sees it. Pass the session, from Python: spark_ext.sql(spark, '...', "
             f"tables={{'{statement.table}': SessionTable(session, '{statement.table}')}})."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
@@ -199,8 +199,8 @@ def _selection(export: Export) -> Selection:
             return AllPartitions()
         case PartName() as part:
             message = (
-                f"Cannot export the part {part}: what becomes visible at once is a partition. "
-                "Write EXPORT PARTITION ID '...' with the part's partition."
+                f"Cannot export the part {part}: only whole partitions become visible. Write "
+                "EXPORT PARTITION ID '...' with the part's partition."
             )
             raise UnsupportedError(message, code=NOT_IMPLEMENTED)
         case _ as never:
@@ -347,5 +347,5 @@ def _here(command: Command, source: str | None, database: str) -> Command:
         case (name,):
             return replace(command, table=DottedName((database, name)))
         case _:
-            why = "it is elsewhere, and this operation is not there yet"
+            why = "it is in another place, and this operation is not supported there yet"
             raise UnsupportedError(f"{what}: {why}. Export it instead.", code=NOT_IMPLEMENTED)

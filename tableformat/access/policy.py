@@ -154,7 +154,9 @@ class _Reader:
         for token, _ in self._granted:
             if token.value not in self._roles:
                 known = ", ".join(sorted(self._roles)) or "none"
-                why = f"{token.value!r} is no privilege with ON behind it, and no role; the roles"
+                why = (
+                    f"{token.value!r} is neither a privilege with ON after it nor a role; the roles"
+                )
                 self._fail(token, f"{why} are {known}")
         return Policy(
             tuple(Role(name) for name in self._roles),
@@ -227,7 +229,7 @@ class _Reader:
                 return Scope(tuple(parts))
         while self._symbol("."):
             if not self._symbol("*"):
-                self._refuse("* (nothing else stands behind a *)")
+                self._refuse("* (no text may follow a *)")
         return Scope(tuple(parts), below=True)
 
     def _to(self) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class Archiving:
         written = self.ledger.write(noted)
         if isinstance(written, Stale):
             message = (
-                f"Cannot note which parts of partition {self.row.key.partition_id} of "
+                f"Cannot record which parts of partition {self.row.key.partition_id} of "
                 f"{self.row.source_table} were detached: its ledger row was changed at the same "
                 "moment. They are out of the table and archived. Run it again."
             )
@@ -154,8 +154,8 @@ def refuse_archived(row: Row, archived: Archived, rows: int, parts: int) -> str:
     since = datetime.fromtimestamp(archived.since / 1000, UTC)
     there = f"{counted(rows, 'row')} in {counted(parts, 'part')}" if parts else "nothing"
     text = (
-        f"it is archived since {since:%Y-%m-%d %H:%M:%S} UTC, so that no export takes its rows out "
-        f"of the lake; the source has {there} of it now. Nothing was changed"
+        f"it is archived since {since:%Y-%m-%d %H:%M:%S} UTC, so no export may remove its rows "
+        f"from the lake; the source has {there} of it now. Nothing was changed"
     )
     if not parts:
         return text

@@ -317,7 +317,7 @@ class Expired:
             self._clean()
         except TableFormatError as error:
             self.ports.observer.note(
-                f"what earlier exports left behind stays: {error} {Command.GC} removes it"
+                f"files of earlier exports were not removed: {error} {Command.GC} removes them"
             )
 
     def _clean(self) -> None:

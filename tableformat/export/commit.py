@@ -222,8 +222,8 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
     if state.highest_epoch > highest:
         message = (
             f"Cannot use the ledger {ledger.uri} here: the table carries epoch "
-            f"{state.highest_epoch}, the ledger has only given {highest}, so it was restored from "
-            "an older copy. Use the newer ledger."
+            f"{state.highest_epoch}, the ledger's highest epoch is {highest}, so it was restored "
+            "from an older copy. Use the newer ledger."
         )
         raise RefusedError(message)
 
@@ -333,7 +333,7 @@ def fence(ports: Ports) -> LakeTableState:
             return state
         ports.pause(attempt)
     message = (
-        "Cannot make sure that nothing sent before lands later: the catalog confirmed none of "
+        "Cannot make sure that no earlier request lands later: the catalog confirmed none of "
         f"{ports.most_attempts} empty commits. Run it again."
     )
     raise RefusedError(message)
@@ -489,7 +489,7 @@ class _Progress:
     leaves: dict[tuple[int, str], Leaving] = field(default_factory=dict)
     refused: dict[str, RefusedError] = field(default_factory=dict)
     fences: list[Staged] = field(default_factory=list)
-    evidence: str = "no answer yet"
+    evidence: str = "no response yet"
 
     def end(self, key: str, outcome: CommitOutcome) -> None:
         self.outcomes[key] = outcome
@@ -553,7 +553,7 @@ def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
         progress.end_all(_layout_changed(state, wanted, progress.attempts))
         return
     if len(progress.attempts) >= ports.most_attempts:
-        text = f"{len(progress.attempts)} requests were sent, none was answered with success"
+        text = f"{len(progress.attempts)} requests were sent, and none was confirmed"
         progress.end_all(Unknown(f"{text}; the last: {progress.evidence}"))
         return
     staged, error = _stage_and_send(ports, state, wanted, tuple(ready), progress)
@@ -724,7 +724,7 @@ def _settle_landed(
 def _taken_over(snapshot_id: int) -> Superseded:
     return Superseded(
         f"the export landed in snapshot {snapshot_id}, and another run took the partition over "
-        "before it was noted"
+        "before this was recorded"
     )
 
 

@@ -105,8 +105,8 @@ def how_it_differs(done: Record, now: Content) -> str:
     """Return the text on how a source partition differs from its export."""
     if now.computed and same_parts(done, now):
         return (
-            "its parts are the same, and ClickHouse computes columns that they lack from what was "
-            f"added or changed since: {now.computed}"
+            "its parts are the same, but the definitions from which ClickHouse computes missing "
+            f"columns were added or changed since: {now.computed}"
         )
     return (
         f"{counted(done.source_rows, 'row')} in {counted(len(done.parts), 'part')} then, "

@@ -375,11 +375,10 @@ def decide_in_tree(
     if isinstance(decision, Skip) or options.supersedes or not held.files:
         return decision
     text = (
-        f"the tree holds {counted(held.rows, 'row')} of it, and who lists its directories would "
-        "see old and "
-        f"new rows until {Command.GC} removes the old files. Use "
-        f"{together(Option.FORCE, Option.REPLACE_PARTITION)} to "
-        "replace them all the same, or export to another tree, or to an Iceberg table"
+        f"the tree holds {counted(held.rows, 'row')} of it, and readers that list its directories "
+        f"would see old and new rows until {Command.GC} removes the old files. Use "
+        f"{together(Option.FORCE, Option.REPLACE_PARTITION)} to replace them anyway, or export to "
+        "another tree, or to an Iceberg table"
     )
     return _compared(
         decision.unless_equal or Skip(Status.REFUSED, text), row, content, held, options
@@ -399,8 +398,7 @@ def shrinks(before: int, after: int) -> str:
     used = together(Option.FORCE, *((Option.ALLOW_EMPTY,) if after == 0 else ()))
     return (
         f"main holds {counted(before, 'row')} of it, the source {after:,} now: replacing them "
-        "would lose "
-        f"{before - after:,}. Use {used} if they are to go."
+        f"would lose {before - after:,}. Use {used} if they may be removed."
     )
 
 

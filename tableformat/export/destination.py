@@ -389,7 +389,7 @@ def evolve_schema(
         check_table_of_ledger(state, ports.ledger)
     message = (
         f"Cannot add columns to {name}: {_MOST_TURNS} requests were sent, and the table still "
-        f"lacks some; the last answer: {evidence or 'success'}. Run it again."
+        f"lacks some; the last response: {evidence or 'success'}. Run it again."
     )
     raise RefusedError(message)
 

@@ -290,7 +290,7 @@ def _forecasts(
             yield Forecast(one.value, decision.status.value, decision.message, rows=_rows(parts))
         elif not parts and decision is not None:
             rows = counted(decision.held.rows, "row")
-            text = f"the source partition no longer exists: would take {rows} out of main"
+            text = f"the source partition no longer exists: would remove {rows} from main"
             left_rows, left_bytes = decision.held.rows, leaving_of(decision.held).bytes
             yield Forecast(one.value, REPLACE, text, left_rows=left_rows, left_bytes=left_bytes)
         elif not parts:
@@ -333,10 +333,9 @@ def _whole(
     except RefusedError as error:
         return Forecast(made.partition_id, Status.REFUSED.value, str(error), rows=made.rows)
     text = (
-        f"would take {counted(len(leaving.paths), 'file')} with {counted(leaving.rows, 'row')} "
-        "out of main, "
-        f"{leaving.foreign_files} of them with {counted(leaving.foreign_rows, 'row')} that others "
-        "wrote"
+        f"would remove {counted(len(leaving.paths), 'file')} with {counted(leaving.rows, 'row')} "
+        f"from main, {leaving.foreign_files} of them with {counted(leaving.foreign_rows, 'row')} "
+        "that other writers wrote"
     )
     if not leaving.paths:
         return replace(made, action=EXPORT, message=text)
@@ -345,7 +344,7 @@ def _whole(
 
 def _replacing(made: Forecast, leaving: Leaving) -> Forecast:
     """Return the forecast with the rows and bytes that would leave main."""
-    text = f"would take {counted(leaving.rows, 'row')} out of main, and bring {made.rows:,}"
+    text = f"would remove {counted(leaving.rows, 'row')} from main, and add {made.rows:,}"
     return replace(
         made, action=REPLACE, message=text, left_rows=leaving.rows, left_bytes=leaving.bytes
     )

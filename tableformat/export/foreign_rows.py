@@ -177,7 +177,7 @@ def leaving_of(held: Holding) -> Leaving:
 def no_lake_partition() -> RefusedError:
     """Return the refusal of a source partition without rows, which has no partition values."""
     return RefusedError(
-        f"{_WHAT}: the source partition has no rows, which would tell which one it is. Use "
+        f"{_WHAT}: the source partition has no rows, so its lake partition is unknown. Use "
         f"{together(Option.FORCE, Option.ALLOW_EMPTY)} without {Option.REPLACE_PARTITION}, or "
         "delete the rows in the lake."
     )
@@ -238,8 +238,8 @@ class WholePartitions:
         one = next((f for f in found if not f.whole), None)
         if one is not None:
             message = (
-                f"{_WHAT}: {one.path} is of an earlier partition spec and may hold rows of others. "
-                "Rewrite the table's data files with another engine, and run it again."
+                f"{_WHAT}: {one.path} is of an earlier partition spec and may have rows of other "
+                "partitions. Rewrite the table's data files with another engine, and run it again."
             )
             raise RefusedError(message)
 

@@ -249,8 +249,8 @@ class Freezing:
     def _is_lost(self, partition_id: PartitionId) -> SourceError:
         return SourceError(
             f"Cannot resume the export of partition {partition_id} of {self.table.name}: the "
-            "source has no active part of it any more, and the snapshot of an interrupted run is "
-            "gone, too. Attach its parts again, or restore them."
+            "source no longer has an active part of it, nor the snapshot of the interrupted run. "
+            "Attach its parts again, or restore them."
         )
 
     def _find(

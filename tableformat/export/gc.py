@@ -190,7 +190,7 @@ class MetadataSweeping:
             yield Garbage(Kind.LIST, one.location, one.size, may_go=False, why=str(error))
             return
         if any(e.destination != state.layout.table_uuid for e in listed):
-            why = "unknown table: it is of another one that was in this place"
+            why = "unknown table: it belongs to another table that was in this location"
             yield Garbage(Kind.LIST, one.location, one.size, may_go=False, why=why)
             return
         verdict = list_verdict([self._listing(e, state, row_of) for e in listed], state)
@@ -496,7 +496,7 @@ class DroppedSnapshots:
             self.ports.pause(attempt)
         message = (
             "Cannot expire the snapshots before what was dropped: the catalog confirmed none of "
-            f"{self.ports.most_attempts} requests; the last answer: {error}. Run it again."
+            f"{self.ports.most_attempts} requests; the last response: {error}. Run it again."
         )
         raise RefusedError(message)
 

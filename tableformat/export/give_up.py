@@ -121,7 +121,7 @@ class _GivingUp:
     state: State
     first: int | None = None
     fences: list[Staged] = field(default_factory=list)
-    evidence: str = "no answer yet"
+    evidence: str = "no response yet"
 
     def is_all_abandoned(self, state: LakeTableState) -> bool:
         """Whether no request of ours or of an older epoch can be applied any more."""
@@ -199,7 +199,7 @@ def _claim(
         if isinstance(written, Row):
             return written
         ports.pause(attempt)
-    return Superseded("its row was written by others again and again")
+    return Superseded("other processes kept writing its row")
 
 
 def _give_up(ports: Ports, work: _GivingUp) -> KillOutcome:
@@ -397,7 +397,7 @@ def list_verdict(listed: Iterable[Listing], state: LakeTableState) -> Verdict | 
         if not _is_outlived(one.row, one, state.last_sequence_number):
             text = "a request of it may still be applied, or its export resumed"
             return Verdict(may_go=False, why=text)
-    return Verdict(may_go=True, why="no export on it is in the table, or can be any more")
+    return Verdict(may_go=True, why="none of its exports is in the table or can still land")
 
 
 def _is_needed(one: Listing, state: LakeTableState) -> bool:
@@ -530,7 +530,7 @@ def refuse_archived(row: Row) -> None:
     """
     if row.archived is not None:
         why = (
-            "it is archived, and that is no refusal of a while. To let exports replace its rows "
+            "it is archived, and that refusal does not expire. To let exports replace its rows "
             f"again, run `{unarchive_command(row)}`"
         )
         raise _not_forgotten(row, why)

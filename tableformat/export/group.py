@@ -253,8 +253,8 @@ class Tidying:
             cleaning.clean(one.row.key.hash)
         except TableFormatError as error:
             self.ports.observer.note(
-                f"partition {outcome.partition_id}: what earlier attempts left behind stays: "
-                f"{error} {Command.GC} removes it"
+                f"partition {outcome.partition_id}: files of earlier attempts were not removed: "
+                f"{error} {Command.GC} removes them"
             )
 
 

@@ -126,9 +126,9 @@ class KilledQuery:
         """
         if self._seen:
             message = (
-                f"Cannot finish: the query {self._ports.query_id} was killed. What is exported "
-                "stays, and nothing else of it becomes visible. Give the same statement again to "
-                "export the rest."
+                f"Cannot finish: the query {self._ports.query_id} was killed. Exported partitions "
+                "stay in the lake, and nothing else of it becomes visible. Run the same statement "
+                "again to export the rest."
             )
             raise StoppedError(message)
 
@@ -354,9 +354,9 @@ def _groups(
     for begun in range(0, len(ids), MOST_PARTITIONS):
         if should_stop():
             message = (
-                f"Cannot finish: it was told to stop. Of {counted(len(ids), 'partition')} "
-                f"{len(ids) - begun} were not begun, what is exported stays. Run "
-                "it again: it continues with the rest."
+                f"Cannot finish: the export was stopped. Of {counted(len(ids), 'partition')} "
+                f"{len(ids) - begun} were not begun; exported partitions stay in the lake. Run it "
+                "again: it continues with the rest."
             )
             raise StoppedError(message)
         yield ids[begun : begun + MOST_PARTITIONS]

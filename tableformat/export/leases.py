@@ -177,8 +177,7 @@ class Leases:
             if not self._is_leaving or self._note is None:
                 raise
             self._note(
-                f"could not give back {counted(len(leases), 'lease')}, which end by themselves "
-                "within "
+                f"could not release {counted(len(leases), 'lease')}, which expire within "
                 f"{LEASE_SECONDS:g} s: {unanswered}"
             )
 

@@ -135,7 +135,7 @@ def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt)
         return Holding(Kind.MOVED, text)
     text = (
         f"It landed in snapshot {newest}; its files are not in main, and the snapshots that would "
-        "tell where its rows are were expired."
+        "show where its rows are have expired."
     )
     return Holding(Kind.CHANGED, text)
 
@@ -168,7 +168,7 @@ def _after_statements(
         return replace(found, edited=edited)
     if in_line and last.kind is None:
         return _since(last, ancestors, key, files_at, files)
-    text = f"{_done_by(last)}; its files were changed since, or it is not known what it left."
+    text = f"{_done_by(last)}; its files were changed since, or it is unknown which files it left."
     return Holding(Kind.CHANGED, text, files)
 
 
@@ -256,9 +256,8 @@ def _of_files(
     if left:
         rows = sum(f.rows for f in left)
         text = (
-            f"Main holds {counted(len(left), 'file')} with {counted(rows, 'row')} of this very "
-            "partition that this "
-            "ledger does not know."
+            f"Main holds {counted(len(left), 'file')} with {counted(rows, 'row')} of this "
+            "partition that this ledger does not know."
         )
         return Holding(Kind.STRANGE, text, files)
     rows = sum(f.rows for f in files)

@@ -301,8 +301,9 @@ _ALL: Final = (
         "wait",
         _FLAG,
         "false: return when it has begun, with transaction ids",
-        "Return when the first files are being written, with the transactions. The export goes on "
-        "in a process of its own, whose output is in a file; `mergeberg exports list` follows it.",
+        "Return when the first files are being written, with the transactions. The export "
+        "continues in a background process, whose output is in a file; `mergeberg exports list` "
+        "follows it.",
         default=True,
         setting=f"{_PARTITION}_wait",
         flag_name="no-wait",

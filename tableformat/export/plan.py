@@ -388,9 +388,8 @@ def check_one_to_one(plan: TablePlan, to: LakeName) -> None:
     if why:
         message = (
             f"Cannot replace whole lake partitions of {to}: several partitions of "
-            f"{plan.table.name} may lie in one: {why}. Use {Option.FORCE} without "
-            f"{Option.REPLACE_PARTITION}, "
-            "which removes files of the partition's own exports only."
+            f"{plan.table.name} may be in one: {why}. Use {Option.FORCE} without "
+            f"{Option.REPLACE_PARTITION}, which removes files of the partition's own exports only."
         )
         raise RefusedError(message)
 

@@ -146,7 +146,7 @@ def _row(
     if not files and _never_held(ports, state, key):
         return Rebuilt(row, proved=True)
     lost = replace(_landed(last, state), data_files=0)
-    text = "the ledger was rebuilt, and it is not known where the rows of this partition are"
+    text = "the ledger was rebuilt, and it is unknown where the rows of this partition are"
     return Rebuilt(replace(row, landed=(lost,), last_error=text), proved=False)
 
 
@@ -211,7 +211,7 @@ def _write(ports: Ports, row: Row) -> None:
     written = ports.effects(Step.NOTE_LANDED, partial(ports.ledger.write, row))
     if isinstance(written, Stale):
         message = (
-            f"Cannot rebuild the ledger {ports.ledger.uri}: somebody else writes it at the same "
-            "time. Run it again, alone."
+            f"Cannot rebuild the ledger {ports.ledger.uri}: another process writes it at the same "
+            "time. Run it again when no other command runs."
         )
         raise RefusedError(message)

@@ -288,16 +288,16 @@ def other_table(row: Row | None, table: MergeTreeTable) -> str:
     path = row.key.source.removeprefix("keeper:")
     if isinstance(now, KeeperUnavailable):
         return (
-            f"Keeper does not say whether {path} is still the table that was exported "
-            f"({now.reason.rstrip('. ')}). Run again when it answers."
+            f"Keeper does not show whether {path} is still the table that was exported "
+            f"({now.reason.rstrip('. ')}). Run again when it responds."
         )
     if now is None or now == then:
         return ""
     return (
-        f"another table was exported from the Keeper path {path}: its node there was made {then}, "
-        f"this one's {now}, so this is another Keeper, or the table was created again. Export it "
-        "into another lake table. If it is the same table and its Keeper was restored, give "
-        f"{Option.SAME_TABLE} to {Command.EXPORT}."
+        f"another table was exported from the Keeper path {path}: its node there was created "
+        f"{then}, this one's {now}, so this is another Keeper, or the table was created again. "
+        "Export it into another lake table. If it is the same table and its Keeper was restored, "
+        f"give {Option.SAME_TABLE} to {Command.EXPORT}."
     )
 
 

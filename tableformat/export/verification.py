@@ -229,7 +229,7 @@ class Verification:
         if found:
             return (
                 Status.DIFFERS,
-                f"it is in main, and is not what was frozen: {differences_text(found)}",
+                f"it is in main, but differs from the source snapshot: {differences_text(found)}",
             )
         return Status.COMMITTED, ""
 
@@ -305,7 +305,7 @@ class EqualRows:
         if isinstance(written, Stale):
             # Main may hold other rows by now, or none.
             text = (
-                "another run changed what is known of this partition while its rows were compared"
+                "another run changed the ledger row of this partition while its rows were compared"
             )
             return Skip(Status.IN_PROGRESS, text)
         there = (

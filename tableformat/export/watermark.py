@@ -160,7 +160,7 @@ def why_not(
         return "an export of it landed and is not in the ledger yet. Run the export again"
     if row is None or row.done is None:
         error = row.last_error.splitlines()[0] if row is not None and row.last_error else ""
-        return f"its export did not end well: {error}" if error else "it was never exported"
+        return f"its export failed: {error}" if error else "it was never exported"
     held = holding(row, state, key.hash, partial(lake.files_of, state, key.hash))
     # `now=0`: the manifest TTL, which only delays another export, does not matter here.
     decision = decide_export(row, content, ExportOptions(), held, now=0)
@@ -205,7 +205,7 @@ class StoredWatermark:
         found = _TEXT.fullmatch(text)
         if found is None:
             message = (
-                f"Cannot read the watermark {text!r}: it is not SNAPSHOT:TIME:PARTITION. Ask "
+                f"Cannot read the watermark {text!r}: it is not SNAPSHOT:TIME:PARTITION. Run "
                 f"{Command.WATERMARK}, which does not need it."
             )
             raise DestinationError(message)

@@ -153,7 +153,7 @@ class OutcomeBuilder:
                 noted = replace(now, claim=claim).noted(error, self.ports.clock())
                 self.ports.effects(Step.NOTE_ERROR, partial(self.ports.ledger.write, noted))
         except LedgerError as refused:
-            return f" (and the ledger could not note it: {refused})"
+            return f" (and the ledger could not record it: {refused})"
         return ""
 
 
@@ -210,7 +210,10 @@ class Cancelled:
 
         def check_and_report(written: int) -> None:
             if all(self.leases.taken_over(c.row.key.hash) for c in claimed):
-                message = "Cannot go on: all partitions of this run were taken over. Look who did."
+                message = (
+                    "Cannot continue: other runs took over all partitions of this run. List the "
+                    "exports to see them."
+                )
                 raise NoneLeftError(message)
             on_rows(written)
 
@@ -230,7 +233,7 @@ class Cancelled:
                 status, text = Status.KILLED, _BY_CANCEL
             is_anothers = row is not None and row.claim.epoch != one.row.claim.epoch
         except LedgerError as error:
-            text = f"{text} (and the ledger could not say by whom: {error})"
+            text = f"{text} (and the ledger could not be read to find that run: {error})"
         outcome = self.outcomes.outcome(one.row.key.partition_id, status, text, one.row, one.begun)
         return outcome, is_anothers
 
@@ -391,7 +394,7 @@ def _receipts_of(one: Claimed, written: Written) -> tuple[Receipt, ...]:
     if [r.slice_number for r in receipts] != [s.number for s in one.slices]:
         message = (
             f"Cannot commit partition {one.row.key.partition_id}: {len(one.slices)} files were "
-            f"planned, {len(receipts)} came back. Run it again."
+            f"planned, but {len(receipts)} were written. Run it again."
         )
         raise SourceError(message)
     rows = sum(r.rows for r in receipts)
@@ -430,7 +433,7 @@ class FinalFailure:
             cleaned = cleaning.clean(key)
         except TableFormatError as error:
             noted = self.outcomes.note_error(row, why)
-            return f"{noted} (what it left behind stays: {error} {Command.GC} removes it)"
+            return f"{noted} (its files were not removed: {error} {Command.GC} removes them)"
         return f" ({counted(cleaned.files, 'file')} of it removed)" if cleaned.files else ""
 
 

@@ -147,8 +147,8 @@ def _shared(plan: WritePlan, share: Share) -> WritePlan:
 def _not_begun(tasks: tuple[SliceTask, ...]) -> tuple[SliceFailure, ...]:
     """Return the failures of slices that are not started because the run was stopped."""
     message = (
-        "Cannot begin another file: the export was told to stop. Run it again: it "
-        "goes on with what is left."
+        "Cannot begin another file: the export was stopped. Run it again: it continues with the "
+        "rest."
     )
     error = NotBegunError(message)
     return tuple(SliceFailure(slice_.number, error) for task in tasks for slice_ in task.slices)
@@ -239,7 +239,7 @@ class Retrying(WriterAround):
             self.ports.effects(Step.LOAD_METADATA, lambda: self.ports.lake.table(self.to))
         except DestinationError as error:
             # Most tables need no new credentials, and the commit contacts the catalog again.
-            self.ports.observer.note(f"what is written again may lack new credentials: {error}")
+            self.ports.observer.note(f"new attempts may lack new credentials: {error}")
 
     def _finished(self, plan: WritePlan, slices: Collection[Slice]) -> tuple[Receipt, ...]:
         """Return the stored receipts of slices that finished although the writer failed."""

@@ -87,7 +87,7 @@ def opened(data: bytes, what: str, remedy: str = PUT_BACK) -> dict[str, Any]:
             )
             raise DestinationError(message)
         if raw.pop("checksum") != checksum(raw):
-            raise damaged(what, "its content is not what its checksum was made of", remedy)
+            raise damaged(what, "its content does not match its checksum", remedy)
         del raw["format_version"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(what, repr(error), remedy) from error
@@ -97,7 +97,7 @@ def opened(data: bytes, what: str, remedy: str = PUT_BACK) -> dict[str, Any]:
 def damaged(what: str, why: str, remedy: str = PUT_BACK) -> DestinationError:
     """Return the error for a damaged document."""
     return DestinationError(
-        f"Cannot read {what}: {why}. It was changed or cut off since it was written; {remedy}."
+        f"Cannot read {what}: {why}. It was changed or truncated after it was written; {remedy}."
     )
 
 
@@ -177,7 +177,7 @@ class CommitFile:
         except (KeyError, TypeError) as error:
             raise damaged(what, repr(error), _REMEDY) from error
         if found.rows != rows:
-            why = f"its files have {found.rows} rows together, it says {rows}"
+            why = f"its files have {found.rows} rows in total, it states {rows}"
             raise damaged(what, why, _REMEDY)
         return found
 

@@ -193,7 +193,7 @@ def check_names(what: str, table: MergeTreeTable, named: Sequence[NamedDirectory
         elif why := why_no_name(one.name):
             reasons.append(f"{one.name} {why}")
         if folded in (other.name.casefold() for other in before):
-            reasons.append(f"{one.name} is given twice, and some readers take no heed of case")
+            reasons.append(f"{one.name} is given twice, and some readers ignore case")
         if one.expression in (other.expression for other in before):
             reasons.append(f"{render_expression(one.expression)} is named twice")
     if reasons:
@@ -203,7 +203,7 @@ def check_names(what: str, table: MergeTreeTable, named: Sequence[NamedDirectory
 def why_no_name(name: str) -> str:
     """Return '' if readers accept a directory's column name, else the reason why not."""
     if name.startswith(("_", ".")):
-        return f"begins with {name[0]}, and readers pass over directories that do"
+        return f"begins with {name[0]}, and readers ignore such directories"
     if changed := sorted({c for c in name if c not in spelled_name(c)}):
         return f"has {' '.join(changed)} in its name, which DuckDB and ClickHouse would read as %XX"
     return ""
@@ -311,7 +311,7 @@ def check_directories(
         message = (
             f"Cannot export {table.name} to Hive directories: of its partition key "
             f"{'; '.join(reasons)}. Destination storage uses unsupported partitioning for it: "
-            "export it to an Iceberg table, which knows such keys."
+            "export it to an Iceberg table, which supports such keys."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 

@@ -148,7 +148,7 @@ def tree_directory(levels: Sequence[Level], values: Sequence[str | None]) -> str
         if (size := len(name.encode())) > _LONGEST:
             message = (
                 f"Cannot export a partition to a Hive directory: the name of its {level.name} is "
-                f"{size} bytes long, file systems take {_LONGEST}. Export it to an Iceberg table."
+                f"{size} bytes long, file systems allow {_LONGEST}. Export it to an Iceberg table."
             )
             raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     return "/".join(found)

@@ -60,13 +60,12 @@ FORMAT_VERSION: Final = 2
 _STRICT: Final = f", which {Option.STRICT} refuses; leave {Option.STRICT} out to allow it"
 _OTHER_VERSIONS: Final = {
     1: (
-        "version 1 has no sequence numbers, without which two exports cannot be kept apart. "
-        "Upgrade the table, which rewrites no file: ALTER TABLE {name} SET TBLPROPERTIES "
-        "('format-version'='2')"
+        "version 1 has no sequence numbers, which concurrent exports need. Upgrade the table, "
+        "which rewrites no file: ALTER TABLE {name} SET TBLPROPERTIES ('format-version'='2')"
     ),
     3: (
-        "the library that writes its manifests writes no version 3 yet, and no table goes back to "
-        "an older version. Export into a new table: one that does not exist is created"
+        "the library that writes manifests does not support version 3 yet, and a table cannot "
+        "return to an older version. Export into a new table: one that does not exist is created"
     ),
 }
 
@@ -398,7 +397,7 @@ class _Comparison:
             what += ", and the key of a map keeps its members"
             return _Column(what, ("choose another destination",))
         if other := self._taken(place.path, ours):
-            what += f", and cannot be added beside {other}"
+            what += f", and cannot be added next to {other}"
             return _Column(what, ("rename one of them",))
         return _Column(what, (f"{Option.EVOLVE_SCHEMA} adds it",), Advice.EVOLVE_SCHEMA)
 
@@ -500,8 +499,8 @@ def conversions_in_force(
         elif chosen is not None and column.name in known and not _same(column, chosen, before):
             was = f"with {convert(name, before)}" if before else "without a conversion"
             reasons.append(
-                f"{convert(name, chosen)} was given, and the destination's column "
-                f"{column.name} was made {was}; leave it out, or export to another table"
+                f"{convert(name, chosen)} was given, but the destination's column {column.name} "
+                f"was created {was}; leave it out, or export to another table"
             )
     if reasons:
         raise refuse_all(what, tuple(reasons), code=BAD_ARGUMENTS)

@@ -184,7 +184,7 @@ def file_partition(
     columns: Schema,
     destination: LakeTableState,
     *,
-    way: str = "INSERT SELECT brings them",
+    way: str = "INSERT SELECT copies them",
 ) -> FilePartition:
     """Return the one partition that all rows of a file belong to.
 

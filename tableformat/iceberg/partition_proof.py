@@ -162,7 +162,8 @@ def partition_values(
     """
     if len(probed) != len(spec.fields):
         message = (
-            f"Cannot prove {spec}: {len(probed)} probes came back. This is a bug, please report it."
+            f"Cannot prove {spec}: {len(probed)} probes were returned. This is a bug, please "
+            "report it."
         )
         raise InternalError(message)
     results = [

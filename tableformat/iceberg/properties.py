@@ -163,7 +163,7 @@ def remembered_source(properties: Mapping[str, str]) -> RememberedSource | None:
         )
     except (KeyError, ValueError, TypeError, zlib.error) as error:
         message = (
-            f"Cannot read what the lake table remembers of its source: {error!r} in its properties "
+            f"Cannot read the lake table's record of its source: {error!r} in its properties "
             f"{_PREFIX}*. Restore the properties, or create the table again."
         )
         raise DestinationError(message) from error

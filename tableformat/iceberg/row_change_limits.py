@@ -118,8 +118,8 @@ def _refuse_more(what: str, columns: tuple[Column, ...], schema: Schema) -> None
     if more := sorted({f.name for f in schema.fields} - {c.name for c in columns}):
         message = (
             f"Cannot run {what}: the lake table has the column {', '.join(more)}, which its "
-            "ClickHouse table has not, and a merge would not say which of its values stays. Drop "
-            "it, or leave FINAL out."
+            "ClickHouse table does not have, and a merge does not define which of its values "
+            "remains. Drop it, or leave FINAL out."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
@@ -164,8 +164,8 @@ def _refuse_other_partitions(what: str, sets: tuple[str, ...], table: Table) -> 
     made_of = [f.name for f in table.spec().fields if f.source_id in ids]
     if made_of:
         message = (
-            f"Cannot run {what}: the partition field {made_of[0]} of the lake table is "
-            "made of a column that gets other values, and rows would belong to other partitions. "
-            "Use the UPDATE of Spark."
+            f"Cannot run {what}: the partition field {made_of[0]} of the lake table is made of a "
+            "column that gets other values, and rows would belong to other partitions. Use UPDATE "
+            "of Spark."
         )
         raise RefusedError(message, code=CANNOT_UPDATE_COLUMN)

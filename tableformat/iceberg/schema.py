@@ -255,8 +255,8 @@ def _name_refusals(fields: list[NestedField]) -> Iterator[str]:
     for path, count in Counter(paths).items():
         if count > 1:
             yield (
-                f"column {path}: the name stands for two fields, a column and a member of a "
-                "column; rename one of them"
+                f"column {path}: two fields have this name, a column and a member of a column; "
+                "rename one of them"
             )
     folded: dict[str, set[str]] = {}
     for path in paths:

@@ -101,7 +101,7 @@ TOO_LONG: Final = Limit(
     always=True,
 )
 TOO_FINE: Final = Limit(
-    "of digits that the chosen decimal has no place for, before or behind the point",
+    "of more digits than the chosen decimal has, before or after the point",
     "choose another scale, or leave the conversion of {column} out: it is text by default",
     always=True,
 )
@@ -124,7 +124,7 @@ RING: Final = Limit(
     f"leave {_convert('wkb')} out, or store the Ring as a Polygon",
 )
 TWICE: Final = Limit(
-    "a Map that holds a key twice, which readers answer differently",
+    "a Map that has a key twice, which readers treat differently",
     "keep one of the two in ClickHouse",
     always=True,
 )

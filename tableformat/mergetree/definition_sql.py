@@ -32,8 +32,8 @@ _ZONE: Final = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*\Z")
 # Symbols that ClickHouse's type parser reads as ours does, unlike comments and other quotes.
 _TYPE_SYMBOLS: Final = frozenset("(),=.+-")
 _ADVICE: Final = (
-    "Run it in ClickHouse, and export the partition again; or correct what the lake table remembers"
-    " in its properties mergeberg.source.*."
+    "Run it in ClickHouse, and export the partition again; or correct the lake table's properties "
+    "mergeberg.source.*."
 )
 
 
@@ -108,7 +108,7 @@ def _type(column: Column) -> str:
     text, at = render_type(column.type), 0
     for token in scan(text):
         if not _is_plain(token) or text[at : token.start].strip(" "):
-            message = f"Cannot make the column {column.name}: {text} is no type. {_ADVICE}"
+            message = f"Cannot create the column {column.name}: {text} is no type. {_ADVICE}"
             raise RefusedError(message)
         at = token.stop
     contains(column.type, _has_odd_zone)

@@ -200,7 +200,7 @@ def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) 
     """
     if engine.old_arguments or not engine.order_by:
         message = (
-            f"Cannot make a staging table for {engine.name}({engine.arguments}): it has no ORDER "
+            f"Cannot create a staging table for {engine.name}({engine.arguments}): it has no ORDER "
             "BY, as tables of the old syntax have none, and their parts cannot be opened as files. "
             "Export it from a server, or copy the rows into a table with PARTITION BY and ORDER BY."
         )
@@ -210,7 +210,7 @@ def staging_engine(engine: Engine, extra_settings: tuple[tuple[str, str], ...]) 
     for name, value in kept:
         if _HIDDEN in value:
             message = (
-                f"Cannot make a staging table: ClickHouse hides a secret in the setting {name} = "
+                f"Cannot create a staging table: ClickHouse hides a secret in the setting {name} = "
                 f"{value}. Define the disk in the server's configuration and name it by "
                 "storage_policy."
             )

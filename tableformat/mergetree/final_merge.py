@@ -98,7 +98,7 @@ class OrderDependence(Words):
     ON_VALUES = "one of their values is kept, and they are different"
     ON_NON_NULL_VALUES = "one of their values that are not NULL is kept, and they are different"
     ON_ADDITION = "floating point numbers are added, and another order gives another sum"
-    ON_BOUNDS = "of 0 and -0, and of what is no number, the first is kept"
+    ON_BOUNDS = "of 0 and -0, and of several NaN, the first is kept"
     ON_LOST_NUMBERS = "ClickHouse adds Bool as numbers, and the lake only holds true and false"
     NEVER = ""
 
@@ -465,10 +465,13 @@ def refuse_merge(merge: RowMerge, engine: Engine) -> None:
     if not merge.merges:
         return
     if engine.family not in _MERGED:
-        why = f"what {engine.family} leaves depends on the server's configuration and on the time"
+        why = (
+            f"the rows that {engine.family} keeps depend on the server's configuration and on the "
+            "time"
+        )
     elif engine.family in _COMPUTE and dict(engine.settings).get(_TUPLE_AGGREGATION, "0") != "0":
         why = (
-            f"how members of tuples are merged ({_TUPLE_AGGREGATION}) is not there for lake tables"
+            f"merging the members of tuples ({_TUPLE_AGGREGATION}) is not supported for lake tables"
         )
     else:
         return

@@ -144,7 +144,7 @@ def _partition_id(reader: TokenReader) -> PartitionId:
 
 
 def _id_error(reader: TokenReader, token: Token) -> UsageError:
-    why = "where only an id in quotes can stand"
+    why = "where only a quoted id is allowed"
     return reader.wrong(token, f"found {token.text!r}", why, "Write ID '202401'.")
 
 
@@ -162,8 +162,8 @@ def _check_constant(reader: TokenReader, tokens: Sequence[Token], columns: froze
             raise reader.wrong(
                 token,
                 repr(token.text),
-                "is the name of a column, where only constants can stand",
-                "Put text in single quotes, and an id behind the word ID: ID '202401'.",
+                "is the name of a column, where only constants are allowed",
+                "Put text in single quotes, and an id after the word ID: ID '202401'.",
             )
 
 
@@ -190,7 +190,7 @@ def _outside_brackets(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _calculation_error(reader: TokenReader, token: Token) -> UsageError:
-    why = "makes it an expression, where only a value can stand"
+    why = "makes it an expression, where only a value is allowed"
     advice = "Put a date or a text in single quotes: '2024-01-31'."
     return reader.wrong(token, repr(token.text), why, advice)
 

@@ -387,7 +387,7 @@ _ALLOWED: Final = {
 }
 
 _REFUSED: Final = {
-    "asks a model": """
+    "calls a machine learning model": """
         AIClassify AIEmbed AIExtract AIFilter AIGenerate AIRedact AISimilarity AITranslate
         aiClassify aiEmbed aiExtract aiFilter aiGenerate aiRedact aiSimilarity aiTranslate
         assignCentroid evalMLMethod naiveBayesClassifier naiveBayesClassifierWithAllProbs
@@ -452,14 +452,14 @@ _REFUSED: Final = {
         globalInIgnoreSet globalNotInIgnoreSet globalNotNullInIgnoreSet globalNullInIgnoreSet
         inIgnoreSet notInIgnoreSet notNullInIgnoreSet nullInIgnoreSet
     """,
-    "keeps what a query has stored": """
+    "reads values that a query has stored": """
         timeSeriesCopyTag timeSeriesCopyTags timeSeriesExtractTag timeSeriesGroupToSamplingKey
         timeSeriesGroupToTags timeSeriesIdToGroup timeSeriesIdToTags timeSeriesIdToTagsGroup
         timeSeriesJoinTags timeSeriesRemoveAllTagsExcept timeSeriesRemoveTag timeSeriesRemoveTags
         timeSeriesReplaceTag timeSeriesStoreTags timeSeriesTagsGroupToTags timeSeriesTagsToGroup
         timeSeriesTagsToMap
     """,
-    "makes rows of one": """
+    "makes several rows of one": """
         arrayJoin unnest
     """,
     "needs a Keeper": """
@@ -480,7 +480,7 @@ _REFUSED: Final = {
     "reads files": """
         file
     """,
-    "reads lists of the server": """
+    "reads lists in the server's configuration": """
         cutToFirstSignificantSubdomainCustom cutToFirstSignificantSubdomainCustomRFC
         cutToFirstSignificantSubdomainCustomWithWWW cutToFirstSignificantSubdomainCustomWithWWWRFC
         firstSignificantSubdomainCustom firstSignificantSubdomainCustomRFC
@@ -490,10 +490,10 @@ _REFUSED: Final = {
         hasColumnInTable joinGet joinGetOrNull pgGetUserById pgTableIsVisible pg_get_userbyid
         pg_table_is_visible
     """,
-    "reads what settings name": """
+    "reads files that settings name": """
         formatRow formatRowNoNewline
     """,
-    "tells of the server": """
+    "describes the server": """
         FQDN addressToLine addressToLineWithInlines addressToSymbol buildId chdb demangle
         displayName filesystemAvailable filesystemCapacity filesystemUnreserved fullHostName
         getMacro getMergeTreeSetting getOSKernelVersion getServerPort getServerSetting
@@ -501,7 +501,7 @@ _REFUSED: Final = {
         revision serverTimeZone serverTimezone serverUUID shardCount shardNum showCertificate
         tcpPort tid uptime version zookeeperSessionUptime
     """,
-    "tells of the session": """
+    "describes the session": """
         DATABASE SCHEMA authUser authenticatedUser connectionId connection_id currentDatabase
         currentHandler currentProfiles currentQueryID currentRequestURL currentRoles currentSchemas
         currentUser current_database current_query_id current_schemas current_user defaultProfiles
@@ -570,8 +570,8 @@ def refuse_outside(what: str, expression: Expression, advice: str) -> None:
     """
     for call in calls_outside(expression):
         message = (
-            f"Cannot {what}: the function {call.function} {call.why}, and what belongs to a lake "
-            f"table is computed from its row alone. {advice}"
+            f"Cannot {what}: the function {call.function} {call.why}, and expressions of a lake "
+            f"table are computed from their row alone. {advice}"
         )
         raise UnsupportedError(message, code=call.code)
 

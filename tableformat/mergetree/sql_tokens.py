@@ -351,7 +351,7 @@ class TokenReader:
         self._depth += 1
         if self._depth > _DEEPEST:
             why = f"is nested deeper than {_DEEPEST} levels"
-            raise self.wrong(self.peek(), "what stands", why, "Simplify it.")
+            raise self.wrong(self.peek(), "the text", why, "Simplify it.")
 
     def leave_level(self, levels: int = 1) -> None:
         """End this many levels of nesting."""

@@ -30,9 +30,9 @@ class SettingUse(Enum):
     """The effect of a setting: whether a staging table and a task's table get it, and why."""
 
     READS = (True, True, "it changes how the files of a part are found or read")
-    ALLOWS = (True, True, "a table with such keys, columns or indices is not made without it")
+    ALLOWS = (True, True, "a table with such keys, columns or indices cannot be created without it")
     CLONES = (True, False, "a table takes parts over only from one with the same indices")
-    PLACES = (True, False, "it says where parts are and how they get there")
+    PLACES = (True, False, "it determines where parts are and how they get there")
     OURS = (False, False, "the staging table sets it itself, or must not have it")
     WRITES = (False, False, "it changes parts that are written, and a copy is only read")
     MERGES = (False, False, "it concerns merges and mutations, and a copy has none")

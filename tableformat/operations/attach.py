@@ -131,8 +131,8 @@ class Attach:
         paths = {f.path for f in main}
         if same := next((f.path for f in back.files if f.path in paths), None):
             message = (
-                f"Cannot run {self}: {same} is in main already, which was moved to where it had "
-                f"not been detached. DROP DETACHED {self.which} takes it off the branch."
+                f"Cannot run {self}: {same} is in main already: main was moved to a state before "
+                f"it was detached. DROP DETACHED {self.which} removes it from the branch."
             )
             raise RefusedError(message)
         at = there.in_main.get(back.key.hash)
@@ -157,8 +157,8 @@ class Attach:
         if any(_was_fetched(f, at.row) for f in back.files):
             message = (
                 f"Cannot run {self}: main has rows of partition {back.key.partition_id} already, "
-                "and those that were fetched could be there twice. DROP PARTITION first, or "
-                f"DROP DETACHED {self.which} for what is there."
+                "and the fetched rows could be there twice. Run DROP PARTITION first, or DROP "
+                f"DETACHED {self.which} for the fetched rows."
             )
             raise RefusedError(message)
         late = {x.transaction_id for x in at.row.landed if x.epoch >= export.epoch}
@@ -199,9 +199,9 @@ class Attach:
             )
             if one.key != back.key and may_be_there:
                 message = (
-                    f"Cannot run {self}: main has rows of partition {wanted} already, and nobody "
-                    "can tell whether those that were fetched are among them: they could be there "
-                    f"twice. DROP PARTITION first, or DROP DETACHED {self.which} for what is there."
+                    f"Cannot run {self}: main has rows of partition {wanted} already, and it is "
+                    "unknown whether the fetched rows are among them: they could be there twice. "
+                    f"Run DROP PARTITION first, or DROP DETACHED {self.which} for the fetched rows."
                 )
                 raise RefusedError(message)
 
@@ -226,39 +226,40 @@ class Attach:
     def _apart(self, key: Key, main: tuple[BranchFile, ...], at: KeyInMain | None) -> RefusedError:
         what = f"the files of partition {key.partition_id} that are detached"
         way = (
-            "ATTACH PART brings back those that belong together, and DROP DETACHED PART takes the "
-            "others off the branch; the system table detached_parts lists them."
+            "ATTACH PART attaches those that belong together, and DROP DETACHED PART removes the "
+            "others from the branch; the system table detached_parts lists them."
         )
         if main:
             what = (
-                f"what is detached and what main has of partition {key.partition_id} "
+                f"the detached files and those that main has of partition {key.partition_id} "
                 f"({counted(sum(f.rows for f in main), 'row')} in {counted(len(main), 'file')})"
             )
             way = (
-                f"{at.held.text if at else ''} Compare them (what is detached is on the branch "
-                "detached), and DROP PARTITION first for what was detached, or DROP DETACHED "
-                f"{self.which} for what is there."
+                f"{at.held.text if at else ''} Compare them (the detached files are on the branch "
+                "detached). Run DROP PARTITION first to attach the detached rows, or DROP DETACHED "
+                f"{self.which} to keep those of main."
             ).lstrip()
         message = (
             f"Cannot run {self}: {what} were never in main at the same time, as far as its "
-            "snapshots tell. Some could be others before they were changed, or copies of them, "
-            f"and rows would be there twice. {way}"
+            "snapshots show. Some could be earlier versions or copies of others, and rows would be "
+            f"there twice. {way}"
         )
         return RefusedError(message)
 
     def _is_undecidable(self, at: KeyInMain) -> RefusedError:
         message = (
-            f"Cannot run {self}: which rows of partition {at.row.key.partition_id} main has "
-            f"cannot be told, and some could be there twice. {at.held.text} DROP PARTITION "
-            "first for what was detached."
+            f"Cannot run {self}: it is unknown which rows of partition {at.row.key.partition_id} "
+            f"main has, and some could be there twice. {at.held.text} Run DROP PARTITION first to "
+            "attach the detached rows."
         )
         return RefusedError(message)
 
     def _twice(self, export: Landed) -> RefusedError:
         message = (
             f"Cannot run {self}: the partition was exported again since it was detached, in "
-            f"snapshot {export.snapshot_id}, and its rows would be there twice. DROP PARTITION "
-            f"first for what was detached, or DROP DETACHED {self.which} for what is there."
+            f"snapshot {export.snapshot_id}, and its rows would be there twice. Run DROP PARTITION "
+            f"first to attach the detached rows, or DROP DETACHED {self.which} to keep those of "
+            "main."
         )
         return RefusedError(message)
 

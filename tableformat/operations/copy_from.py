@@ -127,9 +127,9 @@ def other_table(
     for file in (f for one in wanted for f in one.files):
         if file.deletes:
             message = (
-                f"Cannot copy {file.path} of {name}: it has rows that delete files delete. Rewrite "
-                "the table's data files with the engine that did it (Spark: rewrite_data_files), "
-                "and run it again."
+                f"Cannot copy {file.path} of {name}: delete files delete some of its rows. Rewrite "
+                "the table's data files with the engine that wrote them (Spark: "
+                "rewrite_data_files), and run it again."
             )
             raise RefusedError(message)
         if check is not None and file.spec_id != there.spec_id:
@@ -225,8 +225,8 @@ class CopyFrom:
         """
         if self.replaces and not self.other.keys and not self.allow_empty:
             message = (
-                f"Cannot run {self}: {self.other.name} has no files of it, and what is here would "
-                f"be dropped without a word. Use {Option.ALLOW_EMPTY}, or DROP PARTITION."
+                f"Cannot run {self}: {self.other.name} has no files of it, so its rows here would "
+                f"be dropped silently. Use {Option.ALLOW_EMPTY}, or DROP PARTITION."
             )
             raise RefusedError(message, code=BAD_ARGUMENTS)
         comes = {one.key.at(there.table_uuid): one for one in self.other.keys}
@@ -332,15 +332,15 @@ class CopyFromView:
             raise RefusedError(message)
         if self.replaces and not self.keys and not self.allow_empty:
             message = (
-                f"Cannot run {self}: the view has no rows of it, and what is here would be dropped "
-                f"without a word. Use {Option.ALLOW_EMPTY}, or DROP PARTITION."
+                f"Cannot run {self}: the view has no rows of it, so its rows here would be dropped "
+                f"silently. Use {Option.ALLOW_EMPTY}, or DROP PARTITION."
             )
             raise RefusedError(message, code=BAD_ARGUMENTS)
         rows = sum(f.rows for one in there.keys for f in one.files)
         if not self.replaces and self.keys and rows:
             message = (
-                f"Cannot run {self}: main has {rows:,} rows of the partition already, and nobody "
-                "can tell whether those of a view are the same: they could be there twice. Use "
+                f"Cannot run {self}: main has {rows:,} rows of the partition already, and it is "
+                "unknown whether those of a view are the same: they could be there twice. Use "
                 "REPLACE PARTITION, or DROP PARTITION first."
             )
             raise RefusedError(message)
@@ -398,8 +398,8 @@ def _only(what: str, there: str, lie: set[PartitionId]) -> PartitionId:
         return first
     shown = f"{first} and {more[0]}" + (f" and {len(more) - 1:,} more" if len(more) > 1 else "")
     message = (
-        f"{what}, and the rows of partition {there} would lie in partitions {shown} here. INSERT "
-        "SELECT brings them, or an export of its ClickHouse table."
+        f"{what}, and the rows of partition {there} would belong to partitions {shown} here. "
+        "INSERT SELECT copies them, or an export of its ClickHouse table."
     )
     raise RefusedError(message, code=BAD_ARGUMENTS)
 
@@ -440,8 +440,8 @@ class Fetch:
         if there.detached:
             of = OnePartition(self.which.partition_id)
             message = (
-                f"Cannot run {self}: files of the partition are detached here already. ATTACH "
-                f"{of} brings them to main, DROP DETACHED {of} takes them away."
+                f"Cannot run {self}: files of the partition are detached here already. ATTACH {of} "
+                f"moves them to main, DROP DETACHED {of} removes them."
             )
             raise RefusedError(message, code=PARTITION_ALREADY_EXISTS)
         if self.schema_id is not None:
@@ -498,7 +498,7 @@ class Replacing:
             record = at.record if at is not None else None
             if record is None or record.landed.fingerprint != one.fingerprint:
                 message = (
-                    f"Cannot run {self}: what main had of it was changed meanwhile. Run it again."
+                    f"Cannot run {self}: its rows in main were changed meanwhile. Run it again."
                 )
                 raise RefusedError(message)
         staying = {one.key for one in self.stays}
@@ -522,8 +522,8 @@ class Replacing:
         row = at.row
         message = (
             f"Cannot run {self}: partition {row.key.partition_id} of {row.source_table} is "
-            "archived, so that no export takes its rows out of the lake, and this statement is "
-            "one. Nothing was changed. ATTACH PARTITION … FROM adds rows and takes none out; "
-            f"`{unarchive_command(row)}` ends that the partition is archived."
+            "archived, so no export may remove its rows from the lake, and this statement is an "
+            "export. Nothing was changed. ATTACH PARTITION … FROM adds rows and removes none; "
+            f"`{unarchive_command(row)}` ends the archived state."
         )
         raise RefusedError(message)

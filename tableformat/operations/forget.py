@@ -110,8 +110,8 @@ class Forget:
             raise RefusedError(message, code=CANNOT_FORGET_PARTITION)
         rows = tuple(r for r in partitions.rows_named(state, partition_id) if r.settled)
         if not any(row.done for row in rows):
-            why = f"this ledger knows no export of partition {partition_id}, so that there is "
-            raise self._unknown(partitions, f"{why}nothing to forget")
+            why = f"this ledger has no export of partition {partition_id}"
+            raise self._unknown(partitions, f"{why}, so there is nothing to forget")
         return rows
 
 
@@ -153,12 +153,14 @@ class _Forgetting:
         )
         if isinstance(gone, Stale):
             raise moved_meanwhile(row)
-        return _Forgotten(f"{_named(row)}: nothing is known of it any more", changed=True)
+        return _Forgotten(f"{_named(row)}: its ledger row was removed", changed=True)
 
     def _cleaning(self, state: LakeTableState) -> Cleaning:
         storage = self.ports.commit.storage
         if storage is None:
-            message = "FORGET was not given what opens storage; this is a bug, please report it."
+            message = (
+                "Cannot run FORGET without access to storage. This is a bug, please report it."
+            )
             raise InternalError(message)
         return Cleaning(self.ports.commit, storage, state.location)
 
@@ -178,11 +180,11 @@ class _Forgetting:
         """Return why the row is still needed, '' if no rows of the key can return to main."""
         settled = row.settled
         if settled is None or row.state is State.RUNNING or unsettled_mark(row, state):
-            return "what was begun with it has not ended. Run it again, or cancel it"
+            return "an export or statement on it has not ended. Run it again, or cancel it"
         if row.old or (row.state in (State.KILLED, State.FAILED) and row.claim.recipe):
             return (
-                "files of exports that did not land may be written yet. `gc` removes them, and "
-                "seven days after they were begun the partition can be forgotten"
+                "exports that did not land may still write files. `gc` removes them, and the "
+                "partition can be forgotten seven days after those exports began"
             )
         held = held_in_main(self.ports.commit, row, state, self._key)
         if held.kind not in _IS_EMPTY or held.files:
@@ -226,7 +228,7 @@ class _Forgetting:
 
     def _kept(self, row: Row, why: str) -> _Forgotten:
         """End the refusal of another export, and keep the row."""
-        text = f"what landed stays known, because {why}"
+        text = f"the ledger keeps what landed, because {why}"
         done = row.done
         if done is None or done.forgotten:
             return _Forgotten(text, changed=False)

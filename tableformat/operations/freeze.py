@@ -112,7 +112,7 @@ def _read(tag: str, text: str) -> Frozen:
     except (ValueError, KeyError, TypeError) as error:
         message = (
             f"Cannot read the table's property {FROZEN}{tag}: {text!r} is not what FREEZE wrote. "
-            "Somebody edited it; put the value back from an earlier metadata file."
+            "It was edited; put the value back from an earlier metadata file."
         )
         raise DestinationError(message) from error
 
@@ -215,7 +215,7 @@ class Freeze:
     def _frozen_already(self, partitions: Partitions, one: Frozen) -> RefusedError:
         what = f"partition {one.partition} is" if one.partition else "all partitions are"
         message = (
-            f"Cannot run {self} on {partitions.name}: {what} frozen by this name, of snapshot "
+            f"Cannot run {self} on {partitions.name}: {what} frozen under this name, at snapshot "
             f"{one.snapshot_id} (already exists and is not empty). Choose another name, or "
             "UNFREEZE it first."
         )
@@ -223,7 +223,7 @@ class Freeze:
 
     def _report(self, partitions: Partitions, frozen: Frozen, *, dry_run: bool) -> Outcome:
         would = "would be frozen " if dry_run else ""
-        text = f"{would}by the name {quote_string(frozen.name)}, tag {frozen.tag}"
+        text = f"{would}under the name {quote_string(frozen.name)}, tag {frozen.tag}"
         made = self._outcome(partitions, Status.FROZEN, text)
         return replace(made, snapshot_id=frozen.snapshot_id)
 
@@ -262,7 +262,7 @@ class Unfreeze:
             if not gone and pruning is None:
                 # After an unconfirmed request, an absent tag means success, whoever removed it.
                 status = Status.UNFROZEN if attempt else Status.EMPTY
-                text = "" if attempt else f"nothing of it is frozen by the name {self.name!r}"
+                text = "" if attempt else f"nothing of it is frozen under the name {self.name!r}"
                 return outcome(status=status, message=text)
             if dry_run:
                 return outcome(status=Status.UNFROZEN, message="would be unfrozen")

@@ -78,7 +78,7 @@ class _OnceThere:
             self.seen = state.metadata_location
         change, move = self.changes.get(key), self.moves[key]
         if change is None or digest_of_paths(f.path for f in change.leaves) != move.files:
-            why = f"others have changed the partition of {self.here.name} since it was copied"
+            why = f"another process changed the partition of {self.here.name} after it was copied"
             raise self._stays(why)
         if not _line_has(self.there, move):
             raise self._stays(f"main of {self.there.name} was moved away from it since")
@@ -88,8 +88,8 @@ class _OnceThere:
 
     def _stays(self, why: str) -> RefusedError:
         message = (
-            f"Cannot take partition {self.leave.which.partition_id} away from {self.here.name}: it "
-            f"was added to {self.there.name}, and {why}. It stays here; its rows may be in both. "
+            f"Cannot remove partition {self.leave.which.partition_id} from {self.here.name}: it "
+            f"was added to {self.there.name}, but {why}. It stays here; its rows may be in both. "
             "Compare the tables, and drop the partition in one of them."
         )
         return _StaysHereError(message)
@@ -191,13 +191,12 @@ class EndingMoves:
         late = next((one for one in ended if isinstance(one, TooLate)), None)
         if late is not None:
             text = (
-                f"it was taken away here in snapshot {late.snapshot_id} by a request of before, "
-                f"and main of {leave.to} may have been changed since. The snapshots before it have "
-                "its rows"
+                f"an earlier request removed it here in snapshot {late.snapshot_id}, and main of "
+                f"{leave.to} may have been changed since. Earlier snapshots have its rows"
             )
             return self.here.report(leave, Status.FAILED, text, late.snapshot_id)
         if not all(isinstance(one, GivenUp | NotUnderWay) for one in ended):
-            text = f"it may be taken away here yet: {ended}. Run it again"
+            text = f"it may still be removed here: {ended}. Run it again"
             return self.here.report(leave, Status.UNKNOWN, text)
         return self.here.report(leave, Status.REFUSED, why.message)
 
@@ -222,7 +221,7 @@ class EndingMoves:
             and row.state is State.RUNNING
             and row.claim.transaction_id == move.transaction_id
         ):
-            why = f"the MOVE that it is of was interrupted ({move.table})"
+            why = f"its MOVE was interrupted ({move.table})"
             ended = kill(ports, move.key, state=State.FAILED, why=why)
             if not isinstance(ended, GivenUp | TooLate | NotUnderWay):
                 message = (
@@ -338,12 +337,14 @@ class _WhileHere:
         for row in self.begun.rows_here:
             now = self.here.landing.row_of(row.key.hash)
             if now is None or (now.claim.epoch, now.state) != (row.claim.epoch, State.RUNNING):
-                message = f"Cannot go on with {self.begun.leave}: another run has the partition."
+                message = (
+                    f"Cannot continue {self.begun.leave}: another run has claimed the partition."
+                )
                 raise RefusedError(message)
         here = load_table(self.here.ports.commit)
         if here.metadata_location != self.seen:
             if planned(self.begun.leave, self.here.partitions, here) != self.begun.taken:
-                message = f"Cannot go on with {self.begun.leave}: the partition was changed here."
+                message = f"Cannot continue {self.begun.leave}: the partition was changed here."
                 raise PlannedForAnotherError(message)
             self.seen = here.metadata_location
         return self.there.leaving(state, key)
@@ -468,7 +469,9 @@ class Moving:
     def _landed(self, key: str) -> str:
         row = self.there.landing.row_of(key)
         if row is None or row.done is None:
-            message = f"Nothing brings the rows of key {key}. This is a bug, please report it."
+            message = (
+                f"Cannot find what brings the rows of key {key}. This is a bug, please report it."
+            )
             raise InternalError(message)
         return row.done.landed.transaction_id
 

@@ -198,9 +198,8 @@ class Membership:
             return own_key(state, next(iter(ids)))
         message = (
             f"Cannot tell of which partition of {self.name} {file.path} is: no export of this "
-            f"ledger wrote it, and it holds rows of {', '.join(sorted(map(str, ids))) or 'none'}. "
-            "Rewrite the file by partition with the engine that wrote it, and run "
-            "it again."
+            f"ledger wrote it, and it has rows of {', '.join(sorted(map(str, ids))) or 'none'}. "
+            "Rewrite the file by partition with the engine that wrote it, and run it again."
         )
         raise RefusedError(message)
 
@@ -518,9 +517,9 @@ class Partitions:
             ):
                 message = (
                     f"Cannot run {what}: partition {partition_id} is one of {row.source_table}, "
-                    f"which has another partition key than {self.name} remembers, and its rows "
-                    f"lie in partition {', '.join(lie)} here. Name that, or its files as parts "
-                    "(the system tables parts and detached_parts list them)."
+                    f"which has another partition key than the one recorded in {self.name}, and "
+                    f"its rows are in partition {', '.join(lie)} here. Name that, or its files as "
+                    "parts (the system tables parts and detached_parts list them)."
                 )
                 raise RefusedError(message)
 
@@ -605,7 +604,7 @@ def refuse_deletes(what: object, file: BranchFile) -> None:
         UnsupportedError: they may.
     """
     if file.deletes:
-        why = f"rows of {file.path} may have been taken away by delete files (merge on read)"
+        why = f"rows of {file.path} may be deleted by delete files (merge on read)"
         raise _refused(what, why)
 
 
@@ -645,8 +644,8 @@ def check_spec(
 
 def _refused(what: object, why: str) -> UnsupportedError:
     message = (
-        f"Cannot run {what}: {why}. Let Iceberg write these files anew first: CALL "
-        "<catalog>.system.rewrite_data_files(table => '…', options => "
-        "map('rewrite-all', 'true')), and run it again."
+        f"Cannot run {what}: {why}. Let Iceberg rewrite these files first: CALL "
+        "<catalog>.system.rewrite_data_files(table => '…', options => map('rewrite-all', 'true')), "
+        "and run it again."
     )
     return UnsupportedError(message, code=NOT_IMPLEMENTED)

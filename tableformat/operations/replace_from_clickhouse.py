@@ -84,8 +84,8 @@ class LandingReplaced:
                 stopping.clean()
                 return ended
         message = (
-            f"Cannot run REPLACE {self.which} FROM {self.table}: the partition was changed by "
-            f"others {_MOST_PLANS} times while it was looked at. Run it again."
+            f"Cannot run REPLACE {self.which} FROM {self.table}: other processes changed the "
+            f"partition {_MOST_PLANS} times while the statement was planned. Run it again."
         )
         raise RefusedError(message)
 
@@ -152,7 +152,7 @@ class LandingReplaced:
             why = str(error)
         if not why:
             return own
-        text = f"it landed in snapshot {self.snapshot_id}, and what else is there stays: {why}"
+        text = f"it landed in snapshot {self.snapshot_id}, but the other files stay: {why}"
         return dict.fromkeys(own, Unknown(text))
 
 

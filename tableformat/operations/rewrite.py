@@ -270,7 +270,7 @@ class Optimize:
             check_spec(self, file, there, self.partition_of)
         places = _by_place(one.files, self._partitions_of(one.files, there))
         if self.left is not None and len(places) > 1:
-            why = "lies in several partitions of the lake, whose rows cannot be merged"
+            why = "is in several partitions of the lake, whose rows cannot be merged"
             raise self._refused(one.key.partition_id, why)
         if self.left is not None and len(one.files) > _MOST_FILES:
             why = f"has {len(one.files):,} files, and {_MOST_FILES} are merged at a time"
@@ -310,7 +310,7 @@ class Optimize:
         for partition_id, count in counts.items():
             if count > 1:
                 what = "sources" if all(one.is_own for one in keys) else "exports"
-                why = f"has rows of {count} {what}, which would be taken for one another's"
+                why = f"has rows of {count} {what}, which must not be merged with each other"
                 raise self._refused(partition_id, why)
         odd = next((one.key.partition_id for one in keys if not one.is_own), None)
         if odd is not None and of is None:

@@ -169,8 +169,8 @@ class Running:
         if snapshot_id is None:
             return None
         text = (
-            f"a run that ended before it could say so made it, in snapshot {snapshot_id}; run it "
-            "again to make it once more"
+            "an earlier run, which ended before its report, executed it in snapshot "
+            f"{snapshot_id}; run it again to execute it once more"
         )
         self.landing.release_claims(stopping.claimed, text)
         return self.report(stopping.statement, Status.UNCHANGED, text, snapshot_id)
@@ -197,7 +197,10 @@ class Running:
         if found is None:
             return None
         self.landing.note_error(stopping.claimed, f"it was stopped by {found}")
-        text = f"it was stopped by {found}. Nothing of it is visible; run it again if it has to be"
+        text = (
+            f"it was stopped by {found}. Nothing of it is visible; run it again if it is still "
+            "needed"
+        )
         return self.report(statement, Status.KILLED, text)
 
     def outcome(
@@ -292,8 +295,8 @@ def in_turns(
             if ended is not None:
                 return ended
     message = (
-        f"Cannot run {what}: the partition was changed by others {most} times while it was "
-        "looked at. Run it again."
+        f"Cannot run {what}: other processes changed the partition {most} times while the "
+        "statement was planned. Run it again."
     )
     raise RefusedError(message)
 

@@ -260,8 +260,8 @@ class OnePart:
                 message = (
                     f"Cannot change part {self.part} alone: {min(own & paths)} holds rows of part "
                     f"{name}, too. Name the file as a part (the system tables parts and "
-                    "detached_parts list them), or change the partition. Exports keep parts in "
-                    "files of their own where the table property mergeberg.parts-apart allows it."
+                    "detached_parts list them), or change the partition. Exports write separate "
+                    "files for each part if the table property mergeberg.parts-apart allows it."
                 )
                 raise RefusedError(message)
         return tuple(f for f in of.files if f.path in own)
@@ -417,8 +417,8 @@ class AsPlanned:
         if state.metadata_location != self.seen:
             if self._now(state) != self.plan:
                 message = (
-                    f"Cannot run {self.statement} on what it was planned for: the partition "
-                    "changed meanwhile. Run it again."
+                    f"Cannot run {self.statement} as planned: the partition changed meanwhile. Run "
+                    "it again."
                 )
                 raise PlannedForAnotherError(message)
             self.seen = state.metadata_location

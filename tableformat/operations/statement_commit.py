@@ -136,8 +136,9 @@ class Stopping:
             self.passed_over[key] = None
             if not self._has_stopped(key, by):
                 self.ports.note(
-                    f"{of.statement} of {of.owner} has not stopped, and is passed over: nothing of "
-                    f"it becomes visible. What it still writes {Command.GC} removes"
+                    f"{of.statement} of {of.owner} has not stopped, so this statement runs without "
+                    f"waiting for it: nothing of it becomes visible. {Command.GC} removes files "
+                    "that it still writes"
                 )
                 leases.take_from(key, by)
         return True
@@ -218,7 +219,10 @@ class Stopping:
         own = next(row for row in self.claimed if row.key.hash == key)
         gone = now is None or now.claim.epoch != own.claim.epoch
         if gone or any(leases.taken_over(row.key.hash) for row in self.claimed):
-            message = f"Cannot go on with {self.statement}: it was taken over. Look who did."
+            message = (
+                f"Cannot continue {self.statement}: another run took it over. List the exports to "
+                "see it."
+            )
             raise StoppedError(message)
 
     def came_of_it(self) -> int | str | None:
@@ -248,7 +252,9 @@ class Stopping:
                 for key in self.passed_over:
                     cleaning.clean(key)
         except TableFormatError as error:
-            self.ports.note(f"files of what was stopped stay: {error} {Command.GC} removes them")
+            self.ports.note(
+                f"files of stopped statements were not removed: {error} {Command.GC} removes them"
+            )
 
     def _rows(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
         commit = self.ports.commit
@@ -373,7 +379,7 @@ class Landing:
             _check_rows(receipts, change)
             return receipts
         if change.copies or change.rewrites:
-            message = "Files are to be written, and nothing can. This is a bug, please report it."
+            message = "Cannot write files without a writer. This is a bug, please report it."
             raise InternalError(message)
         return ()
 
@@ -484,7 +490,7 @@ class Landing:
             if left:
                 ports.effects(Step.GIVE_UP, lambda: ports.ledger.write_all(left))
         except LedgerError as error:
-            self.ports.note(f"the ledger could not be told why: {error}")
+            self.ports.note(f"the ledger could not store the reason: {error}")
 
     def note_error(self, rows: tuple[Row, ...], text: str) -> None:
         """Store on the claims why they stopped; if the ledger fails, that is reported."""
@@ -493,7 +499,7 @@ class Landing:
         try:
             ports.effects(Step.NOTE_ERROR, lambda: ports.ledger.write_all(noted))
         except LedgerError as error:
-            self.ports.note(f"the ledger could not be told why: {error}")
+            self.ports.note(f"the ledger could not store the reason: {error}")
 
 
 def _is_ahead(row: Row, state: LakeTableState) -> bool:
@@ -520,9 +526,9 @@ def _check_rows(receipts: tuple[Receipt, ...], change: KeyChange) -> None:
     made, planned = [r.rows for r in receipts], [n for r in change.rewrites for n in r.made]
     if made != planned:
         message = (
-            f"Cannot change partition {change.key.partition_id}: {len(made):,} files were written "
-            f"anew with {sum(made):,} rows, and {len(planned):,} with {sum(planned):,} were "
-            "planned. Nothing became visible; please report it with the statement."
+            f"Cannot change partition {change.key.partition_id}: {len(made):,} files with "
+            f"{sum(made):,} rows were written, but {len(planned):,} files with {sum(planned):,} "
+            "rows were planned. Nothing became visible; please report it with the statement."
         )
         raise InternalError(message)
 

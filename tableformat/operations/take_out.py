@@ -98,9 +98,9 @@ class Detach:
         if file.deletes:
             message = (
                 f"Cannot run {self}: rows of {file.path} are deleted by delete files, which would "
-                "not go with it, and the rows would be there again. Rewrite the file with the "
-                "engine that deleted them (Spark: rewrite_data_files with delete-file-threshold "
-                "1), and run it again."
+                "not apply on the branch, so the rows would be visible again. Rewrite the file "
+                "with the engine that deleted them (Spark: rewrite_data_files with "
+                "delete-file-threshold 1), and run it again."
             )
             raise RefusedError(message)
 

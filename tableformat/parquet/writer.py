@@ -149,7 +149,9 @@ def write_file(
 
 def _check_rows(rows: int, footer: pq.FileMetaData) -> None:
     if footer.num_rows != rows:
-        message = f"Cannot finish a file: {rows} rows went in, its footer says {footer.num_rows}."
+        message = (
+            f"Cannot finish a file: {rows} rows were written, but its footer has {footer.num_rows}."
+        )
         raise InternalError(f"{message} This is a bug, please report it.")
 
 

@@ -378,7 +378,7 @@ def test_the_operators_credentials_do_not_go_where_a_server_says(
     assert EVIL not in sys.modules
 
     setattr(rest.truth, said, {"s3.endpoint": "https://theirs"})
-    with pytest.raises(RefusedError, match=r"its catalog says s3\.endpoint: https://theirs"):
+    with pytest.raises(RefusedError, match=r"its catalog returns s3\.endpoint: https://theirs"):
         loaded(rest, **{"s3.access-key-id": "own", "s3.secret-access-key": SECRET})
 
 

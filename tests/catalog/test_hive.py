@@ -177,7 +177,9 @@ def test_other_content_after_the_ttl_is_refused_and_changes_nothing(world: TreeW
         "p1": Status.REFUSED,
         "p2": Status.UNCHANGED,
     }
-    assert "who lists its directories would see old and new" in plain(ran.outcomes[0].message)
+    assert "readers that list its directories would see old and new" in plain(
+        ran.outcomes[0].message
+    )
     assert "--force --replace-partition" in plain(ran.outcomes[0].message)
     assert data_files(world) == before
 

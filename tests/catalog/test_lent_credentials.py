@@ -101,7 +101,7 @@ def test_credentials_that_ended_are_told_and_the_next_load_brings_new_ones(
 
     assert "InvalidAccessKeyId" in caught.value.message
     assert caught.value.message.endswith(
-        "The credentials have ended: get new ones, which a catalog that lends them does by itself; "
+        "The credentials have expired: get new ones (a catalog that vends them renews them); "
         "finished files are kept; it is safe to run again."
     )
     old = lake.lender.lent[-1]

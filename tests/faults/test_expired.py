@@ -255,7 +255,7 @@ def test_what_goes_wrong_is_told_and_changes_no_answer(
     assert statuses(world.run(OTHER, AtStep(step, fail))) == ["committed"]
 
     (text,) = (t for t in world.notes.texts if "stays" in t)
-    assert text.startswith("what earlier exports left behind stays: Cannot ")
+    assert text.startswith("files of earlier exports were not removed: Cannot ")
     assert text.endswith("`mergeberg gc` removes it")
     world.run()
     assert world.files() == []

@@ -220,7 +220,7 @@ def test_lists_that_cannot_be_judged_stay(tmp_path: Path) -> None:
     damaged, before, unknown = of_kind(clean_up(sweeping(tmp_path)), Kind.LIST)
 
     assert "The list is damaged" in damaged.why
-    assert before.why == "unknown table: it is of another one that was in this place"
+    assert before.why == "unknown table: it belongs to another table that was in this location"
     assert unknown.why == "unknown export: this ledger has no record of one on it"
     assert len(metadata(tmp_path, "groups/*")) == 4
 

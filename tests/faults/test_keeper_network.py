@@ -199,8 +199,8 @@ def test_who_is_interrupted_while_the_ledger_is_silent_leaves_soon(
         run(kept.directory, source, ports=ports)
 
     assert time.monotonic() - began < ENDS_WITHIN
-    (left,) = (note for note in notes if "could not give back" in note)
-    assert left.startswith("could not give back 2 leases, which end by themselves within 60 s: Can")
+    (left,) = (note for note in notes if "could not release" in note)
+    assert left.startswith("could not release 2 leases, which expire within 60 s: Can")
     kept.proxy.heal()
     wait_until(
         lambda: (

@@ -316,7 +316,7 @@ def test_files_of_an_earlier_spec_that_may_hold_other_rows_are_refused(tmp_path:
     status, says = scene.run(WHOLE)
 
     assert (status, rows_in_main(tmp_path)) == ("refused", FOREIGN)
-    assert "is of an earlier partition spec and may hold rows of others" in says
+    assert "is of an earlier partition spec and may have rows of other partitions" in says
 
 
 def test_a_partition_without_rows_has_no_lake_partition(keyed: Scene) -> None:
@@ -326,7 +326,7 @@ def test_a_partition_without_rows_has_no_lake_partition(keyed: Scene) -> None:
     status, says = keyed.run(replace(WHOLE, allow_empty=True))
 
     assert status == "refused"
-    assert "the source partition has no rows, which would tell which one it is" in says
+    assert "the source partition has no rows, so its lake partition is unknown" in says
     assert rows_in_main(keyed.directory) == 15
 
 
@@ -363,10 +363,11 @@ def test_a_dry_run_tells_how_many_files_and_rows_would_go(keyed: Scene, *, of_ot
     forecast = dry_run(keyed)
 
     told = (
-        f"would take 2 files with 16 rows out of main, 2 of them with {12 + FOREIGN} rows that "
-        "others wrote"
+        f"would remove 2 files with 16 rows from main, 2 of them with {12 + FOREIGN} rows that "
+        "other writers wrote"
         if of_others
-        else "would take 1 file with 12 rows out of main, 0 of them with 0 rows that others wrote"
+        else "would remove 1 file with 12 rows from main, 0 of them with 0 rows that other writers "
+        "wrote"
     )
     assert forecast == ("replace", told)
     assert entries(keyed.directory) == before

@@ -121,9 +121,9 @@ def test_a_replica_that_dies_in_the_middle_costs_one_line(replicas: Replicas) ->
         "partition 0: exported",
         "partition 1: exported",
     ]
-    (line,) = (one for one in said.err.splitlines() if " is gone (" in one)
-    assert line.startswith(f"· {replicas.first} is gone (")
-    assert line.endswith(f"); going on with {replicas.second}")
+    (line,) = (one for one in said.err.splitlines() if " no longer responds (" in one)
+    assert line.startswith(f"· {replicas.first} no longer responds (")
+    assert line.endswith(f"); continuing with {replicas.second}")
     assert said.errors == ()
     assert trouble.in_lake("gone") == rows
     assert 1 <= len(finished[0]) < 8
@@ -149,7 +149,7 @@ def test_a_replica_that_dies_before_the_first_file(replicas: Replicas, stage: st
     assert replicas.trouble.in_lake("early") == rows
     assert replicas.staged(2) == []
     is_over = stage == "closing"
-    assert (f"{replicas.first} is gone (" in said.err) is not is_over
+    assert (f"{replicas.first} no longer responds (" in said.err) is not is_over
     assert ("the source keeps the frozen parts" in said.err) is is_over
 
 
@@ -162,7 +162,10 @@ def test_a_replica_that_stands_still(replicas: Replicas) -> None:
     said = replicas.export("silent", "--max-retries", "0", query="?read-timeout=1")
 
     assert said.code == 0, said.everything
-    assert f"{replicas.first} is gone (nothing came for 1 s); going on with" in said.err
+    assert (
+        f"{replicas.first} no longer responds (it sent nothing for 1 s); continuing with"
+        in said.err
+    )
     replicas.pair.resume(1)
     assert replicas.trouble.in_lake("silent") == rows
 
@@ -183,8 +186,8 @@ def test_when_no_replica_is_left_the_command_fails_as_with_one(replicas: Replica
     assert said.code == 4, said.everything
     for partition in ("0", "1"):
         replicas.trouble.assert_failed(said, 4, partition, "Cannot read", "Finished files are kept")
-    assert f"{replicas.second} cannot go on: Cannot reach ClickHouse at" in said.err
-    assert "going on with" not in said.err
+    assert f"{replicas.second} cannot continue: Cannot reach ClickHouse at" in said.err
+    assert "continuing with" not in said.err
     assert replicas.trouble.in_lake("both") == []
     replicas.pair.mend()
     assert replicas.export("both").code == 0
@@ -203,7 +206,7 @@ def test_a_shard_goes_on_with_its_own_other_replica(replicas: Replicas) -> None:
     said = replicas.trouble.export("of_a_shard", "--cluster", "pair", *places)
 
     assert said.code == 0, said.everything
-    assert f"is gone (Connection refused); going on with {replicas.second}" in said.err
+    assert f"no longer responds (Connection refused); continuing with {replicas.second}" in said.err
     assert replicas.trouble.in_lake("of_a_shard") == rows
 
 
@@ -217,7 +220,7 @@ def test_a_table_that_is_no_replica_is_never_gone_on_with(replicas: Replicas) ->
     said = replicas.export("alike", "--max-retries", "0")
 
     assert said.code == 4, said.everything
-    assert f"{replicas.second} cannot go on: its db.alike is no replica of the one" in said.err
+    assert f"{replicas.second} cannot continue: its db.alike is no replica of the one" in said.err
     assert replicas.trouble.in_lake("alike") == []
     replicas.pair.start(1)
     assert replicas.trouble.export("alike").code == 0
@@ -236,7 +239,7 @@ def test_a_replica_without_a_partition_is_not_gone_on_with(replicas: Replicas) -
     said = replicas.export("newest", "--max-retries", "0", "--sync-timeout", "1")
 
     assert said.code == 4, said.everything
-    assert f"{replicas.second} cannot go on: Cannot list the partitions of db.newest" in said.err
+    assert f"{replicas.second} cannot continue: Cannot list the partitions of db.newest" in said.err
     assert "its replica has still to do GET_PART 7_" in said.err
     replicas.pair.start(1)
     replicas.pair.query(2, "SYSTEM START FETCHES db.newest")

@@ -55,7 +55,8 @@ def assert_refused(scene: Scene, options: ExportOptions | None = None) -> None:
 
     assert status == "refused"
     for text in (
-        f"another table was exported from the Keeper path {PATH}: its node there was made {HERE}",
+        f"another table was exported from the Keeper path {PATH}",
+        f": its node there was created {HERE}",
         f"this one's {THERE}, so this is another Keeper, or the table was created again",
         "Export it into another lake table.",
         "give --same-table",
@@ -188,8 +189,8 @@ def test_while_keeper_is_silent_nothing_is_said_of_what_was_exported(scene: Scen
     status, said = scene.run()
 
     assert status == "refused"
-    assert f"Keeper does not say whether {PATH} is still the table" in said
-    assert said.endswith("(Session expired). Run again when it answers.")
+    assert f"Keeper does not show whether {PATH} is still the table" in said
+    assert said.endswith("(Session expired). Run again when it responds.")
 
 
 def test_a_dry_run_and_the_watermark_say_the_same(scene: Scene) -> None:

@@ -226,7 +226,7 @@ def test_a_catalog_that_never_takes_the_change_ends_in_a_refusal(tmp_path: Path)
     make_table(tmp_path)
     effects = Answers(lambda _: Sent(applied=False, error="500: no"))
 
-    with pytest.raises(RefusedError, match=r"10 requests were sent.*the last answer: 500: no"):
+    with pytest.raises(RefusedError, match=r"10 requests were sent.*the last response: 500: no"):
         run(tmp_path, effects)
 
     assert effects.asked == 10

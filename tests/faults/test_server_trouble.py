@@ -116,7 +116,7 @@ def test_a_proxy_that_answers_for_the_server(
 
     said = newest.export(name)
 
-    newest.assert_stopped(said, 4, "something else answered, HTTP 502", "Check host and port")
+    newest.assert_stopped(said, 4, "another program responded, HTTP 502", "Check host and port")
     newest.assert_exported_once(name)
 
 

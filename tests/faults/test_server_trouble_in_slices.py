@@ -23,9 +23,9 @@ OLD_TEXT = (
     " 1.00 GiB, e.what() = DB::Exception\n"
 )
 BROKEN: dict[str, tuple[Fault, str]] = {
-    "a proxy without its server": (faults.PROXY_PAGE, "something else answered, HTTP 502"),
-    "no answer": (faults.DROP, "ended the connection before it answered"),
-    "cut": (faults.cut(200_000), "its answer breaks off"),
+    "a proxy without its server": (faults.PROXY_PAGE, "another program responded, HTTP 502"),
+    "no answer": (faults.DROP, "closed the connection before it responded"),
+    "cut": (faults.cut(200_000), "its response breaks off"),
     "short with a clean end": (faults.short(200_000), ""),
     "nothing with a clean end": (faults.short(0), ""),
     "an error of old servers in its tail": (faults.tail(OLD_TEXT, 200_000), "Memory limit"),
@@ -145,7 +145,7 @@ def test_a_proof_that_lost_its_rows_is_no_proof(
 
     said = newest.export(name)
 
-    newest.assert_stopped(said, 4, "0 rows came, it has 200", "run again")
+    newest.assert_stopped(said, 4, "0 rows were returned, it has 200", "run again")
     assert newest.in_lake(name) == []
     newest.assert_exported_once(name)
 
@@ -220,7 +220,7 @@ def test_a_server_of_which_no_byte_comes(relayed: tuple[Trouble, Relay]) -> None
     said = trouble.export(name, "--max-retries", "0", query="?read-timeout=1")
     between.resume()
 
-    assert_one_waits(trouble, name, said, "nothing came for 1 s")
+    assert_one_waits(trouble, name, said, "it sent nothing for 1 s")
 
 
 @on_one_of_both

@@ -118,7 +118,7 @@ def test_a_shutdown_ends_the_queries_at_the_server(trouble: Trouble) -> None:
     )
 
     assert code == 4
-    assert "Cannot finish: it was told to stop" in err
+    assert "Cannot finish: the export was stopped" in err
     trouble.assert_exported_once(name, "--target-file-size", "512")
 
 

@@ -183,7 +183,7 @@ def test_a_detach_whose_answer_is_lost_says_where_the_rows_are(archiver: Archive
     code, found = archiver.archive("--partition-id", "1", "--drop")
 
     assert (code, archiver.in_source()) == (3, (50, 1))
-    assert "Whether it was detached is not known" in found[0]["message"]
+    assert "It is unknown whether it was detached" in found[0]["message"]
     statement = "ALTER TABLE `db`.`events` ATTACH PARTITION ID '1'"
     assert statement in found[0]["message"]
     archiver.front.command(statement)

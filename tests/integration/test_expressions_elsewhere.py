@@ -105,8 +105,8 @@ def test_what_tasks_cannot_compute_is_refused_with_the_way_out(exports: RealExpo
 
     assert refused["0"] == (
         f"refused Cannot export partition 0 of {name}: its part 0_1_1_0 lacks the column s, and s "
-        f"DEFAULT {_FROM_DICTIONARY} takes the function dictGet, which is not there for tasks that "
-        f"read the files of the part. Write the values into the parts: ALTER TABLE {name.sql} "
+        f"DEFAULT {_FROM_DICTIONARY} takes the function dictGet, which tasks that read the files "
+        f"of the part do not have. Write the values into the parts: ALTER TABLE {name.sql} "
         "MATERIALIZE COLUMN `s` IN PARTITION ID '0' SETTINGS mutations_sync = 2."
     )
     for one in refused:

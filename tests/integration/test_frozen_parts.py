@@ -198,7 +198,7 @@ def test_a_restored_backup_is_exported_and_the_backup_itself_refused(tmp_path: P
 
         with (
             FrozenPartsSource(FrozenSettings(tmp_path / "backups", statement)) as source,
-            pytest.raises(RefusedError, match=r"b1 is a backup, in which .* Restore it first"),
+            pytest.raises(RefusedError, match=r"b1 is a backup, which .* Restore it first"),
         ):
             source.describe(name)
         found = exported(exports, Folders(name, settings, copied))

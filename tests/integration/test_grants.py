@@ -218,7 +218,7 @@ def test_where_no_right_can_be_asked_the_first_failure_names_it(exporter: Export
     for privilege, on in taken:
         exporter.front.command(f"REVOKE {privilege} ON {on} FROM exporter")
         rights = exporter.check()["server"]["rights"]
-        assert rights.startswith("cannot be asked (this version has no GRANT)")
+        assert rights.startswith("cannot be checked (this version has no GRANT)")
         code, said = exporter.said("export", "--all", "--to", "lake.n.t", "--max-retries", "0")
 
         assert code == (3 if on == "db.events" else 4)
@@ -306,9 +306,9 @@ def test_rows_deleted_lightly_are_not_taken_for_hidden(exporter: Exporter) -> No
 @pytest.mark.parametrize(
     ("profile", "expected"),
     [
-        ("readonly = 1", "it has readonly = 1, and a snapshot makes a staging table"),
-        ("readonly = 2", "it has readonly = 2, and a snapshot makes a staging table"),
-        ("allow_ddl = 0", "it has allow_ddl = 0, and a snapshot makes a staging table"),
+        ("readonly = 1", "it has readonly = 1, and a snapshot creates a staging table"),
+        ("readonly = 2", "it has readonly = 2, and a snapshot creates a staging table"),
+        ("allow_ddl = 0", "it has allow_ddl = 0, and a snapshot creates a staging table"),
     ],
 )
 @pytest.mark.parametrize("hosts", [1, 2])
@@ -324,7 +324,7 @@ def test_a_user_that_may_change_nothing_is_refused(
     found = exporter.check()
     (reason,) = found["reasons"]
     assert expected in reason
-    assert found["server"]["rights"] == "not asked, the profile forbids every export"
+    assert found["server"]["rights"] == "not checked, because the profile forbids every export"
     assert expected in exporter.refusal()
     code, said = exporter.said("export", "--all", "--to", "lake.n.t")
     assert (code, said.count("\n")) == (3, 2)

@@ -186,7 +186,7 @@ def begun_and_ended(lake: Lake, *words: str, when: Callable[[], bool]) -> tuple[
     assert isinstance(store, MinIO)
     store.end_accounts()
     said, _ = run.communicate(timeout=SECONDS)
-    assert "The credentials have ended: get new ones" in said
+    assert "The credentials have expired: get new ones" in said
     assert "Traceback" not in said
     return run.returncode, said
 

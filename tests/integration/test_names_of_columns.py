@@ -72,9 +72,9 @@ def test_names_of_columns_and_members_stay_as_they_are(exports: RealExport) -> N
     ("columns", "why"),
     [
         ("a UInt8, A JSON", "columns A and a: the names differ only in case"),
-        ("v Variant(UInt8, String), `v.type` UInt8", r"column v\.type: the name stands for two"),
+        ("v Variant(UInt8, String), `v.type` UInt8", r"column v.type: two fields have this name"),
         ("`1` UInt8, `_1` IPv4", "columns 1 and _1: both are written as _1"),
-        ("p Point, `p.x` UInt8", r"column p\.x: the name stands for two fields"),
+        ("p Point, `p.x` UInt8", r"column p\.x: two fields have this name"),
         ("t Tuple(a JSON, A JSON)", r"t\.A and t\.a: the names differ only in case"),
     ],
 )

@@ -71,7 +71,7 @@ CASES = [
         "decimal(38,2)",
         "'1.25'",
         "'1.251'",
-        "before or behind the point in 2 rows, for example 1.251",
+        "before or after the point in 2 rows, for example 1.251",
     ),
     Bad(
         "Decimal(5, 0)",
@@ -92,7 +92,7 @@ CASES = [
         "truncate",
         f"map({ticks(1, 9)}, 1)",
         f"map({ticks(1, 9)}, 1, {ticks(2, 9)}, 2)",
-        "holds a key twice, which readers answer differently in 2 rows",
+        "has a key twice, which readers treat differently in 2 rows",
     ),
     Bad(
         "DateTime64(9, 'UTC')",

@@ -31,7 +31,7 @@ def test_what_the_oldest_server_cannot_answer_is_said(old_servers: OldPair, tmp_
 
     assert (code, found["works"], found["grants"]) == (0, True, [])
     server = found["server"]
-    assert server["rights"].startswith("cannot be asked (this version has no GRANT)")
+    assert server["rights"].startswith("cannot be checked (this version has no GRANT)")
     assert server["user"] == "default"
     assert server["row_policies"] == "not shown to the user; no row is hidden"
     assert any("system.parts.hash_of_all_files" in lack for lack in server["lacks"])
@@ -39,4 +39,4 @@ def test_what_the_oldest_server_cannot_answer_is_said(old_servers: OldPair, tmp_
     code, found = checked(old_servers, "reader", tmp_path)
 
     assert code == 3
-    assert "it has readonly = 1, and a snapshot makes a staging table" in found["reasons"][0]
+    assert "it has readonly = 1, and a snapshot creates a staging table" in found["reasons"][0]

@@ -92,7 +92,7 @@ def test_bytes_that_are_no_utf8_arrive_or_are_refused(
 ) -> None:
     """Both would say U+FFFD for them in the format that both have."""
     assert newest.rows("SELECT unhex('FF41'), 1") == (("\udcffA", 1),)
-    with pytest.raises(SourceError, match=r"is no UTF-8.*Use a newer version"):
+    with pytest.raises(SourceError, match=r"is not UTF-8.*Use a newer version"):
         oldest.rows("SELECT unhex('FF41')")
 
 

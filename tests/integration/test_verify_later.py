@@ -217,7 +217,7 @@ def test_what_neither_side_knows_is_refused(exports: RealExport, digests: FileDi
     with pytest.raises(NotFoundError, match=r"partition 9 of .* was never exported"):
         exports.verify(name, digests, ById(PartitionId("9")))
     table_gone(exports, name)
-    with pytest.raises(NotFoundError, match="the table is gone"):
+    with pytest.raises(NotFoundError, match="the table no longer exists"):
         exports.verify(name, digests, ByExpression("0"))
 
 

@@ -102,7 +102,7 @@ _EXPORT = Interfaces(
     },
     only_here={
         "--all": "export_partitions is this",
-        "--grace": "a session is told to stop by Spark, not by a signal",
+        "--grace": "a session is stopped by Spark, not by a signal",
         "--metrics-port": "the system tables metrics and events have the figures",
     },
 )  # fmt: skip

@@ -26,6 +26,11 @@ UNCLEAR = (
     *("Cannot tell what it is about", "supported is a server", "need not be found out by"),
     *("main has no file of it", "nothing of it is detached", "has no parts of it any more"),
     *("saves work and proves nothing", "it is kept what was", "gc need not be scheduled"),
+    *("told to stop", "everybody on the way", "Cannot read an answer", "tell which one it is"),
+    *("else stands behind", "its checksum was made of", "Cannot go on with", "Look who did"),
+    *("a request of before", "dropped without a word", "which are only read", "spoken to over"),
+    *("could not be told why", "said nothing", "nothing says who", "somebody else writes it"),
+    *("written anew", "write it anew", "Somebody edited", "for what is there", "if they are to go"),
 )
 """Phrases of pages and messages that were plain to nobody but their writer."""
 

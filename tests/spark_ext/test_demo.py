@@ -108,7 +108,7 @@ def test_the_first_run_tells_what_it_does_and_all_readers_agree(
         assert f"partition {partition}: exported · {ROWS:,} rows · 1 file · " in ended.out
     assert ended.out.count(" · snapshot ") == 3
     assert ended.out.count(f"{3 * ROWS:,}  ") == 2
-    assert "All three answers are equal." in ended.out
+    assert "All three results are equal." in ended.out
     assert f"mergeberg exports list --warehouse {place.warehouse}" in ended.out
 
 

@@ -136,9 +136,9 @@ def test_the_export_of_the_requirements_temporary_table_runs(said: dict[str, Any
 @pytest.mark.parametrize(
     ("step", "code", "message"),
     [
-        ("temporary without a session", 48, "only the session that made it sees it. Give the"),
+        ("temporary without a session", 48, "only the session that created it sees it. Pass the"),
         ("without waiting", None, "its session may be closed before the export has ended"),
-        ("another statement", 48, "it is a table of an open session, of which EXPORT is run here"),
+        ("another statement", 48, "it is a table of an open session, on which only EXPORT"),
     ],
 )
 def test_what_is_not_done_with_a_table_of_a_session_is_said(
@@ -151,6 +151,6 @@ def test_what_is_not_done_with_a_table_of_a_session_is_said(
 def test_tables_are_not_given_with_a_statement_of_sparks(said: dict[str, Any]) -> None:
     """Harm prevented: a name means a table of Spark's, and nobody is told."""
     assert (
-        "only EXPORT, and ATTACH and REPLACE PARTITION … FROM, take them"
+        "only EXPORT, and ATTACH and REPLACE PARTITION … FROM, accept them"
         in said["of Spark"]["message"]
     )

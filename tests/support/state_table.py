@@ -93,7 +93,7 @@ _FROZEN: Final = "exported from the snapshot of an interrupted run, with {frozen
 _OLD: Final = _FROZEN + " source has {listed} now. Export it again after its manifest TTL"
 _SHRINKS: Final = (
     "main holds {rows} rows of it, the source {now} now: replacing them would lose {less}. Use "
-    "{options} if they are to go."
+    "{options} if they may be removed."
 )
 
 ANSWERS: Final = {
@@ -132,9 +132,9 @@ ANSWERS: Final = {
     "no place": (
         "refused",
         (
-            "Cannot replace the whole lake partition: the source partition has no rows, which "
-            "would tell which one it is. Use --force --allow-empty without --replace-partition, "
-            "or delete the rows in the lake."
+            "Cannot replace the whole lake partition: the source partition has no rows, so its "
+            "lake partition is unknown. Use --force --allow-empty without --replace-partition, or "
+            "delete the rows in the lake."
         ),
     ),
     "with others": (

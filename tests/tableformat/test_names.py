@@ -63,7 +63,7 @@ _LED_AWAY = (
 def test_no_table_is_made_whose_name_leads_to_another_place(part: str) -> None:
     """Harm prevented: the files of a table lie outside of the warehouse, or in another table."""
     for name in (LakeName("lake", ("n",), part), LakeName("lake", ("n", part), "t")):
-        with pytest.raises(RefusedError, match="files would lie outside of the table's place"):
+        with pytest.raises(RefusedError, match="files would be outside the table's location"):
             check_new_table(name)
 
 

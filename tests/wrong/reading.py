@@ -72,6 +72,6 @@ def _unknown(places: Places, front: ClickHouseFront, patch: pytest.MonkeyPatch) 
 # Each makes its table at a server that is empty.
 READING: dict[str, Case] = {
     "rows are missing in what proves a partition": _unproved,
-    "somebody drops a staging table": _dropped,
+    "another user drops a staging table": _dropped,
     "a `--source-setting` that the server does not have": _unknown,
 }

@@ -33,7 +33,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "a password among the options of an address": _partitions(f"https://server?password={HIDDEN}"),
     "an unknown option of an address": _partitions("https://server?timeout=3"),
     "a read-timeout that is no number": _partitions("https://server?read-timeout=never"),
-    "a server's name that nobody knows": _partitions("https://no-such-host.invalid"),
+    "an unknown server name": _partitions("https://no-such-host.invalid"),
     "a source configuration that is not there": _partitions(
         "https://server", "--source-config", "/nowhere.toml"
     ),
@@ -157,9 +157,9 @@ SERVERS: dict[str, Case] = {
     "a file without a certificate": _no_certificate,
     "the server does not run": _not_running,
     "a server to clean up does not run": _not_cleaned_up,
-    "the server does not answer": _answered(SILENT, options="?read-timeout=0.2"),
+    "the server does not respond": _answered(SILENT, options="?read-timeout=0.2"),
     "the server ends the connection": _answered(CUT),
-    "an answer breaks off": _answered(chunked([b'{"meta": ['], end=False)),
+    "a response breaks off": _answered(chunked([b'{"meta": ['], end=False)),
     "the server's certificate is not signed by a trusted authority": _certified(trusted=False),
     "the server's certificate has expired": _certified(days=-1),
     "the server's certificate is for another host": _certified(names="DNS:elsewhere.example"),
@@ -167,10 +167,10 @@ SERVERS: dict[str, Case] = {
     "http to a port for https": _http_to_https,
     "the password is wrong": _answered(answer(_WRONG, status="403 Forbidden")),
     "the access token is wrong": _unknown_token,
-    "a proxy answers instead of the server": _answered(
+    "a proxy responds instead of the server": _answered(
         answer(b"<h1>Bad Gateway</h1>", status="502 Bad Gateway", headers=_PAGE, ours=False)
     ),
-    "a page to log in answers instead of the server": _answered(
+    "a login page responds instead of the server": _answered(
         answer(b"<h1>Sign in</h1>", headers=_PAGE, ours=False)
     ),
     "the server is elsewhere": _answered(

@@ -80,7 +80,7 @@ __all__ = [
 
 NIL_UUID: Final = "00000000-0000-0000-0000-000000000000"
 """ClickHouse's UUID for a table without one."""
-_ADVICE: Final = "Give what SHOW CREATE TABLE prints."
+_ADVICE: Final = "Give the output of SHOW CREATE TABLE."
 _MOST_BYTES: Final = 1 << 20
 _ESCAPES: Final = re.compile(r"\\(.)", re.DOTALL)
 _TSV: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "f": "\f"}
@@ -153,8 +153,8 @@ def _statement(connection: Connection, file: Path) -> str:
         text = content.decode()
     except FileNotFoundError as error:
         message = (
-            f"Cannot read the statement in {file}: there is no such file. Write what SHOW CREATE "
-            "TABLE prints into a file and name it by ?ddl=FILE."
+            f"Cannot read the statement in {file}: there is no such file. Write the output of SHOW "
+            "CREATE TABLE into a file and name it by ?ddl=FILE."
         )
         raise NotFoundError(message) from error
     except (OSError, UnicodeDecodeError) as error:
@@ -231,8 +231,9 @@ def _check_engine(engine: Engine, file: Path) -> None:
     if engine.old_arguments or not engine.order_by:
         message = (
             f"Cannot read the parts of the table in {file}: {engine.name}({engine.arguments}) has "
-            "no ORDER BY, as tables of the old syntax have none, and their parts open under no "
-            "other. Copy the rows into a table with PARTITION BY and ORDER BY on its server."
+            "no ORDER BY, as tables of the old syntax have none, and their parts cannot be opened "
+            "in a table of another syntax. Copy the rows into a table with PARTITION BY and ORDER "
+            "BY on its server."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     if "[HIDDEN]" in engine.arguments:
@@ -290,10 +291,10 @@ def parse_parts(uri: str) -> FrozenSettings:
     for option in tail.split("&") if tail else ():
         name, _, value = option.partition("=")
         if name not in _OPTIONS or not value or name in options:
-            raise _malformed(uri, f"{option!r} is no option that it takes, or is there twice")
+            raise _malformed(uri, f"{option!r} is not one of its options, or is given twice")
         options[name] = unquote(value, errors="surrogateescape")
     if "ddl" not in options:
-        why = "it does not say which file has the CREATE TABLE statement of the parts"
+        why = "it does not name the file with the CREATE TABLE statement of the parts"
         raise _malformed(uri, why)
     identity = options.get("identity", "")
     if identity and not _IDENTITY.match(identity):
@@ -346,9 +347,9 @@ def uuid_of(settings: FrozenSettings, definition: Definition, directory: Path) -
     in_path = found["uuid"] if found else ""
     if in_path and definition.uuid and in_path != definition.uuid:
         message = (
-            f"Cannot read the parts in {directory}: they are of the table with the UUID {in_path}, "
-            f"and the statement in {settings.ddl_file} is that of {definition.uuid}. Give the "
-            "statement of the same table."
+            f"Cannot read the parts in {directory}: they belong to the table with the UUID "
+            f"{in_path}, but the statement in {settings.ddl_file} is that of {definition.uuid}. "
+            "Give the statement of the same table."
         )
         raise RefusedError(message)
     scheme, _, given = settings.identity.partition(":")
@@ -370,10 +371,10 @@ def identity_of(
     if uuid:
         return f"uuid:{uuid}"
     message = (
-        f"Cannot tell which table the parts in {settings.directory} are of: the statement in "
+        f"Cannot tell to which table the parts in {settings.directory} belong: the statement in "
         f"{settings.ddl_file} has no UUID, nor has the path. Add &identity=uuid:UUID to the source "
-        f"(SELECT uuid FROM system.tables on its server), or &identity=name:TEXT for a table that "
-        "has no server any more; the same in every run, or the rows are exported twice."
+        "(SELECT uuid FROM system.tables on its server), or &identity=name:TEXT for a table whose "
+        "server no longer exists; the same in every run, or the rows are exported twice."
     )
     raise RefusedError(message)
 
@@ -388,11 +389,11 @@ def _keeper(settings: FrozenSettings, definition: Definition, table: TableName, 
     why = (
         f"its Keeper path {path!r} has macros that only its server knows"
         if path
-        else "it does not say its Keeper path"
+        else "it does not contain its Keeper path"
     )
     message = (
-        f"Cannot tell which table the parts in {settings.directory} are of: {why} (the statement "
-        f"is in {settings.ddl_file}). Add &identity=keeper:PATH to the source (SELECT "
+        f"Cannot tell to which table the parts in {settings.directory} belong: {why} (the "
+        f"statement is in {settings.ddl_file}). Add &identity=keeper:PATH to the source (SELECT "
         "zookeeper_path FROM system.replicas on its server); the same in every run, or the rows "
         "are exported twice."
     )
@@ -491,9 +492,9 @@ def other_settings(
         one = PartitionId(part.split("_", 1)[0])
         message = Unable.of(
             f"partition {one} of {name}",
-            f"as {claimed.file} says, its part {part} is not read whole: {why}. Give the statement "
-            "of the table, and in its SETTINGS what the configuration of its server sets (SELECT "
-            "name, value FROM system.merge_tree_settings WHERE changed).",
+            f"as {claimed.file} says, its part {part} cannot be read completely: {why}. Give the "
+            "statement of the table, with the settings of its server's configuration in SETTINGS "
+            "(SELECT name, value FROM system.merge_tree_settings WHERE changed).",
         )
         refused.setdefault(one, RefusedError(message))
     return {one: error for one, error in refused.items() if one in partition_ids}
@@ -549,8 +550,8 @@ def other_partition_keys(
         partition, as_value, other = (text(value) for value in row)
         message = Unable.of(
             f"partition {partition} of {table.name}",
-            f"the partition is that of {as_value}, and PARTITION BY {key}, as {claimed.file} says, "
-            f"makes {other} of some of its rows in the time zone {table.server_zone}. Give the "
+            f"the partition is that of {as_value}, but PARTITION BY {key}, as {claimed.file} says, "
+            f"gives {other} for some of its rows in the time zone {table.server_zone}. Give the "
             "statement of the table, and its server's time zone by &zone=ZONE.",
         )
         refused[PartitionId(partition)] = RefusedError(message)

@@ -148,16 +148,16 @@ def _listed(directory: Path) -> PartFolders:
     if old := [p.name for p in held if _OLD_NAME.match(p.name) and _is_part(p)]:
         message = (
             f"Cannot read the parts in {directory}: {_some(old)} has the name of a part of a table "
-            "of the old syntax, and such parts open under no other. Copy the rows into a table "
-            "with PARTITION BY and ORDER BY on its server."
+            "of the old syntax, and such parts cannot be opened in a table of another syntax. Copy "
+            "the rows into a table with PARTITION BY and ORDER BY on its server."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     names = {p.name: name for p in held if (name := _part_name(p.name)) and _is_part(p)}
     packed = [p.name for p in held if (m := _PACKED.match(p.name)) and _part_name(m["name"])]
     if packed:
         message = (
-            f"Cannot read the parts in {directory}: {_some(packed)} is packed, and parts are "
-            "opened as they are. Unpack it, or move it away if it is not to be read."
+            f"Cannot read the parts in {directory}: {_some(packed)} is packed, and packed parts "
+            "cannot be opened. Unpack it, or move it away if it is not needed."
         )
         raise RefusedError(message)
     unlike = [p.name for p in held if _part_name(p.name) and p.is_dir() and p.name not in names]
@@ -219,13 +219,13 @@ def _overlapping(names: Iterable[PartName]) -> dict[PartName, str]:
         if _covers(widest, name):
             wrong[name] = (
                 f"the part {name} is covered by {widest}, so that ClickHouse shows only the rows "
-                f"of {widest}. If a merge or a mutation made that of it, move {name} away, else "
-                "give each set of parts a directory of its own"
+                f"of {widest}. If a merge or a mutation replaced it by that part, move {name} "
+                "away; otherwise give each set of parts a separate directory"
             )
         else:
             wrong[name] = (
                 f"the parts {widest} and {name} hold some of the same blocks, so they are not "
-                "parts of one table at one time. Give each set of parts a directory of its own"
+                "parts of one table at one time. Give each set of parts a separate directory"
             )
         widest = max(widest, name, key=lambda n: n.high)
     return wrong
@@ -271,9 +271,9 @@ def _refuse_backup(given: Path, directory: Path) -> None:
     for path in (directory, *directory.parents):
         if (path / _BACKUP).is_file():
             message = (
-                f"Cannot read the parts in {given}: {path} is a backup, in which files that are "
-                "equal are stored once, or in another backup. Restore it first (RESTORE TABLE ... "
-                "FROM ...) and name the data directory of the restored table."
+                f"Cannot read the parts in {given}: {path} is a backup, which stores equal files "
+                "only once, or in another backup. Restore it first (RESTORE TABLE ... FROM ...) "
+                "and name the data directory of the restored table."
             )
             raise RefusedError(message)
 
@@ -289,8 +289,8 @@ def _no_directory(given: Path) -> NotFoundError:
 def _several(given: Path, found: tuple[Path, ...]) -> RefusedError:
     return RefusedError(
         f"Cannot read the parts in {given}: {len(found)} directories below it hold parts: "
-        f"{_some([str(p) for p in found])}. Name one of them; when they are of one table that lies "
-        "on several disks, bring their parts into one directory first."
+        f"{_some([str(p) for p in found])}. Name one of them; if they belong to one table on "
+        "several disks, copy their parts into one directory first."
     )
 
 
@@ -380,7 +380,7 @@ def open_parts(
     if foreign := sorted(loaded - listed):
         message = (
             f"Cannot read the parts in {folders.directory}: ClickHouse also loaded "
-            f"{some(foreign)}. Something writes there; name a directory that nobody "
+            f"{some(foreign)}. Another process writes there; name a directory that no process "
             "changes."
         )
         raise SourceError(message)
@@ -401,7 +401,7 @@ def check_unchanged(opened: OpenedParts) -> None:
     if changed := sorted(before ^ now):
         message = (
             f"Cannot read the parts in {opened.folders.directory}: its folders changed while they "
-            f"were read: {some(changed)}. Name a directory that nobody changes."
+            f"were read: {some(changed)}. Name a directory that no process changes."
         )
         raise SourceError(message)
 

@@ -505,8 +505,8 @@ class FrozenPartsSource(ClickHouseSource):
     def _refuse_change(self, table: TableName, partition_id: PartitionId) -> NoReturn:
         message = (
             f"Cannot archive partition {partition_id} of {table}: its source is frozen parts, "
-            "which are only read. Take the partition out on its server, or remove the part folders "
-            "yourself."
+            "which mergeberg only reads. Detach the partition on its server, or remove the part "
+            "folders yourself."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 

@@ -199,7 +199,7 @@ class FileRows:
                 why = f"and a value of {column.type_text} is never NULL in ClickHouse"
             else:
                 continue
-            message = f"it lacks {column.name}, which the table got later, {why}"
+            message = f"it lacks {column.name}, which was added to the table later, {why}"
             raise OSError(message)
 
     def _modify(self, column: Column, to: str) -> None:
@@ -234,8 +234,8 @@ class FileRows:
         in_file = self._digest(read.read, read.table)
         if stored != in_file or stored[0] != file.rows:
             message = (
-                f"its values are no values of the types {', '.join(sorted(types.values()))}, or "
-                f"not all came back ({stored[0]:,} of {file.rows:,} rows)"
+                f"its values do not have the types {', '.join(sorted(types.values()))}, or not all "
+                f"of them were returned ({stored[0]:,} of {file.rows:,} rows)"
             )
             raise OSError(message)
 

@@ -392,8 +392,8 @@ class RowPartitions(Closing):
         lacking = ", ".join(name for name in self.columns if name not in existing)
         if lacking:
             message = (
-                f"Cannot tell in which partition of {'.'.join(table.name())} rows lie: it has no "
-                f"column {lacking} any more, which its partition key reads. Rename it back."
+                f"Cannot tell to which partition of {'.'.join(table.name())} rows belong: it no "
+                f"longer has the column {lacking}, which its partition key reads. Rename it back."
             )
             raise RefusedError(message)
 
@@ -571,7 +571,7 @@ def _read(columns: tuple[FileColumn, ...]) -> str:
 
 def _unknown(location: str, reason: str) -> DestinationError:
     return DestinationError(
-        f"Cannot tell which partition {location} lies in: {reason}. Only its rows "
-        "tell it: no export of this ledger from a table of this partition key wrote it. Make it "
+        f"Cannot tell to which partition {location} belongs: {reason}. Only its rows show that, "
+        "because no export of this ledger from a table with this partition key wrote it. Make it "
         "readable, or rewrite it with the engine that wrote it, and run it again."
     )

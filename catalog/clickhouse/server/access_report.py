@@ -191,7 +191,7 @@ def _check_grant(connection: ServerConnection, grants: Iterable[Grant]) -> bool 
         raise
     if result not in (b"0\n", b"1\n"):
         message = (
-            f"Cannot read an answer of ClickHouse: {result[:50]!r} is not 0 or 1. This is a bug, "
+            f"Cannot read a response of ClickHouse: {result[:50]!r} is not 0 or 1. This is a bug, "
             "please report it."
         )
         raise InternalError(message)
@@ -286,11 +286,11 @@ class Profile:
         found = []
         if self.readonly != "0":
             found.append(
-                f"has readonly = {self.readonly}, and a snapshot makes a staging table; set "
-                "readonly = 0 in its profile, its grants still limit what it may change"
+                f"has readonly = {self.readonly}, and a snapshot creates a staging table; set "
+                "readonly = 0 in its profile: its grants still limit what it may change"
             )
         if not self.allows_ddl:
-            found.append("has allow_ddl = 0, and a snapshot makes a staging table; set it to 1")
+            found.append("has allow_ddl = 0, and a snapshot creates a staging table; set it to 1")
         return tuple(found)
 
 
@@ -330,8 +330,8 @@ class Standing:
         policies = self.policies.of_user if self.policies else ()
         if policies and not ignore_row_policies:
             found.append(
-                f"row policies hide rows from it ({', '.join(policies)}), and an export would hold "
-                "all of them. Use a user to whom none applies, or give "
+                f"row policies hide rows from it ({', '.join(policies)}), but an export must "
+                "contain all rows. Use a user to whom none applies, or give "
                 f"{Option.IGNORE_ROW_POLICIES}."
             )
         idle = self.rights.idle_roles
@@ -589,13 +589,14 @@ class _Policies:
 def _rights_text(standing: Standing) -> str:
     rights = standing.rights
     if standing.profile.reasons:
-        return "not asked, the profile forbids every export"
+        return "not checked, because the profile forbids every export"
     if rights.query is RightsQuery.NOTHING:
         return (
-            f"cannot be asked ({rights.why}); an export that lacks one says which when it meets it"
+            f"cannot be checked ({rights.why}); an export without a right reports it when it needs "
+            "it"
         )
     hidden = ", ".join(rights.hidden_roles)
-    more = f"; what the roles {hidden} give is not shown" if hidden else ""
+    more = f"; the rights of the roles {hidden} are not shown" if hidden else ""
     none = "" if standing.missing else "OK, "
     return f"{none}checked with {rights.query.value}{more}"
 
@@ -621,7 +622,7 @@ def _policies(
 ) -> _Policies:
     policies = standing.policies
     if policies is None or capabilities is None or standing.rights.missing:
-        return _Policies("not known before the rights are there", [])
+        return _Policies("unknown until the rights are granted", [])
     if policies.of_user:
         return _Policies(f"hide rows from the user: {', '.join(policies.of_user)}", [])
     if not policies.must_count:

@@ -147,10 +147,10 @@ def error_of_response(
         return SourceError(_cannot_read(host, why), why=why)
     kind = headers.get("Content-Type", "no type").partition(";")[0]
     excerpt = " ".join(re.sub(r"<[^>]*>", " ", settings.credentials.masked(text)).split())[:_SHOWN]
-    what = "an answer without ClickHouse's headers" if status == _OK else "an error of its own"
+    what = "a response without ClickHouse's headers" if status == _OK else "an error of its own"
     why = (
-        f"something else answered, HTTP {status}, {kind}, {what}"
-        f"{f': {excerpt!r}' if excerpt else ''}. Check host and port, and proxies on the way"
+        f"another program responded, HTTP {status}, {kind}, "
+        f"{what}{f': {excerpt!r}' if excerpt else ''}. Check host and port, and proxies in between"
     )
     return SourceError(_cannot_read(host, why), why=why)
 
@@ -227,8 +227,8 @@ def no_response(settings: ServerSettings, host: Host, error: HTTPError) -> Sourc
     if isinstance(error, ConnectTimeoutError):
         return _gone(
             host,
-            f"it took no connection within {settings.connect_timeout:g} s. Check the address and "
-            f"firewalls on the way, or add ?connect-timeout=SECONDS to {Option.SOURCE}",
+            f"it accepted no connection within {settings.connect_timeout:g} s. Check the address "
+            f"and firewalls in between, or add ?connect-timeout=SECONDS to {Option.SOURCE}",
         )
     if isinstance(error, ReadTimeoutError):
         if "handshake" in str(reason):
@@ -242,11 +242,11 @@ def no_response(settings: ServerSettings, host: Host, error: HTTPError) -> Sourc
     if isinstance(_cause(error, BadStatusLine), BadStatusLine) and not isinstance(
         _cause(error, RemoteDisconnected), RemoteDisconnected
     ):
-        return _of(host, f"what answers there does not speak HTTP. Check the port{also}")
+        return _of(host, f"the program there does not speak HTTP. Check the port{also}")
     return (_gone if isinstance(reason, OSError) else _of)(
         host,
-        "it ended the connection before it answered; the statement may have been performed or "
-        f"not. Check that the server runs{also}",
+        "it closed the connection before it responded; the statement may or may not have been "
+        f"executed. Check that the server runs{also}",
         ", and run again",
     )
 
@@ -254,10 +254,10 @@ def no_response(settings: ServerSettings, host: Host, error: HTTPError) -> Sourc
 def broke_off(settings: ServerSettings, host: Host, error: Exception, received: int) -> SourceError:
     """Return the error for a response that began and did not end."""
     if _cause(error, ReadTimeoutError) or _cause(error, TimeoutError):
-        return _gone(host, f"after {received} bytes of an answer {_silent(settings)}")
+        return _gone(host, f"after {received} bytes of a response {_silent(settings)}")
     why = (
-        f"its answer breaks off after {received} bytes. The server or a proxy on the way ended the "
-        "connection"
+        f"its response breaks off after {received} bytes. The server or a proxy in between closed "
+        "the connection"
     )
     kind = SourceError if isinstance(error, zlib.error) else SourceGoneError
     return kind(_cannot_read(host, f"{why}; run again"), why=why)
@@ -265,8 +265,8 @@ def broke_off(settings: ServerSettings, host: Host, error: Exception, received: 
 
 def _silent(settings: ServerSettings) -> str:
     return (
-        f"nothing came for {settings.read_timeout:g} s; the statement may still run there. Look in "
-        f"system.processes, or add ?read-timeout=SECONDS to {Option.SOURCE}"
+        f"it sent nothing for {settings.read_timeout:g} s; the statement may still run there. "
+        f"Check system.processes, or add ?read-timeout=SECONDS to {Option.SOURCE}"
     )
 
 
@@ -594,10 +594,7 @@ class ServerClient(Closing):
         encoding = headers.get("Content-Encoding", "identity")
         if wrong_length(headers) or encoding not in ("identity", "gzip"):
             what = f"Content-Encoding {encoding!r}" if not wrong_length(headers) else "no length"
-            why = (
-                f"its answer has {what}, so nobody can see whether it is whole. Check proxies on "
-                "the way"
-            )
+            why = f"its response has {what}, so it may be incomplete. Check proxies in between"
             raise SourceError(_cannot_read(self.host, why), why=why)
 
     def _new_pool(self) -> HTTPConnectionPool:

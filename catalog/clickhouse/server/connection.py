@@ -189,7 +189,7 @@ class ServerConnection(Closing):
         if "exception" in read:
             raise refused(self._client.settings, self.host, str(read["exception"]), None)
         if not whole:
-            raise self._broken(body, f"says {count} rows and has {len(data)}")
+            raise self._broken(body, f"states {count} rows and has {len(data)}")
         document: Mapping[str, Any] = read
         return document
 
@@ -203,9 +203,9 @@ class ServerConnection(Closing):
             if error.code != UNKNOWN_FORMAT:
                 raise
             message = (
-                f"Cannot read from ClickHouse at {self.host.url}: a text in an answer is no UTF-8, "
-                "or has the character U+FFFD, and this version can say such a text only "
-                "damaged. Use a newer version, or the frozen parts."
+                f"Cannot read from ClickHouse at {self.host.url}: a text in a response is not "
+                "UTF-8, or has the character U+FFFD, and this version returns such a text damaged. "
+                "Use a newer version, or the frozen parts."
             )
             raise SourceError(message) from error
         # Surrogates keep bytes that are not UTF-8, as in every connection.
@@ -224,10 +224,10 @@ class ServerConnection(Closing):
         text = untagged_error(body)
         if text is not None:
             return refused(self._client.settings, self.host, text, None)
-        what = f"of {len(body)} bytes {how}" if body else "is empty where rows were asked for"
+        what = f"of {len(body)} bytes {how}" if body else "is empty, but rows were requested"
         return SourceError(
-            f"Cannot read from ClickHouse at {self.host.url}: its answer {what}. Check proxies on "
-            "the way, and run again."
+            f"Cannot read from ClickHouse at {self.host.url}: its response {what}. Check proxies "
+            "in between, and run again."
         )
 
 

@@ -78,8 +78,8 @@ def computed_rows(
     came = sum(rows_of(row) for row in rows)
     if came < whole(least):
         message = (
-            f"Cannot read {table} from {connection.address}: {came} rows came, it has {least}. "
-            "Check proxies on the way, and run again."
+            f"Cannot read {table} from {connection.address}: {came} rows were returned, it has "
+            f"{least}. Check proxies in between, and run again."
         )
         raise SourceError(message)
     return rows

@@ -85,9 +85,9 @@ class Need:
 
 
 _STAGING: Final = (
-    ("CREATE TABLE", "a staging table is made"),
+    ("CREATE TABLE", "a staging table is created"),
     ("INSERT", "parts of the source are linked into it"),
-    ("ALTER DELETE", "REPLACE PARTITION asks for it, also when there is nothing to replace"),
+    ("ALTER DELETE", "REPLACE PARTITION requires it, even if there is nothing to replace"),
     ("SELECT", "the rows are read from it"),
     ("CHECK", "each of its parts is checked for damage"),
     ("SYSTEM MERGES", "its parts must not be merged"),
@@ -96,22 +96,22 @@ _STAGING: Final = (
 )
 _READ: Final = (
     ("parts", "the parts of a snapshot are listed and compared"),
-    ("parts_columns", "a RENAME that is not carried out is seen there"),
-    ("mutations", "a mutation that is not finished is seen there"),
-    ("detached_parts", "a broken part that was set aside is seen there"),
-    ("merge_tree_settings", "it says which settings a staging table can have"),
-    ("disks", "it says where parts lie"),
-    ("data_skipping_indices", "the skip indices of the table are remembered"),
-    ("projections", "the projections of the table are remembered"),
+    ("parts_columns", "it shows a RENAME that is not finished"),
+    ("mutations", "it shows mutations that are not finished"),
+    ("detached_parts", "it shows broken parts that were detached"),
+    ("merge_tree_settings", "it lists the settings that a staging table can have"),
+    ("disks", "it lists the disks of parts"),
+    ("data_skipping_indices", "the lake table records the skip indices of the table"),
+    ("projections", "the lake table records the projections of the table"),
 )
 _READ_OF_REPLICAS: Final = (
-    ("replicas", "the identity of a replicated table and its delay stand there"),
-    ("zookeeper", "the node of its path tells it from another table of the same path"),
-    ("replication_queue", "parts that a replica still has to fetch are seen there"),
+    ("replicas", "it has the identity and the delay of a replicated table"),
+    ("zookeeper", "the node of its path distinguishes it from another table with that path"),
+    ("replication_queue", "it shows the parts that a replica still has to fetch"),
 )
 ARCHIVE: Final = (
     ("ALTER DELETE", "`archive` detaches the partition, and drops it if that is asked"),
-    ("INSERT", "`archive` attaches again what changed meanwhile"),
+    ("INSERT", "`archive` attaches parts again that changed meanwhile"),
 )
 """Rights on the source table that only `archive` needs."""
 NICE: Final = (
@@ -132,9 +132,9 @@ NICE: Final = (
 def export_grants(need: Need) -> tuple[Grant, ...]:
     """Return the rights that an export needs in addition to `system_grants`, in order of use."""
     staging = Target(need.staging)
-    database = Grant("CREATE DATABASE", staging, "the staging database is made once")
+    database = Grant("CREATE DATABASE", staging, "the staging database is created once")
     closing = Grant("ALTER SETTINGS", staging, "a filled staging table is made read-only")
-    ttl = Grant("ALTER MODIFY COLUMN", staging, "the TTLs of columns are taken off it")
+    ttl = Grant("ALTER MODIFY COLUMN", staging, "the TTLs of its columns are removed")
     source = Grant(
         "SELECT",
         Target(need.table.database, need.table.name),

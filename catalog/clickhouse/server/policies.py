@@ -123,8 +123,8 @@ def refuse_hidden(table: TableName, one: PartitionId, hidden: Hidden, user: str)
     return RefusedError(
         Unable.of(
             f"partition {one} of {table}",
-            f"the user {user!r} is shown {hidden.shown} of its {hidden.held} rows, so a row policy "
-            "hides the others, and an export would hold all of them. Use a user to whom no policy "
+            f"the user {user!r} sees {hidden.shown} of its {hidden.held} rows, so a row policy "
+            "hides the others, but an export must contain all rows. Use a user to whom no policy "
             f"applies, or give {Option.IGNORE_ROW_POLICIES}.",
         )
     )

@@ -112,8 +112,8 @@ def connect(settings: ServerSettings, name: TableName | None) -> ServerConnectio
         found.append((lag.rank if lag is not None else (0, 0), number, connection))
     if not found:
         message = (
-            f"Cannot read from any replica of {settings.shown}: {' '.join(reasons)} Run "
-            "it again when one of them answers."
+            f"Cannot read from any replica of {settings.shown}: {' '.join(reasons)} Run it again "
+            "when one of them responds."
         )
         raise SourceError(message)
     (_, _, best), *others = sorted(found, key=lambda one: one[:2])
@@ -348,7 +348,7 @@ def distributed_table(connection: Connection, name: TableName) -> Distributed | 
     named = [_name_of(argument) for argument in arguments[:_ARGUMENTS]]
     if len(named) < _ARGUMENTS or not all(named):
         message = (
-            f"Cannot tell which table {name} stands for: its engine is {found[0]}. Name the local "
+            f"Cannot find the tables behind {name}: its engine is {found[0]}. Name the local "
             f"table, and its cluster by {Option.CLUSTER}."
         )
         raise UnsupportedError(message)

@@ -125,7 +125,10 @@ def _open_slice(plan: WritePlan, servers: _Servers, slice_: Slice) -> Iterator[S
     if copy is not None:
         layout, slice_ = replace(layout, host=copy.host), at_copy(slice_, copy)
     if layout.host in servers.gone:
-        message = f"Cannot read {plan.table} from {layout.host}: it is gone. Run the export again."
+        message = (
+            f"Cannot read {plan.table} from {layout.host}: it no longer responds. Run the export "
+            "again."
+        )
         raise SourceGoneError(message)
     try:
         client = servers.client(layout.host)
@@ -252,7 +255,7 @@ def _paced(plan: WritePlan, settings: ServerSettings, host: Host) -> ServerSetti
 def _layout(plan: WritePlan) -> ServedLayout:
     if isinstance(plan.layout, ServedLayout):
         return plan.layout
-    message = "Parts that are files were to be asked of a server; this is a bug, please report it."
+    message = "Cannot request parts that are files from a server. This is a bug, please report it."
     raise InternalError(message)
 
 
@@ -313,5 +316,5 @@ def _batches(sql: str) -> Iterator[pa.RecordBatch]:
 def _unreadable(error: Exception) -> SourceError:
     """Return the error for values that cannot be computed; ClickHouse's code shows a data error."""
     refusal = ClickHouseError(str(error).strip().rpartition("[chdb] ")[2])
-    message = f"Cannot read an answer of ClickHouse: {refusal.reason}. Run it again."
+    message = f"Cannot read a response of ClickHouse: {refusal.reason}. Run it again."
     return SourceError(message, code=refusal.code, why=refusal.reason)

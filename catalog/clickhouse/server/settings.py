@@ -111,7 +111,7 @@ class Credentials:
             other = "a user" if self.password is None else "a password"
             message = (
                 f"Cannot log in to ClickHouse: an access token and {other} are given, and a token "
-                "says by itself who logs in. Give one of the two."
+                "already identifies the user. Give one of the two."
             )
             raise UsageError(message)
         _check_header("user name", self.user)
@@ -311,8 +311,8 @@ def _pem(path: Path, place: str, kind: str) -> str:
     if not re.search(rf"-----BEGIN [A-Z ]*{kind}-----", text):
         what = "private key" if kind == "PRIVATE KEY" else "certificate"
         message = (
-            f"Cannot use the file {path}, which {place} names: no {what} in the form PEM stands in "
-            f"it (-----BEGIN {kind}-----). Name another file, or convert it with openssl."
+            f"Cannot use the file {path}, which {place} names: it contains no {what} in PEM format "
+            f"(-----BEGIN {kind}-----). Name another file, or convert it with openssl."
         )
         raise UsageError(message)
     return text
@@ -446,8 +446,8 @@ def parse_server(
     in_clear = scheme == "http" and not all(is_this_machine(host.name) for host in hosts)
     if in_clear and not allow_insecure:
         message = (
-            f"Cannot read the source {shown}: over http everybody on the way reads the rows and "
-            f"the password, and can change them. Give {Option.ALLOW_INSECURE}, or use https."
+            f"Cannot read the source {shown}: over http anyone on the network can read and change "
+            f"the rows and the password. Give {Option.ALLOW_INSECURE}, or use https."
         )
         raise RefusedError(message)
     layers = [Given("the address", user=user, password=password), in_environment(environment)]
@@ -456,8 +456,8 @@ def parse_server(
     credentials, ca = choose(tuple(layers))
     if credentials.certificate is not None and scheme == "http":
         message = (
-            f"Cannot read the source {shown}: a client certificate is given, and over http nobody "
-            "asks for one. Use https, or leave the certificate out."
+            f"Cannot read the source {shown}: a client certificate is given, but over http no "
+            "server requests one. Use https, or leave the certificate out."
         )
         raise UsageError(message)
     settings = ServerSettings(
@@ -518,9 +518,9 @@ def _with_options(settings: ServerSettings, text: str) -> ServerSettings:
                 raise UsageError(message)
             case _:
                 message = (
-                    f"Cannot read the source {settings.shown}: {name!r} is no option, or has "
-                    "another value than it may have. The options are connect-timeout and "
-                    "read-timeout (seconds), compress (0, 1), replicas (1 to 99)."
+                    f"Cannot read the source {settings.shown}: {name!r} is not an option, or has "
+                    "an invalid value. The options are connect-timeout and read-timeout (seconds), "
+                    "compress (0, 1), replicas (1 to 99)."
                 )
                 raise UsageError(message)
     return settings
@@ -540,8 +540,8 @@ def _warnings(shown: str, password: Secret | None, *, in_clear: bool) -> tuple[s
     found = []
     if in_clear:
         found.append(
-            f"{shown} is not encrypted: everybody on the way reads the rows and the password, and "
-            "can change them."
+            f"{shown} is not encrypted: anyone on the network can read and change the rows and the "
+            "password."
         )
     if password is not None:
         found.append(

@@ -56,12 +56,12 @@ def arrow_batches(
             raise stream.error_at_end or broken from error
         behind += source.drain()
         if source.tail != _END or behind:
-            what = "bytes behind its end" if behind else "no end, so that rows are missing"
+            what = "bytes after its end" if behind else "no end, so that rows are missing"
             raise stream.error_at_end or _broken(f"its Arrow stream has {what}")
 
 
 def _broken(why: str) -> SourceError:
-    message = f"Cannot read an answer of ClickHouse: {why}. Run it again."
+    message = f"Cannot read a response of ClickHouse: {why}. Run it again."
     return SourceError(message, why=why)
 
 

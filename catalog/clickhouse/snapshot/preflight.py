@@ -282,9 +282,9 @@ def _refuse_broken(
     return RefusedError(
         Unable.of(
             f"partition {partition_id} of {name}",
-            f"ClickHouse found broken parts and set them aside ({some(parts)}), so the partition "
-            f"lacks their rows. Restore them, or accept the loss with ALTER TABLE {name.sql} DROP "
-            f"DETACHED PART {quote_string(parts[0])} SETTINGS allow_drop_detached = 1.",
+            f"ClickHouse detached broken parts ({some(parts)}), so the partition lacks their rows. "
+            f"Restore them, or accept the loss with ALTER TABLE {name.sql} DROP DETACHED PART "
+            f"{quote_string(parts[0])} SETTINGS allow_drop_detached = 1.",
         )
     )
 
@@ -333,8 +333,8 @@ def _refuse_computed(
     return RefusedError(
         Unable.of(
             f"partition {partition_id} of {name}",
-            f"its part {part} lacks the column {column}, and {why}, which is not there for tasks "
-            "that read the files of the part. Write the values into the parts: ALTER TABLE "
+            f"its part {part} lacks the column {column}, and {why}, which tasks that read the "
+            "files of the part do not have. Write the values into the parts: ALTER TABLE "
             f"{name.sql} MATERIALIZE COLUMN {quote_identifier(column)} IN PARTITION ID "
             f"{quote_string(str(partition_id))} SETTINGS mutations_sync = 2.",
         )

@@ -300,8 +300,8 @@ class _GroupSnapshot:
         return SourceError(
             Unable.of(
                 str(self._source),
-                f"in {_ATTEMPTS} attempts to take a snapshot, {change} each time meanwhile. Run "
-                "it again when the table is changed less.",
+                f"in each of {_ATTEMPTS} attempts to take a snapshot, {change}. Run it again when "
+                "the table is changed less.",
             )
         )
 

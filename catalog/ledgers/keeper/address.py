@@ -98,8 +98,8 @@ class KeeperAddress:
         if self.secure or all(_is_here(host) for host in self.hosts):
             return ()
         warning = (
-            f"The ledger {self.shown} is not spoken to over TLS: everybody on the way reads what "
-            "was exported and the password, and can change what the ledger says."
+            f"The ledger {self.shown} is used without TLS: anyone on the network can read the "
+            "ledger and the password, and change the ledger."
         )
         return (warning,)
 
@@ -180,9 +180,9 @@ def _with_options(address: KeeperAddress, text: str, shown: str) -> KeeperAddres
                 address = replace(address, allow_insecure=value == "1")
             case _:
                 message = (
-                    f"Cannot open the ledger {shown}: {name!r} is no option, or has another value "
-                    "than it may have. The options are timeout and session-timeout (seconds above "
-                    f"0), allow-insecure (0, 1). A password is given by {PASSWORD}."
+                    f"Cannot open the ledger {shown}: {name!r} is not an option, or has an invalid "
+                    "value. The options are timeout and session-timeout (seconds above 0), "
+                    f"allow-insecure (0, 1). A password is given by {PASSWORD}."
                 )
                 raise UsageError(message)
     return address
@@ -196,7 +196,7 @@ def _with_environment(
     if user is not None and (":" in user or not user.isprintable()):
         message = (
             f"Cannot open the ledger {shown}: the name of the user has a colon or a control "
-            f"character in it, which Keeper does not take. Correct {_USER}."
+            f"character, which Keeper does not accept. Correct {_USER}."
         )
         raise UsageError(message)
     if (user is None) != (password is None):
@@ -233,9 +233,9 @@ def _checked(address: KeeperAddress) -> KeeperAddress:
         raise UsageError(message)
     if address.warnings and not address.allow_insecure:
         message = (
-            f"Cannot open the ledger {address.shown}: without TLS everybody on the way reads what "
-            "was exported and the password, and can change what the ledger says. Use keepers://, "
-            f"or allow it by ?allow-insecure=1 behind the address or by {INSECURE}=1."
+            f"Cannot open the ledger {address.shown}: without TLS anyone on the network can read "
+            "the ledger and the password, and change the ledger. Use keepers://, or allow it by "
+            f"?allow-insecure=1 after the address or by {INSECURE}=1."
         )
         raise RefusedError(message)
     return address

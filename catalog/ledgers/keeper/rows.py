@@ -87,7 +87,7 @@ def unsealed(stored: bytes, path: str) -> bytes:
     """
     head, _, content = stored.partition(b"\n")
     if head != sealed(content).partition(b"\n")[0]:
-        raise damaged(path, "its content is not what its checksum was made of")
+        raise damaged(path, "its content does not match its checksum")
     return content
 
 
@@ -312,7 +312,7 @@ class KeeperRows:
             (now,) = self._heads([key])
             if now is None or now.version != head.version:
                 raise AttemptError(
-                    "the row is written again and again while it is read", retryable=True
+                    "other processes keep writing the row while it is read", retryable=True
                 )
             raise damaged(missing[0], "it is not there")
         pieces = [unsealed(a[0], p) for a, p in zip(responses, paths, strict=True)]
@@ -357,7 +357,7 @@ class KeeperRows:
             if failure is not None and not isinstance(failure[1], NodeExistsError):
                 raise AttemptError(
                     f"the nodes of its large rows cannot be written ({failure[1]!r})",
-                    "Somebody has removed some that the ledger needs; rebuild it from the table "
+                    "Another client removed some that the ledger needs; rebuild it from the table "
                     "(mergeberg exports rebuild)",
                 )
 
@@ -515,7 +515,7 @@ def send_confirmed(session: KeeperSession, paths: KeeperPaths, *requests: Reques
     """Send requests after a `sync`, and check that the ledger is still the one that was opened.
 
     Raises:
-        AttemptError: the ledger was replaced, or another release has taken it over.
+        AttemptError: the ledger was replaced, or another release took it over.
     """
     _, mark, *responses = session.send(sync(paths.mark), stat(paths.mark), *requests)
     if mark is None:
@@ -526,8 +526,8 @@ def send_confirmed(session: KeeperSession, paths: KeeperPaths, *requests: Reques
 def other_ledger() -> AttemptError:
     """Return the error for a ledger that was replaced since it was opened."""
     return AttemptError(
-        "it was removed, or another release has taken it over, since it was opened",
-        "Run it again, which says what is there now",
+        "it was removed, or another release took it over, after it was opened",
+        "Run it again to see its present state",
     )
 
 

@@ -405,7 +405,7 @@ class KeeperSession:
             self._discard(connection)
             raise NoResponseError(connection.last_warning or "the connection ended") from error
         except _NO_RESPONSE as error:
-            reason = connection.last_warning or f"the answer did not come ({type(error).__name__})"
+            reason = connection.last_warning or f"no response arrived ({type(error).__name__})"
             raise NoResponseError(reason) from error
         except KazooException as error:
             raise _refused(error) from error

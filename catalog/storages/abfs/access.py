@@ -216,8 +216,8 @@ def _account(location: str, host: str, given: Mapping[str, str]) -> str:
         raise UsageError(message)
     if host and host.partition(".")[0] != account:
         message = (
-            f"Cannot use {location}: the credentials are of the account {account!r}. Name those "
-            "of the account that is in the location."
+            f"Cannot use {location}: the credentials belong to the account {account!r}. Give those "
+            "of the account in the location."
         )
         raise UsageError(message)
     return account

@@ -60,14 +60,14 @@ STORE: Final = Store(
     login="give adls.account-key, adls.sas-token or adls.token",
     advice={
         UNAUTHORIZED: (
-            "the credentials are wrong or have ended: get new ones, which a catalog that lends "
-            "them does by itself; finished files are kept"
+            "the credentials are wrong or have expired: get new ones (a catalog that vends them "
+            "renews them); finished files are kept"
         ),
         _FORBIDDEN: (
             "grant reading, writing, deleting and listing of the container's blobs (Storage Blob "
             "Data Contributor, or a signature with the permissions racwdl)"
         ),
-        404: "make the container, or correct the location",
+        404: "create the container, or correct the location",
         413: f"write smaller files ({Option.TARGET_FILE_SIZE}): a file has at most 5,000 MiB there",
         501: "the server lacks what an export needs; use another one",
     },
@@ -271,7 +271,7 @@ def _key(place: Place) -> str:
     """
     if "\\" in place.key:
         message = (
-            f"Cannot use {place.location(place.key)}: {NAME} takes a backslash for a slash. Name a "
+            f"Cannot use {place.location(place.key)}: {NAME} treats a backslash as a slash. Name a "
             "location without one."
         )
         raise UsageError(message)

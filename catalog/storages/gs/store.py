@@ -47,14 +47,14 @@ STORE: Final = Store(
     ),
     advice={
         UNAUTHORIZED: (
-            "the credentials are wrong or have ended: get new ones, which a catalog that lends "
-            "them does by itself; finished files are kept"
+            "the credentials are wrong or have expired: get new ones (a catalog that vends them "
+            "renews them); finished files are kept"
         ),
         403: (
             "grant storage.objects.list, storage.objects.get, storage.objects.create and "
             "storage.objects.delete on the bucket (roles/storage.objectUser has them)"
         ),
-        404: "make the bucket, or correct the location",
+        404: "create the bucket, or correct the location",
         501: "the server lacks what an export needs; use another one",
     },
 )

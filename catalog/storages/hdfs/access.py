@@ -79,7 +79,7 @@ class HdfsAccess:
         user = text_of(properties, USER) or text_of(environment, _USER_VARIABLE)
         if not token and not user:
             message = (
-                f"Cannot use {NAME}: nothing says who asks. Name a user ({USER} of the catalog, or "
+                f"Cannot use {NAME}: no user is configured. Name a user ({USER} of the catalog, or "
                 f"{_USER_VARIABLE}), or give a delegation token ({TOKEN}, or {TOKEN_VARIABLE})."
             )
             raise UsageError(message)

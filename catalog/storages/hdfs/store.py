@@ -82,8 +82,9 @@ STORE: Final = Store(
             "(dfs.namenode.xattrs.enabled)"
         ),
         UNAUTHORIZED: (
-            "the cluster does not believe who asks: give a delegation token that has not ended "
-            f"(hdfs fetchdt, {TOKEN}); Kerberos itself is not spoken; finished files are kept"
+            "the cluster does not accept the user: give a delegation token that has not expired "
+            f"(hdfs fetchdt, {TOKEN}); mergeberg does not speak Kerberos itself; finished files "
+            "are kept"
         ),
         403: (
             "let the user read, write and enter the directory (hdfs dfs -chown, -chmod or "
@@ -92,7 +93,7 @@ STORE: Final = Store(
         404: f"check that {ENDPOINT} is where the NameNode serves WebHDFS",
         NO_OPTIONS: (
             f"name the NameNode itself as {ENDPOINT}: a gateway, as HttpFS, replaces files, or "
-            "leaves them as they were, without a word"
+            "leaves them as they were, silently"
         ),
         OTHER_CLUSTER: f"correct the location, or {ENDPOINT}",
     },
@@ -223,7 +224,7 @@ class HdfsObjects:
         try:
             rows.request("PUT", path, headers=length, body=content.pieces())
             if (size := self.size(hidden)) != content.size:
-                detail = f"{size} bytes came of {content.size}"
+                detail = f"{size} bytes arrived of {content.size}"
                 raise ChangedError(detail)
             if writer:
                 mark = {"xattr.name": _WRITER, "xattr.value": f'"{writer}"', "flag": "CREATE"}

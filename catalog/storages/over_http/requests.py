@@ -393,7 +393,7 @@ def _client(
 def _warn_of_http(endpoint: str) -> None:
     """Warn about an allowed http endpoint, once in a process."""
     _LOGGER.warning(
-        "%s is not encrypted: everybody on the way reads and can change the rows.", endpoint
+        "%s is not encrypted: anyone on the network can read and change the rows.", endpoint
     )
 
 

@@ -67,9 +67,9 @@ class ObjectSink:
             self._waiting.write(data)
         except OSError as error:
             message = (
-                f"Cannot write {self._location}: its bytes wait in {tempfile.gettempdir()} until "
-                f"they are all there: {error.strerror}. Make space there, or name another "
-                "directory by TMPDIR, and run again."
+                f"Cannot write {self._location}: its bytes are collected in "
+                f"{tempfile.gettempdir()} before they are sent: {error.strerror}. Make space "
+                "there, or name another directory by TMPDIR, and run again."
             )
             raise DestinationError(message) from error
         self._digest.update(data)

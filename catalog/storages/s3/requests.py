@@ -97,8 +97,8 @@ _WRONG_KEY: Final = _Advice(
     "credentials of the environment where it has none"
 )
 _EXPIRED: Final = _Advice(
-    "the credentials have ended: get new ones, which a catalog that lends them does by itself; "
-    "finished files are kept",
+    "the credentials have expired: get new ones (a catalog that vends them renews them); finished "
+    "files are kept",
     EndedCredentialsError,
 )
 _RIGHTS: Final = _Advice(
@@ -116,7 +116,7 @@ _ADVICE: Final[Mapping[str, _Advice]] = {
     "AccessDenied": _RIGHTS,
     "AllAccessDisabled": _RIGHTS,
     "403": _RIGHTS,
-    "NoSuchBucket": _Advice("make the bucket, or correct the warehouse's location"),
+    "NoSuchBucket": _Advice("create the bucket, or correct the warehouse's location"),
     "RequestTimeTooSkewed": _Advice("set this host's clock"),
     "NotImplemented": _Advice(
         "the server lacks what an export needs, conditional writes above all; use another one"
@@ -303,8 +303,9 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
         _warn_of_http(access.endpoint)
     if access.endpoint is None and is_in_clear(client.meta.endpoint_url):
         message = (
-            "Cannot use the S3 endpoint of ~/.aws/config: it is http, where everybody on the way "
-            "reads the rows. Write it as s3.endpoint of the catalog, where http can be allowed."
+            "Cannot use the S3 endpoint of ~/.aws/config: it is http, over which anyone on the "
+            "network can read the rows. Configure it as s3.endpoint of the catalog, which can "
+            "allow http."
         )
         raise RefusedError(message)
     return client
@@ -314,7 +315,7 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
 def _warn_of_http(endpoint: str | None) -> None:
     """Warn about an allowed http endpoint, once in a process."""
     _LOGGER.warning(
-        "%s is not encrypted: everybody on the way reads and can change the rows.", endpoint
+        "%s is not encrypted: anyone on the network can read and change the rows.", endpoint
     )
 
 

@@ -282,8 +282,8 @@ def complete_new(
     found = writer_of(requests, location)
     if found is None:
         message = (
-            f"Cannot write {location}: the storage lost what was sent of it. Look for "
-            "what removes begun uploads there, and run again."
+            f"Cannot write {location}: the storage lost parts of it that were sent. Check for a "
+            "rule that removes unfinished uploads there, and run again."
         )
         raise DestinationError(message)
     return found == writer
@@ -368,8 +368,8 @@ class _ServerCopy:
                     return None
                 if code_of(error) in TAKEN:
                     message = (
-                        f"Cannot copy {self.location}: another object has its name since it was "
-                        "looked at. Run it again."
+                        f"Cannot copy {self.location}: another object has taken its name "
+                        "meanwhile. Run it again."
                     )
                     raise DestinationError(message) from error
                 raise

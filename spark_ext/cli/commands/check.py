@@ -93,7 +93,7 @@ def _rights(report: ServerReport) -> str:
 
 def _lacks(number: int) -> str:
     return (
-        f"{counted(number, 'thing')} of newer ones missing, done in another way "
+        f"{counted(number, 'feature')} of newer versions missing, done in another way "
         "(docs/reference/versions.md; --json lists them)"
     )
 

@@ -163,7 +163,7 @@ def _show(
         )
         raise DestinationError(message)
     output.detail("")
-    output.detail("All three answers are equal.")
+    output.detail("All three results are equal.")
     output.step("4. Try next")
     for command in commands:
         _show_command(output, command)

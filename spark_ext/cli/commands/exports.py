@@ -196,8 +196,8 @@ def unarchive_export(  # noqa: PLR0913  one parameter per option
             refuse_unless_confirmed(what, effect)
         elif not dry_run and not yes:
             message = (
-                f"Cannot {what}: there is no terminal to ask at. {effect}. If they may go, give "
-                "--yes."
+                f"Cannot {what}: there is no terminal for a confirmation. {effect}. Confirm it "
+                "with --yes."
             )
             raise UsageError(message)
         if not dry_run:
@@ -224,7 +224,7 @@ def show_watermark(
     """Run `mergeberg exports watermark`; return the exit code."""
     table = TableName.parse(source_table)
     name = parse_destination(to, table, source)
-    what = f"tell the watermark of {table} in {name}"
+    what = f"read the watermark of {table} in {name}"
     catalog = open_iceberg(name, what, warehouse=warehouse, time_outs=time_outs)
     lake, known = open_existing(catalog, name, what, ledger=ledger)
     with contextlib.closing(known), open_source(source) as opened:
@@ -457,7 +457,7 @@ class _Shown:
             return read(one, self.lake)
         except TableFormatError as error:
             to = one.row.destination_table
-            self._note_once(f"how far exports to {to} are, is not known: {error}")
+            self._note_once(f"the progress of exports to {to} is unknown: {error}")
             return None
 
     def _note_once(self, text: str) -> None:

@@ -59,7 +59,7 @@ def show(table: str, warehouse: Path, time_outs: TimeOuts, *, as_json: bool) -> 
     if found is None:
         message = (
             f"Cannot show {name}: the catalog {name.catalog} has no such table. The first export "
-            "makes it; `mergeberg exports list` says where exports went."
+            "creates it; `mergeberg exports list` shows the destinations of exports."
         )
         raise NotFoundError(message, code=UNKNOWN_TABLE)
     shown = _look(name, found)

@@ -72,7 +72,7 @@ def _check(arguments: Sequence[str]) -> None:
 
 def _in_its_place(given: str, instead: str) -> UsageError:
     message = (
-        f"Cannot start the shell: after -- {given} would take the place of what mergeberg needs. "
+        f"Cannot start the shell: after --, {given} would replace a setting that mergeberg needs. "
         f"Give {instead}… before --; it is added to the rest."
     )
     return UsageError(message)

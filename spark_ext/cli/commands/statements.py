@@ -241,7 +241,7 @@ def check_ending(ending: Ending) -> None:
     to_screen = ending.outfile is None or ending.outfile.stdout
     if to_screen and not is_text:
         message = (
-            f"Cannot print the answer in the format {form}: it is no text. Write it to a file: "
+            f"Cannot print the result in the format {form}: it is not text. Write it to a file: "
             f"INTO OUTFILE 'path' FORMAT {form}."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
@@ -251,13 +251,13 @@ def check_ending(ending: Ending) -> None:
     compression = _compression(outfile)
     if compression not in ("none", "gzip"):
         message = (
-            f"Cannot write {outfile.path} with the compression {compression}: the answer is a few "
-            "rows. Write COMPRESSION 'gzip' or leave it out."
+            f"Cannot write {outfile.path} with the compression {compression}: the result has only "
+            "a few rows. Write COMPRESSION 'gzip' or leave it out."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     refused = _refused(Path(outfile.path), keeps=not (outfile.truncate or outfile.append))
     if refused:
-        message = f"Cannot write the answer to {outfile.path}: {refused}"
+        message = f"Cannot write the result to {outfile.path}: {refused}"
         raise RefusedError(message, code=CANNOT_OPEN_FILE)
 
 
@@ -271,11 +271,9 @@ def _refused(path: Path, *, keeps: bool) -> str:
     if path.is_dir():
         return "it is a directory. Name a file."
     if not path.parent.is_dir():
-        return f"{path.parent} is no directory. Make it, or write another name."
+        return f"{path.parent} is not a directory. Create it, or write another name."
     if keeps and path.exists():
-        return (
-            "the file is there already. Write TRUNCATE or APPEND behind its name, or another name."
-        )
+        return "the file exists already. Write TRUNCATE or APPEND after its name, or another name."
     return ""
 
 
@@ -290,8 +288,8 @@ def rendered(ending: Ending, columns: Columns, rows: Sequence[Sequence[object]])
         return formatted(form, columns, rows)
     except TableFormatError as error:
         message = (
-            f"Cannot write the answer in the format {form}: {error.message} What was done stays. "
-            "The same statement again says what became of it."
+            f"Cannot write the result in the format {form}: {error.message} The statement itself "
+            "was executed. Run it again to see its result."
         )
         raise DestinationError(message) from error
 
@@ -312,8 +310,8 @@ def write_outfile(outfile: Outfile, content: bytes) -> None:
             file.write(content)
     except OSError as error:
         message = (
-            f"Cannot write the answer to {outfile.path}: {error.strerror}. What was exported "
-            "stays. The same statement again says what became of it."
+            f"Cannot write the result to {outfile.path}: {error.strerror}. Exported partitions are "
+            "kept. Run the same statement again to see its result."
         )
         raise DestinationError(message) from error
 
@@ -378,8 +376,8 @@ def check_not_stopped(export: SessionExport, stopping: Stopping) -> None:
     """
     if stopping.is_requested():
         message = (
-            f"Cannot export {export.request.table} to {export.request.to}: the command was told to "
-            "stop before. Run it again."
+            f"Cannot export {export.request.table} to {export.request.to}: the command was stopped "
+            "before it began. Run it again."
         )
         raise StoppedError(message)
 

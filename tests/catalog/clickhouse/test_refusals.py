@@ -153,7 +153,9 @@ def test_a_partition_that_lost_a_broken_part_is_refused(tmp_path: Path) -> None:
         clickhouse = Clickhouse(connection)
         clickhouse.insert(name, 100)
         snapshot = clickhouse.snapshot(name)
-        match = r"set them aside \(broken-on-start_0_1_1_0\), .*DROP DETACHED PART 'broken-on-st"
+        match = (
+            r"detached broken parts \(broken-on-start_0_1_1_0\), .*DROP DETACHED PART 'broken-on-st"
+        )
         with pytest.raises(RefusedError, match=match):
             raised(snapshot.refused[0][1])
         assert [str(p.partition_id) for p in snapshot.partitions] == ["1"]

@@ -56,7 +56,7 @@ def test_a_format_that_is_no_text_is_told_from_others(form: str, *, is_text: boo
     ],
 )
 def test_what_cannot_be_written_is_refused(form: str, code: int, said: str) -> None:
-    with pytest.raises(UnsupportedError, match="Cannot write the answer in the format") as refused:
+    with pytest.raises(UnsupportedError, match="Cannot write the result in the format") as refused:
         check_format(form, COLUMNS)
 
     assert (refused.value.code, said in refused.value.message) == (code, True), refused.value

@@ -45,7 +45,7 @@ def test_what_may_be_plain_is_refused_unless_it_is_allowed(
     """Harm prevented: an attacker in the network changes which files a table has."""
     with pytest.raises(RefusedError) as caught:
         opened(uri)
-    assert "without TLS everybody on the way" in caught.value.message
+    assert "without TLS anyone on the network" in caught.value.message
     assert "mergeberg.allow-insecure: true" in caught.value.message
     assert "hidden" not in caught.value.message
     assert caplog.messages == []
@@ -59,7 +59,7 @@ def test_what_may_be_plain_is_refused_unless_it_is_allowed(
             assert opened(uri, **how) == uri
 
     (told,) = caplog.messages
-    assert "is not asked over TLS" in told
+    assert "is used without TLS" in told
     assert "hidden" not in told
 
 

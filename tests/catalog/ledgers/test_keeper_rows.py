@@ -152,7 +152,7 @@ def test_a_ledger_that_was_removed_is_not_written_any_more(
             lambda: ours.highest_landed("destination"),
         ):
             with pytest.raises(
-                LedgerError, match="it was removed, or another release has taken it over"
+                LedgerError, match="it was removed, or another release took it over"
             ):
                 attempt()
         assert client.exists(f"{address.chroot}/mergeberg/v1/rows/{KEY}") is None
@@ -274,7 +274,9 @@ def test_a_piece_that_a_writer_has_removed_is_no_damage(zookeeper_server: ZooKee
             (head,) = rows._heads([KEY])
             assert head is not None
             written(writer.write(row))
-            with pytest.raises(AttemptError, match="written again and again") as caught:
+            with pytest.raises(
+                AttemptError, match="other processes keep writing the row"
+            ) as caught:
                 rows._body(KEY, head)
             return caught.value
 

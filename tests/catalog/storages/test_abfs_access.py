@@ -91,7 +91,7 @@ def test_tasks_get_all_of_it_and_no_secret_is_shown() -> None:
         ({"adls.connection-string": f"{CONNECTION};BlobEndpoint=ftp://x"}, UsageError,
          "BlobEndpoint of adls.connection-string is no address"),
         ({"adls.account-name": "other", "adls.account-key": KEY}, UsageError,
-         "the credentials are of the account 'other'"),
+         "the credentials belong to the account 'other'"),
         ({"adls.tenant-id": "t", "adls.client-id": "c"}, UnsupportedError,
          r"adls\.tenant-id: it has no effect here.*give it as adls\.token"),
         ({"adls.anon": "true", "adls.account-key": KEY}, UnsupportedError, "adls.anon"),
@@ -116,7 +116,9 @@ def test_http_is_refused_unless_it_is_allowed_or_stays_here() -> None:
     there = {"adls.connection-string": f"{CONNECTION};BlobEndpoint=http://blobs/acme"}
     here = {"adls.connection-string": f"{CONNECTION};BlobEndpoint=http://127.0.0.1:1/acme"}
 
-    with pytest.raises(RefusedError, match="over http everybody on the way reads the rows"):
+    with pytest.raises(
+        RefusedError, match="over http anyone on the network can read and change the rows"
+    ):
         of(there)
     with pytest.raises(RefusedError, match=r"mergeberg\.allow-insecure: true"):
         Storages({**there, "warehouse": AT}).check()

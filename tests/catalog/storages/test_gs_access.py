@@ -110,7 +110,9 @@ def test_http_is_refused_unless_it_is_allowed(
     properties: dict[str, str], environment: dict[str, str]
 ) -> None:
     """A table's properties cannot allow it: a user who may change a table could disable TLS."""
-    with pytest.raises(RefusedError, match="over http everybody on the way reads the rows"):
+    with pytest.raises(
+        RefusedError, match="over http anyone on the network can read and change the rows"
+    ):
         of(properties, **environment)
 
     allowed = of(properties, MERGEBERG_ALLOW_INSECURE="1", **environment)
@@ -135,7 +137,7 @@ def test_http_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
         with pytest.raises(DestinationError):
             storages("gs://b/f").size(f"gs://b/{name}")
 
-    assert caplog.text.count(f"{endpoint} is not encrypted: everybody on the way reads") == 1
+    assert caplog.text.count(f"{endpoint} is not encrypted: anyone on the network can read") == 1
 
 
 @pytest.mark.parametrize(

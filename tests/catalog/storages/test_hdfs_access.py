@@ -59,7 +59,7 @@ def test_a_token_of_the_environment_is_not_handed_on(monkeypatch: pytest.MonkeyP
     [
         ({USER: "exporter"}, r"must be where the NameNode serves WebHDFS.*https://HOST:9871"),
         (GIVEN | {ENDPOINT: "nn.example.com:9871"}, "must be where the NameNode serves WebHDFS"),
-        ({ENDPOINT: GIVEN[ENDPOINT]}, "nothing says who asks.*HADOOP_USER_NAME"),
+        ({ENDPOINT: GIVEN[ENDPOINT]}, "no user is configured.*HADOOP_USER_NAME"),
     ],
 )
 def test_a_missing_identity_is_requested(properties: dict[str, str], said: str) -> None:
@@ -75,7 +75,9 @@ def test_what_would_have_no_effect_is_refused_by_name(name: str) -> None:
 
 def test_http_to_another_machine_is_refused_unless_it_is_allowed() -> None:
     given = GIVEN | {ENDPOINT: "http://nn.example.com:9870"}
-    with pytest.raises(RefusedError, match="over http everybody on the way reads the rows"):
+    with pytest.raises(
+        RefusedError, match="over http anyone on the network can read and change the rows"
+    ):
         Storages(given).check()
     Storages(given | {ALLOW_INSECURE: "true"}).check()
     assert access_of(given | {ENDPOINT: "http://127.0.0.1:9870"}).endpoint.startswith("http:")

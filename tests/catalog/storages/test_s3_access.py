@@ -71,7 +71,9 @@ def test_http_is_refused_unless_it_is_allowed(
     properties: dict[str, str], environment: dict[str, str]
 ) -> None:
     """A table's properties cannot allow it: a user who may change a table could disable TLS."""
-    with pytest.raises(RefusedError, match="over http everybody on the way reads the rows"):
+    with pytest.raises(
+        RefusedError, match="over http anyone on the network can read and change the rows"
+    ):
         of(properties, **environment)
 
     allowed = of(properties, MERGEBERG_ALLOW_INSECURE="1", **environment)
@@ -111,7 +113,7 @@ def test_http_is_reported_once_regardless_of_its_source(
     asked_anywhere(storages, "s3://b/wh/t/data/f")
     asked_anywhere(storages, "s3://b/wh/t/data/g")
 
-    assert caplog.text.count(f"{endpoint} is not encrypted: everybody on the way reads") == 1
+    assert caplog.text.count(f"{endpoint} is not encrypted: anyone on the network can read") == 1
 
 
 @pytest.mark.parametrize("host", ["my_minio:9000", "-a"])

@@ -79,7 +79,7 @@ def test_a_server_that_does_not_copy_leaves_nothing(
     if code == "NotImplemented":
         assert not storage.copy(storage, f"s3://{bucket}/a", f"s3://{bucket}/b")
     else:
-        with pytest.raises(DestinationError, match="another object has its name since"):
+        with pytest.raises(DestinationError, match="another object has taken its name"):
             storage.copy(storage, f"s3://{bucket}/a", f"s3://{bucket}/b")
 
     assert storage.list_unfinished(f"s3://{bucket}") == ()

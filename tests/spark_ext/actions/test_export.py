@@ -206,7 +206,10 @@ def test_what_the_first_host_gave_is_kept_and_the_rest_comes_from_the_second(
         ("p3", "committed"),
         ("p2", "committed"),
     ]
-    assert "h1:8123 is gone (Connection refused); going on with h2:8123" in world.heard.notes
+    assert (
+        "h1:8123 no longer responds (Connection refused); continuing with h2:8123"
+        in world.heard.notes
+    )
     assert rows_in_main(tmp_path) == 9
 
 

@@ -158,7 +158,7 @@ def test_a_partition_that_cannot_be_given_up_does_not_keep_the_others(tmp_path: 
 
     assert answer["lake.n.t"].status.value == "finished"
     assert answer["lake.n.gone"].status.value == "cant_cancel"
-    assert "is not the table that it goes to any more" in answer["lake.n.gone"].message
+    assert "is no longer the table that it writes to" in answer["lake.n.gone"].message
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_a_real_export_stops_and_says_so(exports: RealExport) -> None:
         answer.extend(kill_in_session([query_id], conf, KillMode.ASYNC))
 
     exports.before = stop
-    with pytest.raises(StoppedError, match=r"was killed\. What is exported stays"):
+    with pytest.raises(StoppedError, match=r"was killed. Exported partitions stay"):
         exports.run(name)
 
     assert len(answer) == 2

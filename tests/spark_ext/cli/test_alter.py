@@ -147,7 +147,7 @@ def test_a_format_that_is_no_text_goes_to_a_file(places: Places) -> None:
     path = places.root / "answer.parquet"
 
     code, _, err = export(places, "binary", f"FORMAT Parquet {ALLOWED}")
-    assert (code, "is no text. Write it to a file: INTO OUTFILE" in err) == (3, True), err
+    assert (code, "is not text. Write it to a file: INTO OUTFILE" in err) == (3, True), err
     code, out, err = export(places, "binary", f"INTO OUTFILE '{path}' FORMAT Parquet {ALLOWED}")
 
     assert (code, out) == (0, ""), err

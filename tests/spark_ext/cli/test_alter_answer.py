@@ -88,7 +88,7 @@ def test_what_was_not_begun_when_it_was_told_to_stop_is_said(places: Places) -> 
 
     assert code == 4, err
     assert "202402" not in out
-    assert "Cannot export db.events to lake.n.shut: the command was told to stop before" in err
+    assert "Cannot export db.events to lake.n.shut: the command was stopped before it began" in err
 
 
 def test_a_dry_run_says_all_errors_too(places: Places) -> None:
@@ -116,7 +116,7 @@ def test_exports_are_waited_for(places: Places, more: str) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("nowhere/answer.tsv", "nowhere is no directory. Make it"),
+        ("nowhere/answer.tsv", "nowhere is not a directory. Create it"),
         ("", "it is a directory. Name a file"),
     ],
 )
@@ -142,5 +142,5 @@ def test_a_file_that_came_into_being_meanwhile_is_kept(tmp_path: Path) -> None:
     with pytest.raises(DestinationError, match="File exists"):
         write_outfile(outfile, b"ours")
     assert Path(outfile.path).read_text() == "mine"
-    with pytest.raises(RefusedError, match="the file is there already"):
+    with pytest.raises(RefusedError, match="the file exists already"):
         check_ending(Ending(outfile))

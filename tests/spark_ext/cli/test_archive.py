@@ -80,7 +80,7 @@ def test_a_partition_that_was_exported_before_is_compared_again(places: Places, 
 
     assert code == 3
     assert [f["source"] for f in found] == ["detached", "kept"]
-    assert "comparing it with the lake said differs" in str(found[1]["message"])
+    assert "the comparison with the lake gave differs" in str(found[1]["message"])
     assert in_source(places, table) == (2, 1)
 
 
@@ -105,7 +105,7 @@ def test_a_row_that_comes_in_while_files_are_written_keeps_the_partition(
     code, found = archive(places, table, "--partition-id", "1", "--drop")
 
     assert (code, [f["source"] for f in found]) == (3, ["kept"])
-    assert "not those that were exported" in str(found[0]["message"])
+    assert "no longer those that were exported" in str(found[0]["message"])
     assert in_source(places, table) == (6, 0)
     places.before = lambda *_: None
 

@@ -98,7 +98,7 @@ def test_check_tells_how_everything_is_mapped(idle: Places) -> None:
     ]
     assert (found["partition_key"], found["partition_spec"]) == ("toYYYYMM(ts)", "month(ts)")
     assert (found["sorting_key"], found["sort_order"]) == ("id", "id")
-    assert found["destination"] == "lake.n.new: not there yet, it will be created"
+    assert found["destination"] == "lake.n.new: does not exist yet, it will be created"
     assert {"ClickHouse", "chdb-core", "pyspark", "pyarrow", "pyiceberg", "Java"} == set(
         found["versions"]
     )
@@ -169,7 +169,7 @@ def test_check_uses_the_conversions_that_the_destination_remembers(idle: Places)
 
     assert (code, json.loads(out)["columns"][2]["iceberg"]) == (0, "binary")
     (reason,) = json.loads(other)["reasons"]
-    assert "--convert s=string was given, and the destination's column s was made with" in reason
+    assert "--convert s=string was given, but the destination's column s was created with" in reason
 
 
 def test_check_says_what_can_be_chosen_only_before_the_lake_table_is_there(places: Places) -> None:
@@ -214,6 +214,6 @@ def test_check_of_a_far_catalog_needs_no_ledger(
 
     assert (new[0], old[0], named[0]) == (0, 0, 0), new[2] + old[2] + named[2]
     assert [unchecked in out for _, out, _ in (new, old, named)] == [True, True, False]
-    assert "far.n.new: not there yet, it will be created" in new[1]
+    assert "far.n.new: does not exist yet, it will be created" in new[1]
     assert f"far.n.there: there, at {there}" in old[1]
     assert (refused[0], "Cannot choose a ledger" in refused[2]) == (2, True)

@@ -60,7 +60,7 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "`--convert` without a value": export("--all", "--convert", "s"),
     "a bandwidth that is not a size": export("--all", "--max-bandwidth", "50XB"),
     "a file size of nothing": export("--all", "--target-file-size", "0"),
-    "little and much is to be said": export("--all", "--quiet", "--verbose"),
+    "--quiet with --verbose": export("--all", "--quiet", "--verbose"),
     "a lake table to show that is not there": ("show", "lake.n.new"),
     "a tree to show": ("show", "hive:/nowhere"),
     "`--conf` without a value": export("--all", "--conf", "spark.x"),
@@ -99,7 +99,7 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
         "--all", "--strict", to="lake.n.order"
     ),
     "structures differ": export(to="lake.n.structure"),
-    "`--evolve-schema` beside a name that differs in case": export(
+    "`--evolve-schema` and a name that differs in case": export(
         "--all", "--evolve-schema", to="lake.n.case"
     ),
     "another conversion than the destination was made with": export(
@@ -301,11 +301,11 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
     "a table of the name was exported before": replacements.namesake,
     "a part was exported from a table of another name": replacements.part_of_another,
     "a table without a UUID was renamed": replacements.renamed,
-    "Keeper does not answer": replacements.silent_keeper,
+    "Keeper does not respond": replacements.silent_keeper,
     "the partition changed since it was exported": _changed_content,
     "`--force` into a tree of Hive directories": _forced_in_tree,
     "the ledger of another table": _other_ledger,
-    "the catalog gives no answer to a commit": _lost_answers,
+    "the catalog does not respond to a commit": _lost_answers,
     "another process exports the partition": _in_progress,
     "an export to forget that runs": ledgers.forget_running,
     "the ledger is locked": ledgers.locked_ledger,

@@ -62,7 +62,7 @@ def test_a_whole_lake_partition_is_rehearsed_and_replaced(places: Places) -> Non
 
     assert (forecast["action"], forecast["message"]) == (
         "replace",
-        "would take 2 files with 2 rows out of main, 1 of them with 1 row that others wrote",
+        "would remove 2 files with 2 rows from main, 1 of them with 1 row that other writers wrote",
     )
     told = "with what it replaced 1 file with 1 row that others wrote left main"
     assert (replaced["status"], replaced["message"]) == ("replaced", told)
@@ -147,7 +147,7 @@ def test_what_is_gone_in_the_source_goes_in_the_lake_only_with_two_words(places:
     (back,) = places.outcomes(*words, "--force")
 
     assert (kept["status"], kept["rows"]) == ("already_exported", 2)
-    assert "would take 2 rows out of main" in str(planned["message"])
+    assert "would remove 2 rows from main" in str(planned["message"])
     assert (gone["status"], gone["rows"], gone["data_files"]) == ("replaced", 0, 0), gone["message"]
     assert (again["status"], again["rows"]) == ("already_exported", 0)
     assert (back["status"], back["rows"]) == ("committed", 2)

@@ -175,7 +175,7 @@ def test_on_a_terminal_it_asks_before_rows_leave(
 
     assert ended == code, said
     assert len(rows_of(places, table)) == left
-    assert ("Go on?" in said) == (not more)
+    assert ("Continue?" in said) == (not more)
     assert ("3 rows" in said, "it was not confirmed" in said) == (True, code == 3)
 
 
@@ -201,4 +201,4 @@ def test_nobody_is_asked_where_nothing_leaves(places: Places, table: str) -> Non
 
     ended, said = at_terminal(places, words, "")
 
-    assert (ended, "Go on?" in said) == (0, False), said
+    assert (ended, "Continue?" in said) == (0, False), said

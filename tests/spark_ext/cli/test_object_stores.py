@@ -111,7 +111,7 @@ def test_http_is_refused_before_anything_is_begun(lake: FarLake) -> None:
     run = lake.exported("run")
 
     assert run.code != 0
-    assert "over http everybody on the way reads the rows" in run.err
+    assert "over http anyone on the network can read and change the rows" in run.err
     assert lake.objects() == []
 
 

@@ -147,6 +147,6 @@ def test_a_lake_that_does_not_answer_hides_the_figures_and_says_so(
     """Harm prevented: 0 is told where nobody knows."""
     assert listed(places, words) == ("FAILED", 2, None, None)
     assert (
-        f"how far exports to {words[4]} are, is not known: Cannot open the catalog lake: it is away"
-        in (places.run("exports", "show", "202401", "--table", words[1])[2])
+        f"the progress of exports to {words[4]} is unknown: Cannot open the catalog lake: it is "
+        "away" in (places.run("exports", "show", "202401", "--table", words[1])[2])
     )

@@ -16,9 +16,9 @@ GONE: Final = frozenset(
     {
         "the server does not run",
         "a server to clean up does not run",
-        "the server does not answer",
+        "the server does not respond",
         "the server ends the connection",
-        "an answer breaks off",
+        "a response breaks off",
         # What speaks TLS only ends such a connection, as one does that dies.
         "http to a port for https",
     }

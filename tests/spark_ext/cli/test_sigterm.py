@@ -144,7 +144,7 @@ def test_after_the_grace_it_is_interrupted_and_can_be_gone_on_with(places: Place
 
     assert time.monotonic() - began < ENDS_WITHIN
     assert (code, out) == (4, "")
-    assert "0.2 s were not enough for what ran" in err
+    assert "the grace time of 0.2 s was not enough for the running work" in err
     ledger = SqliteLedger(places.warehouse / LEDGER_FILE)
     (row,) = (r for r in ledger.rows() if r.destination_table == "lake.n.slow")
     assert (row.state, row.last_error) == (State.RUNNING, "interrupted")
@@ -213,7 +213,9 @@ def test_a_process_that_is_told_to_stop_does_and_the_next_goes_on(tmp_path: Path
 
     assert (export.returncode, out) == (4, "")
     assert time.monotonic() - told < ENDS_WITHIN
-    assert "Cannot finish: it was told to stop, and 0.1 s were not enough" in err
+    assert (
+        "Cannot finish: the command was stopped, and the grace time of 0.1 s was not enough" in err
+    )
     again = start(tmp_path)
     _, err = again.communicate()
     assert again.returncode == 0, err

@@ -176,7 +176,7 @@ def test_what_would_replace_ours_is_refused_after_the_dashes(option: str) -> Non
     err = io.StringIO()
 
     assert invoke(["spark", "--", option, "x"], io.StringIO(), err) == 2
-    assert f"after -- {option.partition('=')[0]} would take the place" in err.getvalue()
+    assert f"after --, {option.partition('=')[0]} would replace" in err.getvalue()
 
 
 @pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages", "spark.sql.extensions"])
@@ -187,7 +187,7 @@ def test_nor_may_settings_replace_ours(name: str, words: tuple[str, ...]) -> Non
 
     given = ["-e", "SELECT 1", *(word.format(name) for word in words)]
     assert invoke(["spark", "--", *given], io.StringIO(), err) == 2
-    assert f"{name} would take the place" in err.getvalue()
+    assert f"{name} would replace" in err.getvalue()
     assert f"Give --conf {name}=… before --" in err.getvalue()
 
 

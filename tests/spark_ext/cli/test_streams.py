@@ -182,6 +182,6 @@ def test_a_log_that_is_full_is_said_once_and_ends_nothing(
     assert (code, out.getvalue().count("exported")) == (0, 1)
     told = [line for line in err.getvalue().splitlines() if "logs" in line]
     assert told == [
-        f"Cannot write logs to {path}: No space left on device. The command goes on without them."
+        f"Cannot write logs to {path}: No space left on device. The command continues without them."
     ]
     assert "Traceback" not in err.getvalue()

@@ -118,7 +118,12 @@ def test_a_partition_that_was_never_exported_ends_with_3_when_it_is_named(
 @pytest.mark.parametrize(
     ("damage", "code", "status", "told"),
     [
-        (lose_a_row, 1, "differs", "it is in main, and is not what was frozen: rows 3 in the"),
+        (
+            lose_a_row,
+            1,
+            "differs",
+            "it is in main, but differs from the source snapshot: rows 3 in the",
+        ),
         (
             lose_the_end,
             4,

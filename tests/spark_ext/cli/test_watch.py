@@ -130,7 +130,7 @@ def test_a_lake_that_is_away_is_said_once_however_often_it_is_looked_at(
     code, _, err = places.run("exports", "list", "--watch", "7.5")
 
     assert (code, pauses) == (0, [])
-    assert err.count("how far exports to lake.n.watched are, is not known") == 1, err
+    assert err.count("the progress of exports to lake.n.watched is unknown") == 1, err
 
 
 def test_where_nothing_runs_it_shows_what_there_is_and_ends(

@@ -52,7 +52,9 @@ def test_another_content_is_not_used(tmp_path: Path) -> None:
     home = spark(tmp_path / "spark", FETCHES.format("others"))
 
     assert find_jar(JAR, [tmp_path]) is None
-    with pytest.raises(SourceError, match=f"what came has not the SHA-256 {JAR.sha256}"):
+    with pytest.raises(
+        SourceError, match=f"the downloaded file does not have the SHA-256 {JAR.sha256}"
+    ):
         fetch_jars([JAR], home, environ, CONF)
     assert not (tmp_path / "cache").exists()
 

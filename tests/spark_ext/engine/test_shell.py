@@ -158,7 +158,9 @@ def test_what_statements_would_refuse_is_refused_before_the_start(
 def test_a_directory_that_cannot_be_made_is_named(spark: Spark, tmp_path: Path) -> None:
     (tmp_path / "warehouse").write_text("a file")
 
-    with pytest.raises(DestinationError, match=r"Cannot make the directory .*/warehouse: .*exists"):
+    with pytest.raises(
+        DestinationError, match=r"Cannot create the directory .*/warehouse: .*exists"
+    ):
         spark.shell().run([])
 
 

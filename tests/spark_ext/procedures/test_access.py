@@ -244,7 +244,7 @@ def test_a_session_does_not_say_what_the_names_of_the_policy_mean(
 
     told = refused(nowhere.answer("eve", "exports"))
 
-    assert f"the session has set {name}, and with a policy only the configuration" in told
+    assert f"the session has set {name}, but with a policy only the server's configuration" in told
 
 
 def test_what_a_statement_may_set_a_session_may_set(nowhere: NoSpark) -> None:

@@ -101,7 +101,7 @@ def test_a_source_that_does_not_allow_it_is_not_touched(
     places: Places, session: NoSpark, table: str
 ) -> None:
     """Harm prevented: whoever may write SQL takes rows out of production."""
-    with pytest.raises(RefusedError, match=r"only where that is allowed\. Set --allow-alter"):
+    with pytest.raises(RefusedError, match=r"only if that is allowed. Set --allow-alter"):
         archive(session, table, source="fixed")
 
     assert in_source(places, table) == (5, 0)
@@ -175,7 +175,7 @@ def test_what_was_taken_out_is_told_also_when_another_shard_cannot_be_read(
 
     said = caught.value.message
     assert "Cannot archive from 1 of 2 shards: shard 2: Cannot" in said
-    assert "taken out of the source: partition 1 of shard 1 (detached)." in said
+    assert "removed from the source: partition 1 of shard 1 (detached)." in said
     assert in_source(places, half) == (2, 1)
 
 

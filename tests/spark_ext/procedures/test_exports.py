@@ -141,14 +141,14 @@ def test_an_export_that_cannot_be_cancelled_keeps_none_of_the_others_back(
     with pytest.raises(RefusedError) as caught:
         cancel(session, "n.anew")
 
-    assert "is not the table that it goes to any more" in caught.value.message
+    assert "is no longer the table that it writes to" in caught.value.message
     assert f"Given up: the transactions {row.last.transaction_id}." in caught.value.message
     states = set(listed(session, table="n.anew"))
     assert states == {("lake.n.anew", "KILLED"), ("lake.n.anew", "INTERRUPTED")}
     code, _, err = places.run(
         "exports", "cancel", "202401", "--table", "db.events", "--to", "lake.n.anew"
     )
-    assert (code, "is not the table that it goes to any more" in err) == (3, True)
+    assert (code, "is no longer the table that it writes to" in err) == (3, True)
 
 
 def test_an_interrupted_export_is_cancelled_and_stays_cancelled(

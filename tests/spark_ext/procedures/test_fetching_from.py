@@ -275,7 +275,7 @@ def put(tmp_path: Path, what: str) -> None:
         ),
         ("NULL where a value is required", "column id: it has NULLs", None),
         ("no Parquet file", "a.parquet is no Parquet file that can be read", None),
-        ("another name", "notes.txt has not the name of a Parquet file", None),
+        ("another name", "notes.txt does not have the name of a Parquet file", None),
         ("a link to a directory", "b.parquet is no file", None),
         ("a link to nothing", "b.parquet is no file", None),
         ("another partition", "has no files of it", 257),
@@ -321,7 +321,7 @@ def test_beside_rows_that_may_be_the_same_nothing_is_attached(
     table.append(rows.cast(table.schema().as_arrow()))
     alter(session, f"ALTER TABLE {name} FETCH PARTITION 202402 FROM '{tmp_path}'")
 
-    with pytest.raises(RefusedError, match="nobody can tell whether those that were fetched"):
+    with pytest.raises(RefusedError, match="it is unknown whether the fetched rows"):
         alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402")
 
     assert rows_of(places, real) == 3

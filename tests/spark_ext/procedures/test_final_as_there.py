@@ -191,7 +191,7 @@ def test_columns_that_only_the_lake_has_are_not_merged(places: Places, session: 
     with opened(places, "wider").update_schema() as change:
         change.add_column("note", StringType())
 
-    with pytest.raises(UnsupportedError, match="note, which its ClickHouse table has not"):
+    with pytest.raises(UnsupportedError, match="note, which its ClickHouse table does not have"):
         alter(session, "OPTIMIZE TABLE lake.n.wider FINAL")
 
 

@@ -91,14 +91,14 @@ def test_a_statement_on_the_month_finds_the_days_that_were_exported_to_it(lake: 
     assert lake.rows("months", "q") == [0, 0, 9, 9, 9]
     lake.alter("months", "DETACH PARTITION 202401")
     assert lake.rows("months") == [3, 11]
-    assert "lie in partition 202401 here" in lake.refused("months", "ATTACH PARTITION 20240102")
+    assert "are in partition 202401 here" in lake.refused("months", "ATTACH PARTITION 20240102")
     lake.alter("months", "ATTACH PARTITION 202401")
     assert lake.rows("months") == [1, 2, 3, 10, 11]
     # The id that a day has where it comes from is none of here: it is not passed over.
     for statement in ("DROP", "FREEZE", "DETACH"):
         said = lake.refused("months", f"{statement} PARTITION 20240102")
         assert "partition 20240102 is one of db.days" in said
-        assert "lie in partition 202401 here" in said
+        assert "are in partition 202401 here" in said
     assert lake.alter("months", "REPLACE PARTITION 202401 FROM lake.n.others")["status"]
     assert lake.rows("months") == [3, 10, 11]
     lake.alter("months", "DROP PARTITION 202403")

@@ -97,7 +97,7 @@ def test_a_table_that_no_export_made_is_refused(places: Places, session: NoSpark
     catalog.create_namespace_if_not_exists("n")
     catalog.create_table_if_not_exists("n.stranger", Schema(NestedField(1, "id", LongType())))
 
-    with pytest.raises(RefusedError, match="it remembers no partition key of ClickHouse"):
+    with pytest.raises(RefusedError, match="it records no partition key of ClickHouse"):
         alter(session, "ALTER TABLE lake.n.stranger DROP PARTITION 1")
 
 

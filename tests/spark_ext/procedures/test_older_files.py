@@ -110,7 +110,9 @@ def test_rows_are_compared_with_null_where_a_file_lacks_a_column(
 
 def test_a_type_without_null_is_refused_by_its_name(places: Places, exported: NoSpark) -> None:
     """An array of ClickHouse is empty, and never NULL."""
-    with pytest.raises(DestinationError, match="lacks a, which the table got later, and a value"):
+    with pytest.raises(
+        DestinationError, match="lacks a, which was added to the table later, and a value"
+    ):
         said(exported, "UPDATE a = [2] WHERE id = 1")
     assert rows(places) == FIRST
 

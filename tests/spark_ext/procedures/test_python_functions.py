@@ -149,7 +149,7 @@ def test_a_filter_says_which_partitions_are_archived(
 def test_a_source_that_does_not_allow_it_is_not_archived(
     places: Places, session: NoSpark, table: str
 ) -> None:
-    with pytest.raises(RefusedError, match="only where that is allowed"):
+    with pytest.raises(RefusedError, match="only if that is allowed"):
         mergeberg.archive(session.session, f"lake.n.{table}", f"fixed.db.{table}", partition_id="1")
     assert in_source(places, table) == 5
 

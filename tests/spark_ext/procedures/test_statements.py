@@ -242,7 +242,7 @@ def test_without_waiting_an_export_that_cannot_begin_is_told_with_the_others(
     going_on = threading.Event()
     many.before = lambda *_: _wait(going_on)
 
-    with pytest.raises(NotFoundError, match=r"going on: partition 1 \(transaction \d+"):
+    with pytest.raises(NotFoundError, match=r"still running: partition 1 \(transaction \d+"):
         alter(
             session,
             "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.goes, "

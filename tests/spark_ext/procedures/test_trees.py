@@ -172,10 +172,10 @@ def test_an_export_into_a_tree_is_cancelled_and_shown_in_the_system_table(
 def test_what_no_tree_can_do_is_refused_by_name(session: NoSpark, tmp_path: Path) -> None:
     tree = f"hive.`{tmp_path}/tree`"
 
-    with pytest.raises(UnsupportedError, match="no other statement knows them") as refused:
+    with pytest.raises(UnsupportedError, match="no other statement supports them") as refused:
         session.call("execute_alter", statement=f"ALTER TABLE {tree} DETACH PARTITION 1")
     assert refused.value.code == 48
-    with pytest.raises(UnsupportedError, match="no other statement knows them"):
+    with pytest.raises(UnsupportedError, match="no other statement supports them"):
         session.call("create_table_like", table=tree, source="ch.db.keyed")
     with pytest.raises(UnsupportedError, match="is an expression") as refused:
         alter(session, tmp_path / "tree", "ALL", ALLOWED)

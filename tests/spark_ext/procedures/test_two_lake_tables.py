@@ -212,7 +212,7 @@ def test_where_nothing_can_be_moved_is_said(
         ("lake.n.nowhere", NotFoundError, "its catalog has no table of that name"),
         ("ch.db.nothing", NotFoundError, "has no such table"),
         ("lake.n.{self}", RefusedError, "it is the same table"),
-        ("lake.n.stranger", RefusedError, "it was not made by an export"),
+        ("lake.n.stranger", RefusedError, "it was not created by an export"),
     ],
 )
 def test_where_nothing_can_come_from_is_said(

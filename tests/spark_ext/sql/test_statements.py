@@ -332,7 +332,7 @@ def test_an_example_is_a_command_line_that_runs(ran: list[object], typed: TypedS
         ("move --partition ALL --to lake.n.u", "'ALL' at line 1, column 1 is not allowed here"),
         ("move --partition 1", "0 of --to, --to-disk and --to-volume are given."),
         ("move --partition 1 --to a.b.c --to-disk d", "2 of --to, --to-disk and --to-volume"),
-        ("move --part all_1_1_0 --to lake.n.u", "another table gets or gives whole partitions"),
+        ("move --part all_1_1_0 --to lake.n.u", "only whole partitions are copied between tables"),
         ("attach --part all_1_1_0 --from lake.n.u", "Choose one by --partition-id."),
         ("attach --all --overwrite-file-if-exists", "rows that come from another table"),
         ("delete --where 'a ='", "Cannot read the condition: it ends"),

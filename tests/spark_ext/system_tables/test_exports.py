@@ -185,7 +185,7 @@ def test_a_lake_that_does_not_answer_does_not_hide_its_exports(tmp_path: Path) -
     ("error", "status", "failed"),
     [
         (SourceError("Cannot read db.t: the disk is on fire. Call for help."), "FAILED", 2),
-        (StoppedError("Cannot finish: it was told to stop. Run it again."), "INTERRUPTED", 0),
+        (StoppedError("Cannot finish: the export was stopped. Run it again."), "INTERRUPTED", 0),
     ],
 )
 def test_an_export_that_ended_early_says_why_and_what_is_missing(

@@ -146,8 +146,11 @@ def test_a_user_who_is_called_like_a_role_has_nothing_of_it() -> None:
         ("GRANT SELECT ON a.b TO u;\nREVOKE x", "line 2: found 'REVOKE', and CREATE ROLE or GRANT"),
         ("\n\nGRANT FLY ON a.b TO u", "line 3: 'FLY' is no privilege; there are ALL, SELECT"),
         ("GRANT SELECT(n) ON a.b TO u", "line 1: privileges on columns are not known here"),
-        ("GRANT readers TO u", "line 1: 'readers' is no privilege with ON behind it, and no role"),
-        ("GRANT SELECT ON a.*.t TO u", "line 1: found 't', and * (nothing else stands"),
+        (
+            "GRANT readers TO u",
+            "line 1: 'readers' is neither a privilege with ON after it nor a role",
+        ),
+        ("GRANT SELECT ON a.*.t TO u", "line 1: found 't', and * (no text may follow"),
         ("GRANT SELECT ON a.b* TO u", "line 1: found '*', and TO is expected"),
         ("GRANT SELECT ON 'a' TO u", "line 1: found \"'a'\", and a name, or * is expected"),
         ("GRANT SELECT ON a.b TO u WITH GRANT OPTION", "line 1: found 'WITH', and a comma, or ;"),

@@ -31,7 +31,7 @@ from tests.support.scenarios import (
 )
 
 ME, OTHER = Owner("here", 1, "now"), Owner("there", 2, "then")
-CHANGED = RefusedError("Cannot archive: it changed. The source is as it was.")
+CHANGED = RefusedError("Cannot archive: it changed. The source is unchanged.")
 LOST = SourceError("Cannot archive: the answer was lost.")
 SHORT = replace(ALL, options=ExportOptions(manifest_ttl=1))
 

@@ -19,7 +19,7 @@ from tests.strategies.mapping import Sample, column_of, samples, table_of
 from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
 LONG, WHOLE, TWICE = "greatest long", "whole microseconds", "key twice"
-PLACE, YEARS = "chosen decimal has no place", "years 0 to 9999"
+PLACE, YEARS = "more digits than the chosen decimal", "years 0 to 9999"
 FARTHEST = 92 * 10**17
 TICKS = "reinterpret(toInt64({}), 'DateTime64({})')"
 NANO = (TICKS.format(1, 9), TICKS.format(2, 9))

@@ -57,10 +57,10 @@ def test_times_and_fixed_texts_have_directories_where_a_rule_spells_them() -> No
         ("f", "f is a fixed[4]"),
         ("(p, u)", "u is a uuid"),
         ("gone", "gone is a None"),
-        ("_p", "_p begins with _, and readers pass over"),
+        ("_p", "_p begins with _, and readers ignore"),
         ("(p, _p)", "_p begins with _"),
         ("`a=b`", "`a=b` has = in its name, which DuckDB and ClickHouse would read as %XX"),
-        ("`.p`", "begins with ., and readers pass over"),
+        ("`.p`", "begins with ., and readers ignore"),
     ],
 )
 def test_anything_else_is_refused_by_name_with_clickhouses_code(key: str, why: str) -> None:

@@ -112,7 +112,7 @@ def test_a_log_that_lacks_something_is_refused(wrong: object, why: str) -> None:
 def test_the_checksum_detects_a_changed_entry() -> None:
     data = log("a")[0].to_bytes().replace(b'"key": "a"', b'"key": "b"')
 
-    with pytest.raises(DestinationError, match="not what its checksum was made of"):
+    with pytest.raises(DestinationError, match="does not match its checksum"):
         LogEntry.from_bytes(data, "x")
 
 

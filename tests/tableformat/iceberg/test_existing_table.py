@@ -454,7 +454,7 @@ def test_a_column_that_differs_only_in_case_is_not_added(
     """Harm prevented: a table that Spark cannot read any more."""
     (found,) = differences({"id": "Int64"}, *lake)
 
-    way = f"cannot be added beside {stands}; rename one" if stands else "--evolve-schema adds it"
+    way = f"cannot be added next to {stands}; rename one" if stands else "--evolve-schema adds it"
     assert way in found
 
 
@@ -465,14 +465,14 @@ def test_a_column_is_not_added_under_the_name_of_a_partition_field() -> None:
 
     assert evolve(lake, spec, mapped, 1) is None
     found = check_existing(ExistingTable("t", lake, spec, 2), mapped, UNPARTITIONED)
-    assert "cannot be added beside the partition field ts_month" in found[0]
+    assert "cannot be added next to the partition field ts_month" in found[0]
 
 
 @pytest.mark.parametrize("version", [1, 3, 4])
 def test_other_format_versions_are_refused_with_the_reason(version: int) -> None:
     says = {
         1: r"SET TBLPROPERTIES \('format-version'='2'\)",
-        3: "writes no version 3",
+        3: "does not support version 3",
         4: "not know",
     }
 

@@ -116,7 +116,7 @@ def test_every_column_that_has_no_mapping_is_named_at_once() -> None:
 @pytest.mark.parametrize(
     ("columns", "why"),
     [
-        ({"a.b": "Array(Int8)", "a": "Tuple(b Int8)"}, r"a\.b: the name stands for two fields"),
+        ({"a.b": "Array(Int8)", "a": "Tuple(b Int8)"}, r"a\.b: two fields have this name"),
         ({"a": "Int8", "A": "Int8"}, "A and a: the names differ only in case"),
         ({"t": "Tuple(x Int8, X Int8)"}, r"t\.X and t\.x: the names differ only in case"),
         ({"_file": "Int8"}, "_file: that name is taken by Iceberg"),

@@ -245,7 +245,7 @@ def test_a_part_of_it_does_not_where_no_snapshot_tells_any_more(
     expire_all_but_heads(tmp_path)
 
     assert source.rows
-    refused(tmp_path, Attach(changed), "as far as its snapshots tell")
+    refused(tmp_path, Attach(changed), "as far as its snapshots show")
 
 
 def test_changed_rows_of_others_do_not_come_back_beside_what_they_were(

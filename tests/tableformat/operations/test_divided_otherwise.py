@@ -93,7 +93,7 @@ def test_its_id_where_it_comes_from_is_refused(tmp_path: Path, statement: object
         made = Freeze(p1, "before") if statement == "freeze" else DropDetached(p1)
     before = whereabouts(tmp_path)
 
-    with pytest.raises(RefusedError, match=r"p1 is one of .* lie in partition p2 here"):
+    with pytest.raises(RefusedError, match=r"p1 is one of .* are in partition p2 here"):
         do(tmp_path, made)
 
     assert whereabouts(tmp_path) == before

@@ -105,7 +105,9 @@ def test_rows_of_one_partition_that_would_lie_in_two_are_refused(
     assert source.rows
 
     for which in (PIECE, AllPartitions()):
-        with pytest.raises(RefusedError, match="would lie in partitions a and b here") as refused:
+        with pytest.raises(
+            RefusedError, match="would belong to partitions a and b here"
+        ) as refused:
             divided_here(
                 f"Cannot run it on {TO}", which, there, lambda f: frozenset({PartitionId(f.path)})
             )

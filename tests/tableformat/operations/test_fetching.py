@@ -83,7 +83,7 @@ def test_beside_the_rows_that_main_has_it_is_not_attached(tmp_path: Path) -> Non
     to_other(tmp_path, source)
     fetch(tmp_path, P1)
 
-    with pytest.raises(RefusedError, match="those that were fetched could be there twice"):
+    with pytest.raises(RefusedError, match="the fetched rows could be there twice"):
         running(tmp_path).run(attach("p1"))
 
     running(tmp_path).run(drop("p1"))

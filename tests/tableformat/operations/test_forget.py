@@ -119,10 +119,10 @@ def test_nothing_is_known_any_more_of_a_partition_that_no_snapshot_has(tmp_path:
     expire(tmp_path)
     assert known_of(tmp_path, key)
 
-    assert "nothing is known of it" in alone(tmp_path, Forget(P1)).message
+    assert "its ledger row was removed" in alone(tmp_path, Forget(P1)).message
 
     assert known_of(tmp_path, key) == []
-    with pytest.raises(NotFoundError, match="knows no export of partition p1") as told:
+    with pytest.raises(NotFoundError, match="has no export of partition p1") as told:
         alone(tmp_path, Forget(P1))
     assert told.value.code == 999
     assert export_at(tmp_path, source, CLOCK, IN_FILES)["p1"].status is Status.COMMITTED
@@ -199,7 +199,7 @@ def test_what_was_kept_back_is_forgotten_when_nothing_has_the_rows(
     alone(tmp_path, Unfreeze(AllPartitions(), "kept"))
     expire(tmp_path)
 
-    assert "nothing is known of it" in alone(tmp_path, Forget(P1)).message
+    assert "its ledger row was removed" in alone(tmp_path, Forget(P1)).message
 
     assert key not in {row.key.hash for row in ledger_rows(tmp_path)}
     assert source.rows
@@ -333,7 +333,7 @@ def test_a_partition_with_files_is_not_forgotten(tmp_path: Path, source: Partiti
 def test_a_partition_that_nobody_knows_is_not_forgotten(tmp_path: Path, source: Partitions) -> None:
     assert source.rows
 
-    with pytest.raises(NotFoundError, match="knows no export of partition p9") as told:
+    with pytest.raises(NotFoundError, match="has no export of partition p9") as told:
         alone(tmp_path, Forget(OnePartition(PartitionId("p9"))))
 
     assert told.value.code == 999

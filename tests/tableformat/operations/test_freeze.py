@@ -65,7 +65,7 @@ def test_what_is_frozen_is_read_by_its_name_when_main_has_gone_on(
     running(tmp_path).run(drop("p1"))
 
     assert (done.status, done.rows, done.data_files) == (Status.FROZEN, 12, 2)
-    assert done.message == "by the name 'before', tag before"
+    assert done.message == "under the name 'before', tag before"
     assert rows_of_tag(tmp_path, "before") == source.rows["p1"], "a backup of that partition alone"
     assert rows_in_main(tmp_path) == source.rows["p2"]
     assert left_behind(tmp_path) == []
@@ -193,7 +193,7 @@ def test_a_partition_is_taken_off_all_of_them(tmp_path: Path, source: Partitions
     assert alone(tmp_path, Unfreeze(P1, "b")).status is Status.UNFROZEN
     assert rows_of_tag(tmp_path, "b") == source.rows["p2"], "its rows are gone from the name"
     assert alone(tmp_path, Unfreeze(P1, "b")).status is Status.EMPTY
-    with pytest.raises(RefusedError, match="all partitions are frozen by this name"):
+    with pytest.raises(RefusedError, match="all partitions are frozen under this name"):
         alone(tmp_path, Freeze(P2, "b"))
     assert alone(tmp_path, Freeze(P1, "b")).status is Status.FROZEN
     assert rows_of_tag(tmp_path, "b.p1") == source.rows["p1"]
@@ -332,7 +332,7 @@ def test_a_dry_run_freezes_nothing(tmp_path: Path, source: Partitions) -> None:
 
     said = alone(tmp_path, Freeze(P1, "b"), dry_run=True)
 
-    assert said.message == "would be frozen by the name 'b', tag b"
+    assert said.message == "would be frozen under the name 'b', tag b"
     assert state(tmp_path).metadata_location == before
 
 

@@ -226,7 +226,7 @@ def test_what_others_changed_here_since_stays_and_both_are_named(
 
     assert told.status is Status.REFUSED
     assert f"it was added to {OTHER}" in told.message
-    assert "others have changed the partition" in told.message
+    assert "another process changed the partition" in told.message
     assert rows_in_main(tmp_path) == before
     assert row_of(tmp_path, "p1").move is None
     with pytest.raises(RefusedError, match="could be there twice"):
@@ -277,7 +277,7 @@ def test_a_request_of_before_that_arrives_while_it_is_given_up_is_told(
     told = move(tmp_path, AtStep(Step.SEND, late.arrive))
 
     assert told.status is Status.FAILED
-    assert f"in snapshot {told.snapshot_id} by a request of before" in told.message
+    assert f"an earlier request removed it here in snapshot {told.snapshot_id}" in told.message
     assert rows_of_p1(tmp_path)[0] == 0
     said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
     assert (said.status, f"TO TABLE {OTHER}" in said.message) == (Status.REFUSED, True)

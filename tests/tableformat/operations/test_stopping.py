@@ -169,7 +169,7 @@ def test_one_that_does_not_stop_is_passed_over_and_that_is_said(tmp_path: Path) 
     ended, told, notes = in_another_thread(tmp_path, _update, drop("p1"), stops=False)
 
     assert (ended.status, told.status) == (Status.KILLED, Status.DROPPED)
-    assert "has not stopped, and is passed over" in notes[1]
+    assert "has not stopped, so this statement runs" in notes[1]
     assert rows_of(tmp_path, "p1") == []
 
 

@@ -206,7 +206,7 @@ def test_a_part_of_what_others_rewrote_leaves_it_unknown_what_is_there(tmp_path:
 
     said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
     assert said.status is Status.REFUSED
-    assert "it is not known what it left" in said.message
+    assert "it is unknown which files it left" in said.message
 
 
 def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions) -> None:

@@ -109,7 +109,7 @@ def test_the_escapes_of_any_text_are_taken_away(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", r"it is empty\. Give what SHOW CREATE TABLE prints"),
+        ("", r"it is empty\. Give the output of SHOW CREATE TABLE"),
         ("CREATE TABLE t (k UInt64", "Syntax error"),
         ("SELECT 1", "found 'SELECT' at position 1 where CREATE or ATTACH is expected"),
         ("CREATE VIEW v AS SELECT 1", "found 'VIEW' at position 8 where TABLE is expected"),
@@ -141,7 +141,7 @@ def test_a_table_without_parts_that_open_is_refused(
 
 
 def test_a_file_that_is_not_there_is_refused(reader: EmbeddedConnection, file: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"there is no such file\. Write what SHOW"):
+    with pytest.raises(NotFoundError, match=r"there is no such file. Write the output of SHOW"):
         read_definition(reader, file)
 
 

@@ -64,7 +64,7 @@ def test_a_replicated_table_is_its_keeper_path(arguments: str, identity: str) ->
             r"its Keeper path '/tables/{shard}/t' has macro",
         ),
         ("'/tables/{uuid}', '{replica}'", r"its Keeper path '/tables/{uuid}' has macros"),
-        ("", "it does not say its Keeper path"),
+        ("", "it does not contain its Keeper path"),
     ],
 )
 def test_a_keeper_path_that_only_a_server_knows_must_be_given(arguments: str, why: str) -> None:

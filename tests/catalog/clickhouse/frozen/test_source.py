@@ -174,7 +174,10 @@ def test_another_table_is_not_there(folders: Folders) -> None:
 
 
 def test_frozen_parts_are_never_taken_out(folders: Folders) -> None:
-    with folders.source() as source, pytest.raises(UnsupportedError, match="which are only read"):
+    with (
+        folders.source() as source,
+        pytest.raises(UnsupportedError, match="which mergeberg only reads"),
+    ):
         source.take_out(folders.table, PartitionId("0"), ())
 
 

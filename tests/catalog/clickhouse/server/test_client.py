@@ -38,13 +38,13 @@ REFUSED: dict[str, Answer] = {
 NOT_CLICKHOUSE: dict[str, tuple[Answer, str]] = {
     "a page to log in": (
         answer(b"<html><h1>Sign in</h1></html>", headers=HTML, ours=False),
-        r"something else answered, HTTP 200, text/html, an answer without .*'Sign in'\. Check host",
+        r"program responded, HTTP 200, text/html, a response without .*'Sign in'\. Check host",
     ),
     "a proxy without a server behind it": (
         answer(b"<h1>Bad Gateway</h1>", status="502 Bad Gateway", headers=HTML, ours=False),
-        r"something else answered, HTTP 502, text/html, an error of its own: 'Bad Gateway'",
+        r"another program responded, HTTP 502, text/html, an error of its own: 'Bad Gateway'",
     ),
-    "an empty answer of something else": (answer(ours=False), r"HTTP 200, no type, an answer wit"),
+    "an empty answer of something else": (answer(ours=False), r"HTTP 200, no type, a response wit"),
     "a way elsewhere": (
         answer(
             status="302 Found", ours=False, headers={"Location": "https://sso.example/a?k=hidden"}
@@ -63,7 +63,10 @@ NOT_CLICKHOUSE: dict[str, tuple[Answer, str]] = {
         b"HTTP/1.0 400 Bad Request\r\n\r\nPort 9000 is for clickhouse-client program.\r\n",
         r"HTTP 400, no type, an error of its own: 'Port 9000 is for clickhouse-client program",
     ),
-    "a status that no query has": (answer(b"rows", status="206 Partial"), r"something else answer"),
+    "a status that no query has": (
+        answer(b"rows", status="206 Partial"),
+        r"another program respond",
+    ),
 }
 CUT_OFF: dict[str, Answer] = {
     "the last chunk is missing": chunked([b"rows"], end=False),
@@ -108,7 +111,7 @@ def test_an_answer_that_breaks_off_is_an_error(asking: Asking, case: str) -> Non
     """Half of the rows look like all of them."""
     server, client = asking(CUT_OFF[case])
 
-    with pytest.raises(SourceError, match=r"its answer breaks off after \d+ bytes") as raised:
+    with pytest.raises(SourceError, match=r"its response breaks off after \d+ bytes") as raised:
         client.query("SELECT 1")
     assert server.host.url in str(raised.value)
     with client.stream("SELECT 1") as stream:
@@ -126,17 +129,17 @@ def test_an_answer_that_breaks_off_is_an_error(asking: Asking, case: str) -> Non
 )
 def test_an_answer_whose_end_nobody_sees_is_refused(asking: Asking, said: bytes, what: str) -> None:
     """Without a length it ends when the connection does, whoever ended that."""
-    with pytest.raises(SourceError, match=rf"{what}, so nobody can see whether it is whole"):
+    with pytest.raises(SourceError, match=rf"{what}, so it may be incomplete"):
         asking(said)[1].query("SELECT 1")
 
 
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        (RESET, r"it ended the connection before it answered.*performed or not"),
-        (CUT, r"it ended the connection before it answered.*whether it expects https"),
-        (b"\x15\x03\x01\x00\x02\x02\x46", r"what answers there does not speak HTTP\. Check the p"),
-        (b"HTTP/1.1 200 OK\r\nX-Click", r"an answer without ClickHouse's headers"),
+        (RESET, r"it closed the connection before it responded.*may not have been executed"),
+        (CUT, r"it closed the connection before it responded.*whether it expects https"),
+        (b"\x15\x03\x01\x00\x02\x02\x46", r"the program there does not speak HTTP. Check the p"),
+        (b"HTTP/1.1 200 OK\r\nX-Click", r"a response without ClickHouse's headers"),
         (b"HTTP/1.1 200 OK\r\nX-ClickHouse-Format: TSV\r\nContent-Le", r"has no length"),
     ],
 )
@@ -157,7 +160,9 @@ def test_a_silent_server_is_waited_for_as_long_as_was_said() -> None:
         settings = ServerSettings((server.host,), read_timeout=0.1)
         with (
             ServerClient(settings, server.host) as client,
-            pytest.raises(SourceError, match=r"nothing came for 0\.1 s; the statement may still"),
+            pytest.raises(
+                SourceError, match=r"it sent nothing for 0\.1 s; the statement may still"
+            ),
         ):
             client.query("SELECT 1", repeat=True)
         assert len(server.requests) == 1
@@ -172,7 +177,9 @@ def test_an_answer_that_stops_is_waited_for_as_long_as_was_said() -> None:
         settings = ServerSettings((server.host,), read_timeout=0.1)
         with (
             ServerClient(settings, server.host) as client,
-            pytest.raises(SourceError, match=r"after 4 bytes of an answer nothing came for 0\.1 s"),
+            pytest.raises(
+                SourceError, match=r"after 4 bytes of a response it sent nothing for 0\.1 s"
+            ),
         ):
             client.query("SELECT 1")
 
@@ -250,7 +257,7 @@ def test_a_query_is_sent_again_where_no_answer_came(asking: Asking) -> None:
 def test_a_query_is_not_sent_again_for_ever(asking: Asking) -> None:
     server, client = asking(RESET)
 
-    with pytest.raises(SourceError, match=r"ended the connection before it answered"):
+    with pytest.raises(SourceError, match=r"closed the connection before it responded"):
         client.query("SELECT 1", repeat=True)
     assert len(server.requests) == 4
 

@@ -135,11 +135,11 @@ def test_certificates_are_read_as_texts(tmp_path: Path) -> None:
     assert both == ClientCertificate(KEY + CERTIFICATE, Secret(KEY + CERTIFICATE))
     with pytest.raises(UsageError, match=r"own\.pem, which the environment names: no private key"):
         parse(said=f"CERTIFICATE={tmp_path / 'own.pem'}")
-    with pytest.raises(UsageError, match=r"own\.key, .*: no certificate in the form PEM"):
+    with pytest.raises(UsageError, match=r"own\.key, .*: no certificate in PEM format"):
         parse(said=f"CA_FILE={tmp_path / 'own.key'}")
     with pytest.raises(UsageError, match=r"gives the key of a client certificate and no cert"):
         parse(said=f"KEY={tmp_path / 'own.key'}")
-    with pytest.raises(UsageError, match=r"over http nobody asks for one"):
+    with pytest.raises(UsageError, match=r"over http no server requests one"):
         parse_server(
             "http://ch1",
             environment={"MERGEBERG_SOURCE_CERTIFICATE": str(tmp_path / "both.pem")},

@@ -128,19 +128,19 @@ def test_the_oldest_server_cannot_say_such_bytes(asking: Asking) -> None:
         status="500 Error",
     )
 
-    with pytest.raises(SourceError, match=r"is no UTF-8.*Use a newer version"):
+    with pytest.raises(SourceError, match=r"is not UTF-8.*Use a newer version"):
         rows_of(asking, OLD, damaged, unknown)
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", r"its answer is empty where rows were asked for\. Check proxies"),
+        (b"", r"its response is empty, but rows were requested\. Check proxies"),
         (b"[]", r"of 2 bytes is no JSON document"),
         (b'{"meta": []}', r"of 12 bytes is no JSON document"),
         (b"1\t2\n", r"of 4 bytes is no JSON document"),
-        (document([(1,)], "UInt8", count=2), r"says 2 rows and has 1"),
-        (document([(1, 2)], "UInt8"), r"says 1 rows and has 1"),
+        (document([(1,)], "UInt8", count=2), r"states 2 rows and has 1"),
+        (document([(1, 2)], "UInt8"), r"states 1 rows and has 1"),
         (document([], "UInt8", exception="Code: 241. DB::Exception: Memory limit"), r"Memory li"),
         (
             document([(1,)], "UInt8")[:-9] + b"Code: 241. DB::Exception: Memory limit exceeded",

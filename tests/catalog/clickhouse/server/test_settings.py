@@ -85,10 +85,10 @@ def test_options_stand_after_the_question_mark() -> None:
         ("https://ch1?read-timeout=", r"read-timeout is no number of seconds above 0"),
         ("https://ch1?read-timeout=0", r"read-timeout is no number of seconds above 0"),
         ("https://ch1?connect-timeout=1e3", r"connect-timeout is no number of seconds"),
-        ("https://ch1?compress=yes", r"'compress' is no option, or has another value"),
-        ("https://ch1?replicas=0", r"'replicas' is no option, or has another value"),
+        ("https://ch1?compress=yes", r"'compress' is not an option, or has an invalid value"),
+        ("https://ch1?replicas=0", r"'replicas' is not an option, or has an invalid value"),
         ("https://ch1?replicas=100", r"'replicas' is no option.*replicas \(1 to 99\)"),
-        ("https://ch1?replicas=\u0662", r"'replicas' is no option, or has another value"),
+        ("https://ch1?replicas=\u0662", r"'replicas' is not an option, or has an invalid value"),
         ("https://ch1?database=x", r"'database' is no option.*The options are connect-timeout"),
     ],
 )
@@ -105,7 +105,9 @@ def test_http_is_refused_unless_it_is_allowed() -> None:
     settings = parse_server("http://ch1", environment={}, allow_insecure=True)
 
     (warning,) = settings.warnings
-    assert warning.startswith("http://ch1 is not encrypted: everybody on the way reads the rows")
+    assert warning.startswith(
+        "http://ch1 is not encrypted: anyone on the network can read and change the rows"
+    )
     assert parse_server("https://ch1", environment={}).warnings == ()
 
 

@@ -45,7 +45,7 @@ def test_a_whole_stream_is_read_whatever_its_pieces_are(asking: Asking) -> None:
 )
 def test_what_stands_behind_the_end_of_a_stream_is_an_error(asking: Asking, behind: bytes) -> None:
     """They may be rows that nobody would miss."""
-    with pytest.raises(SourceError, match=r"bytes behind its end|has no end"):
+    with pytest.raises(SourceError, match=r"bytes after its end|has no end"):
         values_of(asking, stream_of(1, 2) + behind)
 
 

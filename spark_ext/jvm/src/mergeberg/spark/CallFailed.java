@@ -55,7 +55,7 @@ final class CallFailed extends AnalysisException {
   }
 
   static RuntimeException bug(String what) {
-    String message = "Cannot use what Python and Java tell each other: " + what + ". This is a bug, please report it.";
+    String message = "Cannot use the data that Python and Java exchange: " + what + ". This is a bug, please report it.";
     return refused(message, BUG);
   }
 

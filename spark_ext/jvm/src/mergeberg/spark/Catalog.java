@@ -131,6 +131,6 @@ public final class Catalog implements TableCatalog, SupportsNamespaces, Procedur
 
   private RuntimeException unchangeable() {
     return CallFailed.refused("Cannot change the catalog " + name() + ": it only shows what mergeberg knows. "
-        + "Make tables and namespaces in the lake's own catalog.", "0A000");
+        + "Create tables and namespaces in the lake's own catalog.", "0A000");
   }
 }

@@ -85,8 +85,8 @@ public final class PyChild {
       throw failed("start Python: " + error.getMessage());
     } catch (InterruptedException cancelled) {
       Thread.currentThread().interrupt();
-      throw CallFailed.refused("Cannot finish: the statement was cancelled. What is finished stays; give the same "
-          + "statement again to go on.", "57014");
+      throw CallFailed.refused("Cannot finish: the statement was cancelled. Finished work is kept; run the same "
+          + "statement again to continue.", "57014");
     } finally {
       WAITING.remove(token);
       if (child == null) {

@@ -23,7 +23,7 @@ final class Rows implements LocalScan {
   private InternalRow row(JsonNode json) {
     StructField[] fields = columns.fields();
     if (json.size() != fields.length) {
-      throw CallFailed.bug("a row of the answer has " + json.size() + " values, not " + fields.length);
+      throw CallFailed.bug("a row of the result has " + json.size() + " values, not " + fields.length);
     }
     Object[] values = new Object[fields.length];
     for (int i = 0; i < fields.length; i++) {

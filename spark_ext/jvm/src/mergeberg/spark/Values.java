@@ -119,7 +119,7 @@ final class Values {
     if (type instanceof MapType && value.isObject()) {
       return map(value, (MapType) type, column);
     }
-    String what = "the answer has " + value.getNodeType() + " in the column " + column + " of type " + type.sql();
+    String what = "the result has " + value.getNodeType() + " in the column " + column + " of type " + type.sql();
     throw CallFailed.bug(what);
   }
 
