@@ -88,7 +88,7 @@ def _command(
 @catalog_options
 @output_options
 def check() -> None:
-    """Say whether TABLE (database.table) can be exported, and how each column would be mapped.
+    """Check whether TABLE (database.table) can be exported, and show how columns are mapped.
 
     Starts nothing and changes nothing. Ends with 3, and all reasons, when it cannot be exported. Of
     a server it also says what its user may not do, as GRANT statements.
@@ -217,7 +217,7 @@ def verify() -> None:
 @output_options
 @summary_options
 def archive_command() -> None:
-    """Export partitions of TABLE, compare every column, and only then take them out of the source.
+    """Export partitions of TABLE, compare every column, and only then remove them from the source.
 
     A partition that changed meanwhile, or is not equal in every figure, stays in the source. A
     partition that was exported before is compared again. Run it again to continue: what an
@@ -485,7 +485,7 @@ def spark() -> None:
 @catalog_options
 @output_options
 def cancel_export() -> None:
-    """Give up the exports of PARTITION_IDs that are under way: nothing of them becomes visible.
+    """Cancel the running exports of PARTITION_IDs: nothing of them becomes visible.
 
     A run that works on one stops within seconds; its finished files are removed. Says so when the
     export has landed already. Exporting the partition again begins anew.
@@ -502,7 +502,7 @@ def cancel_export() -> None:
 @ledger_options
 @output_options
 def show_events() -> None:
-    """Show the counters since the ledger was made, in source parts, and how many exports run.
+    """Show the counters of source parts since the ledger was created, and how many exports run.
 
     \b
     Example:
@@ -553,7 +553,7 @@ def forget_export() -> None:
 @ledger_options
 @output_options
 def list_exports() -> None:
-    """List the exports that the ledger knows, latest first: what of each is in the lake.
+    """List the exports in the ledger, latest first, with their rows in the lake.
 
     A line says how many rows of the partition the lake has now, since when, and, if something is
     wrong, what. With --json, and with --wide, every column; times are UTC.
@@ -604,7 +604,7 @@ def show_log() -> None:
 @catalog_options
 @output_options
 def rebuild_exports() -> None:
-    """Make a new ledger for a lake table whose ledger was lost, from the table itself.
+    """Rebuild the lost ledger of a lake table from the table itself.
 
     What is whole in main is known as exported again. What cannot be proved is kept from being
     exported twice, and is named. Afterwards the table belongs to the new ledger: an export that is
@@ -622,7 +622,7 @@ def rebuild_exports() -> None:
 @ledger_options
 @output_options
 def show_export() -> None:
-    """Show what became of the exports of PARTITION_ID: rows, files, times, source parts.
+    """Show the exports of PARTITION_ID: states, rows, files, times, source parts.
 
     With --json the manifest of the last one, over several lines.
 
@@ -661,7 +661,7 @@ def unarchive_export() -> None:
 @catalog_options
 @output_options
 def show_watermark() -> None:
-    """Say up to which partition everything is exported, and unchanged since.
+    """Show up to which partition everything is exported, and unchanged since.
 
     The greatest partition id, in ClickHouse's order, up to which every source partition is whole in
     the lake; and what stops it there. Never inside a partition. Changes nothing.

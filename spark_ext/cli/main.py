@@ -30,19 +30,17 @@ __all__ = ["Stream", "invoke", "main", "open_closed_streams", "run", "text_of"]
 _OF_LOG: Final = ("--log", "--log-level")
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _OF_EXPORTS: Final = {
-    "cancel": (
-        "Give up the exports of PARTITION_IDs that are under way: nothing of them becomes visible."
-    ),
+    "cancel": "Cancel the running exports of PARTITION_IDs: nothing of them becomes visible.",
     "events": (
-        "Show the counters since the ledger was made, in source parts, and how many exports run."
+        "Show the counters of source parts since the ledger was created, and how many exports run."
     ),
     "forget": "Let the partition PARTITION_ID be exported again before its manifest TTL is over.",
-    "list": "List the exports that the ledger knows, latest first: what of each is in the lake.",
+    "list": "List the exports in the ledger, latest first, with their rows in the lake.",
     "log": "Show the latest outcomes of exports, oldest first.",
-    "rebuild": "Make a new ledger for a lake table whose ledger was lost, from the table itself.",
-    "show": "Show what became of the exports of PARTITION_ID: rows, files, times, source parts.",
+    "rebuild": "Rebuild the lost ledger of a lake table from the table itself.",
+    "show": "Show the exports of PARTITION_ID: states, rows, files, times, source parts.",
     "unarchive": "Let exports replace the rows of the archived partition PARTITION_ID again.",
-    "watermark": "Say up to which partition everything is exported, and unchanged since.",
+    "watermark": "Show up to which partition everything is exported, and unchanged since.",
 }
 _STATEMENTS: Final = {
     "alter": "Run a STATEMENT of ClickHouse's about partitions, as in Spark SQL.",
@@ -89,15 +87,15 @@ def exports() -> None:
 
 _EXPORTING: Final[Mapping[str, str | click.Command]] = {
     "check": (
-        "Say whether TABLE (database.table) can be exported, and how each column would be mapped."
+        "Check whether TABLE (database.table) can be exported, and show how columns are mapped."
     ),
     "export": "Export partitions of the ClickHouse TABLE (database.table) into an Iceberg table.",
     "verify": (
         "Compare exported partitions of the ClickHouse TABLE (database.table) with their source."
     ),
     "archive": (
-        "Export partitions of TABLE, compare every column, and only then take them out of "
-        "the source."
+        "Export partitions of TABLE, compare every column, and only then remove them from the "
+        "source."
     ),
     "exports": exports,
     "gc": "List what abandoned exports left in a lake table and in a source; remove it with --yes.",
