@@ -104,7 +104,7 @@ def test_a_bucket_that_is_not_there_is_asked_for_once(
 ) -> None:
     written = lake.written(slices, data="not-there")
 
-    lake.assert_refused(written, "Make the bucket")
+    lake.assert_refused(written, "Create the bucket")
 
 
 def test_a_wrong_key_is_shown_once(lake: Lake, slices: tuple[Slice, ...]) -> None:

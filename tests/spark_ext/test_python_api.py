@@ -15,6 +15,7 @@ from spark_ext.procedures.declarations import Procedure
 from spark_ext.procedures.export import EXPORT_PARTITION, EXPORT_PARTITIONS, EXPORTED
 from spark_ext.procedures.statements import TYPED_PROCEDURES
 from spark_ext.sql.messages import in_python
+from tableformat.messages import Option
 from tests.repository.source_files import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "python-api.md").read_text()
@@ -143,7 +144,7 @@ def test_a_value_has_the_columns_of_the_answer() -> None:
 
 
 def test_messages_say_arguments_as_python_writes_them() -> None:
-    assert in_python("Give --force.") == "Give `force=True`."
+    assert in_python(f"Give {Option.FORCE}.") == "Give `force=True`."
 
 
 def test_the_package_of_sql_can_be_called() -> None:

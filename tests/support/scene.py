@@ -22,6 +22,7 @@ from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import MergeTreeTable, Part
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, Probe, SourceSnapshot
+from tableformat.messages import plain
 from tests.support.dying import Dies, KilledAt
 from tests.support.fakes import frozen_snapshot
 from tests.support.scenarios import (
@@ -147,7 +148,7 @@ class Scene:
         finally:
             ports.ledger.close()
         (one,) = [o for o in outcomes if o.partition_id == "p1"] or outcomes
-        return one.status.value, self.told(one.message)
+        return one.status.value, self.told(plain(one.message))
 
     def dies(
         self,

@@ -54,7 +54,7 @@ class S3Place(Place):
     passes_variables = True
     changed = "(BadDigest|ChecksumMismatch|SHA256Mismatch)"
     absent = "s3://not-there"
-    make_it = "Make the bucket"
+    make_it = "Create the bucket"
     # What takes a missing bucket for one without the object: an answer to HEAD says only 404.
     blind = frozenset({"size"})
     wrong_key = r"SignatureDoesNotMatch.* set s3\.access-key-id"
@@ -215,7 +215,7 @@ class GsPlace(HttpPlace):
     changed = "MD5"
     spoiled = "its bytes are not those that were stored"
     absent = "gs://not-there"
-    make_it = "Make the bucket"
+    make_it = "Create the bucket"
     blind = frozenset[str]()
 
     def make(self) -> str:
@@ -262,9 +262,9 @@ class AbfsPlace(HttpPlace):
     outlives_kill = False
     changed = GsPlace.changed
     spoiled = GsPlace.spoiled
-    make_it = "Make the container"
+    make_it = "Create the container"
     blind = frozenset[str]()
-    wrong_key = "The credentials are wrong or have ended"
+    wrong_key = "The credentials are wrong or have expired"
     refused = "Grant reading, writing, deleting and listing"
 
     def make(self) -> str:

@@ -21,7 +21,7 @@ def test_a_signature_that_has_ended_is_refused_at_once(
     sink.write(b"small")
 
     with pytest.raises(
-        EndedCredentialsError, match="The credentials are wrong or have ended"
+        EndedCredentialsError, match="The credentials are wrong or have expired"
     ) as caught:
         sink.commit()
     sink.abort()

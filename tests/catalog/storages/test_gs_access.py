@@ -214,10 +214,10 @@ def test_credentials_are_in_every_request_and_in_no_address() -> None:
         (
             refusal("401 Unauthorized", "authError"),
             EndedCredentialsError,
-            "The credentials are wrong or have ended",
+            "The credentials are wrong or have expired",
         ),
         (refusal("403 Forbidden", "forbidden"), LastingError, "Grant storage.objects.list"),
-        (refusal("404 Not Found", "notFound"), LastingError, "Make the bucket"),
+        (refusal("404 Not Found", "notFound"), LastingError, "Create the bucket"),
         (refusal("501 Not Implemented", ""), LastingError, "The server lacks what an export needs"),
         (
             answer(b"<html>", status="302 Found", ours=False),

@@ -134,9 +134,9 @@ def test_a_setting_that_a_statement_lacks_is_told_as_the_argument_that_it_is(
     with pytest.raises(TableFormatError) as refused:
         spark_ext.replace_partition(session.session, **named)
 
-    assert "Give `allow_empty => true`, or use DROP PARTITION" in error["message"]
-    assert (code, "Give --allow-empty, or use DROP PARTITION" in err) == (3, True), err
-    assert "Give `allow_empty=True`, or use DROP PARTITION" in refused.value.message
+    assert "Use `allow_empty => true`, or DROP PARTITION" in error["message"]
+    assert (code, "Use --allow-empty, or DROP PARTITION" in err) == (3, True), err
+    assert "Use `allow_empty=True`, or DROP PARTITION" in refused.value.message
     (row,) = session.call("replace_partition", **given, allow_empty=True)
     assert row["status"] == "empty"
     assert session.call("unfreeze", table=table, name="whole")[0]["status"] == "unfrozen"

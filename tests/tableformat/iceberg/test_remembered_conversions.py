@@ -67,4 +67,4 @@ def test_all_that_contradicts_is_refused_at_once_with_both_words() -> None:
         "--convert s=binary was given, but the destination's column s was created without"
         in str(refused.value)
     )
-    assert "column t was made with --convert t=truncate; leave it out" in str(refused.value)
+    assert "column t was created with --convert t=truncate; leave it out" in str(refused.value)

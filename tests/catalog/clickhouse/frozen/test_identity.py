@@ -33,7 +33,7 @@ def test_the_uuid_is_that_of_the_statement_or_the_path(in_statement: str, direct
 
 def test_parts_and_statement_of_two_tables_are_refused() -> None:
     with pytest.raises(
-        RefusedError, match=f"with the UUID {_UUID}, and the statement in /t.sql is"
+        RefusedError, match=f"with the UUID {_UUID}, but the statement in /t.sql is"
     ):
         uuid_of(_SETTINGS, defined(_OTHER), Path(f"/shadow/1/store/654/{_UUID}"))
 

@@ -46,7 +46,7 @@ def test_it_reads_as_people_write_it() -> None:
         ("parts:dir", "does not name the file with the CREATE TABLE statement"),
         ("parts:dir?ddl=", "'ddl=' is not one of its options"),
         ("parts:dir?ddl=a&ddl=b", "'ddl=b' is not one of its options, or is given twice"),
-        ("parts:dir?ddl=a&mode=ro", "'mode=ro' is no option"),
+        ("parts:dir?ddl=a&mode=ro", "'mode=ro' is not one of its options"),
         ("parts:dir?ddl=a&identity=/clickhouse/t", "none of uuid:UUID, keeper:/PATH"),
         ("parts:dir?ddl=a&identity=uuid:1", "none of uuid:UUID, keeper:/PATH"),
         ("parts:dir?ddl=a&equal-parts=drop", "equal-parts is 'drop' and can only be keep"),

@@ -87,9 +87,9 @@ def test_options_stand_after_the_question_mark() -> None:
         ("https://ch1?connect-timeout=1e3", r"connect-timeout is no number of seconds"),
         ("https://ch1?compress=yes", r"'compress' is not an option, or has an invalid value"),
         ("https://ch1?replicas=0", r"'replicas' is not an option, or has an invalid value"),
-        ("https://ch1?replicas=100", r"'replicas' is no option.*replicas \(1 to 99\)"),
+        ("https://ch1?replicas=100", r"'replicas' is not an option.*replicas \(1 to 99\)"),
         ("https://ch1?replicas=\u0662", r"'replicas' is not an option, or has an invalid value"),
-        ("https://ch1?database=x", r"'database' is no option.*The options are connect-timeout"),
+        ("https://ch1?database=x", r"'database' is not an option.*The options are connect-timeout"),
     ],
 )
 def test_a_malformed_address_is_refused_with_its_form(uri: str, message: str) -> None:

@@ -76,7 +76,7 @@ def test_ports_and_chroot_may_be_left_out() -> None:
             "'timeout' is not an option, or has an invalid value",
         ),
         ("keeper://localhost/x?allow-insecure=yes", "'allow-insecure' is not an option, or has"),
-        (f"keeper://localhost/x?password={SECRET}", "'password' is no option"),
+        (f"keeper://localhost/x?password={SECRET}", "'password' is not an option"),
         (f"keeper://u:{SECRET}@localhost/x", "no user name. A password in it could be seen"),
         (f"keeper://u:{SECRET}/@localhost/x", "no user name"),
         (f"keeper:u:{SECRET}@localhost/x", "it is no address of Keeper"),
