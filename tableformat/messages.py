@@ -52,6 +52,7 @@ class Option(Enum):
     HIVE_COLUMN = "--hive-column"
     IGNORE_ROW_POLICIES = "--ignore-row-policies"
     LEDGER = "--ledger"
+    MAX_REPLACE = "--max-replace"
     MAX_SLICES = "--max-slices"
     NO_PARALLEL_FORMATTING = "--no-parallel-formatting"
     OLDER_THAN = "--older-than"

@@ -1,7 +1,8 @@
 """Runs an export for every shard, moves to another replica on failure, and handles SIGTERM.
 
 `export_tables` is the one runner of the command line, SQL and Python. Each interface opens the
-ports with its own Spark session and observer (`spark_ext.actions.export_ports`).
+ports with its own Spark session and observer (`spark_ext.actions.export_ports`). With the option
+`max_replace` it first looks at all tables, and refuses the command before the first export.
 
 `export_from_any` repeats whole runs; each run is the same command at another host.
 Finished files stay. A partition that is frozen nowhere any more is frozen again under a new
@@ -48,9 +49,11 @@ from tableformat.errors import (
     StoppedError,
     TableFormatError,
 )
+from tableformat.export.dry_run import Rehearsal, Replaced, check_replacements, rehearse
 from tableformat.export.job import ExportRequest, export
-from tableformat.export.outcome import FAILED, WORSE_THAN_FAILED, Outcome, worst
+from tableformat.export.outcome import FAILED, WORSE_THAN_FAILED, Outcome, Status, worst
 from tableformat.export.ports import JobPorts
+from tableformat.export.request import ReplaceLimit
 from tableformat.ledger import Row
 from tableformat.names import PartitionId
 
@@ -92,6 +95,10 @@ def export_tables(
         TableFormatError: the request was refused as a whole, or failed before any partition. For
             several shards, see `each_table`.
     """
+    most = request.options.max_replace
+    if most is not None:
+        _check_replacements(request, tables, opened, slots, most)
+        opened = _counting(opened, ReplaceLimit(most))
 
     def export_one(one: LocalTable) -> int:
         begin(one)
@@ -104,6 +111,100 @@ def export_tables(
             raise
 
     return each_table(tables, export_one, note, doing="export from")
+
+
+def _counting(
+    opened: Callable[[SourcePlace], JobPorts], limit: ReplaceLimit
+) -> Callable[[SourcePlace], JobPorts]:
+    """Return what opens ports with which all exports of a command share a limit."""
+    return lambda place: replace(opened(place), replacements=limit)
+
+
+def _check_replacements(
+    request: ExportRequest,
+    tables: Sequence[LocalTable],
+    opened: Callable[[SourcePlace], JobPorts],
+    slots: int,
+    most: int,
+) -> None:
+    """Check that the exports of a command replace no more partitions than it allows.
+
+    Rows are compared only if the limit depends on them. The ledger then notes which are equal; the
+    lake is not changed.
+
+    Raises:
+        RefusedError: they would replace more.
+        TableFormatError: the only table, its lake table or the ledger cannot be read. One of
+            several shards is not counted: its export has the same error, and raises it.
+    """
+    planned: list[tuple[LocalTable, Rehearsal]] = []
+    for one in tables:
+        try:
+            planned.append((one, _forecast(request.of_table(one.table, len(tables)), one, opened)))
+        except (SourceError, RefusedError):
+            if len(tables) == 1:
+                raise
+    found = sum((made.replaced for _, made in planned), Replaced())
+    check_replacements(request, found)
+    if len(found.certain) + len(found.compared) <= most:
+        return
+    for one, made in planned:
+        if made.replaced.compared:
+            wanted = request.of_table(one.table, len(tables))
+            found += Replaced(_differing(wanted, one, made, opened, slots))
+    check_replacements(request, found)
+
+
+def _forecast(
+    request: ExportRequest, one: LocalTable, opened: Callable[[SourcePlace], JobPorts]
+) -> Rehearsal:
+    """Return what the export of one table would do."""
+    ports = opened(one.place)
+    with contextlib.ExitStack() as closing:
+        for port in (ports.ledger, ports.source, ports.digests, ports.compares):
+            if port is not None:
+                closing.callback(port.close)
+        return rehearse(
+            request,
+            ports.source,
+            ports.lake,
+            ports.ledger,
+            now=ports.clock(),
+            slots=1,
+            note=lambda _: None,
+            storage=ports.storage,
+        )
+
+
+def _differing(
+    request: ExportRequest,
+    one: LocalTable,
+    planned: Rehearsal,
+    opened: Callable[[SourcePlace], JobPorts],
+    slots: int,
+) -> tuple[str, ...]:
+    """Compare rows with the exported rows; return the ids of partitions that have other rows.
+
+    Args:
+        request: the request for this table.
+        one: the table.
+        planned: its forecast; only the partitions that the export would compare are compared.
+        opened: opens the ports of a job.
+        slots: how many tasks can run at a time.
+    """
+    others = {f.partition_id for f in planned.forecasts} - {*planned.replaced.compared}
+    comparing = replace(
+        request,
+        options=replace(request.options, compares_only=True),
+        leave_out=frozenset(map(PartitionId, others)),
+        abandoned_ttl=0,
+    )
+    ports = opened(one.place)
+    with (
+        contextlib.closing(ports.ledger),
+        contextlib.closing(export(comparing, ports, slots=slots)) as running,
+    ):
+        return tuple(one.partition_id for one in running if one.status is Status.REFUSED)
 
 
 def export_from_any(

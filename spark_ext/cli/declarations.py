@@ -114,6 +114,7 @@ def check() -> None:
 @export_option("hive_columns")
 @export_option("force")
 @export_option("allow_empty")
+@export_option("max_replace")
 @export_option("replace_partition")
 @export_option("overwrite_file_if_exists")
 @export_option("same_table")

@@ -25,7 +25,14 @@ from spark_ext.cli.option_values import refuse_unless_confirmed
 from spark_ext.cli.output import Output
 from spark_ext.cli.sections import Invocation
 from spark_ext.engine.session import SparkSettings, slots
-from tableformat.export.dry_run import EXPORT, REPLACE, Rehearsal
+from tableformat.export.dry_run import (
+    EXPORT,
+    REPLACE,
+    Rehearsal,
+    Replaced,
+    check_replacements,
+    comparison_note,
+)
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import REFUSED, Outcome, Status, worst
 from tableformat.export.ports import JobPorts, Observer, ObserverAround, SliceWriter
@@ -60,8 +67,8 @@ def show_rehearsal(
     slots: int,
     as_json: bool,
     reword: Callable[[str], str] = str,
-) -> int:
-    """Print the forecast of an export; return the exit code that the export would have.
+) -> tuple[int, Replaced]:
+    """Print the forecast of an export; return its exit code, and what it would replace.
 
     Args:
         request: the export request.
@@ -99,7 +106,7 @@ def show_rehearsal(
     for reason in missing:
         output.note(reason)
     output.note("nothing was done: this was a dry run")
-    return worst((_exit_code(found), REFUSED if missing else 0))
+    return worst((_exit_code(found), REFUSED if missing else 0)), found.replaced
 
 
 def _exit_code(found: Rehearsal) -> int:
@@ -173,7 +180,7 @@ class Exporting:
         Raises:
             TableFormatError: the request would be refused as a whole, or a side cannot be read.
         """
-        return worst(
+        found = [
             show_rehearsal(
                 request.of_table(one.table, len(tables)),
                 replace(places, source=one.place),
@@ -183,7 +190,12 @@ class Exporting:
                 reword=self._reword,
             )
             for one in tables
-        )
+        ]
+        replaced = sum((of_table for _, of_table in found), Replaced())
+        check_replacements(request, replaced)
+        if note := comparison_note(request, replaced):
+            self._output.note(self._reword(note))
+        return worst(code for code, _ in found)
 
     def ask(self, request: ExportRequest, places: Places, tables: Sequence[LocalTable]) -> None:
         """Ask the user for confirmation if the export would replace rows in main.
@@ -192,17 +204,17 @@ class Exporting:
             RefusedError: the user declined.
             TableFormatError: the request would be refused as a whole, or a side cannot be read.
         """
-        found = [
-            forecast
-            for one in tables
-            for forecast in forecasts_of(
+        rehearsals = [
+            forecasts_of(
                 request.of_table(one.table, len(tables)),
                 replace(places, source=one.place),
                 slots=self._slots,
                 note=lambda _: None,
-            ).forecasts
-            if forecast.left_rows
+            )
+            for one in tables
         ]
+        check_replacements(request, sum((one.replaced for one in rehearsals), Replaced()))
+        found = [one for made in rehearsals for one in made.forecasts if one.left_rows]
         if not found:
             return
         left, size = sum(f.left_rows for f in found), sum(f.left_bytes for f in found)

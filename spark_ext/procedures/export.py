@@ -217,6 +217,7 @@ def _session_export(call: Call, selection: Selection, commit_every: int) -> Sess
             same_table=call.flag("same_table"),
             same_as=call.text_or_none("same_as") or "",
             check_rows=call.flag("check_rows"),
+            max_replace=_number_or_none(call, "max_replace"),
         ),
         conversions=call.pairs("convert"),
         strict=call.flag("strict"),
@@ -261,6 +262,10 @@ def limits(call: Call) -> Limits:
         of_session.slices if slices is None else _number(call, "max_slices"),
         in_turn=of_session.in_turn if parallel is None else not parallel,
     )
+
+
+def _number_or_none(call: Call, name: str) -> int | None:
+    return None if call.arguments[name] is None else _number(call, name)
 
 
 def _number(call: Call, name: str) -> int:

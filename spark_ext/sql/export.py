@@ -44,7 +44,7 @@ from tableformat.errors import (
     UnsupportedError,
     UsageError,
 )
-from tableformat.export.dry_run import Forecast
+from tableformat.export.dry_run import Forecast, Replaced, check_replacements
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, Observer, ObserverAround, Silent
 from tableformat.quantities import counted
@@ -314,16 +314,17 @@ def rehearse_in_session(
     places = _places(export, conf, looks_only=True)
     slots = spark.sparkContext.defaultParallelism
     tables = export.source.tables(cluster=export.cluster)
-    return tuple(
-        forecast
-        for one in tables
-        for forecast in forecasts_of(
+    found = [
+        forecasts_of(
             export.request.of_table(one.table, len(tables)),
             replace(places, source=one.place),
             slots=slots,
             note=log_note,
-        ).forecasts
-    )
+        )
+        for one in tables
+    ]
+    check_replacements(export.request, sum((one.replaced for one in found), Replaced()))
+    return tuple(forecast for one in found for forecast in one.forecasts)
 
 
 def _places(export: SessionExport, conf: Mapping[str, str], *, looks_only: bool = False) -> Places:

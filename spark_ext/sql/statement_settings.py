@@ -94,6 +94,7 @@ _EFFECTS: Final = {
     "hive_columns": "{}, several with commas between them",
     "parallel_formatting": "0 is {}",
     "max_bandwidth": "{}, in bytes per second",
+    "max_replace": "{}; -1 is no limit",
 }
 """Effects of settings that are not simply the option's flag, by name of the option."""
 
@@ -142,9 +143,9 @@ def _default(option: str) -> int:
 class StatementSettings:
     """The settings of a statement, completed by those of its session and the defaults.
 
-    `max_bytes_per_file` is 0 if it is not set. `wait` is whether the statement waits for its
-    exports. `directories` is as in `ExportRequest`. With `fast`, files that are added to a table
-    are compared by size only.
+    `max_bytes_per_file` is 0 and `max_replace` is -1 if it is not set. `wait` is whether the
+    statement waits for its exports. `directories` is as in `ExportRequest`. With `fast`, files that
+    are added to a table are compared by size only.
     """
 
     allow_export: bool = False
@@ -162,6 +163,7 @@ class StatementSettings:
     directories: Mapping[str, str] = field(default_factory=dict)
     fast: bool = False
     check_rows: bool = False
+    max_replace: int = _default("max_replace")
 
     @property
     def options(self) -> ExportOptions:
@@ -173,6 +175,7 @@ class StatementSettings:
             overwrite_file_if_exists=self.overwrite_file_if_exists,
             replace_partition=self.replace_partition,
             check_rows=self.check_rows,
+            max_replace=self.max_replace if self.max_replace >= 0 else None,
         )
 
     @property
@@ -255,6 +258,7 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         ),
         fast=bool(effective[FAST]),
         check_rows=bool(given("check_rows")),
+        max_replace=int(given("max_replace")),
     )
 
 
@@ -358,9 +362,10 @@ def _checked(rule: SettingRule, value: SettingValue, name: str) -> int | str:
         return rule.default
     read = _read(rule.kind, value)
     if read is None:
+        example = _shown(rule.default if _read(rule.kind, rule.default) is not None else None)
         message = (
             f"Cannot use the setting {name}: {_shown(value)} is not {rule.kind.value}. Write for "
-            f"example {rule.name} = {_shown(rule.default)}."
+            f"example {rule.name} = {example}."
         )
         raise UsageError(message, code=TYPE_MISMATCH)
     if rule.only is not None and read not in rule.only:

@@ -59,6 +59,7 @@ __all__ = [
     "decide_in_tree",
     "in_tree",
     "may_be_equal",
+    "one_too_many",
     "parts_may_be_equal",
     "settled",
     "shrinks",
@@ -88,7 +89,8 @@ class ExportOptions:
       the directories see old and new files for a while.
     * `attaches`, `replaces`: the export is ATTACH or REPLACE PARTITION … FROM the table.
     * `check_rows`: if the parts of a partition changed, compare its rows with the exported rows
-      before anything is written.
+      before anything is written. With `compares_only` nothing is written afterwards either.
+    * `max_replace`: the most exported partitions that the command may replace; None for no limit.
     * `action`: the verb of the command, for its messages; nothing is decided by it.
     """
 
@@ -104,6 +106,8 @@ class ExportOptions:
     attaches: bool = False
     replaces: bool = False
     check_rows: bool = False
+    compares_only: bool = False
+    max_replace: int | None = None
     action: Action = Action.EXPORT
 
     @property
@@ -345,6 +349,29 @@ def _compared(
     return Proceed(unless_equal=refused)
 
 
+def _only_compared(
+    decision: Skip | Proceed, row: Row | None, content: Content | None, held: Holding
+) -> Skip | Proceed:
+    """Return the decision of a run that compares rows and exports nothing."""
+    if isinstance(decision, Skip) or decision.unless_equal is not None:
+        return decision
+    differs = Skip(
+        Status.REFUSED, "its rows are not those that were exported: it would be replaced"
+    )
+    is_compared = (
+        decision.resume is None and content is not None and parts_may_be_equal(row, held, content)
+    )
+    return Proceed(unless_equal=differs) if is_compared else differs
+
+
+def one_too_many(most: int) -> str:
+    """Return the message that a partition would be replaced beyond the limit of the command."""
+    return (
+        "it changed after the export was planned, and would be replaced as one more than "
+        f"{Option.MAX_REPLACE} allows ({most}). Run it again"
+    )
+
+
 def _recreated(key: Key, done: Record, content: Content) -> str:
     """Return a part that proves that the table was recreated under its name, or ''.
 
@@ -493,7 +520,8 @@ def decide(
     if not options.is_of_statement:
         if row is not None and row.archived is not None:
             return _archived(row, row.archived, content, options, held)
-        return decide_export(row, content, options, held, now)
+        decision = decide_export(row, content, options, held, now)
+        return _only_compared(decision, row, content, held) if options.compares_only else decision
     if content is None:
         return Skip(Status.EMPTY, "the source has no part of it")
     if row is not None and _has_it(row, content, held):

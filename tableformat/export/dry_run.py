@@ -3,12 +3,14 @@
 It makes the same decisions as the job (`plan_table`, `fit`, `decision.decide`, `slices`), for the
 current parts of the source instead of a snapshot. Only a real run checks the data and counts
 lightweight deletes. The size of the files is estimated as the size of the parts on disk.
+
+`check_replacements` refuses an export that would replace more partitions than `--max-replace`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -47,11 +49,22 @@ from tableformat.quantities import counted
 from tableformat.source import FrozenPart, FrozenPartition, ProbedValue, Source
 from tableformat.storage import Storage
 
-__all__ = ["EXPORT", "REPLACE", "Forecast", "Rehearsal", "forecast_parts", "rehearse"]
+__all__ = [
+    "EXPORT",
+    "REPLACE",
+    "Forecast",
+    "Rehearsal",
+    "Replaced",
+    "check_replacements",
+    "comparison_note",
+    "forecast_parts",
+    "rehearse",
+]
 
 EXPORT: Final = "export"
 REPLACE: Final = "replace"
 """`EXPORT` and `REPLACE` are the actions of exported partitions; other actions are a `Status`."""
+_SHOWN: Final = 20
 _NO_TARGET: Final = SliceTarget("", 0, "", "", ())
 
 
@@ -61,7 +74,8 @@ class Forecast:
 
     `files` counts its slices. `rows` counts the rows of its parts, including rows that a
     lightweight delete hides. `disks` has the bytes by the root directory of the source's disk.
-    `left_rows` and `left_bytes` would leave main.
+    `left_rows` and `left_bytes` would leave main. `may_be_equal`: only the parts are known to
+    differ from those exported.
     """
 
     partition_id: str
@@ -73,14 +87,44 @@ class Forecast:
     disks: tuple[tuple[str, int], ...] = ()
     left_rows: int = 0
     left_bytes: int = 0
+    may_be_equal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The exported partitions that an export would replace, by id.
+
+    `certain` are replaced in any case. `compared` are replaced if their rows differ from those
+    exported: the export compares them first. Of those in `may_be_equal` it does not compare them,
+    although only their parts are known to differ.
+    """
+
+    certain: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
+    may_be_equal: tuple[str, ...] = ()
+
+    def __add__(self, other: Replaced) -> Replaced:
+        """Return the partitions of two exports, each once."""
+        certain = dict.fromkeys((*self.certain, *other.certain))
+        compared = dict.fromkeys((*self.compared, *other.compared))
+        may_be_equal = dict.fromkeys((*self.may_be_equal, *other.may_be_equal))
+        return Replaced(
+            tuple(certain),
+            tuple(one for one in compared if one not in certain),
+            tuple(may_be_equal),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """The forecast of a request; `location` is the destination's, None if it does not exist."""
+    """The forecast of a request; `location` is the destination's, None if it does not exist.
+
+    `replaced` are the partitions that would be replaced.
+    """
 
     forecasts: tuple[Forecast, ...]
     location: str | None
+    replaced: Replaced = field(default_factory=Replaced)
 
     @property
     def source_bytes(self) -> dict[str, int]:
@@ -144,6 +188,7 @@ def rehearse(  # noqa: PLR0913  one parameter for each input, and two callbacks 
         was_exported=lambda one: found is not None and found.was_exported(plan, one),
         none=none or note,
     )
+    change = None
     if found is not None:
         check_table_of_ledger(found.state, ledger)
         change = schema_change(plan, request.to, found.state) if request.evolve_schema else None
@@ -154,9 +199,63 @@ def rehearse(  # noqa: PLR0913  one parameter for each input, and two callbacks 
         listing = list_source(plan.table, source, now=now)
         ids = with_outdated(request, ledger.rows, found.state, listing, ids, note)
     slots = request.limits.at_once(slots)
-    return Rehearsal(
-        tuple(_forecasts(request, plan, source, found, ids, now=now, slots=slots)),
-        found.state.location if found is not None else None,
+    made = tuple(_forecasts(request, plan, source, found, ids, now=now, slots=slots))
+    compares = request.options.check_rows and change is None
+    location = found.state.location if found is not None else None
+    return Rehearsal(made, location, _replaced(made, compares=compares))
+
+
+def _replaced(forecasts: Iterable[Forecast], *, compares: bool) -> Replaced:
+    """Return the partitions that would be replaced.
+
+    Args:
+        forecasts: the forecasts of partitions.
+        compares: whether the export compares rows first, and no column is added, with which all
+            rows would be other ones.
+    """
+    found = [one for one in forecasts if one.action == REPLACE]
+    compared = tuple(one.partition_id for one in found if one.may_be_equal and compares)
+    certain = tuple(one.partition_id for one in found if one.partition_id not in compared)
+    equal = tuple(one.partition_id for one in found if one.may_be_equal and not compares)
+    return Replaced(certain, compared, equal)
+
+
+def check_replacements(request: ExportRequest, replaced: Replaced) -> None:
+    """Check that an export replaces no more partitions than its option `max_replace` allows.
+
+    Args:
+        request: the request of the user.
+        replaced: the partitions that it would replace; those to be compared do not count.
+
+    Raises:
+        RefusedError: it would replace more.
+    """
+    most, found = request.options.max_replace, replaced.certain
+    if most is None or len(found) <= most:
+        return
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    equal = 0 if request.options.check_rows else len(replaced.may_be_equal)
+    advice = (
+        f" {Option.CHECK_ROWS} first compares the rows of {equal} of them, whose parts changed."
+    )
+    message = (
+        f"Cannot {request.options.action} {request.table} to {request.to}: of the exported "
+        f"partitions {len(found)} would be replaced ({', '.join(found[:_SHOWN])}{more}), and "
+        f"{Option.MAX_REPLACE} allows {most}. Nothing was changed. Raise {Option.MAX_REPLACE} if "
+        f"they are to be replaced, or export fewer partitions.{advice if equal else ''}"
+    )
+    raise RefusedError(message)
+
+
+def comparison_note(request: ExportRequest, replaced: Replaced) -> str:
+    """Return the note that a comparison of rows decides on `max_replace`; '' if it does not."""
+    most, compared = request.options.max_replace, len(replaced.compared)
+    if most is None or len(replaced.certain) + compared <= most:
+        return ""
+    return (
+        f"{counted(len(replaced.certain), 'partition')} would be replaced, and {compared} more if "
+        f"their rows differ: the export first compares them, and is refused if it would replace "
+        f"more than {Option.MAX_REPLACE} allows ({most})"
     )
 
 
@@ -320,7 +419,7 @@ def _perhaps_equal(made: Forecast, options: ExportOptions) -> Forecast:
     """Return a replacement with the note that its rows may be the same."""
     compared = f"unless the rows, which {Option.CHECK_ROWS} compares first, are the same"
     text = compared if options.check_rows else MAY_BE_EQUAL
-    return replace(made, message=f"{made.message}; {text}")
+    return replace(made, message=f"{made.message}; {text}", may_be_equal=True)
 
 
 def _whole(

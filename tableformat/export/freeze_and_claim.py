@@ -289,7 +289,10 @@ def _left(claim: Claim) -> LeftSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A partition that can be claimed: the row to write, and the contents of `Claimed`."""
+    """A partition that can be claimed: the row to write, and the contents of `Claimed`.
+
+    `replaces`: its files replace files in main.
+    """
 
     work: Work
     row: Row
@@ -297,6 +300,7 @@ class Planned:
     slices: tuple[Slice, ...]
     finished: Mapping[int, Receipt]
     note: str
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,8 +360,9 @@ class Claiming:
         if refusal := self._too_small(work, one):
             return refusal
         cut = self._resumed(work, one, frozen) or self._cut(one, frozen)
+        replaces = bool(work.held.files)
         if cut.slices:
-            self._look_there(work, cut.slices[0].partition)
+            replaces |= self._look_there(work, cut.slices[0].partition)
         row = claimed(
             work.row,
             work.key,
@@ -378,7 +383,7 @@ class Claiming:
             Step.CHECK_FINISHED, lambda: finished_files(slices, receipts, storage)
         )
         note = _note(work, cut) or self._may_be_equal(work, one)
-        return Planned(work, row, one, slices, finished, note)
+        return Planned(work, row, one, slices, finished, note, replaces)
 
     def claim(self, planned: tuple[Planned, ...]) -> tuple[Claimed | Skip, ...]:
         """Make one compare-and-set for each partition, all in one request.
@@ -404,21 +409,26 @@ class Claiming:
             self._epochs = iter(range(drawn + 1, drawn + self._partitions))
         return drawn
 
-    def _look_there(self, work: Work, partition: tuple[str | None, ...]) -> None:
-        """Refuse now what the commit would refuse after hours of writing (step 6)."""
+    def _look_there(self, work: Work, partition: tuple[str | None, ...]) -> bool:
+        """Refuse now what the commit would refuse after hours of writing (step 6).
+
+        Return whether the replacement of a whole lake partition takes files out of main.
+        """
         if self._options.is_of_statement:
             # ATTACH adds files to any partition; the plan of REPLACE checks what it replaces.
-            return
+            return False
         match self._options.change:
             case ReplacePartition():
-                self._whole.leaving(work.state, work.key.hash, partition, work.held)
+                whole = self._whole.leaving(work.state, work.key.hash, partition, work.held)
+                return bool(whole.paths)
             case Append() | AppendAlongside() | ReplaceOwn() as change:
                 if not may_append(work.held, change):
                     refuse_foreign(self._to.lake, work.state, partition, self._own, work.held)
             case Attach() | ByStatement():
-                return
+                pass
             case never:
                 assert_never(never)
+        return False
 
     def _may_be_equal(self, work: Work, one: FrozenPartition) -> str:
         """Report that the rows may equal those of main, if they are not compared."""

@@ -33,7 +33,13 @@ from tableformat.errors import DestinationError, LedgerError, SourceError, Table
 from tableformat.export.cleanup import Cleaning, staging_in_use
 from tableformat.export.commit import Ports, held_in_main, settle_mark, unsettled_mark
 from tableformat.export.content import Content, content_of
-from tableformat.export.decision import ExportOptions, Skip, decide, decide_in_tree
+from tableformat.export.decision import (
+    ExportOptions,
+    Skip,
+    decide,
+    decide_in_tree,
+    one_too_many,
+)
 from tableformat.export.destination import Destination
 from tableformat.export.freeze_and_claim import (
     Begun,
@@ -477,6 +483,9 @@ class GroupJob:
             return self._failed(work, error)
         if isinstance(made, Skip):
             return self._skipped(work, made)
+        limit = self._ports.replacements
+        if limit is not None and made.replaces and not limit.allows(work.key.partition_id):
+            return self._skipped(work, Skip(Status.REFUSED, one_too_many(limit.most)))
         if made.finished:
             self._ports.observer.note(
                 f"partition {work.key.partition_id}: {len(made.finished)} of {len(made.slices)} "

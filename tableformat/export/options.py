@@ -135,6 +135,16 @@ _ALL: Final = (
         setting="allow_replace_partition_from_empty_source",
     ),
     ExportOption(
+        "max_replace",
+        _NUMBER,
+        "refuse if more exported partitions would be replaced; NULL for no limit",
+        "Refuse the export, before it changes anything, if it would replace more than this many "
+        "partitions that are exported already; 0 replaces none.",
+        setting=f"{_PARTITION}_max_replace",
+        in_setting=-1,
+        metavar="N",
+    ),
+    ExportOption(
         "overwrite_file_if_exists",
         _FLAG,
         "continue although there are files of other writers",

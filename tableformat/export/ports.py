@@ -19,7 +19,7 @@ from tableformat.effects import Effects
 from tableformat.errors import TableFormatError
 from tableformat.export.commit import Pause, Ports
 from tableformat.export.outcome import Outcome
-from tableformat.export.request import Allotment
+from tableformat.export.request import Allotment, ReplaceLimit
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.export.verification import LakeDigests
 from tableformat.ledger import Ledger, Owner
@@ -245,6 +245,7 @@ class JobPorts:
     * `should_stop`: once it returns true, no slice and no group of partitions is started.
     * `query_id` is the name of the job's statement, '' for none.
     * `allotment` divides the limits of the application among its exports.
+    * `replacements` counts the partitions that the command replaces, None for no limit.
     * `landing` replaces `commit.commit` for a statement that changes more in the same snapshot.
     """
 
@@ -269,4 +270,5 @@ class JobPorts:
     should_stop: Callable[[], bool] = _never
     query_id: str = ""
     allotment: Allotment = field(default_factory=Allotment)
+    replacements: ReplaceLimit | None = None
     landing: Lands | None = None

@@ -1,6 +1,7 @@
 """Selects the partitions of an export and limits the work of all exports of one application.
 
 `select` selects one partition by id, one by expression, or all that a filter keeps.
+`ReplaceLimit` counts the partitions that the exports of a command replace.
 
 ClickHouse has the limits as server settings, `background_move_pool_size` and
 `max_exports_bandwidth_for_server`. Here they apply to one application, the process that exports
@@ -35,6 +36,7 @@ __all__ = [
     "ByExpression",
     "ById",
     "Limits",
+    "ReplaceLimit",
     "Selection",
     "no_partition",
     "select",
@@ -232,3 +234,26 @@ class Allotment:
         """Wait until a share is returned, at most for so many seconds."""
         with self._changed:
             self._changed.wait(seconds)
+
+
+class ReplaceLimit:
+    """Counts the exported partitions that the exports of one command replace, up to a limit.
+
+    The plan is checked before the first export (`dry_run.check_replacements`). This count holds the
+    limit also if more partitions change while the command runs.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Start with no partition; `most` is the limit."""
+        self.most = most
+        self._replaced: set[str] = set()
+
+    def allows(self, partition_id: str) -> bool:
+        """Count a partition that is to be replaced; return whether the limit allows it.
+
+        A partition counts once, also if several shards have it or another host continues.
+        """
+        if partition_id not in self._replaced and len(self._replaced) >= self.most:
+            return False
+        self._replaced.add(partition_id)
+        return True

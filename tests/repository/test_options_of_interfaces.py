@@ -93,6 +93,7 @@ _EXPORT = Interfaces(
         **ENDS, **LIMITS, **MAPPING,
         "--partition-id": "partition_id", "--partition": "partition", "--where": "where",
         "--hive-column": "hive_columns", "--force": "force", "--allow-empty": "allow_empty",
+        "--max-replace": "max_replace",
         "--replace-partition": "replace_partition", "--same-table": "same_table",
         "--overwrite-file-if-exists": "overwrite_file_if_exists", "--same-as": "same_as",
         "--commit-every": "commit_every", "--max-retries": "max_retries",

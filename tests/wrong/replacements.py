@@ -25,6 +25,7 @@ __all__ = [
     "part_of_another",
     "renamed",
     "silent_keeper",
+    "too_many",
 ]
 
 _ALL = ("export", "db.events", "--to", "lake.n.new", "--all")
@@ -53,6 +54,13 @@ def foreign_files(places: Places, _: pytest.MonkeyPatch) -> Said:
     row = {"ts": datetime(2024, 1, 5, tzinfo=UTC), "id": 1, "s": "theirs"}
     table.append(pa.Table.from_pylist([row], table.schema().as_arrow()))
     return said(places, ("export", "db.events", *_JANUARY, *to))
+
+
+def too_many(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Replace more partitions than --max-replace allows."""
+    words = ("export", "db.other", "--all", "--to", "lake.n.limited")
+    places.run(*words)
+    return (*words, "--force", "--max-replace", "1")
 
 
 def other_source(places: Places, _: pytest.MonkeyPatch) -> Said:

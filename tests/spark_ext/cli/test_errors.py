@@ -131,6 +131,7 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
 PREPARED: dict[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = {
     **folders.PREPARED,
     **surroundings.PREPARED,
+    "more exported partitions than `--max-replace` would be replaced": replacements.too_many,
     "the ledger is on a network file system": ledgers.network_ledger,
     "the ledger is another file": ledgers.no_ledger_file,
     "the ledger was made by a newer release": ledgers.other_format,

@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg.catalogs import open_catalog
 from spark_ext import python_api
+from spark_ext.procedures.declarations import Value
 from spark_ext.sql import export as background
 from spark_ext.sql.dispatch import answer
 from tableformat.errors import NotFoundError, RefusedError, SourceError, StoppedError, UsageError
@@ -99,6 +100,38 @@ def test_equal_rows_in_other_parts_are_not_exported_again(
     # The manifest TTL refuses only what has other rows.
     assert {row["status"] for row in found} == {"already_exported"}
     assert all("its parts changed, its rows are the same" in row["message"] for row in found)
+
+
+@pytest.mark.parametrize("by_statement", [False, True], ids=["CALL", "SETTINGS"])
+def test_more_replacements_than_allowed_are_refused_before_the_first(
+    many: Places, session: NoSpark, *, by_statement: bool
+) -> None:
+    """Harm prevented: the limit holds on the command line, and a statement rewrites the lake."""
+    name = f"limited_{by_statement:d}"
+    session.call("export_partitions", table=f"n.{name}", source=MANY, manifest_ttl=1)
+    before = lake_table(many, name).metadata_location
+    limited: dict[str, Value] = {
+        "table": f"n.{name}",
+        "source": MANY,
+        "force": True,
+        "max_replace": 2,
+    }
+    statement = (
+        f"ALTER TABLE {MANY} EXPORT PARTITION ALL TO TABLE lake.n.{name} SETTINGS "
+        "allow_experimental_export_merge_tree_part = 1, "
+        "export_merge_tree_partition_force_export = 1, "
+        "export_merge_tree_partition_max_replace = 2"
+    )
+    call = "execute_alter" if by_statement else "export_partitions"
+    given: dict[str, Value] = {"statement": statement} if by_statement else limited
+
+    with pytest.raises(RefusedError) as refused:
+        session.call(call, **given)
+    with pytest.raises(RefusedError, match="3 would be replaced"):
+        session.call("export_partitions", **limited, dry_run=True)
+
+    assert "of the exported partitions 3 would be replaced (1, 2, 3)" in refused.value.message
+    assert lake_table(many, name).metadata_location == before
 
 
 def test_all_partitions_or_those_that_a_filter_keeps_are_exported(
@@ -210,6 +243,7 @@ def test_limits_are_those_of_the_call_else_of_the_session(
         ({"commit_every": 0}, "commit_every => 0. Write a number from 1 to 100"),
         ({"commit_every": 101}, "commit_every => 101"),
         ({"max_retries": -1}, "max_retries => -1"),
+        ({"max_replace": -1}, "max_replace => -1. Write a number from 0"),
         ({"max_bandwidth": -1}, "max_bandwidth => -1. Write a number from 0"),
         ({"max_slices": 0}, "max_slices => 0. Write a number from 1"),
         ({"manifest_ttl": -1}, "manifest_ttl => -1"),
@@ -335,7 +369,7 @@ def test_in_sql_a_cancelled_job_has_the_state_of_what_is_cancelled(
         "table": "n.state", "source": MANY, "partition_id": "1", "partition": None,
         "force": False, "manifest_ttl": 180, "abandoned_ttl": 604_800, "allow_empty": False,
         "overwrite_file_if_exists": False, "replace_partition": False, "same_table": False,
-            "same_as": None,
+            "same_as": None, "max_replace": None,
         "verify": False, "check_rows": False, "strict": False, "evolve_schema": False,
         "backfill": False, "convert": {}, "partition_spec": None, "hive_columns": {},
         "max_bytes_per_file": None, "max_retries": 3,

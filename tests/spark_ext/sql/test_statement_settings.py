@@ -104,6 +104,17 @@ def test_a_setting_says_that_rows_are_compared_before_they_are_written() -> None
     assert settings_of("", **{check: "1"}).options == ExportOptions(check_rows=True)
 
 
+def test_a_setting_limits_how_many_partitions_are_replaced() -> None:
+    limit = "export_merge_tree_partition_max_replace"
+
+    assert settings_of("").options.max_replace is None
+    assert settings_of(f"SETTINGS {limit} = 0").options == ExportOptions(max_replace=0)
+    assert settings_of("", **{limit: "3"}).options.max_replace == 3
+    assert settings_of(f"SETTINGS {limit} = DEFAULT", **{limit: "3"}).options.max_replace is None
+    with pytest.raises(UsageError, match=f"Write for example {limit} = DEFAULT"):
+        settings_of(f"SETTINGS {limit} = 'some'")
+
+
 def test_a_setting_says_how_strictly_a_table_is_compared() -> None:
     strict = "export_merge_tree_partition_strict"
 
