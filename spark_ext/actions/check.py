@@ -31,6 +31,7 @@ from tableformat.iceberg.spec_fields import parse_spec
 from tableformat.ledger import Ledger
 from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import Column, MergeTreeTable, PartitionSummary
+from tableformat.mergetree.type_text import type_matcher
 from tableformat.messages import convert
 from tableformat.names import LakeName, TableName, check_new_table, option_name
 from tableformat.quantities import human_bytes
@@ -153,17 +154,23 @@ def _unreadable(table: MergeTreeTable) -> list[str]:
 def _as_remembered(
     request: CheckRequest, table: MergeTreeTable, lake: Lake | None, found: Check
 ) -> CheckRequest:
-    """Return the request with the conversions that an existing destination was created with."""
-    if request.to is None or lake is None:
-        return request
+    """Return the request with a conversion for each column, also of an existing destination."""
+    to = request.to if lake is not None else None
     try:
-        existing = lake.table(request.to)
+        existing = lake.table(to) if lake is not None and to is not None else None
         state = existing.load() if existing is not None else None
-        used = remembered_conversions(request.to, table, request.conversions, state)
+        used = remembered_conversions(to, table, request.conversions, state)
     except RefusedError as error:
-        found.destination = f"{request.to}: cannot be used"
+        if to is not None:
+            found.destination = f"{to}: cannot be used"
         found.reasons.extend(error.reasons)
-        return request
+        known = {column.name for column in table.stored_columns}
+        of_columns = {
+            name: how
+            for name, how in request.conversions.items()
+            if name in known or type_matcher(name) is None
+        }
+        return replace(request, conversions=of_columns)
     return replace(request, conversions=used)
 
 
@@ -197,7 +204,8 @@ def _hints(table: MergeTreeTable, columns: Sequence[CheckedColumn]) -> Iterator[
     """
     whole = [one.column for one in columns if one.clickhouse == "UInt64" and one.kind == "A"]
     if whole:
-        options = " ".join(convert(option_name(name), "long") for name in whole)
+        of_column = convert(option_name(whole[0]), "long")
+        options = of_column if len(whole) == 1 else convert("UInt64", "long")
         yield (
             f"{', '.join(whole)}: UInt64 becomes decimal(20, 0), a Decimal in Python. Where no "
             f"value is above 9,223,372,036,854,775,807, {options} makes it a long; every export "

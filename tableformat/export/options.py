@@ -224,9 +224,9 @@ _ALL: Final = (
     ExportOption(
         "convert",
         _PAIRS,
-        "column to conversion",
-        "Convert a column that has no exact Iceberg type. Repeatable.",
-        metavar="COLUMN=HOW",
+        "column, or ClickHouse type, to conversion",
+        "Convert a column, or every column of a ClickHouse type, e.g. UInt64=long. Repeatable.",
+        metavar="COLUMN|TYPE=HOW",
     ),
     ExportOption(
         "partition_spec",

@@ -311,7 +311,7 @@ class SizeRatio:
 
 
 def remembered_conversions(
-    name: LakeName,
+    name: LakeName | None,
     table: MergeTreeTable,
     given: Mapping[str, str],
     state: LakeTableState | None,
@@ -319,17 +319,19 @@ def remembered_conversions(
     """Return the conversions of the plan: the user's, and those stored in an existing table.
 
     Args:
-        name: the destination.
+        name: the destination, None if it is not known.
         table: the source table.
-        given: the conversions of the user.
+        given: the conversions of the user, by column or by type.
         state: the destination's state, None if it does not exist.
 
     Raises:
-        RefusedError: a conversion differs from the one with which the table was created (code 36).
+        RefusedError: a conversion differs from the one with which the table was created, or that of
+            a type cannot be applied to a column (code 36).
         DestinationError: the stored conversions cannot be read.
     """
     remembered = remembered_source(state.properties) if state is not None else None
-    return conversions_in_force(f"export {table.name} to {name}", table, given, remembered)
+    what = f"export {table.name}" if name is None else f"export {table.name} to {name}"
+    return conversions_in_force(what, table, given, remembered)
 
 
 def plan_table(

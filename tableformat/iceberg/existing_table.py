@@ -14,13 +14,15 @@ A missing field may be one that was renamed: the message names the statement for
 `conversions_in_force`: all files of a table use the same conversions, or one column would mix two
 meanings. The table's stored conversions apply if `--convert` is omitted; a different one is
 refused. Only `truncate` may be added later: existing values, whole microseconds, stay the same.
+A conversion of a type (`--convert UInt64=long`) is one of every column with such values that has
+no conversion of its own.
 
 Source: docs/reference/existing-tables.md, docs/reference/types.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -40,10 +42,19 @@ from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NO
 from tableformat.errors import Advice, RefusedError, refuse_all
 from tableformat.iceberg.partition_spec import DerivedSpec, spec_matches
 from tableformat.iceberg.properties import RememberedSource
-from tableformat.iceberg.schema import MappedColumn, MappedColumns, TypeMapping, conversions_in
+from tableformat.iceberg.schema import (
+    MappedColumn,
+    MappedColumns,
+    TypeMapping,
+    conversions_in,
+    converted_types,
+)
 from tableformat.iceberg.schema_evolution import can_widen, divided_by, name_conflict, promoted
+from tableformat.mergetree.conversions import DEFAULT_WORD, parse_conversion
 from tableformat.mergetree.expression_text import parse_partition_key
 from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.mergetree.type_text import render_type, type_matcher
+from tableformat.mergetree.types import DataType, contains
 from tableformat.messages import Option, convert
 from tableformat.names import option_name, quote_identifier
 
@@ -473,38 +484,109 @@ def conversions_in_force(
 ) -> Mapping[str, str]:
     """Return the conversions to export with, by column.
 
-    A stored conversion is dropped if the column's type has changed and it no longer applies; the
-    column is then compared with the table like every other.
+    A conversion of a type is applied to its columns. A stored conversion is dropped if the column's
+    type has changed and it no longer applies; the column is then compared with the table like every
+    other.
 
     Args:
         what: the action as it follows "Cannot " in the message.
         table: the source.
-        given: the user's conversions.
+        given: the user's conversions, by column or by type.
         remembered: the source that the destination stores, None for a new or foreign table.
 
     Raises:
-        RefusedError: the user's conversions differ from those of the table (code 36).
+        RefusedError: the user's conversions differ from those of the table, or the conversion of a
+            type cannot be applied to a column (code 36).
     """
+    used, of_types = _of_columns(what, table, given)
     if remembered is None:
-        return given
+        return used
     made_with = remembered.conversions
     known = {column.name for column in remembered.table.stored_columns}
-    used, reasons = dict(given), []
+    reasons = []
     for column in table.stored_columns:
         before = made_with.get(column.name, "")
         name = option_name(column.name)
-        chosen = given.get(column.name)
+        chosen = used.get(column.name)
         if chosen is None and before and _applies(column, before):
             used[column.name] = before
         elif chosen is not None and column.name in known and not _same(column, chosen, before):
+            of_type = of_types.get(column.name)
+            keep = f" keep it with {convert(name, before or DEFAULT_WORD)}," if of_type else ""
             was = f"with {convert(name, before)}" if before else "without a conversion"
             reasons.append(
-                f"{convert(name, chosen)} was given, but the destination's column {column.name} "
-                f"was created {was}; leave it out, or export to another table"
+                f"{of_type or convert(name, chosen)} was given, but the destination's column "
+                f"{column.name} was created {was}; leave it out,{keep} or export to another table"
             )
     if reasons:
         raise refuse_all(what, tuple(reasons), code=BAD_ARGUMENTS)
     return used
+
+
+def _of_columns(
+    what: str, table: MergeTreeTable, given: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return conversions by column, and the option of each that the conversion of a type gave.
+
+    A name that is both a column and a type is the column. A name that is neither stays in the
+    result, where the mapping refuses it.
+
+    Raises:
+        RefusedError: the conversion of a type does not apply to it, or applies to other types in a
+            column, too.
+    """
+    columns = {column.name for column in table.stored_columns}
+    types = {
+        name: is_named
+        for name in given
+        if name not in columns and (is_named := type_matcher(name)) is not None
+    }
+    used = {name: how for name, how in given.items() if name not in types}
+    of_types: dict[str, str] = {}
+    reasons: list[str] = []
+    for column in table.stored_columns:
+        named = [name for name, is_named in types.items() if contains(column.type, is_named)]
+        if column.name in given or not named:
+            continue
+        options = " and ".join(convert(option_name(name), given[name]) for name in named)
+        way, *others = dict.fromkeys(str(parse_conversion(given[name])) for name in named)
+        why = _why_not_of_type(column, way, [types[name] for name in named])
+        if others:
+            why = "are different, and a column has one conversion"
+        if why:
+            name = option_name(column.name)
+            reasons.append(
+                f"column {column.name}: {options} {why}; choose {convert(name, 'HOW')}, or "
+                f"{convert(name, DEFAULT_WORD)} for none"
+            )
+        elif way:
+            used[column.name] = way
+            of_types[column.name] = options
+    if reasons:
+        raise refuse_all(what, tuple(reasons), code=BAD_ARGUMENTS)
+    return used, of_types
+
+
+def _why_not_of_type(
+    column: Column, conversion: str, named: Sequence[Callable[[DataType], bool]]
+) -> str:
+    """Return why a conversion of types cannot be that of a column, '' if it can."""
+    if not conversion:
+        return ""
+
+    def is_named(of: DataType) -> bool:
+        return any(matches(of) for matches in named)
+
+    meant, others = converted_types(column.type, conversion, is_named)
+    if others:
+        more = ", ".join(dict.fromkeys(render_type(of) for of in others))
+        return f"would also convert {more} inside it"
+    if not meant:
+        offered = conversions_in(column.type)
+        takes = "; ".join(f"{of}: {', '.join(ways)}" for of, ways in offered.items())
+        more = f", which takes, by ClickHouse type, {takes}" if takes else ""
+        return f"does not apply to the ClickHouse type {column.type_text}{more}"
+    return ""
 
 
 def _applies(column: Column, conversion: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -80,6 +80,7 @@ __all__ = [
     "Refusal",
     "TypeMapping",
     "conversions_in",
+    "converted_types",
     "map_columns",
 ]
 
@@ -503,6 +504,30 @@ def conversions_in(of: DataType) -> dict[str, tuple[str, ...]]:
             found[render_type(inner)] = ways
         waiting.extend(reversed(_inside(inner)))
     return found
+
+
+def converted_types(
+    of: DataType, conversion: str, is_wanted: Callable[[DataType], bool]
+) -> tuple[tuple[DataType, ...], tuple[DataType, ...]]:
+    """Return the wanted types in a column that a conversion applies to, and others that it changes.
+
+    Args:
+        of: the type of the column.
+        conversion: the text of the conversion.
+        is_wanted: whether a type is meant; types inside it are meant, too.
+    """
+    chosen = parse_conversion(conversion)
+    found: tuple[list[DataType], list[DataType]] = ([], [])
+    waiting = [(of, False)]
+    while waiting:
+        inner, is_inside = waiting.pop()
+        is_meant = is_inside or is_wanted(inner)
+        if is_meant and takes(inner, chosen):
+            found[0].append(inner)
+        elif not is_meant and find_value(inner, chosen) != find_value(inner):
+            found[1].append(inner)
+        waiting.extend((one, is_meant) for one in reversed(_inside(inner)))
+    return tuple(found[0]), tuple(found[1])
 
 
 def _inside(of: DataType) -> tuple[DataType, ...]:

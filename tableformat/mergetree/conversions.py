@@ -27,6 +27,7 @@ from tableformat.messages import convert
 
 __all__ = [
     "DEFAULT",
+    "DEFAULT_WORD",
     "DIGITS",
     "FINER",
     "FIXED_UTF8",
@@ -187,13 +188,15 @@ class Conversion:
 
 
 DEFAULT: Final = Conversion("")
+DEFAULT_WORD: Final = "default"
+"""The user's word for no conversion, of a column whose type has one."""
 
 
 def parse_conversion(text: str) -> Conversion:
     """Parse a conversion. An unknown word is a conversion that no type takes."""
     found = _DECIMAL.fullmatch(text.strip())
     if found is None:
-        return Conversion(text.strip())
+        return DEFAULT if text.strip() == DEFAULT_WORD else Conversion(text.strip())
     return Conversion("decimal", (int(found["precision"]), int(found["scale"])))
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeVar, assert_never
 
+from tableformat.errors import UsageError
 from tableformat.mergetree.sql_tokens import TokenKind, TokenReader
 from tableformat.mergetree.types import (
     SIMPLE_TYPES,
@@ -38,7 +39,7 @@ from tableformat.mergetree.types import (
 )
 from tableformat.names import quote_identifier, quote_string
 
-__all__ = ["parse_type", "read_type", "render_type"]
+__all__ = ["parse_type", "read_type", "render_type", "type_matcher"]
 
 T = TypeVar("T")
 
@@ -81,6 +82,46 @@ _QUOTED_WORDS: Final = frozenset(
         "from",
     )
 )
+
+
+_FAMILIES: Final[dict[str, Callable[[DataType], bool]]] = {
+    "AggregateFunction": lambda of: isinstance(of, AggregateFunction),
+    "DateTime": lambda of: isinstance(of, DateTime),
+    "DateTime32": lambda of: isinstance(of, DateTime),
+    "DateTime64": lambda of: isinstance(of, DateTime64),
+    "Decimal": lambda of: isinstance(of, Decimal),
+    "Dynamic": lambda of: isinstance(of, Dynamic),
+    "Enum": lambda of: isinstance(of, Enum),
+    "Enum8": lambda of: isinstance(of, Enum) and of.bits == _ENUMS["Enum8"],
+    "Enum16": lambda of: isinstance(of, Enum) and of.bits == _ENUMS["Enum16"],
+    "FixedString": lambda of: isinstance(of, FixedString),
+    "JSON": lambda of: isinstance(of, Json),
+    "QBit": lambda of: isinstance(of, QBit),
+    "Time64": lambda of: isinstance(of, Time64),
+    "Variant": lambda of: isinstance(of, Variant),
+}
+"""The types with arguments that a name without arguments stands for."""
+
+
+def type_matcher(text: str) -> Callable[[DataType], bool] | None:
+    """Return whether a type is the one that a user named; None if the text names no type.
+
+    A name without arguments stands for all types of this name: `DateTime64` for every precision and
+    zone. A time without a zone stands for every zone.
+    """
+    if text in _FAMILIES:
+        return _FAMILIES[text]
+    try:
+        named = parse_type(text)
+    except UsageError:
+        return None
+    match named:
+        case Unknown():
+            return None
+        case DateTime64(precision, None):
+            return lambda of: isinstance(of, DateTime64) and of.precision == precision
+        case _:
+            return lambda of: of == named
 
 
 def parse_type(text: str) -> DataType:

@@ -72,6 +72,14 @@ def _no_place(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return _export("lake.n.new", "--no-wait")
 
 
+def _two_types(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    places.clickhouse_run(
+        "CREATE TABLE db.mixed (both Tuple(n UInt64, t DateTime64(3))) ENGINE = MergeTree"
+        " ORDER BY tuple()"
+    )
+    return ("export", "db.mixed", "--all", "--to", "lake.n.mixed", "--convert", "UInt64=long")
+
+
 PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = MappingProxyType(
     {
         "the destination is a view": _view,
@@ -81,6 +89,7 @@ PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] 
         "Java is missing": _no_java,
         "Java has another version": _old_java,
         "`--no-wait` without a place for its output": _no_place,
+        "the conversion of a type that would convert another type in a column": _two_types,
         "`exports watermark` in a lake table that is not there": _no_watermark,
     }
 )

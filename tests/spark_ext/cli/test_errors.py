@@ -80,6 +80,10 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "an unknown partition value": export("--partition", "203001"),
     "an unknown column in `--convert`": export("--all", "--convert", "nope=binary"),
     "a conversion that does not apply": export("--all", "--convert", "id=binary"),
+    "the conversion of a type that takes none": export("--all", "--convert", "Int64=binary"),
+    "the conversion of a type that the destination was made without": export(
+        "--all", "--convert", "String=binary", to="lake.n.ours"
+    ),
     "an unknown column in `--partition-spec`": export("--all", "--partition-spec", "day(nope)"),
     "an unknown catalog": export(to="other.n.new"),
     "a namespace that leaves the warehouse": export(to="lake.`..`.new"),

@@ -8,6 +8,7 @@ from tableformat.errors import RefusedError
 from tableformat.iceberg.existing_table import conversions_in_force
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import DateTime64, Simple
 from tests.strategies.mapping import column_of, table_of
 
@@ -68,3 +69,136 @@ def test_all_that_contradicts_is_refused_at_once_with_both_words() -> None:
         in str(refused.value)
     )
     assert "column t was created with --convert t=truncate; leave it out" in str(refused.value)
+
+
+def of_types(given: dict[str, str], **columns: str) -> dict[str, str]:
+    """Return the conversions of a new table's columns, each of a type."""
+    made = table_of(*(column_of(name, parse_type(text)) for name, text in columns.items()))
+    return dict(conversions_in_force("export db.t", made, given, None))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UInt64",
+        "Nullable(UInt64)",
+        "LowCardinality(UInt64)",
+        "Array(Nullable(UInt64))",
+        "Map(String, UInt64)",
+        "Map(UInt64, Array(UInt64))",
+        "Tuple(a UInt8, b UInt64)",
+        "Nested(a UInt64)",
+        "Variant(String, UInt64)",
+        "SimpleAggregateFunction(sum, UInt64)",
+    ],
+)
+def test_the_conversion_of_a_type_is_one_of_each_column_that_has_it(text: str) -> None:
+    """Harm prevented: the number in an array is a decimal for ever, and nobody asked for that."""
+    assert of_types({"UInt64": "long"}, c=text, other="Int64") == {"c": "long"}
+
+
+@pytest.mark.parametrize("text", ["Int64", "AggregateFunction(sum, UInt64)", "String"])
+def test_a_column_without_the_type_is_left_alone(text: str) -> None:
+    assert of_types({"UInt64": "long"}, c=text) == {}
+
+
+def test_a_columns_own_conversion_wins_and_default_is_none() -> None:
+    given = {"UInt64": "long", "b": "string", "c": "default"}
+
+    found = of_types(given, a="UInt64", b="UInt64", c="UInt64")
+
+    assert found == {"a": "long", "b": "string", "c": "default"}
+
+
+def test_a_name_that_is_both_a_column_and_a_type_is_the_column() -> None:
+    """Harm prevented: a table with a column `UUID` gets all of its ids as text."""
+    assert of_types({"UUID": "string"}, UUID="UUID", other="UUID") == {"UUID": "string"}
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [
+        ("DateTime64", {"a", "b", "c"}),
+        ("DateTime64(9)", {"b", "c"}),
+        ("DateTime64(9, 'UTC')", {"c"}),
+        ("DateTime64(3)", {"a"}),
+    ],
+)
+def test_a_type_without_arguments_stands_for_all_of_its_name(name: str, there: set[str]) -> None:
+    columns = {"a": "DateTime64(3)", "b": "DateTime64(9)", "c": "DateTime64(9, 'UTC')"}
+
+    assert of_types({name: "long"}, **columns) == dict.fromkeys(there, "long")
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "text"),
+    [
+        ("Enum", "long", "Enum16('a' = 1)"),
+        ("Enum8", "long", "Enum8('a' = 1)"),
+        ("Decimal", "decimal(20,2)", "Decimal(9, 2)"),
+        ("Decimal(9, 2)", "decimal(20,2)", "Array(Decimal(9, 2))"),
+        ("FixedString", "string", "FixedString(3)"),
+        ("Variant", "json", "Variant(String, UInt64)"),
+        ("AggregateFunction", "state", "AggregateFunction(sum, UInt64)"),
+        ("IntervalDay", "long", "IntervalDay"),
+        ("Nullable(UInt64)", "long", "Nullable(UInt64)"),
+    ],
+)
+def test_every_type_with_a_conversion_may_be_named(name: str, how: str, text: str) -> None:
+    assert of_types({name: how}, c=text) == {"c": how}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Tuple(UInt64, DateTime64(3))", "UInt64=long would also convert DateTime64(3) inside it"),
+        ("Map(UInt64, Enum8('a' = 1))", "would also convert Enum8('a' = 1) inside it"),
+    ],
+)
+def test_no_other_type_in_a_column_is_converted_unasked(text: str, said: str) -> None:
+    """Harm prevented: `UInt64=long` makes ticks of a time."""
+    with pytest.raises(RefusedError) as refused:
+        of_types({"UInt64": "long"}, c=text)
+
+    assert said in str(refused.value)
+    assert "choose --convert c=HOW, or --convert c=default for none" in str(refused.value)
+    assert of_types({"UInt64": "long", "c": "long"}, c=text) == {"c": "long"}
+
+
+def test_a_type_that_has_the_conversion_by_default_stays_as_it_is() -> None:
+    """A String is text in any case."""
+    assert of_types({"UInt64": "string"}, c="Map(String, UInt64)") == {"c": "string"}
+
+
+def test_types_of_one_column_are_converted_together_or_it_is_asked_which() -> None:
+    both = "Tuple(UInt64, UUID)"
+
+    found = of_types({"UInt64": "string", "UUID": "string"}, c=both)
+    with pytest.raises(RefusedError, match="are different, and a column has one conversion"):
+        of_types({"UInt64": "long", "UUID": "string"}, c=both)
+
+    assert found == {"c": "string"}
+
+
+def test_a_word_that_the_type_does_not_take_is_refused_with_those_it_takes() -> None:
+    with pytest.raises(RefusedError, match=r"UInt64=lnog does not apply .*UInt64: long, string"):
+        of_types({"UInt64": "lnog"}, c="UInt64")
+
+
+def test_a_table_remembers_the_conversion_of_a_type_as_that_of_its_columns() -> None:
+    assert in_force({"UInt64": "long"}) == {"a": "long", "t": "truncate"}
+    assert in_force({"UInt64": "default", "a": "long"})["a"] == "long"
+
+
+def test_the_conversion_of_a_type_contradicts_a_table_as_a_columns_does() -> None:
+    """Harm prevented: the option is given every night, and the column is a decimal for ever."""
+    given = {"UInt64": "string", "String": "binary"}
+
+    with pytest.raises(RefusedError, match="2 reasons") as refused:
+        in_force(given)
+
+    text = str(refused.value)
+    assert "--convert UInt64=string was given, and the destination's column a was made" in text
+    assert "keep it with --convert a=long, or export to another table" in text
+    assert "keep it with --convert s=default, or export to another table" in text
+    assert in_force({**given, "a": "long", "s": "default"})["a"] == "long"

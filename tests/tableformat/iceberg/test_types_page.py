@@ -12,7 +12,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from tableformat.errors import RefusedError
 from tableformat.iceberg.schema import conversions_in, map_columns
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.type_text import parse_type, type_matcher
 from tableformat.mergetree.types import (
     SIMPLE_TYPES,
     AggregateFunction,
@@ -55,6 +55,14 @@ def rows() -> list[Row]:
 
 ROWS: Final = rows()
 EACH: Final = [(row, text) for row in ROWS for text in row.types]
+
+
+@pytest.mark.parametrize("text", [text for row, text in EACH if row.ways])
+def test_a_conversion_may_name_every_type_that_takes_one(text: str) -> None:
+    """Harm prevented: `--convert TYPE=HOW` is refused as an unknown column for a new type."""
+    matchers = [type_matcher(text.partition("(")[0]), type_matcher(text)]
+
+    assert [matches is not None and matches(parse_type(text)) for matches in matchers] == [True] * 2
 
 
 def read(text: str) -> DataType:
