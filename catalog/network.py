@@ -23,6 +23,7 @@ __all__ = [
     "INSECURE",
     "TimeOuts",
     "has_options_before_host",
+    "holds_secret",
     "is_in_clear",
     "is_port",
     "is_this_machine",
@@ -86,6 +87,11 @@ def without_secret(text: str) -> str:
     is_shown = _HARMLESS.fullmatch if begin.lower().endswith(("http", "https")) else _is_harmless
     shown = [one for one in options.split("&") if is_shown(one)]
     return f"{begin}{mark}{user}{at}{place}" + (question + "&".join(shown) if shown else "")
+
+
+def holds_secret(setting: str) -> bool:
+    """Whether the name of a setting, NAME=VALUE, is that of a secret."""
+    return not _is_harmless(setting)
 
 
 def has_options_before_host(before: str) -> bool:

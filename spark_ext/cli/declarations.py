@@ -466,6 +466,17 @@ def spark() -> None:
     """  # noqa: D301  \b is Click's mark for lines to keep
 
 
+@_command("config", "config:config")
+@output_options
+def config() -> None:
+    """Show which configuration file is in effect, and the defaults that it gives.
+
+    \b
+    Example:
+      mergeberg config
+    """  # noqa: D301  \b is Click's mark for lines to keep
+
+
 @_command("cancel", "exports:cancel_export")
 @click.argument("partition_ids", nargs=-1, metavar="[PARTITION_ID]...")
 @click.option("--all", "everything", is_flag=True, help="All running exports.")
@@ -676,6 +687,7 @@ def show_watermark() -> None:
 
 COMMANDS: Final = (
     check, export, verify, archive_command, gc, alter, partitions, parts, show, read, demo, spark,
+    config,
 )  # fmt: skip
 OF_EXPORTS: Final = (
     cancel_export, show_events, forget_export, list_exports, show_log, rebuild_exports, show_export,

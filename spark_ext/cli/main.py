@@ -19,15 +19,21 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
 import click
 
-from spark_ext.cli.sections import Invocation, Section, SectionedGroup
+from spark_ext.cli.sections import CONFIGURATION, Invocation, Section, SectionedGroup
 
 __all__ = ["Stream", "invoke", "main", "open_closed_streams", "run", "text_of"]
 
-_OF_LOG: Final = ("--log", "--log-level")
+_OWN: Final = ("--config", "--log", "--log-level")
+"""The options of `mergeberg` itself that may come before or after the command."""
+_HELP: Final = frozenset(("-h", "--help", "--help-all"))
+_CONFIG_FILE: Final = "mergeberg.toml"
+_CONFIG_VARIABLE: Final = "MERGEBERG_CONFIG"
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _OF_EXPORTS: Final = {
     "cancel": "Cancel the running exports of PARTITION_IDs: nothing of them becomes visible.",
@@ -73,7 +79,43 @@ _BEGINNING: Final = {
     "spark": (
         "Start Spark's own shell with everything of mergeberg; -- and its ARGUMENTS may follow."
     ),
+    "config": "Show which configuration file is in effect, and the defaults that it gives.",
 }
+
+
+def _file_in_effect(given: str | None) -> str:
+    """Return the path of the configuration file, '' if there is none; an empty path names none."""
+    if given is not None:
+        return given
+    return _CONFIG_FILE if Path(_CONFIG_FILE).is_file() else ""
+
+
+def _configure(context: click.Context, _option: click.Parameter, given: str | None) -> None:
+    """Take defaults of options from the configuration file; help needs none that can be used."""
+    path = _file_in_effect(given)
+    if not path or context.resilient_parsing:
+        return
+    words = context.ensure_object(Invocation).words
+    commands = import_module("spark_ext.cli.commands.config")
+    try:
+        found = commands.read_config(Path(path), main, is_named=given is not None)
+    except ValueError:  # A UsageError, of a module that help does not import.
+        if _HELP.isdisjoint(words):
+            raise
+        return
+    context.default_map = dict(found.defaults)
+    context.meta[CONFIGURATION] = found
+    for warning in found.warnings:
+        commands.output_for(as_json="--json" in words).note(warning)
+
+
+def _named_configuration(context: click.Context) -> str:
+    """Return the last line of the help: the configuration file in effect."""
+    found = context.meta.get(CONFIGURATION)
+    path = _file_in_effect(os.environ.get(_CONFIG_VARIABLE) or None)
+    if found is None and not path:
+        return ""
+    return f"Defaults of options are taken from {found.path if found else Path(path).absolute()}"
 
 
 @click.group(
@@ -111,9 +153,20 @@ _EXPORTING: Final[Mapping[str, str | click.Command]] = {
         Section("Get started", _BEGINNING),
     ),
     places=("declarations:COMMANDS", "typed_commands:TYPED_COMMANDS"),
+    last_line=_named_configuration,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="mergeberg", message="mergeberg %(version)s")
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    envvar=_CONFIG_VARIABLE,
+    is_eager=True,
+    expose_value=False,
+    callback=_configure,
+    help=f"Defaults of options (TOML); otherwise {_CONFIG_FILE} in the working directory.",
+)
 @click.option(
     "--log",
     envvar="MERGEBERG_LOG",
@@ -163,7 +216,7 @@ def invoke(arguments: Sequence[str], out: TextIO | None, err: TextIO | None) -> 
         out: the stream for results; None if standard output is closed.
         err: the stream for progress, notes and errors; None if standard error is closed.
     """
-    arguments = _logs_first(arguments)
+    arguments = _own_first(arguments)
     results, notes = Stream(out), Stream(err)
     with (
         contextlib.redirect_stdout(text_of(results)),
@@ -200,8 +253,8 @@ def _run(arguments: Sequence[str]) -> int:
     return code
 
 
-def _logs_first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with the options of the log moved to the front."""
+def _own_first(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with the options of `mergeberg` itself moved to the front."""
     first: list[str] = []
     rest: list[str] = []
     left = list(arguments)
@@ -209,10 +262,10 @@ def _logs_first(arguments: Sequence[str]) -> list[str]:
         word = left.pop(0)
         if word == "--":
             return [*first, *rest, word, *left]
-        if word in _OF_LOG:
+        if word in _OWN:
             first += [word, *left[:1]]
             del left[:1]
-        elif word.partition("=")[0] in _OF_LOG:
+        elif word.partition("=")[0] in _OWN:
             first.append(word)
         else:
             rest.append(word)

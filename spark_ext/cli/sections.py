@@ -17,7 +17,14 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["Invocation", "Run", "Section", "SectionedCommand", "SectionedGroup"]
+__all__ = [
+    "CONFIGURATION",
+    "Invocation",
+    "Run",
+    "Section",
+    "SectionedCommand",
+    "SectionedGroup",
+]
 
 _OPTIONS: Final = {
     "Which partitions": ("--partition-id", "--partition", "--all", "--where"),
@@ -62,6 +69,8 @@ _RARE: Final = frozenset(
 """The options that --help-all shows, and --help does not."""
 _SHOWS_ALL: Final = "mergeberg.shows_all"
 """The key in a context's `meta` that makes the help show all options."""
+CONFIGURATION: Final = "mergeberg.configuration"
+"""The key in a context's `meta` of the configuration file in effect."""
 _WHOLE: Final = 1000
 """The maximum length of a short help, so large that none is cut."""
 
@@ -121,15 +130,18 @@ class SectionedGroup(click.Group):
         *,
         sections: tuple[Section, ...] = (),
         places: tuple[str, ...] = (),
+        last_line: Callable[[click.Context], str] = lambda _: "",
         **named: Any,
     ) -> None:
         """Make a group of the commands of the sections; the rest is Click's.
 
-        `places` are `module:name` in `spark_ext.cli`, of tuples that have the commands.
+        `places` are `module:name` in `spark_ext.cli`, of tuples that have the commands. `last_line`
+        returns that of the help, '' for none.
         """
         commands = {name: one for section in sections for name, one in section.commands.items()}
         super().__init__(name, commands=_Commands(commands, places), **named)
         self._sections = sections
+        self._last_line = last_line
 
     def short_helps(self) -> Iterator[tuple[str, str]]:
         """Yield name and short help of each command, without importing it."""
@@ -142,6 +154,13 @@ class SectionedGroup(click.Group):
         for section in self._sections:
             with formatter.section(section.title):
                 formatter.write_dl([(name.ljust(widest), text) for name, text in section.lines()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the last line."""
+        super().format_epilog(ctx, formatter)
+        if line := self._last_line(ctx):
+            formatter.write_paragraph()
+            formatter.write(f"{line}\n")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the matching commands and options, without importing a command."""

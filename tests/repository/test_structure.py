@@ -25,7 +25,7 @@ from tests.repository.structure import (
     statement_lists,
 )
 
-MODULES = 291
+MODULES = 292
 MEDIAN = (150, 300)
 SINGLE_IMPORTER = 51
 STATEMENT_LISTS = {

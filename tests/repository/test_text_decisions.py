@@ -25,6 +25,7 @@ OF_OTHERS: Final = {
     ("catalog/storages/over_http/requests.py", "error_text"): "a library's text is cut to a line",
     ("catalog/storages/s3/requests.py", "error_text"): "a library's text is cut to a line",
     ("catalog/storages/s3/requests.py", "_other_advice"): "OpenSSL has no code for it",
+    ("spark_ext/cli/commands/config.py", "_content"): "the TOML parser's place",
     ("spark_ext/operations/spark_views.py", "_failed"): "Spark's text is cut to a line",
     ("spark_ext/sql/catalogs.py", "refresh"): "Spark's text is cut to a line",
 }

@@ -21,7 +21,15 @@ from tableformat.ledger import Key, Owner, State
 from tableformat.names import LakeName
 from tests.support.errors_page import Said, rows, said
 from tests.support.far_disks import far_source
-from tests.wrong import folders, ledgers, replacements, servers, surroundings, versions
+from tests.wrong import (
+    configuration,
+    folders,
+    ledgers,
+    replacements,
+    servers,
+    surroundings,
+    versions,
+)
 from tests.wrong.places import Places
 from tests.wrong.reading import READING
 from tests.wrong.rights import RIGHTS
@@ -133,6 +141,7 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
 
 # The same, for what needs some preparation.
 PREPARED: dict[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = {
+    **configuration.PREPARED,
     **folders.PREPARED,
     **surroundings.PREPARED,
     "more exported partitions than `--max-replace` would be replaced": replacements.too_many,
