@@ -198,7 +198,7 @@ def test_the_conversion_of_a_type_contradicts_a_table_as_a_columns_does() -> Non
         in_force(given)
 
     text = str(refused.value)
-    assert "--convert UInt64=string was given, and the destination's column a was made" in text
+    assert "--convert UInt64=string was given, but the destination's column a was created" in text
     assert "keep it with --convert a=long, or export to another table" in text
     assert "keep it with --convert s=default, or export to another table" in text
     assert in_force({**given, "a": "long", "s": "default"})["a"] == "long"
