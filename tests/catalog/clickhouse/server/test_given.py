@@ -133,9 +133,11 @@ def test_certificates_are_read_as_texts(tmp_path: Path) -> None:
     assert settings.credentials.certificate == ClientCertificate(CERTIFICATE, Secret(KEY))
     both = parse(said=f"CERTIFICATE={tmp_path / 'both.pem'}").credentials.certificate
     assert both == ClientCertificate(KEY + CERTIFICATE, Secret(KEY + CERTIFICATE))
-    with pytest.raises(UsageError, match=r"own\.pem, which the environment names: it contains no private key"):
+    with pytest.raises(
+        UsageError, match=r"own\.pem, which the environment names: it contains no private key"
+    ):
         parse(said=f"CERTIFICATE={tmp_path / 'own.pem'}")
-    with pytest.raises(UsageError, match=r"own\.key, .*: no certificate in PEM format"):
+    with pytest.raises(UsageError, match=r"own\.key, .*: it contains no certificate in PEM format"):
         parse(said=f"CA_FILE={tmp_path / 'own.key'}")
     with pytest.raises(UsageError, match=r"gives the key of a client certificate and no cert"):
         parse(said=f"KEY={tmp_path / 'own.key'}")
