@@ -106,7 +106,8 @@ def test_a_containers_path_is_a_location_of_the_reached_account_or_none(
 
 
 @pytest.mark.parametrize(
-    ("environment", "why"), [({}, "there are no credentials"), (ACME, "belong to the account 'acme'")]
+    ("environment", "why"),
+    [({}, "there are no credentials"), (ACME, "belong to the account 'acme'")],
 )
 def test_an_account_that_nobody_may_use_says_so(environment: dict[str, str], why: str) -> None:
     with pytest.raises(UsageError, match=why):

@@ -20,9 +20,9 @@ from tableformat.export.slices import FileFormat
 from tableformat.ledger import Ledger, Row
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import MergeTreeTable, Part
+from tableformat.messages import plain
 from tableformat.names import PartitionId
 from tableformat.source import FrozenPart, Probe, SourceSnapshot
-from tableformat.messages import plain
 from tests.support.dying import Dies, KilledAt
 from tests.support.fakes import frozen_snapshot
 from tests.support.scenarios import (
