@@ -37,6 +37,10 @@ __all__ = [
     "CommitOutcome",
     "Committed",
     "Conflicted",
+    "DetachLeaving",
+    "DetachedChange",
+    "DiscardDetached",
+    "FetchFiles",
     "Figures",
     "FileInMain",
     "KeyCommit",
@@ -208,6 +212,27 @@ class KeyCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class DetachLeaving:
+    """Adds the files that leave main to the branch `detached` at the same time (DETACH)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFiles:
+    """Adds the files of the keys to the branch `detached`; main does not change (FETCH)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardDetached:
+    """Removes the files at `paths` from the branch `detached`; main does not change."""
+
+    paths: tuple[str, ...]
+
+
+DetachedChange = DetachLeaving | FetchFiles | DiscardDetached
+"""How a commit changes the branch `detached`, apart from files that return to main."""
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """The changes that become visible in one snapshot.
 
@@ -216,9 +241,7 @@ class Commit:
     * `number`: drawn from the ledger's counter for each attempt. A restored older copy of the
       ledger is detected by it (`h-ledger-restored` in docs/spec/model/results.md).
     * `watermark`: a table property, and its value after the snapshot's id; '' to remove it.
-    * `detaches`: the files that leave main are added to the branch `detached` at the same time.
-    * `fetches`: the files of the keys are added to that branch; main does not change.
-    * `discards`: paths that leave that branch; main does not change.
+    * `detached`: the change of the branch `detached`, None for none.
     """
 
     keys: tuple[KeyCommit, ...]
@@ -227,9 +250,7 @@ class Commit:
     summary: tuple[tuple[str, str], ...] = ()
     number: int = 0
     watermark: tuple[str, str] | None = None
-    detaches: bool = False
-    fetches: bool = False
-    discards: tuple[str, ...] = ()
+    detached: DetachedChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,7 +532,7 @@ class LakeTable(Protocol):
         The snapshot has the files of main except those at the paths `leaves`. A commit without keys
         stages an empty append (first snapshot, or the fence). A commit that detaches or returns
         files also stages a snapshot of the branch `detached`, which is sent in the same request; a
-        commit that discards files stages only that snapshot.
+        commit with `FetchFiles` or `DiscardDetached` stages only that snapshot.
         """
         ...
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Final, assert_never, cast
 from uuid import UUID
 
 from pyiceberg.manifest import (
@@ -68,6 +68,9 @@ from tableformat.committer import (
     DETACHED_BRANCH,
     MAIN_BRANCH,
     Commit,
+    DetachLeaving,
+    DiscardDetached,
+    FetchFiles,
     LakeTableState,
     Layout,
     SchemaChange,
@@ -332,11 +335,16 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
     table = table_of(state)
     transaction = _MemoisedTransaction(table)
     number = state.last_sequence_number + 1
-    if commit.discards:
-        lost = tuple(_entries(table, DETACHED_BRANCH, commit.discards))
-        return _staged(transaction, state, commit, _Change(DETACHED_BRANCH, number, (), lost))
-    if commit.detaches or commit.fetches:
-        refuse_tag(table, DETACHED_BRANCH)
+    match commit.detached:
+        case DiscardDetached(paths):
+            lost = tuple(_entries(table, DETACHED_BRANCH, paths))
+            return _staged(transaction, state, commit, _Change(DETACHED_BRANCH, number, (), lost))
+        case DetachLeaving() | FetchFiles():
+            refuse_tag(table, DETACHED_BRANCH)
+        case None:
+            pass
+        case never:
+            assert_never(never)
     removed = tuple(_entries(table, MAIN_BRANCH, leaves))
     returning = tuple(path for key in commit.keys for path in key.returns)
     returned = tuple(_entries(table, DETACHED_BRANCH, returning))
@@ -345,12 +353,13 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
         for key in commit.keys
         for receipt in key.receipts
     )
-    if commit.fetches:
+    if isinstance(commit.detached, FetchFiles):
         fetched = _Change(DETACHED_BRANCH, number, tuple(new), ())
         return _without_ref_expiry(_staged(transaction, state, commit, fetched))
     change = _Change(MAIN_BRANCH, number, (*new, *returned), removed)
     staged = _staged(transaction, state, commit, change)
-    kept = _missing_from(table, DETACHED_BRANCH, removed) if commit.detaches else ()
+    detaches = isinstance(commit.detached, DetachLeaving)
+    kept = _missing_from(table, DETACHED_BRANCH, removed) if detaches else ()
     if not returned and not kept:
         return staged
     detached = _Change(DETACHED_BRANCH, number + 1, kept, returned)

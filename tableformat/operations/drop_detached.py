@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from tableformat.committer import Commit, LakeTableState, Staged
+from tableformat.committer import Commit, DiscardDetached, LakeTableState, Staged
 from tableformat.effects import Step
 from tableformat.export.commit import Ports, discard_abandoned_attempts, load_table
 from tableformat.export.outcome import Outcome, Status
@@ -98,7 +98,8 @@ class DropDetached:
         ledger = ports.ledger
         summary = (("mergeberg.statement", str(self)), ("mergeberg.ledger", ledger.identity))
         number = ledger.next_epoch()
-        commit = Commit((), state.layout, ledger.identity, summary, number, discards=paths)
+        change = DiscardDetached(paths)
+        commit = Commit((), state.layout, ledger.identity, summary, number, detached=change)
         staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, commit))
         sent = ports.effects(Step.SEND, partial(ports.table.send, state, staged, commit, ()))
         return staged, "" if sent.applied else sent.error

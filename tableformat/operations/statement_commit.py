@@ -24,7 +24,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from tableformat.committer import BranchFile, ByStatement, Commit, KeyCommit, LakeTableState
+from tableformat.committer import (
+    BranchFile,
+    ByStatement,
+    Commit,
+    DetachedChange,
+    DetachLeaving,
+    FetchFiles,
+    KeyCommit,
+    LakeTableState,
+)
 from tableformat.effects import Step
 from tableformat.errors import (
     InternalError,
@@ -261,6 +270,13 @@ class Stopping:
         return commit.effects(Step.READ_LEDGER, partial(commit.ledger.read_all, keys))
 
 
+def _detached_change(statement: Statement, plan: Plan) -> DetachedChange | None:
+    """Return how a plan changes the branch `detached`, None if only main changes."""
+    if statement.detaches:
+        return DetachLeaving()
+    return FetchFiles() if any(change.aside for change in plan.changes) else None
+
+
 def _is_ours(own: Row, now: Row) -> bool:
     return now.state is State.RUNNING and now.claim.epoch == own.claim.epoch
 
@@ -464,8 +480,7 @@ class Landing:
             state.layout,
             identity,
             tuple(summary.items()),
-            detaches=statement.detaches,
-            fetches=any(change.aside for change in plan.changes),
+            detached=_detached_change(statement, plan),
         )
 
     def release_claims(self, rows: tuple[Row, ...], why: str) -> None:
