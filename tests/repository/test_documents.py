@@ -6,33 +6,17 @@ import re
 import tomllib
 from pathlib import Path
 
-from tests.repository.source_files import FOLDERS, ROOT, source_files
+from tests.repository.references import EVERY, dangling, documents, links
+from tests.repository.source_files import ROOT
 
-LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
-ANCHOR = re.compile(r"\[[^\]]*\]\(([^)#\s:]*)#([^)\s]+)\)")
-CITED = re.compile(r"\b(docs/[\w./-]+\.md)#([\w-]+)")
 LINES = 250
-FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-
-
-def documents() -> list[Path]:
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_every_link_between_documents_leads_somewhere() -> None:
-    links = [
-        (document, link)
-        for document in documents()
-        for link in LINK.findall(document.read_text(encoding="utf-8"))
-        if "://" not in link and not link.startswith("mailto:")
-    ]
+    found = [*EVERY["links of pages"]()]
 
-    assert len(links) > len(documents()) // 2
-    assert [
-        (str(document.relative_to(ROOT)), link)
-        for document, link in links
-        if not (document.parent / link).exists()
-    ] == []
+    assert len(found) > len(documents()) // 2
+    assert dangling(found) == []
 
 
 def test_no_page_is_longer_than_a_reader_reads() -> None:
@@ -46,33 +30,12 @@ def test_no_page_is_longer_than_a_reader_reads() -> None:
     assert over == []
 
 
-def anchors(page: Path) -> set[str]:
-    """Return the anchors of the titles on a page, as GitHub forms them."""
-    text = FENCED.sub("", page.read_text(encoding="utf-8"))
-    titles = re.findall(r"(?m)^#+ (.+)$", text)
-    shown = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles]
-    return {re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-") for title in shown}
-
-
 def test_every_anchor_that_is_named_is_a_title_of_its_page() -> None:
     """Harm prevented: a link that ends at the top of a page, because its title went elsewhere."""
-    linked = [
-        (str(document.relative_to(ROOT)), document.parent / page if page else document, anchor)
-        for document in documents()
-        for page, anchor in ANCHOR.findall(document.read_text(encoding="utf-8"))
-    ]
-    cited = [
-        (file.path, ROOT / page, anchor)
-        for file in source_files(*FOLDERS)
-        for page, anchor in CITED.findall(file.text)
-    ]
+    named = [*EVERY["anchors"]()]
 
-    assert linked
-    assert [
-        (name, f"{page.name}#{anchor}")
-        for name, page, anchor in linked + cited
-        if page.suffix == ".md" and anchor not in anchors(page)
-    ] == []
+    assert named
+    assert dangling(named) == []
 
 
 def test_every_document_can_be_reached_from_the_first_page() -> None:
@@ -82,8 +45,8 @@ def test_every_document_can_be_reached_from_the_first_page() -> None:
     while waiting:
         document = waiting.pop()
         reached.add(document)
-        found = LINK.findall(document.read_text(encoding="utf-8"))
-        pages = {(document.parent / link).resolve() for link in found if link.endswith(".md")}
+        found = (link for link in links(document) if link.endswith(".md"))
+        pages = {(document.parent / link).resolve() for link in found}
         waiting.extend(pages - reached)
 
     fragments = ROOT / "docs" / "changelog.d"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import statistics
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -13,7 +12,8 @@ import pytest
 from spark_ext.public_names import PUBLIC
 from spark_ext.sql.grammar import SHARED
 from spark_ext.sql.statements import READERS, TYPED, Command
-from tests.repository.source_files import FOLDERS, ROOT, source_files
+from tests.repository.references import EVERY, dangling
+from tests.repository.source_files import ROOT, source_files
 from tests.repository.structure import (
     EVERY_HELP,
     HELP,
@@ -54,17 +54,6 @@ COMPLETION = {
 }
 OPTIONS = {**COMPLETION, "COMP_WORDS": "mergeberg export --", "COMP_CWORD": "2"}
 OPTIONS_OF_STATEMENT = {**COMPLETION, "COMP_WORDS": "mergeberg drop --", "COMP_CWORD": "2"}
-ABSENT = re.compile(r"\bDESIGN\b|\bcoverage\.md\b|\bHole \d|\bnotes/\w+\.md\b|\breadings? \d+\b")
-"""How documents were cited that are not in the repository."""
-CITED = re.compile(r"\bdocs/[\w./-]+\.md\b")
-MAY_NAME_THEM = ("tests/repository/test_structure.py",)
-
-
-def texts() -> dict[str, str]:
-    """Return every Python file and every page, by path."""
-    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
-    found = {file.path: file.text for file in source_files(*FOLDERS)}
-    return found | {page.relative_to(ROOT).as_posix(): page.read_text() for page in pages}
 
 
 def test_there_are_not_more_modules_than_a_reader_can_keep_in_mind() -> None:
@@ -185,20 +174,9 @@ def test_no_command_imports_another() -> None:
     assert {path: by for path, by in found.items() if by} == {}
 
 
-def test_code_and_documents_cite_only_what_is_in_the_repository() -> None:
+@pytest.mark.parametrize(
+    "kind", ["documents outside of the repository", "pages of docs in all texts"]
+)
+def test_code_and_documents_cite_only_what_is_in_the_repository(kind: str) -> None:
     """Harm prevented: a reader looks for the source of a rule, and nobody outside has it."""
-    wrong = [
-        f"{path}: {match[0]}"
-        for path, text in texts().items()
-        if path not in MAY_NAME_THEM and not path.startswith("docs/changelog.d/")
-        for match in ABSENT.finditer(text)
-    ]
-    gone = [
-        f"{path}: {cited}"
-        for path, text in texts().items()
-        for cited in CITED.findall(text)
-        if not Path(ROOT, cited).is_file()
-    ]
-
-    assert wrong == []
-    assert gone == []
+    assert dangling(EVERY[kind]()) == []
