@@ -3,8 +3,11 @@
     python -m tests.repository.structure
 
 prints one table: how large modules are, how many have one importer only, how many files one export,
-one DETACH and one CALL cross, how often statements are listed, and what `mergeberg --help` loads.
-`test_structure.py` holds the figures that must not grow.
+one DETACH and one CALL cross, how often statements and options are listed, how many decisions read
+a text, how many references have no target, and what `mergeberg --help` loads. Below the table it
+names the places behind a figure. It starts Spark, and needs a minute. `test_structure.py`,
+`test_text_decisions.py`, `test_cited_code.py` and `test_documents.py` hold the figures that must
+not grow.
 """
 
 from __future__ import annotations
@@ -18,13 +21,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, get_args
 
 from spark_ext.sql.statements import READERS, TYPED, Command, Optimize
+from tableformat.export.options import EXPORT_OPTIONS
+from tests.repository import references
 from tests.repository.source_files import ROOT, SourceFile, source_files
+from tests.repository.text_decisions import REMAINING, text_decisions
 
 __all__ = [
     "ENTERED",
@@ -35,6 +41,7 @@ __all__ = [
     "imported_by",
     "importers",
     "modules",
+    "option_lists",
     "own",
     "statement_lists",
 ]
@@ -92,9 +99,25 @@ def _lists_statements(file: SourceFile) -> bool:
     nodes = list(ast.walk(file.tree))
     names = {n.id for n in nodes if isinstance(n, ast.Name)}
     names |= {n.attr for n in nodes if isinstance(n, ast.Attribute)}
-    texts = {n.value for n in nodes if isinstance(n, ast.Constant)}
+    texts = _constants(nodes)
     listed = ((_VALUES, names), (READERS.keys(), texts), (TYPED.keys(), texts))
     return any(2 * len(those & found) > len(those) for those, found in listed)
+
+
+def option_lists() -> Sequence[str]:
+    """Return the product modules that name most options of an export, at whichever interface."""
+    return [file.path for file in source_files(*PRODUCT) if _lists_options(file)]
+
+
+def _lists_options(file: SourceFile) -> bool:
+    texts = _constants(ast.walk(file.tree))
+    named = [one for one in EXPORT_OPTIONS.values() if {one.name, one.flag, one.setting} & texts]
+    return 2 * len(named) > len(EXPORT_OPTIONS)
+
+
+def _constants(nodes: Iterable[ast.AST]) -> frozenset[object]:
+    # An option may have no setting.
+    return frozenset(n.value for n in nodes if isinstance(n, ast.Constant) and n.value != "")
 
 
 @functools.cache
@@ -153,26 +176,56 @@ def own(names: frozenset[str]) -> frozenset[str]:
     return frozenset(name for name in names if name.partition(".")[0] in ("mergeberg", *PRODUCT))
 
 
-def _table() -> Iterator[tuple[str, str]]:
+_Row = tuple[str, str, Sequence[str]]
+"""A row of the table: its name, its figure, and the places behind it, if a reader needs them."""
+
+
+def _table() -> Iterator[_Row]:
     lines = modules()
     single = sum(len(found) == 1 for found in importers().values())
-    yield "product modules", f"{len(lines)}"
-    yield "median lines of a module", f"{statistics.median(lines.values()):.0f}"
-    yield "modules with one importer", f"{single}"
+    yield "product modules", f"{len(lines)}", ()
+    yield "median lines of a module", f"{statistics.median(lines.values()):.0f}", ()
+    yield "modules with one importer", f"{single}", ()
     for name, files in crossed_files().items():
-        yield f"files that one {name} crosses", f"{len(files)}"
-    yield "modules that list the statements", f"{len(statement_lists())}"
+        yield f"files that one {name} crosses", f"{len(files)}", ()
+    statements, options = statement_lists(), option_lists()
+    yield "modules that list the statements", f"{len(statements)}", statements
+    yield "modules that list an export's options", f"{len(options)}", options
+    yield from _text_decisions()
+    yield from _dangling()
     loaded, seconds = imported_by(HELP)
-    yield "modules that --help loads", f"{len(own(loaded))}"
-    yield "CPU seconds of --help", f"{seconds:.1f}"
+    yield "modules that --help loads", f"{len(own(loaded))}", sorted(own(loaded))
+    yield "CPU seconds of --help", f"{seconds:.1f}", ()
+
+
+def _text_decisions() -> Iterator[_Row]:
+    found = Counter((one.path, one.function) for one in text_decisions())
+    for kind, places in REMAINING.items():
+        why = [f"{path}, {function}: {places[path, function]}" for path, function in places]
+        number = sum(found.pop(place, 0) for place in places)
+        yield kind, f"{number}", why
+    others = [f"{path}, {function}" for path, function in found]
+    yield "other texts of our own that decide", f"{found.total()}", others
+
+
+def _dangling() -> Iterator[_Row]:
+    every = [one for find in references.EVERY.values() for one in find()]
+    wrong = [f"{where}: {target}" for where, target in references.dangling(every)]
+    yield "references to files, pages and code", f"{len(every)}", ()
+    yield "references without a target", f"{len(wrong)}", wrong
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table, and below it the places behind its figures."""
     began = time.monotonic()
-    for name, figure in _table():
-        sys.stdout.write(f"{name:<40}{figure:>8}\n")
+    rows = []
+    for name, figure, places in _table():
+        sys.stdout.write(f"{name:<42}{figure:>8}\n")
+        rows.append((name, places))
     sys.stdout.write(f"measured in {time.monotonic() - began:.0f} s\n")
+    for name, places in rows:
+        if places:
+            sys.stdout.write("\n  ".join((f"\n{name}:", *places)) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ from tests.repository.structure import (
     crossed_files,
     imported_by,
     importers,
+    main,
     modules,
+    option_lists,
     own,
     statement_lists,
 )
@@ -34,6 +36,15 @@ STATEMENT_LISTS = {
     "spark_ext/sql/statements.py": "the one list",
 }
 """The modules that name many statements, and why they may."""
+OPTION_LISTS = {
+    "spark_ext/cli/declarations.py": "the place of each in a command",
+    "spark_ext/cli/sections.py": "the section of each in a command's help",
+    "spark_ext/procedures/export.py": "makes the request of a CALL",
+    "spark_ext/sql/statement_settings.py": "makes the request of a statement",
+    "tableformat/export/options.py": "the one list",
+    "tableformat/messages.py": "the options that messages name, those of other commands included",
+}
+"""The modules that name many options of an export, and why they may."""
 DEFAULTS = {"ABANDONED_TTL", "MANIFEST_TTL", "MAX_RETRIES", "MAX_SLICES", "MOST_PARTITIONS"}
 """The defaults and bounds of options of an export, which `tableformat.export.options` has."""
 HAVE_DEFAULTS = {"spark_ext/actions/verify.py"}
@@ -69,6 +80,11 @@ def test_statements_are_listed_once() -> None:
     """Harm prevented: a statement that one interface knows and another does not."""
     assert statement_lists() == sorted(STATEMENT_LISTS)
     assert PUBLIC.keys() >= TYPED.keys()
+
+
+def test_options_of_an_export_are_listed_once() -> None:
+    """Harm prevented: an option that one interface has, and that another forgets."""
+    assert option_lists() == sorted(OPTION_LISTS)
 
 
 def test_every_first_word_of_a_statement_is_its_readers() -> None:
@@ -116,6 +132,22 @@ def test_a_command_crosses_few_files() -> None:
 
     assert found.keys() == CROSSED.keys()
     assert all(0 < found[name] <= most for name, most in CROSSED.items()), found
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_one_command_prints_all_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    """Harm prevented: a figure that a reader has to measure by hand, and measures otherwise."""
+    main()
+
+    table, *places = capsys.readouterr().out.split("\n\n")
+    figures = dict(line.rsplit(maxsplit=1) for line in table.splitlines()[:-1])
+    assert figures["product modules"] == str(len(modules()))
+    assert figures["files that one call crosses"] == str(len(crossed_files()["call"]))
+    assert figures["modules that list an export's options"] == str(len(OPTION_LISTS))
+    assert figures["references without a target"] == "0"
+    assert figures["other texts of our own that decide"] == "0"
+    assert "tableformat/ledger_text.py, _kind_before: rows up to" in "".join(places)
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,19 @@
 """Finds decisions that the product takes by reading its own texts: messages, statements, errors.
 
 A message is for people, and changes when it gets better. What decides is a value beside it: the
-kind of a statement, the cause of an outcome, the advice of an error.
+kind of a statement, the cause of an outcome, the advice of an error. `REMAINING` lists the places
+that may read a text, with the reason of each.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from tests.repository.source_files import source_files
 
-__all__ = ["PRODUCT", "TextDecision", "in_tree", "text_decisions"]
+__all__ = ["PRODUCT", "REMAINING", "TWICE", "TextDecision", "in_tree", "text_decisions"]
 
 PRODUCT: Final = ("tableformat", "catalog", "spark_ext", "conformance")
 
@@ -28,6 +29,62 @@ _READ_BY: Final = frozenset(
 _PATTERNS: Final = frozenset(
     {"match", "search", "fullmatch", "findall", "finditer", "sub", "subn", "split"}
 )
+
+
+_Places = Mapping[tuple[str, str], str]
+"""Files and functions, with the reason why each may read a text."""
+# `str(error)` is the text of a library's error, where that is caught.
+_OF_OTHERS: Final[_Places] = {
+    (
+        "catalog/clickhouse/table_description.py",
+        "written_table",
+    ): "ClickHouse's definition of a view",
+    ("catalog/clickhouse/parts.py", "_first_line"): "ClickHouse's text is cut to a line",
+    ("catalog/clickhouse/server/rows.py", "_unreadable"): "chDB's text begins with its name",
+    ("catalog/clickhouse/server/settings.py", "_unreadable"): "the XML parser's place",
+    ("catalog/clickhouse/session.py", "_create"): "ClickHouse's definition of a table",
+    ("catalog/iceberg/table.py", "first_line"): "a library's text is cut to a line",
+    ("catalog/sources.py", "check_pass_on"): "the user's statement is cut to a line",
+    ("catalog/storages/gs/google_login.py", "__call__"): "a library's text is cut to a line",
+    ("catalog/storages/over_http/requests.py", "error_text"): "a library's text is cut to a line",
+    ("catalog/storages/s3/requests.py", "error_text"): "a library's text is cut to a line",
+    ("catalog/storages/s3/requests.py", "_other_advice"): "OpenSSL has no code for it",
+    ("spark_ext/cli/commands/config.py", "_content"): "the TOML parser's place",
+    ("spark_ext/operations/spark_views.py", "_failed"): "Spark's text is cut to a line",
+    ("spark_ext/sql/catalogs.py", "refresh"): "Spark's text is cut to a line",
+}
+_OF_EARLIER_RELEASES: Final[_Places] = {
+    ("tableformat/ledger_text.py", "_kind_before"): "rows up to format 11 have the text alone",
+}
+_LOOKS: Final[_Places] = {
+    ("catalog/clickhouse/session.py", "_renamed"): "the stand-in's name is replaced",
+    ("spark_ext/actions/export.py", "_next"): "a note has the reason alone",
+    ("spark_ext/actions/exports.py", "statement"): "an error is cut to a line",
+    ("spark_ext/cli/commands/exports.py", "_shown_error"): "an error is cut to a line",
+    ("spark_ext/cli/exports_screen.py", "_why"): "an error is cut to a line",
+    ("spark_ext/cli/output.py", "finished"): "a word does not stand twice in a line",
+    ("spark_ext/cli/commands/statements.py", "_forecast"): "a sentence has no colon before it",
+    ("tableformat/errors.py", "reason_of"): "the reason comes first in a list",
+    ("tableformat/errors.py", "reason_first"): "the reason comes first in a list",
+    ("tableformat/export/watermark.py", "why_not"): "an error is cut to a line",
+}
+_WHOLE: Final[_Places] = {
+    ("tableformat/operations/move.py", "_begun"): "the same statement, given again, is the same",
+}
+REMAINING: Final[Mapping[str, _Places]] = {
+    "texts of others that are read": _OF_OTHERS,
+    "texts of earlier releases that are read": _OF_EARLIER_RELEASES,
+    "texts that are cut or joined for a line": _LOOKS,
+    "texts that are compared as a whole": _WHOLE,
+}
+"""The places that may read a text once, by the kind of the text or of its use."""
+TWICE: Final = frozenset(
+    {
+        ("catalog/clickhouse/session.py", "_create"),
+        ("spark_ext/cli/output.py", "finished"),
+    }
+)
+"""Those of them that read two."""
 
 
 class TextDecision(NamedTuple):
