@@ -63,6 +63,7 @@ from tableformat.export.foreign_rows import (
 )
 from tableformat.export.main_state import (
     Holding,
+    Kind,
     claim_of_mark,
     holding,
     landed_from,
@@ -427,7 +428,7 @@ class LeavingMain:
     ) -> Leaving:
         """Return the key's own files in main, which an export replaces."""
         may_shrink = isinstance(change, ReplaceOwn)
-        if not (held.as_left and may_shrink):
+        if not (held.kind is Kind.LEFT and may_shrink):
             _refuse_uncertain(held)
         rows = sum(r.rows for r in key.receipts)
         if rows < held.rows and not may_shrink:

@@ -331,7 +331,7 @@ def _other(
                 f"{Option.FORCE} to replace it."
             )
         return _compared(Skip(Status.REFUSED, f"{text}, and {why}"), row, content, held, options)
-    if held.edited or held.as_left or held.kind is Kind.ELSEWHERE:
+    if held.edited or held.kind in (Kind.LEFT, Kind.ELSEWHERE):
         return Skip(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
     if not held.is_certain:
         return _uncertain(held)

@@ -49,6 +49,8 @@ class Kind(Enum):
     """Other writers removed the files without adding rows instead: the rows are gone."""
     ELSEWHERE = auto()
     """MOVE PARTITION moved the rows to another lake table."""
+    LEFT = auto()
+    """Main has exactly the files that a statement on the lake table left, no complete export."""
     MOVED = auto()
     """Main was moved (rolled back) to a snapshot without an export of the key."""
     CHANGED = auto()
@@ -61,27 +63,25 @@ class Kind(Enum):
 class Holding:
     """The files of a key in main, and the exports that they belong to.
 
-    `text` describes the state in a sentence. `files` have the key in their names. `as_left`: the
-    files are exactly those that a statement on the lake table left, and no complete export.
-    `edited`: only statements that change rows, such as UPDATE, landed since the last export.
+    `text` describes the state in a sentence. `files` have the key in their names. `edited`: only
+    statements that change rows, such as UPDATE, landed since the last export.
     """
 
     kind: Kind
     text: str
     files: tuple[FileInMain, ...] = ()
     landed: tuple[Landed, ...] = ()
-    as_left: bool = False
     edited: bool = False
 
     @property
     def is_known(self) -> bool:
         """Whether all rows of the key in main are in `files`, which an export or statement left."""
-        return self.is_certain or self.as_left
+        return self.is_certain or self.kind is Kind.LEFT
 
     @property
     def is_certain(self) -> bool:
         """Whether all rows of the key's exports in main are in `files`, or there are none."""
-        return self.kind not in (Kind.CHANGED, Kind.STRANGE)
+        return self.kind not in (Kind.LEFT, Kind.CHANGED, Kind.STRANGE)
 
     @property
     def rows(self) -> int:
@@ -196,7 +196,7 @@ def _as_left(
         rows = sum(f.rows for f in files)
         text = f"{counted(rows, 'row')} in the lake, snapshot {last.snapshot_id}."
         return Holding(Kind.WHOLE, text, files, whole or (last,))
-    return Holding(Kind.CHANGED, f"{_done_by(last)}.", files, as_left=True)
+    return Holding(Kind.LEFT, f"{_done_by(last)}.", files)
 
 
 def _is_edited(
