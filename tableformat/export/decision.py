@@ -1,8 +1,8 @@
 """Decides whether a partition is exported, and which outcome it has otherwise; performs no I/O.
 
 The caller holds the lease and passes the ledger row, the content of the source partition, and the
-state of the key in one loaded table state. If the result is `Proceed`, the caller claims the key: a
-new epoch, by compare-and-set.
+state of the key in one loaded table state. If the result is not `Skip`, the caller claims the key:
+a new epoch, by compare-and-set.
 
 * `decide` decides for any request, `decide_export` for an export without a statement.
 * An archived partition is never exported, for any caller (`tableformat/export/archive_mark.py`).
@@ -49,8 +49,12 @@ from tableformat.quantities import counted
 
 __all__ = [
     "MAY_BE_EQUAL",
+    "Begin",
+    "CompareRows",
     "ExportOptions",
     "Proceed",
+    "RemoveRows",
+    "Resume",
     "Skip",
     "check_options",
     "claimed",
@@ -184,17 +188,34 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
-class Proceed:
-    """The partition is exported. `resume` is the claim that the export may resume.
+class Begin:
+    """The partition is exported from the beginning."""
 
-    `empties`: the source partition was dropped, and the user wants its rows removed from the lake.
-    `unless_equal`: the job only takes a snapshot and compares its rows with the exported rows.
-    `unless_equal` is the outcome if they differ.
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The partition is exported; the export may resume the unfinished claim of its row."""
+
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRows:
+    """The source partition was dropped, and the user wants its rows removed from the lake."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRows:
+    """The job only takes a snapshot and compares its rows with the exported rows.
+
+    `refused` is the outcome if they differ.
     """
 
-    resume: Claim | None = None
-    empties: bool = False
-    unless_equal: Skip | None = None
+    refused: Skip
+
+
+Proceed = Begin | Resume | RemoveRows | CompareRows
+"""How the job continues with a partition that is not skipped."""
 
 
 def decide_export(
@@ -217,12 +238,10 @@ def decide_export(
     if content is None:
         empties = options.force and options.allow_empty and not options.replace_partition
         if empties and held.is_certain and held.rows:
-            return Proceed(empties=True)
+            return RemoveRows()
         return source_gone(done, held)
     if options.force:
-        return (
-            Proceed(_left(row)) if held.is_known or options.replace_partition else _uncertain(held)
-        )
+        return _begin(row) if held.is_known or options.replace_partition else _uncertain(held)
     same = content.fingerprint == done.landed.fingerprint
     merged = not same and is_merged(done, content)
     if same or merged:
@@ -254,16 +273,16 @@ def parts_may_be_equal(row: Row | None, held: Holding, content: Content) -> bool
 
 def _first(row: Row | None, held: Holding, options: ExportOptions) -> Skip | Proceed:
     if held.is_certain or (options.force and options.replace_partition):
-        return Proceed(_left(row))
+        return _begin(row)
     if row is None:
         return Skip(Status.REFUSED, f"{held.text} Use the ledger that exported it.")
     return _uncertain(held)
 
 
-def _left(row: Row | None) -> Claim | None:
-    """Return the claim of an export that began and neither landed nor was given up."""
+def _begin(row: Row | None) -> Begin | Resume:
+    """Resume an export that began and neither landed nor was given up; otherwise begin one."""
     begun = row is not None and row.state is State.RUNNING and row.claim.kind is None
-    return row.claim if row is not None and begun else None
+    return Resume(row) if row is not None and begun else Begin()
 
 
 def _uncertain(held: Holding) -> Skip:
@@ -286,7 +305,7 @@ def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> S
             text = f"the source is as it was exported. {held.text}"
             return Skip(status, text, held.files)
         if held.kind is Kind.GONE and not done.refuses(now):
-            return Proceed(_left(row))
+            return _begin(row)
         return Skip(Status.REFUSED, f"{held.about(done.landed)} {_way_round(held)}")
     since = f"{counted(done.landed.rows, 'row')} in the lake, snapshot {done.landed.snapshot_id}."
     if done.refuses(now):
@@ -337,7 +356,7 @@ def _other(
         return _uncertain(held)
     if content.rows < held.rows:
         return Skip(Status.REFUSED, shrinks(held.rows, content.rows))
-    return Proceed(_left(row))
+    return _begin(row)
 
 
 def _compared(
@@ -346,7 +365,7 @@ def _compared(
     """Defer a refusal to replace rows until they are compared, if the user asks for that."""
     if content is None or not options.check_rows or not parts_may_be_equal(row, held, content):
         return refused
-    return Proceed(unless_equal=refused)
+    return CompareRows(refused)
 
 
 def _only_compared(
@@ -407,9 +426,8 @@ def decide_in_tree(
         f"{together(Option.FORCE, Option.REPLACE_PARTITION)} to replace them anyway, or export to "
         "another tree, or to an Iceberg table"
     )
-    return _compared(
-        decision.unless_equal or Skip(Status.REFUSED, text), row, content, held, options
-    )
+    refused = decision.refused if isinstance(decision, CompareRows) else Skip(Status.REFUSED, text)
+    return _compared(refused, row, content, held, options)
 
 
 def unfinished(row: Row, move: MoveIntent) -> str:
@@ -530,7 +548,7 @@ def decide(
         return _of_archived(row, row.archived, content)
     if options.attaches and (held.files or not held.is_known):
         return Skip(Status.REFUSED, there_twice(held))
-    return Proceed(_begun(row, content))
+    return _begin_same(row, content)
 
 
 def _archived(
@@ -568,9 +586,11 @@ def _has_it(row: Row, content: Content, held: Holding) -> bool:
     return content.fingerprint == done.landed.fingerprint or is_merged(done, content)
 
 
-def _begun(row: Row | None, content: Content) -> Claim | None:
-    """Return the claim of an unfinished export if its snapshot has the source's current content."""
-    if row is None or row.state is not State.RUNNING or row.claim.kind is not None:
-        return None
-    same = row.claim.fingerprint == content.fingerprint or is_merged(row.claim, content)
-    return row.claim if same else None
+def _begin_same(row: Row | None, content: Content) -> Begin | Resume:
+    """Resume an unfinished export only if its snapshot has the source's current content."""
+    found = _begin(row)
+    if not isinstance(found, Resume):
+        return found
+    claim = found.row.claim
+    same = claim.fingerprint == content.fingerprint or is_merged(claim, content)
+    return found if same else Begin()

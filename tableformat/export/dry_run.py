@@ -21,7 +21,10 @@ from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import content_of
 from tableformat.export.decision import (
     MAY_BE_EQUAL,
+    CompareRows,
     ExportOptions,
+    Proceed,
+    Resume,
     Skip,
     decide,
     decide_in_tree,
@@ -261,14 +264,13 @@ def comparison_note(request: ExportRequest, replaced: Replaced) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """An export that would run; `held` is the state of its key in main.
+    """An export that would run, and how; `held` is the state of its key in main.
 
-    `unless_equal` is as in `decision.Proceed`. `may_be_equal`: the parts differ from the exported
-    parts, the rows may be the same.
+    `may_be_equal`: the parts differ from the exported parts, the rows may be the same.
     """
 
     held: Holding
-    unless_equal: Skip | None
+    how: Proceed
     may_be_equal: bool
 
 
@@ -324,9 +326,9 @@ class _Existing:
             decision = decide_in_tree(decision, row, content, in_main, options)
         if isinstance(decision, Skip):
             return decision
-        compared = decision.resume is None and not options.force
+        compared = not isinstance(decision, Resume) and not options.force
         may_be_equal = content is not None and parts_may_be_equal(row, in_main, content)
-        return _Allowed(in_main, decision.unless_equal, may_be_equal=compared and may_be_equal)
+        return _Allowed(in_main, decision, may_be_equal=compared and may_be_equal)
 
     def _is_gone(self, name: TableName) -> bool:
         return self.source.engine_of(name) is None
@@ -397,8 +399,8 @@ def _forecasts(
         elif one in refusals:
             text = refusals[one].message
             yield Forecast(one.value, Status.REFUSED.value, text, rows=_rows(parts))
-        elif decision is not None and decision.unless_equal is not None:
-            refused = decision.unless_equal
+        elif decision is not None and isinstance(decision.how, CompareRows):
+            refused = decision.how.refused
             text = (
                 f"unless the rows, which {Option.CHECK_ROWS} compares, are the same: "
                 f"{refused.message}"

@@ -32,6 +32,7 @@ from tableformat.errors import SourceError
 from tableformat.export.content import Content, is_merged
 from tableformat.export.decision import (
     MAY_BE_EQUAL,
+    CompareRows,
     ExportOptions,
     Skip,
     claimed,
@@ -82,21 +83,30 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A partition to export: its ledger row, the state of main, and the claim to resume.
+    """A partition to export: its ledger row, the state of main, and how the export starts.
 
     `held` is the state of the key in main of `state`, an M. `content` is the content of the source
-    partition when the run read it. `unless_equal` is the outcome if the rows differ from the
-    exported rows; then nothing is written.
+    partition when the run read it. `start`: it resumes a claim, or its rows are only compared with
+    the exported rows and nothing is written; None if it starts from the beginning.
     """
 
     key: Key
     row: Row | None
     held: Holding
     state: LakeTableState
-    resume: Begun | None
+    start: Begun | CompareRows | None
     content: Content
     begun: int
-    unless_equal: Skip | None = None
+
+    @property
+    def resume(self) -> Begun | None:
+        """The claim to resume, None if there is none."""
+        return self.start if isinstance(self.start, Begun) else None
+
+    @property
+    def refused(self) -> Skip | None:
+        """The outcome if the rows differ that are only compared; None if rows are written."""
+        return self.start.refused if isinstance(self.start, CompareRows) else None
 
     @property
     def may_be_equal(self) -> bool:

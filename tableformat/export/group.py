@@ -34,7 +34,10 @@ from tableformat.export.cleanup import Cleaning, staging_in_use
 from tableformat.export.commit import Ports, held_in_main, settle_mark, unsettled_mark
 from tableformat.export.content import Content, content_of
 from tableformat.export.decision import (
+    CompareRows,
     ExportOptions,
+    RemoveRows,
+    Resume,
     Skip,
     decide,
     decide_in_tree,
@@ -390,14 +393,15 @@ class GroupJob:
                 partition_id.value, decision.status, decision.message, row, begun
             )
             return outcome if decision.left is None else outcome.of_files(decision.left)
-        resume = self._begun(row) if row is not None and decision.resume is not None else None
-        if not parts and resume is None and not decision.empties:
+        resume = self._begun(decision.row) if isinstance(decision, Resume) else None
+        if not parts and resume is None and not isinstance(decision, RemoveRows):
             text = (
                 "the source partition no longer exists, and the export that was begun finished "
                 "nothing"
             )
             return self._report(partition_id.value, Status.REFUSED, text, row, begun)
-        return Work(key, row, held, state, resume, content, begun, decision.unless_equal)
+        start = decision if isinstance(decision, CompareRows) else resume
+        return Work(key, row, held, state, start, content, begun)
 
     def _begun(self, row: Row) -> Begun | None:
         """Return the finished files of an interrupted run, None if there are none."""
@@ -476,7 +480,7 @@ class GroupJob:
         try:
             made = (
                 self._equal(work, one)
-                or work.unless_equal
+                or work.refused
                 or self._claiming.plan(work, one, frozen, number)
             )
         except TableFormatError as error:
