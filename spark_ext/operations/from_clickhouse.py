@@ -46,7 +46,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, Lake, Lands
 from tableformat.export.request import AllPartitions as EveryPartition
 from tableformat.export.request import ById
-from tableformat.ledger import Key
+from tableformat.ledger import Key, StatementKind
 from tableformat.mergetree.compatibility import differences
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.messages import Option
@@ -123,8 +123,9 @@ class Coming:
             manifest_ttl=given.manifest_ttl,
             allow_empty=self.replaces and self.allow_empty,
             overwrite_file_if_exists=not self.replaces and given.overwrite_file_if_exists,
-            attaches=not self.replaces,
-            replaces=self.replaces,
+            of_statement=(
+                StatementKind.REPLACE_FROM if self.replaces else StatementKind.ATTACH_FROM
+            ),
             action=Action.REPLACE if self.replaces else Action.ATTACH,
         )
         of = self.which

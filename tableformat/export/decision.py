@@ -15,7 +15,7 @@ a new epoch, by compare-and-set.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from tableformat.committer import (
     Append,
@@ -41,6 +41,7 @@ from tableformat.ledger import (
     Record,
     Row,
     State,
+    StatementKind,
     last_export,
 )
 from tableformat.mergetree.table import KeeperNode, known_by_name
@@ -52,6 +53,7 @@ __all__ = [
     "Begin",
     "CompareRows",
     "ExportOptions",
+    "ExportStatement",
     "Proceed",
     "RemoveRows",
     "Resume",
@@ -76,6 +78,9 @@ MAY_BE_EQUAL: Final = (
 )
 """The note on a partition that is exported again although only its parts are known to differ."""
 
+ExportStatement = Literal[StatementKind.ATTACH_FROM, StatementKind.REPLACE_FROM]
+"""A statement on a lake table that exports partitions of a ClickHouse table."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
@@ -91,7 +96,7 @@ class ExportOptions:
     * `shards`: the number of tables with this name that hold rows of the same partitions.
     * `supersedes`, with `force`: replace files in a tree of Hive directories. Readers that list
       the directories see old and new files for a while.
-    * `attaches`, `replaces`: the export is ATTACH or REPLACE PARTITION … FROM the table.
+    * `of_statement`: the export is ATTACH or REPLACE PARTITION … FROM the table; None for neither.
     * `check_rows`: if the parts of a partition changed, compare its rows with the exported rows
       before anything is written. With `compares_only` nothing is written afterwards either.
     * `max_replace`: the most exported partitions that the command may replace; None for no limit.
@@ -107,8 +112,7 @@ class ExportOptions:
     same_as: str = ""
     shards: int = 1
     supersedes: bool = False
-    attaches: bool = False
-    replaces: bool = False
+    of_statement: ExportStatement | None = None
     check_rows: bool = False
     compares_only: bool = False
     max_replace: int | None = None
@@ -117,7 +121,12 @@ class ExportOptions:
     @property
     def is_of_statement(self) -> bool:
         """Whether a statement on the lake table exports."""
-        return self.attaches or self.replaces
+        return self.of_statement is not None
+
+    @property
+    def attaches(self) -> bool:
+        """Whether the statement is ATTACH, which removes no row."""
+        return self.of_statement is StatementKind.ATTACH_FROM
 
     @property
     def change(self) -> MainChange:

@@ -15,7 +15,7 @@ from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import forget
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome
-from tableformat.ledger import DetachedPart, Owner, State
+from tableformat.ledger import DetachedPart, Owner, State, StatementKind
 from tableformat.messages import plain
 from tests.support.scenarios import (
     ALL,
@@ -140,8 +140,8 @@ OPTIONS = [
     ExportOptions(force=True, allow_empty=True),
     ExportOptions(force=True, replace_partition=True),
     ExportOptions(overwrite_file_if_exists=True),
-    ExportOptions(replaces=True),
-    ExportOptions(attaches=True),
+    ExportOptions(of_statement=StatementKind.REPLACE_FROM),
+    ExportOptions(of_statement=StatementKind.ATTACH_FROM),
     ExportOptions(manifest_ttl=0),
 ]
 

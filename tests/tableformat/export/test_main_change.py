@@ -22,6 +22,7 @@ from tableformat.committer import (
 from tableformat.export.decision import ExportOptions
 from tableformat.export.foreign_rows import may_append
 from tableformat.export.main_state import Holding, Kind
+from tableformat.ledger import StatementKind
 from tests.support.lake import claim, commit_of, commit_one, ports, receipt, rows_in_main
 
 _NOTHING = Holding(Kind.NOTHING, "")
@@ -37,9 +38,12 @@ _OWN = Holding(Kind.WHOLE, "", (FileInMain("file:///t/f.parquet", 1, deletes=Fal
         (ExportOptions(force=True), ReplaceOwn()),
         (ExportOptions(force=True, overwrite_file_if_exists=True), ReplaceOwn(alongside=True)),
         (ExportOptions(force=True, replace_partition=True), ReplacePartition()),
-        (ExportOptions(attaches=True), Attach()),
-        (ExportOptions(attaches=True, overwrite_file_if_exists=True), Attach()),
-        (ExportOptions(force=True, replaces=True), ReplaceOwn()),
+        (ExportOptions(of_statement=StatementKind.ATTACH_FROM), Attach()),
+        (
+            ExportOptions(of_statement=StatementKind.ATTACH_FROM, overwrite_file_if_exists=True),
+            Attach(),
+        ),
+        (ExportOptions(force=True, of_statement=StatementKind.REPLACE_FROM), ReplaceOwn()),
     ],
 )
 def test_options_give_one_change_of_main(options: ExportOptions, change: MainChange) -> None:

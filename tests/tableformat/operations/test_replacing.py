@@ -17,7 +17,7 @@ from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.request import ById
-from tableformat.ledger import LeaseHeld, Owner, Row
+from tableformat.ledger import LeaseHeld, Owner, Row, StatementKind
 from tableformat.names import PartitionId
 from tableformat.operations.replace_from_clickhouse import LandingReplaced
 from tests.faults.test_operator_actions import move_main
@@ -49,8 +49,14 @@ from tests.support.tiers import share_of
 
 T = TypeVar("T")
 P1 = ById(PartitionId("p1"))
-REPLACE = replace(IN_FILES, selection=P1, options=ExportOptions(force=True, replaces=True))
-ATTACH = replace(IN_FILES, selection=P1, options=ExportOptions(attaches=True))
+REPLACE = replace(
+    IN_FILES,
+    selection=P1,
+    options=ExportOptions(force=True, of_statement=StatementKind.REPLACE_FROM),
+)
+ATTACH = replace(
+    IN_FILES, selection=P1, options=ExportOptions(of_statement=StatementKind.ATTACH_FROM)
+)
 IN_P1 = SaidOfRows(rest="p1")
 
 
