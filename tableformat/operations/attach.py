@@ -28,7 +28,7 @@ from tableformat.operations.partition_files import (
     PartitionFiles,
     held_of,
 )
-from tableformat.operations.statement import KeyChange, Plan, Which
+from tableformat.operations.statement import KeyChange, Plan, ReturnedFiles, Which
 from tableformat.quantities import counted
 
 __all__ = ["Attach", "were_taken_out", "were_together"]
@@ -143,7 +143,9 @@ class Attach:
         else:
             self._refuse_after_exports(back, there)
         self._refuse_alongside_others(back, there)
-        return KeyChange(back.key, returns=back.files, holds=held_of((*main, *back.files)))
+        return KeyChange(
+            back.key, comes=ReturnedFiles(back.files), holds=held_of((*main, *back.files))
+        )
 
     def _refuse_alongside(self, back: FilesOfKey, at: KeyInMain, export: Landed) -> None:
         """Refuse files of a key if main has rows of a later export of that key.

@@ -49,6 +49,8 @@ from tableformat.operations.partition_files import (
 )
 from tableformat.operations.statement import (
     AllPartitions,
+    FetchedCopies,
+    FileCopies,
     KeyChange,
     OnePart,
     OnePartition,
@@ -246,9 +248,7 @@ class CopyFrom:
                 KeyChange(
                     key,
                     leaves=leaves.get(key, ()),
-                    copies=one.files if one is not None else (),
-                    like=one.record if one is not None else None,
-                    source=one.row if one is not None else None,
+                    comes=FileCopies(one.files, one.record, one.row) if one is not None else None,
                 )
             )
         return Plan(tuple(changes), here)
@@ -452,9 +452,7 @@ class Fetch:
             key = one.key.at(there.table_uuid)
             # Main does not change.
             holds = held_of(main.get(key, ())) if there.knows(key) else None
-            changes.append(
-                KeyChange(key, copies=one.files, holds=holds, source=one.row, aside=True)
-            )
+            changes.append(KeyChange(key, comes=FetchedCopies(one.files, one.row), holds=holds))
         return Plan(tuple(changes))
 
 

@@ -40,6 +40,7 @@ from tableformat.operations.partition_files import (
 )
 from tableformat.operations.statement import (
     AllPartitions,
+    FileRewrites,
     KeyChange,
     OnePart,
     OnePartition,
@@ -120,7 +121,7 @@ class ChangeRows:
         leaves = tuple(f for r in found for f in r.files)
         left = tuple(f for f in one.files if f not in leaves)
         holds = held_of(left) if there.knows(one.key) else None
-        return KeyChange(one.key, leaves=leaves, holds=holds, rewrites=found)
+        return KeyChange(one.key, leaves, FileRewrites(found), holds)
 
 
 def rewritten(
@@ -143,11 +144,11 @@ def rewritten(
     at = there.in_main.get(one.key.hash)
     like = at.record if at is not None else None
     if like is not None and not any(r.changed for r in worth):
-        return KeyChange(one.key, leaves=one.files, like=like, rewrites=every)
+        return KeyChange(one.key, one.files, FileRewrites(every, like))
     leaves = tuple(f for r in worth for f in r.files)
     stays = tuple(f for f in one.files if f not in leaves)
     holds = held_of(stays) if there.knows(one.key) else None
-    return KeyChange(one.key, leaves=leaves, holds=holds, rewrites=worth)
+    return KeyChange(one.key, leaves, FileRewrites(worth), holds)
 
 
 _UNMOVED: Final = "no file has a bloom filter of the index"

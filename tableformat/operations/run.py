@@ -214,8 +214,7 @@ class Running:
         landed = [one for one in ended if isinstance(one, Committed)]
         if len(landed) == len(ended):
             made = self.report(statement, statement.did, "", landed[0].snapshot_id)
-            aside = any(change.aside for change in plan.changes)
-            if not aside and not all(one.in_main for one in landed):
+            if not plan.fetches and not all(one.in_main for one in landed):
                 text = f"it landed in snapshot {landed[0].snapshot_id}, and main was moved since"
                 return replace(made, status=Status.REFUSED, message=text)
             made = replace(made, rows=plan.rows, data_files=plan.files, bytes=plan.bytes)

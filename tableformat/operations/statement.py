@@ -47,12 +47,17 @@ __all__ = [
     "AsPlanned",
     "Claimed",
     "Copies",
+    "FetchedCopies",
+    "FileCopies",
+    "FileRewrites",
+    "IncomingFiles",
     "KeyChange",
     "OnePart",
     "OnePartition",
     "OperationPorts",
     "Plan",
     "PlannedForAnotherError",
+    "ReturnedFiles",
     "Rewrite",
     "Rewrites",
     "Statement",
@@ -86,28 +91,93 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyChange:
-    """The change of one key: the files that leave main, those that come, and those that it keeps.
+class ReturnedFiles:
+    """Files of the branch `detached` that return to main."""
 
-    - `leaves` are files of main, `returns` files of the branch `detached`.
-    - `copies` are files of another lake table to copy, `rewrites` the rewrites of files in
-      `leaves`.
-    - `holds` is as in `ledger.Landed`, without the new files, which have no transaction yet.
-    - `like` is the record of the export that consists of all copied or rewritten files, None if
-      they are none.
-    - `source` is the key's ledger row in the other table.
-    - `aside`: the copies go to the branch `detached`, and main does not change.
+    files: tuple[BranchFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileCopies:
+    """Files of another lake table, or of a view, of which copies come to main.
+
+    `like` is the record of the export that the copies are, None if they are none. `source` is the
+    key's row in the other table.
+    """
+
+    files: tuple[BranchFile, ...]
+    like: Record | None = None
+    source: Row | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedCopies:
+    """Files of which copies come to the branch `detached`; main has what it had before.
+
+    `source` is as in `FileCopies`.
+    """
+
+    files: tuple[BranchFile, ...]
+    source: Row | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRewrites:
+    """Rewrites of the files that leave main.
+
+    `like` is the record of the export that all of them are again, None if they are none.
+    """
+
+    rewrites: tuple[Rewrite, ...]
+    like: Record | None = None
+
+
+IncomingFiles = ReturnedFiles | FileCopies | FetchedCopies | FileRewrites
+"""The files that come to main or to the branch `detached`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """The files of one key that leave main, those that come, and what main has of it afterwards.
+
+    `holds` is as in `ledger.Landed`, but without the files that come, which have no transaction
+    yet.
     """
 
     key: Key
     leaves: tuple[BranchFile, ...] = ()
-    returns: tuple[BranchFile, ...] = ()
+    comes: IncomingFiles | None = None
     holds: tuple[Held, ...] | None = ()
-    copies: tuple[BranchFile, ...] = ()
-    like: Record | None = None
-    source: Row | None = None
-    aside: bool = False
-    rewrites: tuple[Rewrite, ...] = ()
+
+    @property
+    def returns(self) -> tuple[BranchFile, ...]:
+        """The files that return to main."""
+        return self.comes.files if isinstance(self.comes, ReturnedFiles) else ()
+
+    @property
+    def copies(self) -> tuple[BranchFile, ...]:
+        """The files of which copies come, to main or to the branch `detached`."""
+        return self.comes.files if isinstance(self.comes, FileCopies | FetchedCopies) else ()
+
+    @property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        """The rewrites of files that leave main."""
+        return self.comes.rewrites if isinstance(self.comes, FileRewrites) else ()
+
+    @property
+    def fetches(self) -> bool:
+        """Whether files come to the branch `detached`."""
+        return isinstance(self.comes, FetchedCopies)
+
+    @property
+    def like(self) -> Record | None:
+        """The record of the export that the files that come are, None if they are none."""
+        return self.comes.like if isinstance(self.comes, FileCopies | FileRewrites) else None
+
+    @property
+    def source(self) -> Row | None:
+        """The key's row in the table of which files are copied."""
+        return self.comes.source if isinstance(self.comes, FileCopies | FetchedCopies) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +209,17 @@ class Plan:
     @property
     def comes_to_main(self) -> Figures:
         """The files that come to main; the size of rewritten files is not known yet."""
-        there = (f for c in self.changes if not c.aside for f in (*c.returns, *c.copies))
+        come = (c.comes for c in self.changes)
+        there = (
+            f for one in come if isinstance(one, ReturnedFiles | FileCopies) for f in one.files
+        )
         made = tuple(rows for r in self.rewrites for rows in r.made)
         return counted_files(there) + Figures(len(made), sum(made), None if made else 0)
+
+    @property
+    def fetches(self) -> bool:
+        """Whether files come to the branch `detached`."""
+        return any(c.fetches for c in self.changes)
 
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
@@ -447,7 +525,7 @@ def planned(statement: Statement, partitions: Partitions, state: LakeTableState)
     part = isinstance(which, OnePart)
     there = partitions.files(state, which.partition_id, detached=detached, each=each, by_name=part)
     plan = statement.plan(there)
-    if plan.changes and (statement.detaches or any(c.aside for c in plan.changes)):
+    if plan.changes and (statement.detaches or plan.fetches):
         refuse_tag(table_of(state), DETACHED_BRANCH)
     return plan
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from tableformat.committer import (
     BranchFile,
@@ -64,9 +64,13 @@ from tableformat.names import LakeName
 from tableformat.operations.copy_from import CopyFrom, Replacing
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.statement import (
+    FetchedCopies,
+    FileCopies,
+    FileRewrites,
     KeyChange,
     OperationPorts,
     Plan,
+    ReturnedFiles,
     Statement,
     Which,
     shown_partition,
@@ -274,7 +278,7 @@ def _detached_change(statement: Statement, plan: Plan) -> DetachedChange | None:
     """Return how a plan changes the branch `detached`, None if only main changes."""
     if statement.detaches:
         return DetachLeaving()
-    return FetchFiles() if any(change.aside for change in plan.changes) else None
+    return FetchFiles() if plan.fetches else None
 
 
 def _is_ours(own: Row, now: Row) -> bool:
@@ -385,19 +389,23 @@ class Landing:
         self, row: Row, change: KeyChange, state: LakeTableState, look: Callable[[str], None]
     ) -> tuple[Receipt, ...]:
         effects, copy, rewrite = self.ports.commit.effects, self.ports.copy, self.ports.rewrite
-        if change.copies and copy is not None:
-            return effects(Step.WRITE_FILES, lambda: copy(row, change.copies))
-        if change.rewrites and rewrite is not None:
-            before_each = partial(look, row.key.hash)
-            receipts = effects(
-                Step.WRITE_FILES, lambda: rewrite(row, change.rewrites, state, before_each)
-            )
-            _check_rows(receipts, change)
-            return receipts
-        if change.copies or change.rewrites:
-            message = "Cannot write files without a writer. This is a bug, please report it."
-            raise InternalError(message)
-        return ()
+        match change.comes:
+            case FileCopies(files) | FetchedCopies(files) if copy is not None:
+                return effects(Step.WRITE_FILES, lambda: copy(row, files))
+            case FileRewrites(rewrites) if rewrite is not None:
+                before_each = partial(look, row.key.hash)
+                receipts = effects(
+                    Step.WRITE_FILES, lambda: rewrite(row, rewrites, state, before_each)
+                )
+                _check_rows(receipts, change)
+                return receipts
+            case FileCopies() | FetchedCopies() | FileRewrites():
+                message = "Cannot write files without a writer. This is a bug, please report it."
+                raise InternalError(message)
+            case ReturnedFiles() | None:
+                return ()
+            case never:
+                assert_never(never)
 
     def claim(
         self, statement: Statement, plan: Plan, state: LakeTableState
@@ -572,7 +580,7 @@ def _claim_of(
             bytes=sum(f.bytes for f in change.copies),
             columns=change.like.columns,
         )
-    own = (Held(transaction_id, len(made), sum(made)),) if made and not change.aside else ()
+    own = (Held(transaction_id, len(made), sum(made)),) if made and not change.fetches else ()
     return Claim(
         epoch,
         transaction_id,
