@@ -28,7 +28,7 @@ from tableformat.operations.partition_files import (
     PartitionFiles,
     held_of,
 )
-from tableformat.operations.statement import KeyChange, Plan, ReturnedFiles, Which
+from tableformat.operations.statement import DetachedUse, KeyChange, Plan, ReturnedFiles, Which
 from tableformat.quantities import counted
 
 __all__ = ["Attach", "were_taken_out", "were_together"]
@@ -104,8 +104,7 @@ class Attach:
     which: Which
     kind: ClassVar[StatementKind] = StatementKind.ATTACH
     did: ClassVar[Status] = Status.ATTACHED
-    looks_at_detached: ClassVar[bool] = True
-    detaches: ClassVar[bool] = False
+    detached_use: ClassVar[DetachedUse] = DetachedUse.LISTED
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""

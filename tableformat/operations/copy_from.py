@@ -49,6 +49,7 @@ from tableformat.operations.partition_files import (
 )
 from tableformat.operations.statement import (
     AllPartitions,
+    DetachedUse,
     FetchedCopies,
     FileCopies,
     KeyChange,
@@ -200,8 +201,7 @@ class CopyFrom:
     replaces: bool
     allow_empty: bool = False
     named: OnePartition | AllPartitions | None = None
-    looks_at_detached: ClassVar[bool] = False
-    detaches: ClassVar[bool] = False
+    detached_use: ClassVar[DetachedUse] = DetachedUse.NONE
 
     @property
     def did(self) -> Status:
@@ -297,8 +297,7 @@ class CopyFromView:
     keys: tuple[OtherKey, ...]
     schema_id: int
     before: frozenset[BranchFile]
-    looks_at_detached: ClassVar[bool] = False
-    detaches: ClassVar[bool] = False
+    detached_use: ClassVar[DetachedUse] = DetachedUse.NONE
 
     @property
     def did(self) -> Status:
@@ -419,8 +418,7 @@ class Fetch:
     keys: tuple[OtherKey, ...]
     schema_id: int | None = None
     did: ClassVar[Status] = Status.FETCHED
-    looks_at_detached: ClassVar[bool] = True
-    detaches: ClassVar[bool] = False
+    detached_use: ClassVar[DetachedUse] = DetachedUse.LISTED
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""
@@ -477,8 +475,7 @@ class Replacing:
     stays: tuple[Staying, ...] = ()
     kind: ClassVar[StatementKind] = StatementKind.REPLACE_FROM
     did: ClassVar[Status] = Status.REPLACED
-    looks_at_detached: ClassVar[bool] = False
-    detaches: ClassVar[bool] = False
+    detached_use: ClassVar[DetachedUse] = DetachedUse.NONE
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""

@@ -40,6 +40,7 @@ from tableformat.operations.partition_files import (
 )
 from tableformat.operations.statement import (
     AllPartitions,
+    DetachedUse,
     FileRewrites,
     KeyChange,
     OnePart,
@@ -84,8 +85,7 @@ class ChangeRows:
     verb: str = "changed"
     partition_of: PartitionOf | None = None
     did: ClassVar[Status] = Status.CHANGED
-    looks_at_detached: ClassVar[bool] = False
-    detaches: ClassVar[bool] = False
+    detached_use: ClassVar[DetachedUse] = DetachedUse.NONE
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""
@@ -172,8 +172,7 @@ class ClearIndex:
     kind: ClassVar[StatementKind] = StatementKind.CLEAR_INDEX
     did: ClassVar[Status] = Status.CHANGED
     verb: ClassVar[str] = "index cleared"
-    looks_at_detached: ClassVar[bool] = False
-    detaches: ClassVar[bool] = False
+    detached_use: ClassVar[DetachedUse] = DetachedUse.NONE
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""
@@ -235,8 +234,7 @@ class Optimize:
     partition_of: PartitionOf | None = None
     kind: ClassVar[StatementKind] = StatementKind.OPTIMIZE
     did: ClassVar[Status] = Status.OPTIMIZED
-    looks_at_detached: ClassVar[bool] = False
-    detaches: ClassVar[bool] = False
+    detached_use: ClassVar[DetachedUse] = DetachedUse.NONE
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""
@@ -359,8 +357,7 @@ class MoveToDisk:
     partition_of: PartitionOf | None = None
     kind: ClassVar[StatementKind] = StatementKind.MOVE_TO_DISK
     did: ClassVar[Status] = Status.MOVED
-    looks_at_detached: ClassVar[bool] = False
-    detaches: ClassVar[bool] = False
+    detached_use: ClassVar[DetachedUse] = DetachedUse.NONE
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""

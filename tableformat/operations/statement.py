@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from typing import ClassVar, Final, Protocol
 
 from tableformat.clickhouse_codes import BAD_DATA_PART_NAME, NO_SUCH_DATA_PART
@@ -47,6 +48,7 @@ __all__ = [
     "AsPlanned",
     "Claimed",
     "Copies",
+    "DetachedUse",
     "FetchedCopies",
     "FileCopies",
     "FileRewrites",
@@ -380,15 +382,20 @@ Copies = Callable[[Row, tuple[BranchFile, ...]], tuple[Receipt, ...]]
 """Copies files for the claim of a row, and returns the receipts of the copies."""
 
 
+class DetachedUse(Enum):
+    """How a statement uses the branch `detached`."""
+
+    NONE = auto()
+    LISTED = auto()
+    """The statement is planned from the files of the branch (ATTACH, FETCH)."""
+    FILLED = auto()
+    """The files that leave main are on the branch afterwards (DETACH)."""
+
+
 class Statement(Protocol):
-    """A statement that claims keys; the ledger keeps its kind and, for people, its text.
+    """A statement that claims keys; the ledger keeps its kind and, for people, its text."""
 
-    If it `detaches`, the files that leave main go to the branch `detached`. `looks_at_detached`:
-    its plan needs the detached files.
-    """
-
-    looks_at_detached: ClassVar[bool]
-    detaches: ClassVar[bool]
+    detached_use: ClassVar[DetachedUse]
 
     @property
     def which(self) -> Which:
@@ -468,7 +475,8 @@ def nothing_done(statement: Statement, plan: Plan, name: LakeName) -> Outcome:
     if plan.kept:
         text = plan.unmoved or f"nothing to do: no row of {plan.kept:,} changes"
         return replace(outcome, status=Status.UNCHANGED, message=text)
-    text = NOTHING_DETACHED if statement.looks_at_detached else NOT_IN_TABLE
+    is_listed = statement.detached_use is DetachedUse.LISTED
+    text = NOTHING_DETACHED if is_listed else NOT_IN_TABLE
     return replace(outcome, message=text)
 
 
@@ -520,12 +528,18 @@ def planned(statement: Statement, partitions: Partitions, state: LakeTableState)
         RefusedError: the statement is not possible on this state.
         TableFormatError: the table or the ledger cannot be read.
     """
-    which, detached = statement.which, statement.looks_at_detached
+    which, use = statement.which, statement.detached_use
     each = isinstance(which, AllPartitions) and which.each
     part = isinstance(which, OnePart)
-    there = partitions.files(state, which.partition_id, detached=detached, each=each, by_name=part)
+    there = partitions.files(
+        state,
+        which.partition_id,
+        detached=use is DetachedUse.LISTED,
+        each=each,
+        by_name=part,
+    )
     plan = statement.plan(there)
-    if plan.changes and (statement.detaches or plan.fetches):
+    if plan.changes and (use is DetachedUse.FILLED or plan.fetches):
         refuse_tag(table_of(state), DETACHED_BRANCH)
     return plan
 

@@ -64,6 +64,7 @@ from tableformat.names import LakeName
 from tableformat.operations.copy_from import CopyFrom, Replacing
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.statement import (
+    DetachedUse,
     FetchedCopies,
     FileCopies,
     FileRewrites,
@@ -276,7 +277,7 @@ class Stopping:
 
 def _detached_change(statement: Statement, plan: Plan) -> DetachedChange | None:
     """Return how a plan changes the branch `detached`, None if only main changes."""
-    if statement.detaches:
+    if statement.detached_use is DetachedUse.FILLED:
         return DetachLeaving()
     return FetchFiles() if plan.fetches else None
 

@@ -24,7 +24,14 @@ from tableformat.export.outcome import Status
 from tableformat.ledger import StatementKind
 from tableformat.names import LakeName
 from tableformat.operations.partition_files import PartitionFiles, held_of
-from tableformat.operations.statement import KeyChange, OnePart, OnePartition, Plan, Which
+from tableformat.operations.statement import (
+    DetachedUse,
+    KeyChange,
+    OnePart,
+    OnePartition,
+    Plan,
+    Which,
+)
 
 __all__ = ["Detach", "Drop", "Leave", "taken_out"]
 
@@ -56,8 +63,7 @@ class Drop:
     which: Which
     kind: ClassVar[StatementKind] = StatementKind.DROP
     did: ClassVar[Status] = Status.DROPPED
-    looks_at_detached: ClassVar[bool] = False
-    detaches: ClassVar[bool] = False
+    detached_use: ClassVar[DetachedUse] = DetachedUse.NONE
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""
@@ -75,8 +81,7 @@ class Detach:
     which: Which
     kind: ClassVar[StatementKind] = StatementKind.DETACH
     did: ClassVar[Status] = Status.DETACHED
-    looks_at_detached: ClassVar[bool] = False
-    detaches: ClassVar[bool] = True
+    detached_use: ClassVar[DetachedUse] = DetachedUse.FILLED
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""
@@ -113,8 +118,7 @@ class Leave:
     to: LakeName
     kind: ClassVar[StatementKind] = StatementKind.MOVE_TO_TABLE
     did: ClassVar[Status] = Status.MOVED
-    looks_at_detached: ClassVar[bool] = False
-    detaches: ClassVar[bool] = False
+    detached_use: ClassVar[DetachedUse] = DetachedUse.NONE
 
     def __str__(self) -> str:
         """Return the statement as the ledger keeps it."""
