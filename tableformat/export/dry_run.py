@@ -362,11 +362,11 @@ class _Existing:
 def _existing(
     looked_at: LookedAt, source: Source, ledger: Ledger, storage: Callable[[str], Storage]
 ) -> _Existing | None:
-    if looked_at.existing is None or looked_at.state is None:
+    if looked_at.existing is None:
         return None
-    uuid = looked_at.state.layout.table_uuid
-    others = same_name_exports(looked_at.plan.table, uuid, ledger.rows)
-    return _Existing(looked_at.existing, looked_at.state, ledger, storage, others, source)
+    table, state = looked_at.existing.table, looked_at.existing.state
+    others = same_name_exports(looked_at.plan.table, state.layout.table_uuid, ledger.rows)
+    return _Existing(table, state, ledger, storage, others, source)
 
 
 def _forecasts(

@@ -77,6 +77,7 @@ __all__ = [
     "Created",
     "ExportRequest",
     "KilledQuery",
+    "LoadedTable",
     "LookedAt",
     "Outdated",
     "create_table",
@@ -218,12 +219,24 @@ class ExportRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """A lake table, and the metadata that was loaded of it."""
+
+    table: LakeTable
+    state: LakeTableState
+
+
+@dataclass(frozen=True, slots=True)
 class LookedAt:
     """The plan of a table, and the existing destination; None if there is no table of that name."""
 
     plan: TablePlan
-    existing: LakeTable | None
-    state: LakeTableState | None
+    existing: LoadedTable | None
+
+    @property
+    def state(self) -> LakeTableState | None:
+        """The metadata of the existing destination."""
+        return self.existing.state if self.existing is not None else None
 
 
 def export(
@@ -402,10 +415,8 @@ def look_at_table(
         TableFormatError: the source, the destination or the ledger cannot be read.
     """
     table = effects(Step.DESCRIBE_SOURCE, lambda: source.describe(request.table))
-    existing = effects(Step.OPEN_TABLE, lambda: lake.table(request.to))
-    if existing is None:
-        check_new_table(request.to)
-    state = effects(Step.LOAD_METADATA, existing.load) if existing is not None else None
+    existing = _existing(request.to, lake, effects)
+    state = existing.state if existing is not None else None
 
     def meant() -> MergeTreeTable:
         return known_as(table, request.options, state, ledger.rows)
@@ -421,7 +432,21 @@ def look_at_table(
     )
     for text in plan.spec.notes:
         note(text)
-    return LookedAt(plan, existing, state)
+    return LookedAt(plan, existing)
+
+
+def _existing(name: LakeName, lake: Lake, effects: Effects) -> LoadedTable | None:
+    """Load the destination if it exists.
+
+    Raises:
+        RefusedError: a table with its name cannot be created.
+        TableFormatError: it cannot be read.
+    """
+    table = effects(Step.OPEN_TABLE, lambda: lake.table(name))
+    if table is None:
+        check_new_table(name)
+        return None
+    return LoadedTable(table, effects(Step.LOAD_METADATA, table.load))
 
 
 def _names(
@@ -461,7 +486,8 @@ def open_destination(request: ExportRequest, ports: JobPorts, looked_at: LookedA
         RefusedError: the table does not fit the plan, or belongs to another ledger.
         TableFormatError: the table or the ledger cannot be created or read.
     """
-    plan, existing = looked_at.plan, looked_at.existing
+    plan = looked_at.plan
+    existing = looked_at.existing.table if looked_at.existing is not None else None
     # `identity` creates a missing ledger: if that fails, no table is created.
     lake = (existing if existing or ports.ledger.identity else None) or ports.effects(
         Step.CREATE_TABLE,
@@ -518,12 +544,12 @@ def create_table(request: ExportRequest, ports: JobPorts, *, dry_run: bool) -> C
         request, ports.source, ports.lake, ports.ledger,
         effects=ports.effects, note=ports.observer.note,
     )  # fmt: skip
-    existing, state = looked_at.existing, looked_at.state
+    existing = looked_at.existing
     if not dry_run:
         open_destination(request, ports, looked_at)
-    elif existing is not None and state is not None:
-        check_table_of_ledger(state, ports.ledger)
-        fit(looked_at.plan, request.to, existing, state, request.format)
+    elif existing is not None:
+        check_table_of_ledger(existing.state, ports.ledger)
+        fit(looked_at.plan, request.to, existing.table, existing.state, request.format)
     return Created(looked_at.plan, existing is None)
 
 
