@@ -28,7 +28,13 @@ from tableformat.names import LakeName
 from tableformat.operations.copy_from import OtherTable, divided_here, other_table
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.run import Running
-from tableformat.operations.statement import AllPartitions, Copies, OnePart, OnePartition
+from tableformat.operations.statement import (
+    AllPartitions,
+    Copies,
+    FileCopier,
+    OnePart,
+    OnePartition,
+)
 
 __all__ = ["FromOther", "copied_from", "copying", "fetched_from"]
 
@@ -162,4 +168,4 @@ def _selected(
 
 def copying(running: Running, copy: Copies) -> Running:
     """Return the runner of a statement, with a function that copies files."""
-    return replace(running, ports=replace(running.ports, copy=copy))
+    return replace(running, ports=replace(running.ports, writer=FileCopier(copy)))

@@ -62,7 +62,7 @@ from tableformat.names import (
 )
 from tableformat.operations.copy_from import CopyFromView, Fetch, OtherKey, files_in
 from tableformat.operations.run import Running
-from tableformat.operations.statement import AllPartitions, OnePart, OnePartition
+from tableformat.operations.statement import AllPartitions, FileCopier, OnePart, OnePartition
 from tableformat.receipt import Receipt
 from tableformat.source import FrozenPartition, SourceSnapshot
 
@@ -169,7 +169,7 @@ def fetching_parts(
     )
     keys = (OtherKey(key_of(table.key_source), files),) if files else ()
     copy = _WrittenParts(destination, snapshot, frozen, to.found.storages, origin.server)
-    ready = replace(running, ports=replace(running.ports, copy=copy))
+    ready = replace(running, ports=replace(running.ports, writer=FileCopier(copy)))
     return ready, Fetch(which, origin.quoted, _OUTSIDE, keys, schema_id)
 
 
@@ -284,7 +284,8 @@ def _from_files(
         key = key_of_unowned(what, which.partition_id, running, to)
         keys = (OtherKey(key, tuple(one.file for one in wanted)),)
     seen = {one.file.path: one for one in wanted}
-    ready = replace(running, ports=replace(running.ports, copy=ForeignFiles(seen, state, storages)))
+    copy = ForeignFiles(seen, state, storages)
+    ready = replace(running, ports=replace(running.ports, writer=FileCopier(copy)))
     schema_id = state.layout.schema_id
     return ready, Fetch(which, quote_string(path), _OUTSIDE, keys, schema_id)
 
@@ -479,6 +480,6 @@ def copying_from_view(
             wanted = looks.of_partition(files, which.partition_id, into)
     keys = (OtherKey(key, tuple(one.file for one in wanted)),) if wanted else ()
     copy = ForeignFiles({one.file.path: one for one in wanted}, state, storages)
-    ready = replace(running, ports=replace(running.ports, copy=copy))
+    ready = replace(running, ports=replace(running.ports, writer=FileCopier(copy)))
     schema_id = state.layout.schema_id
     return ready, CopyFromView(which, name, replaces, allow_empty, keys, schema_id, before)

@@ -39,6 +39,7 @@ from tableformat.operations.run import Running
 from tableformat.operations.statement import (
     AllPartitions,
     Copies,
+    FileRewriter,
     OnePartition,
     OperationPorts,
     Which,
@@ -210,5 +211,7 @@ def moving_to_disk(
         # Opening the storage fails before the statement claims anything.
         storages(place)
     moved = MovedFiles(storages, running.ports.note, checks, partitions)
-    ready = replace(running, ports=replace(running.ports, rewrite=moved), most_plans=_PLANS)
+    ready = replace(
+        running, ports=replace(running.ports, writer=FileRewriter(moved)), most_plans=_PLANS
+    )
     return ready, MoveFilesToDisk(which, to, disks, partial(partitions, state=state))

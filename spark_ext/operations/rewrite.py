@@ -69,7 +69,7 @@ from tableformat.operations.rewrite import ChangeRows, ChangingKind
 from tableformat.operations.rewrite import ClearIndex as Clearing
 from tableformat.operations.rewrite import Optimize as Optimizing
 from tableformat.operations.run import Running
-from tableformat.operations.statement import AllPartitions, OnePartition
+from tableformat.operations.statement import AllPartitions, FileRewriter, OnePartition
 from tableformat.parquet.writer import FileFormat
 from tableformat.storage import Storage
 
@@ -330,7 +330,7 @@ def changing(
     ahead = None if spark is None else files.ahead
     # Repeating DELETE or CLEAR changes nothing, so that only UPDATE must be recognized.
     asked = str(command) if isinstance(command, Update) else ""
-    ports = replace(running.ports, rewrite=files, ahead=ahead, asked=asked)
+    ports = replace(running.ports, writer=FileRewriter(files, ahead), asked=asked)
     ready = replace(running, ports=ports)
     check = partial(partitions, state=state)
     verb = _VERBS[type(command)]
@@ -460,12 +460,14 @@ def optimizing(
     form, order = FileFormat(target_file_bytes=size), _order(of.source, state)
     partitions = OwnPartitions(storages)
     files = MergedFiles(storages, rows, form, order, partitions=partitions)
-    ready = replace(running, ports=replace(running.ports, rewrite=files))
+    ready = replace(running, ports=replace(running.ports, writer=FileRewriter(files)))
     # If the merge drops rows, this process determines which; tasks would have to repeat that.
     if spark is not None and merge.leaves_all:
         what = f"Cannot run {text} on {of.name}"
         files = replace(files, elsewhere=MergingInTasks(spark, what, storages, of.source, merge))
-        ready = replace(running, ports=replace(running.ports, rewrite=files, ahead=files.ahead))
+        ready = replace(
+            running, ports=replace(running.ports, writer=FileRewriter(files, files.ahead))
+        )
     left = None if merge.leaves_all else rows
     partition_of = partial(partitions, state=state)
     return ready, Optimizing(which, text, state.layout.schema_id, size, left, partition_of)
@@ -559,7 +561,7 @@ def clearing_index(
     files = ChangedFiles(storages, filtered, FileFormat(), without=ids, partitions=partitions)
     place = f" IN {which}" if isinstance(which, OnePartition) else ""
     text = f"CLEAR INDEX {command.index}{place}"
-    ready = replace(running, ports=replace(running.ports, rewrite=files))
+    ready = replace(running, ports=replace(running.ports, writer=FileRewriter(files)))
     partition_of = partial(partitions, state=state)
     return ready, Clearing(which, text, filtered, state.layout.schema_id, unmoved, partition_of)
 

@@ -36,6 +36,7 @@ from tableformat.operations.run import Running, in_turns, works_on_it
 from tableformat.operations.statement import (
     AsPlanned,
     Copies,
+    FileCopier,
     KeyChange,
     OnePartition,
     Plan,
@@ -496,7 +497,7 @@ class Moving:
         landing = self.there.landing
         try:
             copies = self.copies(*begun.states)
-            landing = replace(landing, ports=replace(landing.ports, copy=copies))
+            landing = replace(landing, ports=replace(landing.ports, writer=FileCopier(copies)))
             receipts = landing.written(begun.rows_there, begun.added, begun.states[1])
             rows = landing.noted(begun.rows_there, begun.added, receipts)
         except TableFormatError as error:

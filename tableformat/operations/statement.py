@@ -50,7 +50,9 @@ __all__ = [
     "Copies",
     "DetachedUse",
     "FetchedCopies",
+    "FileCopier",
     "FileCopies",
+    "FileRewriter",
     "FileRewrites",
     "IncomingFiles",
     "KeyChange",
@@ -382,6 +384,21 @@ Copies = Callable[[Row, tuple[BranchFile, ...]], tuple[Receipt, ...]]
 """Copies files for the claim of a row, and returns the receipts of the copies."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileCopier:
+    """Writes the files that come as copies of others."""
+
+    copy: Copies
+
+
+@dataclass(frozen=True, slots=True)
+class FileRewriter:
+    """Rewrites files; `ahead` is called once before `rewrite`, None if nothing can be begun."""
+
+    rewrite: Rewrites
+    ahead: Ahead | None = None
+
+
 class DetachedUse(Enum):
     """How a statement uses the branch `detached`."""
 
@@ -425,9 +442,9 @@ class Statement(Protocol):
 class OperationPorts:
     """The ports of a statement, except those that find the files of its partition.
 
-    `intact` refuses files whose bytes have changed since they were written. `ahead` runs before
-    `rewrite`. `asked` is the whole statement with its values if running it twice differs from
-    running it once, '' otherwise.
+    `intact` refuses files whose bytes have changed since they were written. `writer` writes the
+    files that come, None if the statement writes none. `asked` is the whole statement with its
+    values if running it twice differs from running it once, '' otherwise.
     """
 
     commit: Ports
@@ -436,9 +453,7 @@ class OperationPorts:
     new_transaction: Callable[[int], TransactionId]
     note: Callable[[str], None]
     intact: Callable[[tuple[BranchFile, ...]], None]
-    copy: Copies | None = None
-    rewrite: Rewrites | None = None
-    ahead: Ahead | None = None
+    writer: FileCopier | FileRewriter | None = None
     asked: str = ""
 
 

@@ -66,7 +66,9 @@ from tableformat.operations.partition_files import Partitions
 from tableformat.operations.statement import (
     DetachedUse,
     FetchedCopies,
+    FileCopier,
     FileCopies,
+    FileRewriter,
     FileRewrites,
     KeyChange,
     OperationPorts,
@@ -361,7 +363,8 @@ class Landing:
         """
         pairs = tuple(zip(rows, plan.changes, strict=True))
         anew = tuple((row, change.rewrites) for row, change in pairs if change.rewrites)
-        effects, ahead = self.ports.commit.effects, self.ports.ahead
+        effects, writer = self.ports.commit.effects, self.ports.writer
+        ahead = writer.ahead if isinstance(writer, FileRewriter) else None
         if ahead is not None and anew:
             effects(Step.WRITE_FILES, lambda: ahead(anew, state, look))
         return tuple(self._files(row, change, state, look) for row, change in pairs)
@@ -389,14 +392,14 @@ class Landing:
     def _files(
         self, row: Row, change: KeyChange, state: LakeTableState, look: Callable[[str], None]
     ) -> tuple[Receipt, ...]:
-        effects, copy, rewrite = self.ports.commit.effects, self.ports.copy, self.ports.rewrite
+        effects, writer = self.ports.commit.effects, self.ports.writer
         match change.comes:
-            case FileCopies(files) | FetchedCopies(files) if copy is not None:
-                return effects(Step.WRITE_FILES, lambda: copy(row, files))
-            case FileRewrites(rewrites) if rewrite is not None:
+            case FileCopies(files) | FetchedCopies(files) if isinstance(writer, FileCopier):
+                return effects(Step.WRITE_FILES, partial(writer.copy, row, files))
+            case FileRewrites(rewrites) if isinstance(writer, FileRewriter):
                 before_each = partial(look, row.key.hash)
                 receipts = effects(
-                    Step.WRITE_FILES, lambda: rewrite(row, rewrites, state, before_each)
+                    Step.WRITE_FILES, partial(writer.rewrite, row, rewrites, state, before_each)
                 )
                 _check_rows(receipts, change)
                 return receipts

@@ -47,7 +47,7 @@ from tableformat.names import LakeName, TableName
 from tableformat.operations.copy_from import CopyFrom, other_table
 from tableformat.operations.partition_files import Partitions as LakePartitions
 from tableformat.operations.run import Running
-from tableformat.operations.statement import OperationPorts
+from tableformat.operations.statement import FileCopier, OperationPorts
 from tests.places.far import FarPlace
 from tests.places.found import place_at
 from tests.places.local import LocalPlace
@@ -123,7 +123,13 @@ def _replace(directory: Path, name: str, of: LakeName, owner: Owner, told: Repla
         copies = CopiedFiles(state, there.storages, here.load(), here.storages)
         intact = partial(refuse_changed_files, here.storages, here.load().location, lambda _: None)
         ports = OperationPorts(
-            commit, owner, lambda _: True, new_transaction, lambda _: None, intact, copies
+            commit,
+            owner,
+            lambda _: True,
+            new_transaction,
+            lambda _: None,
+            intact,
+            FileCopier(copies),
         )
         from_other = other_table(
             state, LakePartitions(of, there, ledger, _OF_OTHERS, Direct()), which

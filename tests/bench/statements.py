@@ -35,6 +35,7 @@ from tableformat.operations.copy_from import CopyFrom, other_table
 from tableformat.operations.freeze import Freeze
 from tableformat.operations.partition_files import Partitions as LakePartitions
 from tableformat.operations.run import Running
+from tableformat.operations.statement import FileCopier
 from tests.support.lake_statements import LATER, SaidOfRows, attach, detach, running
 from tests.support.row_changes import change
 from tests.support.scenarios import Partitions, RealFiles, lake, parts_of, ports_of, run
@@ -129,7 +130,7 @@ def _replace(directory: Path) -> Outcome:
     there = other_table(found.load(), partitions, P1)
     fast = checks(fast=True)
     copies = CopiedFiles(found.load(), found.storages, here.load(), here.storages, fast)
-    ready = replace(ready, ports=replace(ready.ports, copy=copies))
+    ready = replace(ready, ports=replace(ready.ports, writer=FileCopier(copies)))
     return ready.run(CopyFrom(P1, there, replaces=True))
 
 

@@ -39,7 +39,7 @@ from tableformat.operations.attach import Attach
 from tableformat.operations.copy_from import CopyFromView, OtherKey, files_in
 from tableformat.operations.rewrite import MoveToDisk
 from tableformat.operations.run import Running
-from tableformat.operations.statement import OnePart, Statement
+from tableformat.operations.statement import FileCopier, FileRewriter, OnePart, Statement
 from tableformat.operations.take_out import Detach, Drop
 from tableformat.receipt import Receipt
 from tests.places.found import place_at
@@ -120,7 +120,7 @@ def _to_disk(at: Path, _: Partitions, seat: Seat) -> Status:
     disks = Disks.of(found.load())
     one = running(at, effects=seat.by, rows=SAID, alive=seat.alive)
     files = MovedFiles(found.storages, one.ports.note, checks(fast=False))
-    one = replace(one, ports=replace(one.ports, rewrite=files))
+    one = replace(one, ports=replace(one.ports, writer=FileRewriter(files)))
     return one.run(MoveToDisk(P1, disks.disk("cold", "Cannot"), disks)).status
 
 
@@ -142,7 +142,7 @@ def _from_view(at: Path, _: Partitions, seat: Seat, *, replaces: bool) -> Status
     files = found.files(P1.partition_id)
     key = key_of_unowned("Cannot", P1.partition_id, ready, to)
     copies = ForeignFiles({one.file.path: one for one in files}, state, to.found.storages)
-    ready = replace(ready, ports=replace(ready.ports, copy=copies))
+    ready = replace(ready, ports=replace(ready.ports, writer=FileCopier(copies)))
     keys = (OtherKey(key, tuple(one.file for one in files)),)
     before = files_in(ready.partitions.files(state, P1.partition_id))
     request = CopyFromView(

@@ -21,7 +21,7 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
 from tableformat.operations.rewrite import ClearIndex
-from tableformat.operations.statement import Alone, Statement
+from tableformat.operations.statement import Alone, FileRewriter, Statement
 from tableformat.parquet.writer import FileFormat
 from tests.places.found import place_at
 from tests.support import foreign_actions
@@ -131,7 +131,7 @@ def _clear_index(at: Path, _: Partitions, seat: Seat) -> Status:
     filtered = FilteredFiles(found.storages, frozenset({1}))
     files = ChangedFiles(found.storages, filtered, FileFormat(), without=frozenset({1}))
     ready = running(at, effects=seat.by, rows=SAID, table=found, alive=seat.alive)
-    ready = replace(ready, ports=replace(ready.ports, rewrite=files))
+    ready = replace(ready, ports=replace(ready.ports, writer=FileRewriter(files)))
 
     def has(file: BranchFile) -> bool:
         # As if each had some: what is written anew is what counts here.

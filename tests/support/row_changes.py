@@ -19,7 +19,7 @@ from tableformat.export.outcome import Outcome
 from tableformat.ledger import StatementKind
 from tableformat.names import LakeName
 from tableformat.operations.rewrite import ChangeRows, ChangingKind
-from tableformat.operations.statement import AllPartitions, OnePartition, Rewrite
+from tableformat.operations.statement import AllPartitions, FileRewriter, OnePartition, Rewrite
 from tableformat.parquet.writer import FileFormat
 from tests.places.found import place_at
 from tests.support.lake_statements import SaidOfRows, running
@@ -133,5 +133,5 @@ def _run(
     ready = running(directory, effects=effects, rows=rows, table=found, name=name, alive=alive)
     files = ChangedFiles(found.storages, changes, FileFormat())
     asked = "" if changes.deletes or changes.clears else text
-    ready = replace(ready, ports=replace(ready.ports, rewrite=files, asked=asked))
+    ready = replace(ready, ports=replace(ready.ports, writer=FileRewriter(files), asked=asked))
     return ready.run(ChangeRows(which, kind, text, changes, found.load().layout.schema_id))

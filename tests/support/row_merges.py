@@ -16,7 +16,7 @@ from tableformat.effects import Effects
 from tableformat.export.outcome import Outcome
 from tableformat.names import LakeName
 from tableformat.operations.rewrite import Left, Optimize
-from tableformat.operations.statement import AllPartitions, OnePartition
+from tableformat.operations.statement import AllPartitions, FileRewriter, OnePartition
 from tableformat.parquet.writer import FileFormat
 from tests.places.found import place_at
 from tests.support.lake_statements import SaidOfRows, running
@@ -74,7 +74,7 @@ def optimize(
     ready = running(directory, effects=effects, rows=rows, table=found, name=name, alive=alive)
     order = _Sorted(deduplicates)
     files = MergedFiles(found.storages, order, FileFormat(), RowOrder())
-    ready = replace(ready, ports=replace(ready.ports, rewrite=files))
+    ready = replace(ready, ports=replace(ready.ports, writer=FileRewriter(files)))
     text = f"OPTIMIZE TABLE {which}{' DEDUPLICATE' if deduplicates else ''}"
     left = order if deduplicates else None
     schema_id = found.load().layout.schema_id

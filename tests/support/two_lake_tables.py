@@ -21,7 +21,14 @@ from tableformat.operations.copy_from import CopyFrom, Fetch, OtherTable, divide
 from tableformat.operations.move import Moving
 from tableformat.operations.partition_files import Partitions as LakePartitions
 from tableformat.operations.run import Running
-from tableformat.operations.statement import AllPartitions, Copies, OnePart, OnePartition, Which
+from tableformat.operations.statement import (
+    AllPartitions,
+    Copies,
+    FileCopier,
+    OnePart,
+    OnePartition,
+    Which,
+)
 from tests.places.found import place_at
 from tests.support.dying import Dies
 from tests.support.lake_statements import (
@@ -147,7 +154,7 @@ def _from_other(
     ledger = ready.ports.commit.ledger
     there = other_table(found.load(), LakePartitions(OTHER, found, ledger, said, Direct()), which)
     copies = CopiedFiles(found.load(), found.storages, here.load(), here.storages)
-    return replace(ready, ports=replace(ready.ports, copy=copies)), there
+    return replace(ready, ports=replace(ready.ports, writer=FileCopier(copies))), there
 
 
 def moving(

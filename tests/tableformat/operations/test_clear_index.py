@@ -14,6 +14,7 @@ from tableformat.effects import Effects, Step
 from tableformat.export.outcome import Outcome, Status
 from tableformat.iceberg.snapshot import table_of
 from tableformat.operations.rewrite import ClearIndex
+from tableformat.operations.statement import FileRewriter
 from tableformat.parquet.columns import filtered_columns
 from tableformat.parquet.writer import FileFormat
 from tests.places.found import place_at
@@ -52,7 +53,7 @@ def clear(directory: Path, *, effects: Effects | None = None, alive: bool = Fals
     filtered = FilteredFiles(found.storages, ids)
     files = ChangedFiles(found.storages, filtered, FileFormat(), without=ids)
     ready = running(directory, effects=effects, table=found, alive=alive)
-    ready = replace(ready, ports=replace(ready.ports, rewrite=files))
+    ready = replace(ready, ports=replace(ready.ports, writer=FileRewriter(files)))
     return ready.run(ClearIndex(P1, f"CLEAR INDEX i IN {P1}", filtered, state.layout.schema_id))
 
 

@@ -20,6 +20,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import StatementKind
 from tableformat.names import PartitionId
 from tableformat.operations.copy_from import Fetch, OtherKey
+from tableformat.operations.statement import FileCopier
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
 from tests.services.minio import MinIO
 from tests.support.cleaning_up import left_behind
@@ -87,7 +88,7 @@ def fetch(
     of = replace(row_of(directory, "p2").key, partition_id="p1")
     key = OtherKey(of, tuple(one.file for one in found))
     copies = ForeignFiles({one.file.path: one for one in found}, here.load(), here.storages)
-    ready = replace(ready, ports=replace(ready.ports, copy=copies))
+    ready = replace(ready, ports=replace(ready.ports, writer=FileCopier(copies)))
     schema_id = here.load().layout.schema_id
     kind: Literal[StatementKind.FETCH_FROM_OUTSIDE] = StatementKind.FETCH_FROM_OUTSIDE
     return ready.run(Fetch(P1, f"'{place}'", kind, (key,), schema_id))

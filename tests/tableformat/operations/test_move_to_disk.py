@@ -21,7 +21,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
 from tableformat.names import LakeName
 from tableformat.operations.rewrite import MoveToDisk
-from tableformat.operations.statement import OnePart, OnePartition
+from tableformat.operations.statement import FileRewriter, OnePart, OnePartition
 from tableformat.operations.take_out import Leave
 from tests.support.cleaning_up import left_behind
 from tests.support.dying import BeforeFile, Dies, DiesAt, SentLate
@@ -94,9 +94,8 @@ def move(
     disks = Disks.of(found.load())
     to = disks.volume(volume, "Cannot") if volume else disks.disk(disk, "Cannot")
     one = running(directory, effects=effects, table=cast("IcebergTable | None", table), rows=rows)
-    ports = replace(
-        one.ports, rewrite=MovedFiles(found.storages, one.ports.note, checks(fast=fast))
-    )
+    files = MovedFiles(found.storages, one.ports.note, checks(fast=fast))
+    ports = replace(one.ports, writer=FileRewriter(files))
     return replace(one, ports=ports, most_plans=2).run(MoveToDisk(which, to, disks))
 
 
