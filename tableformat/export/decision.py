@@ -381,15 +381,14 @@ def _only_compared(
     decision: Skip | Proceed, row: Row | None, content: Content | None, held: Holding
 ) -> Skip | Proceed:
     """Return the decision of a run that compares rows and exports nothing."""
-    if isinstance(decision, Skip) or decision.unless_equal is not None:
+    if isinstance(decision, Skip | CompareRows):
         return decision
     differs = Skip(
         Status.REFUSED, "its rows are not those that were exported: it would be replaced"
     )
-    is_compared = (
-        decision.resume is None and content is not None and parts_may_be_equal(row, held, content)
-    )
-    return Proceed(unless_equal=differs) if is_compared else differs
+    begins = not isinstance(decision, Resume)
+    is_compared = begins and content is not None and parts_may_be_equal(row, held, content)
+    return CompareRows(differs) if is_compared else differs
 
 
 def one_too_many(most: int) -> str:
