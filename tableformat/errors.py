@@ -219,9 +219,14 @@ class SourceError(TableFormatError):
         reasons: tuple[str, ...] = (),
         why: str = "",
     ) -> None:
-        """Store the message and its values; without `why` the message is the reason."""
+        """Store the message and its values, and the reason if it is not the message."""
         super().__init__(message, code=code, advice=advice, reasons=reasons)
-        self.why = why or self.message.rstrip(".")
+        self._why = why
+
+    @property
+    def why(self) -> str:
+        """The reason alone; the message if there is no other text."""
+        return self._why or self.message.rstrip(".")
 
 
 class SourceGoneError(SourceError):

@@ -300,7 +300,7 @@ def _wrong_parts(plan: WritePlan, slice_: Slice, table: _Table) -> str:
             return (
                 f"Cannot read part {part.name} of {plan.table}: it holds {found[0]} rows with hash "
                 f"{found[1]}, planned were {part.rows} rows with hash {part.hash_of_all_files}. "
-                "The frozen part was changed; run the export again."
+                "The frozen part was changed; run it again."
             )
         if part.name in table.unread:
             return (
@@ -311,7 +311,7 @@ def _wrong_parts(plan: WritePlan, slice_: Slice, table: _Table) -> str:
     if table.private and foreign:
         return (
             f"Cannot read {_parts_text(slice_)} of {plan.table}: ClickHouse also loaded "
-            f"{', '.join(foreign)}, which was not planned. Run the export again."
+            f"{', '.join(foreign)}, which was not planned. Run it again."
         )
     return ""
 

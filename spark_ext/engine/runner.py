@@ -192,7 +192,7 @@ def _next(plan: WritePlan, running: Generator[None, None, list[Row]]) -> list[Ro
         rows: list[Row] = end.value
         return rows
     except JOB_ERRORS as error:
-        raise plain_error(f"Cannot export {plan.table}", _THEN, error) from error
+        raise plain_error(f"Cannot {plan.action} {plan.table}", _THEN, error) from error
     return None
 
 

@@ -50,6 +50,8 @@ from tableformat.errors import (
     RefusedError,
     SourceError,
     TableFormatError,
+    Unable,
+    during,
 )
 from tableformat.export.data_checks import broken, checks_sql
 from tableformat.export.slices import (
@@ -173,7 +175,7 @@ def check_host(plan: WritePlan, installed: tuple[tuple[str, str], ...], slice_: 
         if here.get(name) != planned:
             message = (
                 f"Cannot read {plan.table} on executor host {host}: it has {name} "
-                f"{here.get(name, 'not installed')}, the export was planned with {planned}. "
+                f"{here.get(name, 'not installed')}, the command was planned with {planned}. "
                 "Install the same versions on every executor."
             )
             raise SourceError(message)
@@ -200,9 +202,12 @@ def run_checks(plan: WritePlan, opened: SliceReader, checks: list[DataCheck]) ->
     found = [broken(some, opened.row(checks_sql(some))) for some in passes]
     reasons = " ".join(text for text in found if text)
     if reasons:
-        raise RefusedError(
-            f"Cannot export partition {opened.slice.partition_id} of {plan.table}: {reasons}"
-        )
+        raise RefusedError(Unable.of(_partition_of(plan, opened), reasons))
+
+
+def _partition_of(plan: WritePlan, opened: SliceReader) -> str:
+    """Return the partition of a slice, for messages to which the command gives the verb."""
+    return f"partition {opened.slice.partition_id} of {plan.table}"
 
 
 RESULT_SCHEMA: Final = "slice long, receipt string, error string, message string, code int"
@@ -348,7 +353,7 @@ def _check_not_stopped(files: _Files, slice_: Slice) -> None:
     mark = stop_mark(files.plan.receipts_location, files.plan.job)
     if open_storage(mark, files.access).list(mark.rsplit("/", 1)[0]):
         message = (
-            f"Cannot begin another file of partition {slice_.partition_id}: the export was "
+            f"Cannot begin another file of partition {slice_.partition_id}: the command was "
             "stopped. Run it again: it continues with the rest."
         )
         raise NotBegunError(message)
@@ -424,7 +429,7 @@ def _write_slice(
         transaction_first=plan.tree,
     )
     path = "/".join(p for p in (plan.data_location.rstrip("/"), slice_.directory, name) if p)
-    with open_slice(slice_) as opened:
+    with during(plan.action), open_slice(slice_) as opened:
         run_checks(plan, opened, [check for check in plan.checks if check.always])
         written = _write(files, opened, path, on_rows)
     receipt = _receipt(plan, slice_, attempt, path, written, time.monotonic() - started)
@@ -472,12 +477,11 @@ def _write(
             yield batch
         # Checked inside the stream, so that a file with a wrong number of rows is never finished.
         if expected is not None and rows != expected:
-            message = (
-                f"Cannot export partition {opened.slice.partition_id} of {plan.table}: slice "
-                f"{opened.slice.number} gave {rows} rows, planned were {expected}. "
-                "Check the table with CHECK TABLE and run again."
+            why = (
+                f"slice {opened.slice.number} gave {rows} rows, planned were {expected}. Check the "
+                "table with CHECK TABLE and run again."
             )
-            raise SourceError(message)
+            raise SourceError(Unable.of(_partition_of(plan, opened), why))
 
     rows = counted()
     if plan.share is not None and plan.share.in_turn:

@@ -101,7 +101,7 @@ class _WrittenParts:
         """
         ranges = self.snapshot.layout.ranges
         slices = plan_slices(self.to, self.frozen, row.key.hash, row.claim, ranges=ranges)
-        plan = self.to.write_plan(self.snapshot, new_job(), installed_versions())
+        plan = self.to.write_plan(self.snapshot, new_job(), installed_versions(), Action.FETCH)
         access = self.storages.access(plan.receipts_location)
         receipts = written_slices(plan, slices, access, self.server)
         rows, wanted = sum(r.rows for r in receipts), self.frozen.visible_rows

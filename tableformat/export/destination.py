@@ -36,7 +36,7 @@ from tableformat.committer import (
     SchemaChange,
 )
 from tableformat.effects import Step
-from tableformat.errors import InternalError, RefusedError, UnsupportedError
+from tableformat.errors import Action, InternalError, RefusedError, UnsupportedError
 from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.data_checks import data_checks
 from tableformat.export.plan import TablePlan, check_values
@@ -149,7 +149,11 @@ class Destination:
         return Key(self.table.key_source, str(partition_id), self.layout.table_uuid)
 
     def write_plan(
-        self, snapshot: SourceSnapshot, job: str, versions: tuple[tuple[str, str], ...]
+        self,
+        snapshot: SourceSnapshot,
+        job: str,
+        versions: tuple[tuple[str, str], ...],
+        action: Action = Action.EXPORT,
     ) -> WritePlan:
         """Return the values that all slices of a job share."""
         by_name = {c.name: c.source for c in self.plan.columns.columns}
@@ -172,6 +176,7 @@ class Destination:
             job=job,
             versions=versions,
             tree=bool(self.tree),
+            action=action,
         )
 
     def receipts_of(self, row: Row) -> str:

@@ -317,7 +317,9 @@ class GroupJob:
             ports, self._commit_ports, destination, options, verification, self._outcomes, cancelled
         )
         self._cancelled = cancelled
-        self._writing = FileWriting(ports, destination, self._claiming, cancelled, commit_after)
+        self._writing = FileWriting(
+            ports, destination, self._claiming, cancelled, commit_after, options.action
+        )
         self._tidying = Tidying(ports, self._commit_ports, destination)
         self._abandoning = Abandoning(ports)
         self._same_table = SameTable(ports, destination.table, options)

@@ -26,7 +26,7 @@ from pyiceberg.types import FixedType, NestedField, TimestamptzType
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import LakeTableState
-from tableformat.errors import RefusedError, UnsupportedError, UsageError
+from tableformat.errors import RefusedError, Unable, UnsupportedError, UsageError
 from tableformat.export.content import Content, content_of
 from tableformat.export.ports import SliceFailure
 from tableformat.export.slices import Slice
@@ -176,11 +176,9 @@ def check_values(
         if (why := why_no_directory(level, value))
     ]
     if reasons:
-        message = (
-            f"Cannot export partition {partition_id} of {table.name} to a Hive directory: "
-            f"{'; '.join(reasons)}. Export it to an Iceberg table."
-        )
-        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+        subject = f"partition {partition_id} of {table.name} to a Hive directory"
+        why = f"{'; '.join(reasons)}. Export it to an Iceberg table."
+        raise UnsupportedError(Unable.of(subject, why), code=NOT_IMPLEMENTED)
 
 
 def _spelling(column: MappedColumn) -> str:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, TypeVar
 
-from tableformat.errors import LedgerError, MissingError
+from tableformat.errors import Action, LedgerError, MissingError
 from tableformat.file_names import RECEIPTS
 from tableformat.ledger import ExportedPart, Row
 from tableformat.parquet.writer import FileFormat
@@ -162,6 +162,7 @@ class WritePlan:
     * `share`: the limits for reading and writing, None for no limit.
     * `tree`: the files are in a Hive tree. Their names begin with the transaction, and their
       columns have the names of the table.
+    * `action`: the command of the user, whose verb the messages of tasks have.
     """
 
     table: str
@@ -181,6 +182,7 @@ class WritePlan:
     storage: tuple[tuple[str, str], ...] = ()
     tree: bool = False
     share: Share | None = None
+    action: Action = Action.EXPORT
 
 
 T = TypeVar("T")
@@ -428,14 +430,14 @@ def _slice(number: int, cuts: Sequence[_Cut], partition_id: str, target: SliceTa
     )
 
 
-_SETTLED_LATER = ("layout", "job", "versions", "storage", "tree", "share")
+_SETTLED_LATER = ("layout", "job", "versions", "storage", "tree", "share", "action")
 
 
 def recipe_of(plan: WritePlan, slices: Iterable[Slice]) -> str:
     """Return a digest of all values that determine the content of a partition's files.
 
-    It leaves out the values that differ between runs, such as the location of the snapshot and the
-    job, and the names of the files.
+    It leaves out the values that differ between runs, such as the location of the snapshot, the
+    job and the command, and the names of the files.
     """
     how = {k: v for k, v in asdict(plan).items() if k not in _SETTLED_LATER}
     what = [([_rows_of(r) for r in s.ranges], s.rows, s.directory, s.partition) for s in slices]

@@ -275,13 +275,17 @@ Files = tuple[Claimed, tuple[Receipt, ...] | TableFormatError]
 
 @dataclass(frozen=True, slots=True)
 class FileWriting:
-    """Writes the files of a run; yields complete partitions every `commit_after` milliseconds."""
+    """Writes the files of a run; yields complete partitions every `commit_after` milliseconds.
+
+    `action` is the command that runs.
+    """
 
     ports: JobPorts
     to: Destination
     claiming: Claiming
     cancelled: Cancelled
     commit_after: int
+    action: Action
 
     def run(
         self, claimed: tuple[Claimed, ...], frozen: Frozen, writer: SliceWriter
@@ -311,7 +315,7 @@ class FileWriting:
 
     def _writing(self, left: Mapping[str, Claimed], frozen: Frozen, writer: SliceWriter) -> Writing:
         """Start to write the files that are not finished yet."""
-        plan = self.to.write_plan(frozen.snapshot, self.ports.job, writer.versions())
+        plan = self.to.write_plan(frozen.snapshot, self.ports.job, writer.versions(), self.action)
         claimed = tuple(left.values())
         kept = sum(r.rows for c in claimed for r in c.finished.values())
         self.ports.observer.begin(

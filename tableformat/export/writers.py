@@ -147,7 +147,7 @@ def _shared(plan: WritePlan, share: Share) -> WritePlan:
 def _not_begun(tasks: tuple[SliceTask, ...]) -> tuple[SliceFailure, ...]:
     """Return the failures of slices that are not started because the run was stopped."""
     message = (
-        "Cannot begin another file: the export was stopped. Run it again: it continues with the "
+        "Cannot begin another file: the command was stopped. Run it again: it continues with the "
         "rest."
     )
     error = NotBegunError(message)

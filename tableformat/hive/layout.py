@@ -41,6 +41,7 @@ from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
 from tableformat.errors import (
     DestinationError,
     RefusedError,
+    Unable,
     UnsupportedError,
     UsageError,
     refuse_all,
@@ -308,11 +309,11 @@ def check_directories(
         elif why := why_no_name(name):
             reasons.append(f"{text} {why}")
     if reasons:
-        message = (
-            f"Cannot export {table.name} to Hive directories: of its partition key "
-            f"{'; '.join(reasons)}. Destination storage uses unsupported partitioning for it: "
-            "export it to an Iceberg table, which supports such keys."
+        why = (
+            f"of its partition key {'; '.join(reasons)}. Destination storage uses unsupported "
+            "partitioning for it: export it to an Iceberg table, which supports such keys."
         )
+        message = Unable.of(f"{table.name} to Hive directories", why)
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 

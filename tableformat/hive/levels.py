@@ -27,7 +27,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, IcebergType, StringType, TimestamptzType
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import UnsupportedError
+from tableformat.errors import Unable, UnsupportedError
 from tableformat.hive_names import HIVE_NULL, escape, spelled_name
 
 __all__ = [
@@ -146,10 +146,11 @@ def tree_directory(levels: Sequence[Level], values: Sequence[str | None]) -> str
     ]
     for level, name in zip(levels, found, strict=True):
         if (size := len(name.encode())) > _LONGEST:
-            message = (
-                f"Cannot export a partition to a Hive directory: the name of its {level.name} is "
-                f"{size} bytes long, file systems allow {_LONGEST}. Export it to an Iceberg table."
+            why = (
+                f"the name of its {level.name} is {size} bytes long, file systems allow "
+                f"{_LONGEST}. Export it to an Iceberg table."
             )
+            message = Unable.of("a partition to a Hive directory", why)
             raise UnsupportedError(message, code=NOT_IMPLEMENTED)
     return "/".join(found)
 

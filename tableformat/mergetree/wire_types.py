@@ -549,7 +549,7 @@ def _wire(of: DataType, conversion: Conversion) -> DataType:
         case _:
             pass
     message = (
-        f"Cannot export a value of the ClickHouse type {of!r}: it has no wire type. "
+        f"Cannot read a value of the ClickHouse type {of!r}: it has no wire type. "
         "This is a bug, please report it."
     )
     raise InternalError(message)

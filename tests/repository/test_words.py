@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.repository.source_files import FOLDERS, ROOT, source_files
+from tests.repository.structure import importers
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 FORBIDDEN = ("common", "handler", "helper", "manager", "misc", "util", "utils", "helpers")
@@ -33,6 +34,8 @@ UNCLEAR = (
     *("written anew", "write it anew", "Somebody edited", "for what is there", "if they are to go"),
 )
 """Phrases of pages and messages that were plain to nobody but their writer."""
+OF_EXPORTS = ("Cannot export", "un the export again", "the export was ", "an export needs")
+"""Phrases of messages that are wrong for every other command."""
 
 
 def words(name: str) -> set[str]:
@@ -91,3 +94,27 @@ def test_pages_and_messages_have_no_phrase_that_was_found_unclear() -> None:
 
     assert len(texts) > 10_000
     assert [(at, one) for at, text in texts for one in UNCLEAR if one in text] == []
+
+
+def task_modules() -> set[str]:
+    """Return the modules whose code runs in tasks, with all that they import."""
+    imports: dict[str, set[str]] = {}
+    for imported, by in importers().items():
+        for one in by:
+            imports.setdefault(one, set()).add(imported)
+    left, reached = ["spark_ext/engine/tasks.py"], set[str]()
+    while left:
+        if (one := left.pop()) not in reached:
+            reached.add(one)
+            left.extend(imports.get(one, ()))
+    rewriting = ("catalog/rewriting", "catalog/clickhouse/rows")
+    return reached | {file.path for file in source_files(*rewriting)}
+
+
+def test_no_message_of_a_task_takes_every_command_for_an_export() -> None:
+    """Harm prevented: who archives, fetches or updates reads that something cannot be exported."""
+    modules = task_modules()
+    texts = [(at, text) for at, text in user_texts() if at.rpartition(":")[0] in modules]
+
+    assert len(texts) > 1_000
+    assert [(at, one) for at, text in texts for one in OF_EXPORTS if one in text] == []

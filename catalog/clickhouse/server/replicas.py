@@ -35,6 +35,7 @@ from tableformat.errors import (
     RefusedError,
     SourceError,
     TableFormatError,
+    Unable,
     UnsupportedError,
     UsageError,
 )
@@ -186,7 +187,8 @@ class Waiting:
             if not lag.read_only and not lag.unread and not missing:
                 return
             if lag.read_only or self.clock() >= until:
-                raise self._refusal(f"list the partitions of {name}", lag, missing)
+                message = f"Cannot list the partitions of {name}: {self._why(lag, missing)}"
+                raise RefusedError(message)
             self.pause(_LOOK_SECONDS)
 
     def refused(
@@ -207,8 +209,10 @@ class Waiting:
                 return {}
             if self.clock() >= until:
                 return {
-                    one: self._refusal(
-                        f"export partition {one} of {name}", lag, lacking.get(one, ())
+                    one: RefusedError(
+                        Unable.of(
+                            f"partition {one} of {name}", self._why(lag, lacking.get(one, ()))
+                        )
                     )
                     for one in partition_ids
                     if lag.read_only or lag.unread or one in lacking
@@ -244,7 +248,8 @@ class Waiting:
         queued = [(text(row[0]), text(row[1])) for row in found]
         return tuple(one for one in queued if one[0] not in _MAKES_FROM_OWN)
 
-    def _refusal(self, what: str, lag: Lag, lacking: tuple[str, ...]) -> RefusedError:
+    def _why(self, lag: Lag, lacking: tuple[str, ...]) -> str:
+        """Return why rows may be missing here, and what to do."""
         if lag.read_only:
             why = "is read-only, so it may lack what other replicas have"
         elif lacking:
@@ -252,9 +257,9 @@ class Waiting:
         else:
             why = f"has {lag.unread} entries of its log still to read"
         after = "" if lag.read_only else f", after {self.timeout:g} s"
-        return RefusedError(
-            f"Cannot {what}: its replica {why}{after}. Run again later, name "
-            f"another replica in {Option.SOURCE}, or raise {Option.SYNC_TIMEOUT}."
+        return (
+            f"its replica {why}{after}. Run again later, name another replica in {Option.SOURCE}, "
+            f"or raise {Option.SYNC_TIMEOUT}."
         )
 
 

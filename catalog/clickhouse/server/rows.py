@@ -97,7 +97,7 @@ class _Servers(contextlib.ExitStack):
             if host is None:
                 message = (
                     f"Cannot read {plan.table} from {address}: the source is {settings.shown} "
-                    "here. Run the export again."
+                    "here. Run it again."
                 )
                 raise SourceError(message)
             client = ServerClient(_paced(plan, settings, host), host)
@@ -126,8 +126,7 @@ def _open_slice(plan: WritePlan, servers: _Servers, slice_: Slice) -> Iterator[S
         layout, slice_ = replace(layout, host=copy.host), at_copy(slice_, copy)
     if layout.host in servers.gone:
         message = (
-            f"Cannot read {plan.table} from {layout.host}: it no longer responds. Run the export "
-            "again."
+            f"Cannot read {plan.table} from {layout.host}: it no longer responds. Run it again."
         )
         raise SourceGoneError(message)
     try:

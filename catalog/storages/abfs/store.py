@@ -69,7 +69,7 @@ STORE: Final = Store(
         ),
         404: "create the container, or correct the location",
         413: f"write smaller files ({Option.TARGET_FILE_SIZE}): a file has at most 5,000 MiB there",
-        501: "the server lacks what an export needs; use another one",
+        501: "the server lacks what mergeberg needs; use another one",
     },
 )
 

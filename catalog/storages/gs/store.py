@@ -55,7 +55,7 @@ STORE: Final = Store(
             "storage.objects.delete on the bucket (roles/storage.objectUser has them)"
         ),
         404: "create the bucket, or correct the location",
-        501: "the server lacks what an export needs; use another one",
+        501: "the server lacks what mergeberg needs; use another one",
     },
 )
 

@@ -119,7 +119,7 @@ _ADVICE: Final[Mapping[str, _Advice]] = {
     "NoSuchBucket": _Advice("create the bucket, or correct the warehouse's location"),
     "RequestTimeTooSkewed": _Advice("set this host's clock"),
     "NotImplemented": _Advice(
-        "the server lacks what an export needs, conditional writes above all; use another one"
+        "the server lacks what mergeberg needs, conditional writes above all; use another one"
     ),
 }
 _UNKNOWN: Final = _Advice(

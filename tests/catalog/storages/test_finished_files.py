@@ -9,7 +9,7 @@ import pytest
 
 from catalog.network import TimeOuts
 from catalog.storages.s3.storage import S3Storage
-from tableformat.errors import DestinationError
+from tableformat.errors import Action, DestinationError
 from tableformat.export.slices import Share, Slice, finished_files, recipe_of
 from tableformat.receipt import PartRange, Receipt
 from tests.services.minio import MinIO
@@ -66,9 +66,9 @@ def test_an_outage_or_a_refusal_is_not_the_absence_of_a_finished_file(minio_serv
         finished_files((SLICE,), (receipt,), away)
 
 
-def test_how_fast_files_may_be_written_says_nothing_of_what_they_hold() -> None:
-    """Harm prevented: with another limit, or another release, finished files are not known."""
-    limited = replace(PLAN, share=Share(3, 1000))
+def test_the_rate_and_the_command_say_nothing_of_what_files_hold() -> None:
+    """Harm prevented: with another limit, release or command, finished files are not known."""
+    limited = replace(PLAN, share=Share(3, 1000), action=Action.ARCHIVE)
 
     assert recipe_of(limited, (SLICE,)) == recipe_of(PLAN, (SLICE,))
     assert recipe_of(replace(PLAN, select="1"), (SLICE,)) != recipe_of(PLAN, (SLICE,))

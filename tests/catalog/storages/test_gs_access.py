@@ -218,7 +218,7 @@ def test_credentials_are_in_every_request_and_in_no_address() -> None:
         ),
         (refusal("403 Forbidden", "forbidden"), LastingError, "Grant storage.objects.list"),
         (refusal("404 Not Found", "notFound"), LastingError, "Create the bucket"),
-        (refusal("501 Not Implemented", ""), LastingError, "The server lacks what an export needs"),
+        (refusal("501 Not Implemented", ""), LastingError, "The server lacks what mergeberg needs"),
         (
             answer(b"<html>", status="302 Found", ours=False),
             DestinationError,

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark_ext.engine.runner import Progress, run, write, write_all
 from spark_ext.engine.tasks import installed_versions
-from tableformat.errors import NotBegunError, SourceError
+from tableformat.errors import Action, NotBegunError, SourceError
 from tableformat.export.slices import Slice, SliceTask, WritePlan, tasks
 from tableformat.file_names import stop_mark
 from tests.support.frozen_parts import PLAN, Source, insert, make_source
@@ -89,9 +89,9 @@ def test_a_bug_in_a_task_is_one_line_without_the_page_of_java(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
     work = tasks(small_slices(source), 2)
-    plan = dataclasses.replace(plan_in(tmp_path), schema_json="no schema")
+    plan = dataclasses.replace(plan_in(tmp_path), schema_json="no schema", action=Action.FETCH)
 
-    with pytest.raises(SourceError, match="a Spark task failed: ") as caught:
+    with pytest.raises(SourceError, match=r"Cannot fetch d\.t: a Spark task failed: ") as caught:
         run(spark, plan, work, on_progress=lambda _: None)
 
     assert "ValidationError" in str(caught.value)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_ext.engine.tasks import find_receipt, installed_versions
-from tableformat.errors import InternalError, RefusedError, SourceError, TableFormatError
+from tableformat.errors import Action, InternalError, RefusedError, SourceError, TableFormatError
 from tableformat.export.slices import DataCheck, Share, Slice, WritePlan
 from tableformat.file_names import data_file_name
 from tableformat.receipt import Receipt
@@ -199,6 +199,20 @@ def test_text_that_is_not_utf8_is_explained_with_count_and_sample(
     assert files(tmp_path) == []
 
 
+@pytest.mark.parametrize("action", Action)
+def test_a_task_gives_its_messages_the_verb_of_the_command(
+    source: Source, tmp_path: Path, action: Action
+) -> None:
+    """Harm prevented: who archives or fetches reads that something cannot be exported."""
+    (good,), (bad,) = source.slices(part=0), source.slices(part=1)
+    plan = plan_in(tmp_path, checks=(UTF8,), action=action)
+
+    (value, _), (rows, _) = write((plan, bad), (plan, dataclasses.replace(good, rows=999)))
+
+    assert str(value).startswith(f"Cannot {action} partition all of d.t: column name: text that ")
+    assert str(rows).startswith(f"Cannot {action} partition all of d.t: slice 0 gave 1000 rows")
+
+
 def test_data_that_no_check_explains_is_a_bug_and_no_file(source: Source, tmp_path: Path) -> None:
     (slice_,) = source.slices(part=1)
     said = failure(plan_in(tmp_path), slice_)
@@ -235,7 +249,7 @@ def test_other_versions_on_the_executor_are_refused(source: Source, tmp_path: Pa
 
     assert isinstance(said, SourceError)
     assert "Cannot read d.t on executor host " in str(said)
-    assert "the export was planned with 1.0" in str(said)
+    assert "the command was planned with 1.0" in str(said)
 
 
 def test_a_source_that_is_not_on_the_executor_is_named(source: Source, tmp_path: Path) -> None:

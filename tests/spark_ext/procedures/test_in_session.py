@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import pyarrow.parquet as pq
@@ -38,6 +39,11 @@ def spark(
             "INSERT INTO db.t VALUES (1, 1), (1, 2), (1, 3), (2, 4), (2, 5)",
             "CREATE TABLE db.u (p UInt8, id Int64) ENGINE = MergeTree PARTITION BY p ORDER BY id",
             "INSERT INTO db.u SELECT * FROM db.t",
+            (
+                "CREATE TABLE db.bad (p UInt8, s String) ENGINE = MergeTree PARTITION BY p"
+                " ORDER BY p"
+            ),
+            "INSERT INTO db.bad SELECT 1, unhex('FF')",
         ):
             connection.command(sql)
     conf = {
@@ -61,14 +67,20 @@ _VALUES: dict[str, object] = {"NULL": None, "false": False, "true": True, "map()
 
 
 def call(spark: SparkSession, name: str, **arguments: object) -> list[list[object]]:
-    """Call a procedure as the jar does, which sends every parameter."""
-    declared = [one for one in PROCEDURES[name].parameters if one.default is not None]
-    defaults = {one.name: _VALUES.get(str(one.default), one.default) for one in declared}
-    asked = {"call": name, "catalog": "lake", "arguments": defaults | arguments}
-    said = json.loads(answer(json.dumps(asked), spark))
+    """Call a procedure; return its rows."""
+    said = called(spark, name, **arguments)
     assert "error" not in said, said
     rows: list[list[object]] = said["rows"]
     return rows
+
+
+def called(spark: SparkSession, name: str, **arguments: object) -> dict[str, Any]:
+    """Call a procedure as the jar does, which sends every parameter; return what it answers."""
+    declared = [one for one in PROCEDURES[name].parameters if one.default is not None]
+    defaults = {one.name: _VALUES.get(str(one.default), one.default) for one in declared}
+    asked = {"call": name, "catalog": "lake", "arguments": defaults | arguments}
+    said: dict[str, Any] = json.loads(answer(json.dumps(asked), spark))
+    return said
 
 
 @pytest.mark.representative
@@ -116,6 +128,33 @@ def test_an_error_is_told_in_the_words_of_sql(spark: SparkSession) -> None:
 
     assert error["sqlstate"] == "42P01"
     assert error["message"].endswith("List what it has with `CALL system.exports()`.")
+
+
+@pytest.mark.parametrize(
+    ("verb", "procedure", "arguments"),
+    [
+        (
+            "archive",
+            "archive_partition",
+            {"source": "ch.db.bad", "partition_id": "1", "table": "n.bad"},
+        ),
+        ("attach", "execute_alter", {"statement": "ATTACH PARTITION 1 FROM ch.db.bad"}),
+        ("replace", "execute_alter", {"statement": "REPLACE PARTITION 1 FROM ch.db.bad"}),
+    ],
+)
+def test_what_a_task_refuses_has_the_verb_of_the_command(
+    spark: SparkSession, verb: str, procedure: str, arguments: dict[str, str]
+) -> None:
+    """Harm prevented: who archives or attaches reads that something cannot be exported."""
+    made = {"source": "ch.db.bad", "table": "n.bad", "partition_spec": None}
+    call(spark, "create_table_like", **made, convert={}, strict=False, dry_run=False)
+    named = {k: f"ALTER TABLE lake.n.bad {v}" for k, v in arguments.items() if k == "statement"}
+
+    message = called(spark, procedure, **arguments | named)["error"]["message"]
+
+    assert f"annot {verb} partition 1 of db.bad" in message
+    assert "column s: not valid UTF-8 in 1 row, for example FF" in message
+    assert "annot export" not in message
 
 
 def ids(spark: SparkSession, version: str = "") -> list[int]:
