@@ -44,6 +44,7 @@ from tableformat.operations.take_out import Detach, Drop
 from tableformat.receipt import Receipt
 from tests.places.found import place_at
 from tests.places.place import objects_below
+from tests.support import foreign_actions
 from tests.support.dying import Dies
 from tests.support.fakes import TABLE
 from tests.support.history_acts import SAID, Act, Seat, freeze
@@ -242,7 +243,15 @@ def _worst(outcomes: Iterator[Outcome]) -> Status:
     return next((one for one in told if one.exit_code), told[0])
 
 
+def _change_table(at: Path, _: Partitions, _seat: Seat) -> Status:
+    """Do as the table's owner: what is there is of an earlier spec, and lacks a column."""
+    foreign_actions.add_column(at)
+    foreign_actions.divide(at)
+    return Status.COMMITTED
+
+
 MORE: dict[str, Act] = {
+    "others change the table": _change_table,
     "drop part": partial(_of_part, Drop),
     "detach part": partial(_of_part, Detach),
     "attach part": partial(_of_part, Attach),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import pyarrow as pa
+from pyiceberg.manifest import clear_manifest_cache
 
 from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Direct, Effects, Step
@@ -43,6 +44,7 @@ from tests.places.found import place_at
 from tests.places.place import Place
 from tests.support.dying import Dies
 from tests.support.fakes import TABLE, FakeWriter, job_ports
+from tests.support.foreign_actions import divide
 from tests.support.lake import make_table_in
 from tests.support.other_engines import rewrite
 from tests.support.scenarios import ALL, AtStep, Partitions, lake, parts_of, pyiceberg
@@ -289,6 +291,8 @@ class Prepared:
     def world(self) -> World:
         """Return the world as it was prepared; the one returned before is gone."""
         self._world.place.put_back(self._kept)
+        # Manifests of the same names come again, with other content.
+        clear_manifest_cache()
         world = copy.copy(self._world)
         world.source, world.written = copy.deepcopy((world.source, world.written))
         world.effects = self.scenario.meddle(world)
@@ -395,6 +399,17 @@ def _interrupted_then_widened(world: World) -> None:
     world.written.clear()
 
 
+def _divided(world: World) -> None:
+    """Export both partitions; the owner divides the table; p1 grows, and the source's columns."""
+    world.source.table = NARROW
+    world.run(_ALL)
+    world.now += _TTL
+    divide(world.directory)
+    world.source.table, world.source.probed = WIDE, "0"
+    world.source.by_id["p1"] = valued("p1", 7, 5, 2)
+    world.written.clear()
+
+
 def _append(world: World) -> None:
     table = pyiceberg(world.directory)
     table.append(pa.table([pa.array(range(FOREIGN))], table.schema().as_arrow()))
@@ -484,6 +499,14 @@ SCENARIOS: Final = (
         replace(_COMPARED, evolve_schema=True),
         _TWO,
         _widened_and_mutated,
+        did=(Status.REPLACED, Status.UNCHANGED),
+        source=_valued,
+    ),
+    Scenario(
+        "replacement of files of an earlier spec",
+        replace(_EVOLVING, partition_spec="truncate(1000000, n)"),
+        _TWO,
+        _divided,
         did=(Status.REPLACED, Status.UNCHANGED),
         source=_valued,
     ),

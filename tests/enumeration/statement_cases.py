@@ -139,24 +139,24 @@ class StatementCases(PreparedCases[StatementScenario]):
     def _check_exports(self, world: World, *, changed: bool) -> None:
         """Export p1, inside its time to live, and then after it."""
         expected = self.scenario.exports
-        again = _export(world, CLOCK)
+        again = self._export(world, CLOCK)
         assert again is expected.again
         if changed:
             world.source.by_id["p1"] = parts_of("p1", 30)
-        then = _export(world, LATER)
+        then = self._export(world, LATER)
         assert then is (expected.changed if changed else expected.later)
         assert world.source.left == {}, "a source snapshot is left"
 
-
-def _export(world: World, clock: Iterator[int]) -> Status:
-    """Export as a new process, to which all others are dead; its answer about p1 is true."""
-    at, source = world.directory, world.source
-    ports = ports_of(at, source, clock=clock.__next__)
-    own = f"job{ports.owner.pid}"
-    ports = replace(ports, job=own, job_is_alive=lambda job: job in ("job", own))
-    with contextlib.closing(ports.ledger):
-        ended = {o.partition_id: o for o in export(IN_FILES, ports, slots=1)}["p1"]
-    if ended.status in IN_MAIN:
-        key = Key(source.table.key_source, "p1", lake(at).load().layout.table_uuid)
-        assert rows_by_key(at)[key.hash] == ended.rows > 0, ended
-    return ended.status
+    def _export(self, world: World, clock: Iterator[int]) -> Status:
+        """Export as a new process, to which all others are dead; its answer about p1 is true."""
+        at, source = world.directory, world.source
+        ports = ports_of(at, source, clock=clock.__next__)
+        own = f"job{ports.owner.pid}"
+        ports = replace(ports, job=own, job_is_alive=lambda job: job in ("job", own))
+        request = replace(IN_FILES, partition_spec=self.scenario.spec)
+        with contextlib.closing(ports.ledger):
+            ended = {o.partition_id: o for o in export(request, ports, slots=1)}["p1"]
+        if ended.status in IN_MAIN:
+            key = Key(source.table.key_source, "p1", lake(at).load().layout.table_uuid)
+            assert rows_by_key(at)[key.hash] == ended.rows > 0, ended
+        return ended.status

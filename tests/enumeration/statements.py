@@ -20,7 +20,7 @@ from tests.support.history_acts import ACTS, Act, Seat
 from tests.support.scenarios import RealFiles, parts_of
 from tests.support.two_lake_tables import prepared
 
-__all__ = ["ALL_ACTS", "STATEMENTS", "Exports", "StatementScenario"]
+__all__ = ["ALL_ACTS", "OLDER", "STATEMENTS", "Exports", "StatementScenario"]
 
 ALL_ACTS: Final[dict[str, Act]] = {**ACTS, **MORE}
 
@@ -50,7 +50,9 @@ class StatementScenario:
 
     `before` is what was done before it, `did` what it says, and `exports` what exports say then.
     Once it has landed the same statement is `refused`, or does it once more where it `repeats`. It
-    is done `apart` in two commits: of two tables, or of the exports of two shards.
+    is done `apart` in two commits: of two tables, or of the exports of two shards. `of` is the name
+    of the statement, where the scenario has another one, and `spec` what exports are given as the
+    partition spec.
     """
 
     name: str
@@ -63,18 +65,20 @@ class StatementScenario:
     prepare: Callable[[Path], None] = lambda _: None
     grown: bool = False
     filters: bool = False
+    of: str = ""
+    spec: str | None = None
 
     @property
     def act(self) -> Act:
         """The statement."""
-        return ALL_ACTS[self.name]
+        return ALL_ACTS[self.of or self.name]
 
     def world(self, directory: Path) -> World:
         """Make the world in which it begins."""
         with patch.object(RealFiles, "filters", new=self.filters):
             prepared(directory)
         self.prepare(directory)
-        source = Sources()
+        source = Sources(probed=None if self.spec is None else "0")
         for name in self.before:
             ALL_ACTS[name](directory, source, Seat())
         if self.grown:
@@ -88,6 +92,12 @@ class StatementScenario:
 
 _THERE: Final = ("export there", "drop")
 _OTHERS: Final = ("others append",)
+_OLDER: Final = ("others change the table", *_OTHERS, "others promote it")
+"""Main has files of an earlier spec that lack a column, and of the current one with a narrow one.
+
+A file that is detached later is of the earlier spec, too.
+"""
+_SPEC: Final = "truncate(1000000, n)"
 STATEMENTS: Final = (
     StatementScenario("drop", Status.DROPPED, _GONE, _OTHERS),
     StatementScenario("drop part", Status.DROPPED, _IN_PART, refused=True),
@@ -137,4 +147,23 @@ STATEMENTS: Final = (
         repeats=True,
         prepare=files_are_there,
     ),
+    StatementScenario(
+        "update of older files", Status.CHANGED, _CHANGED, _OLDER, of="update", spec=_SPEC
+    ),
+    StatementScenario(
+        "optimize of older files", Status.OPTIMIZED, _HERE, _OLDER, of="optimize", spec=_SPEC
+    ),
+    StatementScenario(
+        "detach of older files", Status.DETACHED, _GONE, _OLDER, of="detach", spec=_SPEC
+    ),
+    StatementScenario(
+        "attach of older files",
+        Status.ATTACHED,
+        _HERE,
+        (*_OLDER, "detach"),
+        of="attach",
+        spec=_SPEC,
+    ),
 )
+OLDER: Final = tuple(one for one in STATEMENTS if one.spec is not None)
+"""Statements on a table whose columns and partition spec were others at its exports."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import pytest
 
 from tableformat.effects import Step
-from tests.enumeration.faults import Fault, seams
+from tests.enumeration.faults import DEATHS, Fault, seams
 from tests.enumeration.statement_cases import StatementCases
-from tests.enumeration.statements import STATEMENTS, StatementScenario
+from tests.enumeration.statements import OLDER, STATEMENTS, StatementScenario
 from tests.support.history_acts import OURS
+from tests.support.tiers import share_of
 
 FEW = ("drop", "attach", "fetch", "move", "optimize")
 """Statements of each way to land: files leave, come back, stay aside, change tables, are others."""
@@ -37,6 +38,17 @@ def test_what_fails_when_the_exports_of_two_shards_are_there_is_told_of_both() -
         last = max(n for n, step in enumerate(cases.steps) if step is Step.NOTE_GROUP)
         assert cases.steps[last - 1] is Step.READ_LEDGER
         cases.check(Fault.FAILS, (last - 1, last))
+
+
+@pytest.mark.enumeration
+@pytest.mark.parametrize("fault", DEATHS, ids=[f.name.lower() for f in DEATHS])
+@pytest.mark.parametrize("scenario", OLDER, ids=[s.name for s in OLDER])
+def test_a_crash_on_files_of_an_earlier_spec_that_lack_a_column(
+    scenario: StatementScenario, fault: Fault
+) -> None:
+    """Harm prevented: a statement that is right only where the table never changed."""
+    with StatementCases(scenario) as cases:
+        cases.check(fault, tuple(share_of(seams(cases.steps, fault))))
 
 
 @pytest.mark.soak

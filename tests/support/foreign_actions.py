@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
+from pyiceberg.transforms import TruncateTransform
 from pyiceberg.types import IntegerType, LongType
 
 from tests.places.found import place_at
@@ -24,6 +25,7 @@ __all__ = [
     "compact",
     "delete_file",
     "delete_rows",
+    "divide",
     "drop_column",
     "drop_table",
     "move_back",
@@ -36,6 +38,7 @@ __all__ = [
 
 _NUMBERS_ID = 1
 _MORE = "more"
+_WIDTH = 1_000_000
 
 
 def opened(directory: Path) -> Table | None:
@@ -102,6 +105,14 @@ def add_column(directory: Path) -> None:
     if table is not None and len(table.schema().fields) == 1:
         with table.update_schema() as update:
             update.add_column(_MORE, IntegerType())
+
+
+def divide(directory: Path) -> None:
+    """ADD PARTITION FIELD; the numbers of all worlds have the same value of it, zero."""
+    table = opened(directory)
+    if table is not None:
+        with table.update_spec() as update:
+            update.add_field("n", TruncateTransform(_WIDTH), "n_trunc")
 
 
 def promote_column(directory: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 
 from catalog.clickhouse.rows.files import ROW_NUMBER
 from catalog.rewriting.changed_rows import ChangedFiles
+from catalog.rewriting.file_partitions import OwnPartitions
 from tableformat.committer import BranchFile
 from tableformat.effects import Effects
 from tableformat.export.outcome import Outcome
@@ -131,7 +133,10 @@ def _run(
     found = place_at(directory).lake().table(name)
     assert found is not None
     ready = running(directory, effects=effects, rows=rows, table=found, name=name, alive=alive)
-    files = ChangedFiles(found.storages, changes, FileFormat())
+    state, partitions = found.load(), OwnPartitions(found.storages)
+    files = ChangedFiles(found.storages, changes, FileFormat(), partitions=partitions)
     asked = "" if changes.deletes or changes.clears else text
     ready = replace(ready, ports=replace(ready.ports, writer=FileRewriter(files), asked=asked))
-    return ready.run(ChangeRows(which, kind, text, changes, found.load().layout.schema_id))
+    of = partial(partitions, state=state)
+    schema_id = state.layout.schema_id
+    return ready.run(ChangeRows(which, kind, text, changes, schema_id, partition_of=of))

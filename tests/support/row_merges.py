@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from catalog.clickhouse.rows.files import FILE_NUMBER, ROW_NUMBER
+from catalog.rewriting.file_partitions import OwnPartitions
 from catalog.rewriting.merged_files import MergedFiles, RowOrder
 from tableformat.committer import BranchFile
 from tableformat.effects import Effects
@@ -73,9 +75,10 @@ def optimize(
     assert found is not None
     ready = running(directory, effects=effects, rows=rows, table=found, name=name, alive=alive)
     order = _Sorted(deduplicates)
-    files = MergedFiles(found.storages, order, FileFormat(), RowOrder())
+    state, partitions = found.load(), OwnPartitions(found.storages)
+    files = MergedFiles(found.storages, order, FileFormat(), RowOrder(), partitions=partitions)
     ready = replace(ready, ports=replace(ready.ports, writer=FileRewriter(files)))
     text = f"OPTIMIZE TABLE {which}{' DEDUPLICATE' if deduplicates else ''}"
     left = order if deduplicates else None
-    schema_id = found.load().layout.schema_id
-    return ready.run(Optimize(which, text, schema_id, target_bytes, left))
+    of = partial(partitions, state=state)
+    return ready.run(Optimize(which, text, state.layout.schema_id, target_bytes, left, of))

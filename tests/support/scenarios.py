@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from tableformat.ledger import Ledger, Row, State
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import MergeTreeTable, Part, PartitionSummary
 from tableformat.names import LakeName, PartitionId, TableName
-from tableformat.source import FrozenPart, Probe, SourceSnapshot
+from tableformat.source import FrozenPart, LeftSnapshot, Probe, ProbedValue, SourceSnapshot
 from tests.places.found import place_at
 from tests.support.fakes import FakeSource, FakeWriter, frozen_snapshot, job_ports
 
@@ -58,11 +58,15 @@ def parts_of(partition: str, *rows: int) -> list[Part]:
 
 @dataclass
 class Partitions(FakeSource):
-    """A table with several partitions, which may be changed between runs."""
+    """A table with several partitions, which may be changed between runs.
+
+    `probed` is what every probe finds in every row; None if nothing may be probed.
+    """
 
     by_id: dict[str, list[Part]] = field(
         default_factory=lambda: {"p1": parts_of("p1", 7, 5), "p2": parts_of("p2", 3)}
     )
+    probed: str | None = None
 
     @property
     def rows(self) -> dict[str, int]:
@@ -87,7 +91,6 @@ class Partitions(FakeSource):
         probes: tuple[Probe, ...],
         digest: tuple[DigestColumn, ...] = (),
     ) -> SourceSnapshot:
-        assert not probes
         assert not digest
         self.snapshots += 1
         held = {
@@ -95,8 +98,26 @@ class Partitions(FakeSource):
             for i in partition_ids
         }
         name = f"{job}_{self.snapshots}"
-        self.left[name] = frozen_snapshot(table, held, handle=(name,), digest=False)
+        made = frozen_snapshot(table, held, handle=(name,), digest=False)
+        self.left[name] = self._with_probes(made, probes)
         return self.left[name]
+
+    def find_snapshot(
+        self,
+        table: MergeTreeTable,
+        wanted: Mapping[PartitionId, LeftSnapshot],
+        *,
+        probes: tuple[Probe, ...],
+        digest: tuple[DigestColumn, ...] = (),
+    ) -> SourceSnapshot:
+        found = super().find_snapshot(table, wanted, probes=(), digest=digest)
+        return self._with_probes(found, probes)
+
+    def _with_probes(self, made: SourceSnapshot, probes: tuple[Probe, ...]) -> SourceSnapshot:
+        assert not probes or self.probed is not None
+        found = (ProbedValue(self.probed, self.probed, 0),) * len(probes)
+        held = tuple(replace(one, probed=found) for one in made.partitions)
+        return replace(made, partitions=held)
 
 
 class RealFiles(FakeWriter):
