@@ -223,7 +223,7 @@ class Verifying:
         if self._table is None:
             return ()
         conversions = remembered_conversions(
-            self._request.to, self._table, self._request.conversions, self._state
+            self._request.to, self._table, self._request.conversions, self._state, "in"
         )
         columns = map_columns(self._table, conversions)
         return source_columns([c.source for c in columns.columns], columns.conversions)

@@ -220,8 +220,8 @@ def fit(
     if refusal is not None:
         raise refusal
     if state.tree:
-        what = f"export {plan.table.name} to {name}"
-        check_rules(what, name, loaded.schema(), state.properties)
+        subject = f"{plan.table.name} to {name}"
+        check_rules(subject, name, loaded.schema(), state.properties)
     order = loaded.sort_order()
     written = written_schema(loaded.schema(), plan.columns)
     return Destination(
@@ -296,8 +296,8 @@ def _refusal(
         state.format_version,
         key=None if remembered is None else remembered.table.engine.partition_by,
     )
-    what = f"export {plan.table.name} to {name}"
-    return existing_refusal(what, existing, plan.all_columns, plan.spec, strict=plan.strict)
+    subject = f"{plan.table.name} to {name}"
+    return existing_refusal(subject, existing, plan.all_columns, plan.spec, strict=plan.strict)
 
 
 def in_spec(spec: PartitionSpec, values: tuple[str | None, ...]) -> tuple[str | None, ...]:

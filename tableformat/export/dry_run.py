@@ -16,7 +16,7 @@ from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState, Leaving
 from tableformat.effects import Direct
-from tableformat.errors import RefusedError
+from tableformat.errors import Action, RefusedError, during
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import content_of
 from tableformat.export.decision import (
@@ -177,35 +177,36 @@ def rehearse(  # noqa: PLR0913  one parameter for each input, and two callbacks 
         RefusedError: the whole request would be refused.
         TableFormatError: source, destination or ledger cannot be read.
     """
-    looked_at = look_at_table(request, source, lake, ledger, effects=Direct(), note=note)
-    plan = looked_at.plan
-    found = _existing(looked_at, source, ledger, storage)
-    if isinstance(request.to, HiveName):
-        request = replace(request, options=in_tree(request.options))
-    elif request.options.replace_partition:
-        check_one_to_one(plan, request.to)
-    ids = select(
-        request.selection,
-        plan.table,
-        source,
-        was_exported=lambda one: found is not None and found.was_exported(plan, one),
-        none=none or note,
-    )
-    change = None
-    if found is not None:
-        check_table_of_ledger(found.state, ledger)
-        change = schema_change(plan, request.to, found.state) if request.evolve_schema else None
-        if change is not None:
-            note(change_text(change, request.to, would=True))
-        if change is None or not change.is_of_schema:
-            fit(plan, request.to, found.table, found.state, request.format)
-        listing = list_source(plan.table, source, now=now)
-        ids = with_outdated(request, ledger.rows, found.state, listing, ids, note)
-    slots = request.limits.at_once(slots)
-    made = tuple(_forecasts(request, plan, source, found, ids, now=now, slots=slots))
-    compares = request.options.check_rows and change is None
-    location = found.state.location if found is not None else None
-    return Rehearsal(made, location, _replaced(made, compares=compares))
+    with during(request.options.action):
+        looked_at = look_at_table(request, source, lake, ledger, effects=Direct(), note=note)
+        plan = looked_at.plan
+        found = _existing(looked_at, source, ledger, storage)
+        if isinstance(request.to, HiveName):
+            request = replace(request, options=in_tree(request.options))
+        elif request.options.replace_partition:
+            check_one_to_one(plan, request.to)
+        ids = select(
+            request.selection,
+            plan.table,
+            source,
+            was_exported=lambda one: found is not None and found.was_exported(plan, one),
+            none=none or note,
+        )
+        change = None
+        if found is not None:
+            check_table_of_ledger(found.state, ledger)
+            change = schema_change(plan, request.to, found.state) if request.evolve_schema else None
+            if change is not None:
+                note(change_text(change, request.to, would=True))
+            if change is None or not change.is_of_schema:
+                fit(plan, request.to, found.table, found.state, request.format)
+            listing = list_source(plan.table, source, now=now)
+            ids = with_outdated(request, ledger.rows, found.state, listing, ids, note)
+        slots = request.limits.at_once(slots)
+        made = tuple(_forecasts(request, plan, source, found, ids, now=now, slots=slots))
+        compares = request.options.check_rows and change is None
+        location = found.state.location if found is not None else None
+        return Rehearsal(made, location, _replaced(made, compares=compares))
 
 
 def _replaced(forecasts: Iterable[Forecast], *, compares: bool) -> Replaced:
@@ -409,7 +410,8 @@ def _forecasts(
         else:
             made = forecast_parts(request, plan, one, parts, slots)
             if request.options.replace_partition and found is not None and decision is not None:
-                yield _whole(found, plan, source, made, decision.held)
+                action = request.options.action
+                yield _whole(found, plan, source, made, decision.held, action)
             elif decision is not None and decision.held.files:
                 made = _replacing(made, leaving_of(decision.held))
                 yield _perhaps_equal(made, request.options) if decision.may_be_equal else made
@@ -425,14 +427,20 @@ def _perhaps_equal(made: Forecast, options: ExportOptions) -> Forecast:
 
 
 def _whole(
-    found: _Existing, plan: TablePlan, source: Source, made: Forecast, held: Holding
+    found: _Existing,
+    plan: TablePlan,
+    source: Source,
+    made: Forecast,
+    held: Holding,
+    action: Action,
 ) -> Forecast:
     """Return the forecast with the files that leave main if the lake partition is replaced."""
     one = PartitionId(made.partition_id)
     try:
         leaving = found.leaving(plan, source.probe(plan.table.name, one, plan.probes), one, held)
     except RefusedError as error:
-        return Forecast(made.partition_id, Status.REFUSED.value, str(error), rows=made.rows)
+        text = str(error.during(action))
+        return Forecast(made.partition_id, Status.REFUSED.value, text, rows=made.rows)
     text = (
         f"would remove {counted(len(leaving.paths), 'file')} with {counted(leaving.rows, 'row')} "
         f"from main, {leaving.foreign_files} of them with {counted(leaving.foreign_rows, 'row')} "

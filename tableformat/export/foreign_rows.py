@@ -38,7 +38,7 @@ from tableformat.committer import (
     ReplaceOwn,
 )
 from tableformat.effects import Effects, Step
-from tableformat.errors import RefusedError
+from tableformat.errors import RefusedError, Unable
 from tableformat.export.main_state import Holding, Kind, holding
 from tableformat.export.slices import stored_receipts
 from tableformat.file_names import RECEIPTS, exported_by
@@ -145,13 +145,13 @@ def refuse_foreign(
         rows = sum(f.rows for f in found)
         held_rows = f" with {counted(rows, 'row')}" if not state.tree else ""
         gone = held.kind is Kind.GONE
-        message = (
-            f"Cannot export into this lake partition: main has {counted(len(found), 'file')}"
-            f"{held_rows} there that no export of this ledger wrote, added by {_by(found, state)}. "
+        why = (
+            f"main has {counted(len(found), 'file')}{held_rows} there that no export of this "
+            f"ledger wrote, added by {_by(found, state)}. "
             f"{held.text + ' ' if gone else ''}If they are other rows, export alongside them with "
             f"{'{Option.FORCE} ' if gone else ''}{Option.OVERWRITE_FILE_IF_EXISTS}; they stay."
         )
-        raise RowsOfOthersError(message)
+        raise RowsOfOthersError(Unable.of("into this lake partition", why))
 
 
 def _by(found: tuple[PartitionFile, ...], state: LakeTableState) -> str:

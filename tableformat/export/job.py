@@ -29,7 +29,7 @@ from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
-from tableformat.errors import RefusedError, StoppedError, UsageError, during
+from tableformat.errors import RefusedError, StoppedError, Unable, UsageError, during
 from tableformat.export.cleanup import Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
 from tableformat.export.content import columns_of, lacks_values
@@ -463,13 +463,13 @@ def _names(
         RefusedError: a name cannot be used.
         TableFormatError: the source or the destination cannot be read.
     """
-    what = f"export {table.name} to {request.to}"
+    subject = f"{table.name} to {request.to}"
     properties = state.properties if state is not None else None
-    named = names_in_force(what, request.to, request.directories, properties)
+    named = names_in_force(subject, request.to, request.directories, properties)
     if not named:
         return NO_NAMES
     # Before the query: an expression that is not a member of the key has no type.
-    check_names(what, table, named)
+    check_names(subject, table, named)
     types = effects(Step.DESCRIBE_SOURCE, lambda: source.key_types(table))
     return KeyNames(named, types)
 
@@ -512,11 +512,8 @@ def open_destination(request: ExportRequest, ports: JobPorts, looked_at: LookedA
 
 def _unchanged(destination: Destination, layout: object) -> None:
     if destination.layout != layout:
-        message = (
-            f"Cannot export to {destination.name}: the table changed while it was opened. Run "
-            "it again."
-        )
-        raise RefusedError(message)
+        why = "the table changed while it was opened. Run it again."
+        raise RefusedError(Unable.of(f"to {destination.name}", why))
 
 
 @dataclass(frozen=True, slots=True)

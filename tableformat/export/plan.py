@@ -124,7 +124,7 @@ def tree_key(table: MergeTreeTable, columns: MappedColumns, names: KeyNames) -> 
             (code 48).
     """
     named = names.named
-    check_names(f"export {table.name} to Hive directories", table, named)
+    check_names(f"{table.name} to Hive directories", table, named)
     members = parse_partition_key(table.engine.partition_by)
     of_named = dict(zip(members, names.types, strict=True)) if named else {}
     made = tuple(_column(one, of_named[one.expression], table.server_zone) for one in named)
@@ -313,6 +313,7 @@ def remembered_conversions(
     table: MergeTreeTable,
     given: Mapping[str, str],
     state: LakeTableState | None,
+    preposition: str = "to",
 ) -> Mapping[str, str]:
     """Return the conversions of the plan: the user's, and those stored in an existing table.
 
@@ -321,6 +322,7 @@ def remembered_conversions(
         table: the source table.
         given: the conversions of the user, by column or by type.
         state: the destination's state, None if it does not exist.
+        preposition: the word before the destination's name in messages.
 
     Raises:
         RefusedError: a conversion differs from the one with which the table was created, or that of
@@ -328,8 +330,8 @@ def remembered_conversions(
         DestinationError: the stored conversions cannot be read.
     """
     remembered = remembered_source(state.properties) if state is not None else None
-    what = f"export {table.name}" if name is None else f"export {table.name} to {name}"
-    return conversions_in_force(what, table, given, remembered)
+    subject = f"{table.name}" if name is None else f"{table.name} {preposition} {name}"
+    return conversions_in_force(subject, table, given, remembered)
 
 
 def plan_table(

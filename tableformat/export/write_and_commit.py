@@ -247,7 +247,7 @@ class Cancelled:
         if ended.status is Status.KILLED or (is_anothers and isinstance(error, MissingError)):
             return ended
         stopped = isinstance(error, StoppedError)
-        why = Stop.INTERRUPTED if stopped else str(error)
+        why = Stop.INTERRUPTED if stopped else str(error.during(self.outcomes.action))
         text = self.outcomes.note_error(one.row, why, tuple(one.finished.values()))
         failed = self.outcomes.failed(one.row.key.partition_id, error, one.row, one.begun)
         message = _not_begun(one) if isinstance(error, NotBegunError) else failed.message

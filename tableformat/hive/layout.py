@@ -44,7 +44,6 @@ from tableformat.errors import (
     Unable,
     UnsupportedError,
     UsageError,
-    refuse_all,
 )
 from tableformat.hive_names import spelled_name
 from tableformat.mergetree.expression import Call, ColumnName, Expression
@@ -87,12 +86,12 @@ class NamedDirectory:
 
 
 def names_in_force(
-    what: str, to: LakeName, given: Mapping[str, str], properties: Mapping[str, str] | None
+    subject: str, to: LakeName, given: Mapping[str, str], properties: Mapping[str, str] | None
 ) -> tuple[NamedDirectory, ...]:
     """Return the directory names to export with: the user's, or those that the tree stores.
 
     Args:
-        what: the action as it follows "Cannot " in the message.
+        subject: what cannot be exported, as it follows the verb in the message.
         to: the destination.
         given: the user's names, with their expressions.
         properties: of the existing tree, None without one.
@@ -117,11 +116,11 @@ def names_in_force(
     made_with = _read_remembered(to, properties)
     if other := [str(one) for one in given_names if one not in made_with]:
         were = f"named by {', '.join(map(str, made_with))}" if made_with else "plain columns only"
-        message = (
-            f"Cannot {what}: the directories of the tree are {were}, and {Option.HIVE_COLUMN} "
-            f"{', '.join(other)} was given. Leave it out, or export to another tree."
+        why = (
+            f"the directories of the tree are {were}, and {Option.HIVE_COLUMN} {', '.join(other)} "
+            "was given. Leave it out, or export to another tree."
         )
-        raise RefusedError(message, code=BAD_ARGUMENTS)
+        raise RefusedError(Unable.of(subject, why), code=BAD_ARGUMENTS)
     return made_with
 
 
@@ -166,11 +165,11 @@ def remembered_names(properties: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def check_names(what: str, table: MergeTreeTable, named: Sequence[NamedDirectory]) -> None:
+def check_names(subject: str, table: MergeTreeTable, named: Sequence[NamedDirectory]) -> None:
     """Refuse names that fit no member of the key, or that readers would confuse.
 
     Args:
-        what: the action as it follows "Cannot " in the message.
+        subject: what cannot be exported, as it follows the verb in the message.
         table: the source.
         named: the names.
 
@@ -198,7 +197,7 @@ def check_names(what: str, table: MergeTreeTable, named: Sequence[NamedDirectory
         if one.expression in (other.expression for other in before):
             reasons.append(f"{render_expression(one.expression)} is named twice")
     if reasons:
-        raise refuse_all(what, tuple(dict.fromkeys(reasons)), code=BAD_ARGUMENTS)
+        raise RefusedError(Unable(subject, tuple(dict.fromkeys(reasons))), code=BAD_ARGUMENTS)
 
 
 def why_no_name(name: str) -> str:
@@ -342,11 +341,11 @@ def rules_of(spelled: Mapping[str, str]) -> dict[str, str]:
     return {_RULES_PROPERTY: _RULES_3 if spelled else _RULES_2}
 
 
-def check_rules(what: str, to: LakeName, schema: Schema, properties: Mapping[str, str]) -> None:
+def check_rules(subject: str, to: LakeName, schema: Schema, properties: Mapping[str, str]) -> None:
     """Refuse to write files into a tree whose files have other column names.
 
     Args:
-        what: the action as it follows "Cannot " in the message.
+        subject: what cannot be exported, as it follows the verb in the message.
         to: the tree.
         schema: of the tree.
         properties: of the tree.
@@ -357,18 +356,17 @@ def check_rules(what: str, to: LakeName, schema: Schema, properties: Mapping[str
     """
     rules = properties.get(_RULES_PROPERTY, _RULES_1)
     if rules not in (_RULES_1, _RULES_2, _RULES_3):
-        message = (
-            f"Cannot {what}: the tree {to} was made by the rules {rules}, and this release has "
-            f"{_RULES_3}. Use the release that made the tree, or a newer one."
+        why = (
+            f"the tree {to} was made by the rules {rules}, and this release has {_RULES_3}. Use "
+            "the release that made the tree, or a newer one."
         )
-        raise DestinationError(message)
+        raise DestinationError(Unable.of(subject, why))
     names = [f.name for f in index_by_id(schema).values()] if rules == _RULES_1 else []
     escaped = [f"{n} as {make_compatible_name(n)}" for n in names if make_compatible_name(n) != n]
     if escaped:
-        message = (
-            f"Cannot {what}: the files of {to} were written by an earlier release, which escaped "
-            f"names ({', '.join(dict.fromkeys(escaped))}). New files have the table's own, and "
-            "readers would see both. The tree can be read and verified as it is; export to "
-            "another tree."
+        why = (
+            f"the files of {to} were written by an earlier release, which escaped names "
+            f"({', '.join(dict.fromkeys(escaped))}). New files have the table's own, and readers "
+            "would see both. The tree can be read and verified as it is; export to another tree."
         )
-        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+        raise UnsupportedError(Unable.of(subject, why), code=NOT_IMPLEMENTED)

@@ -39,7 +39,7 @@ from pyiceberg.types import (
 )
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
-from tableformat.errors import Advice, RefusedError, refuse_all
+from tableformat.errors import Advice, RefusedError, Unable
 from tableformat.iceberg.partition_spec import DerivedSpec, spec_matches
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.schema import (
@@ -119,7 +119,7 @@ def check_existing(
 
 
 def existing_refusal(
-    what: str,
+    subject: str,
     existing: ExistingTable,
     mapped: MappedColumns,
     derived: DerivedSpec,
@@ -132,7 +132,7 @@ def existing_refusal(
     for the partition key.
 
     Args:
-        what: the action as it follows "Cannot " in the message.
+        subject: what cannot be exported, as it follows the verb in the message.
         existing: the table.
         mapped: the columns to export.
         derived: the spec to export with.
@@ -142,7 +142,8 @@ def existing_refusal(
     if not found:
         return None
     advice = frozenset(one.advice for one in found if one.advice is not None)
-    return refuse_all(what, tuple(one.text for one in found), code=found[0].code, advice=advice)
+    message = Unable(subject, tuple(one.text for one in found))
+    return RefusedError(message, code=found[0].code, advice=advice)
 
 
 def written_schema(schema: Schema, mapped: MappedColumns) -> Schema:
@@ -477,7 +478,7 @@ def _type_of(ours: IcebergType, theirs: IcebergType) -> IcebergType:
 
 
 def conversions_in_force(
-    what: str,
+    subject: str,
     table: MergeTreeTable,
     given: Mapping[str, str],
     remembered: RememberedSource | None,
@@ -489,7 +490,7 @@ def conversions_in_force(
     other.
 
     Args:
-        what: the action as it follows "Cannot " in the message.
+        subject: what cannot be exported, as it follows the verb in the message.
         table: the source.
         given: the user's conversions, by column or by type.
         remembered: the source that the destination stores, None for a new or foreign table.
@@ -498,7 +499,7 @@ def conversions_in_force(
         RefusedError: the user's conversions differ from those of the table, or the conversion of a
             type cannot be applied to a column (code 36).
     """
-    used, of_types = _of_columns(what, table, given)
+    used, of_types = _of_columns(subject, table, given)
     if remembered is None:
         return used
     made_with = remembered.conversions
@@ -519,12 +520,12 @@ def conversions_in_force(
                 f"{column.name} was created {was}; leave it out,{keep} or export to another table"
             )
     if reasons:
-        raise refuse_all(what, tuple(reasons), code=BAD_ARGUMENTS)
+        raise RefusedError(Unable(subject, tuple(reasons)), code=BAD_ARGUMENTS)
     return used
 
 
 def _of_columns(
-    what: str, table: MergeTreeTable, given: Mapping[str, str]
+    subject: str, table: MergeTreeTable, given: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return conversions by column, and the option of each that the conversion of a type gave.
 
@@ -563,7 +564,7 @@ def _of_columns(
             used[column.name] = way
             of_types[column.name] = options
     if reasons:
-        raise refuse_all(what, tuple(reasons), code=BAD_ARGUMENTS)
+        raise RefusedError(Unable(subject, tuple(reasons)), code=BAD_ARGUMENTS)
     return used, of_types
 
 

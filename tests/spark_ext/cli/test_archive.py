@@ -84,6 +84,28 @@ def test_a_partition_that_was_exported_before_is_compared_again(places: Places, 
     assert in_source(places, table) == (2, 1)
 
 
+def test_what_cannot_be_archived_is_not_called_an_export(places: Places, table: str) -> None:
+    """Harm prevented: who archives reads, also later, that something cannot be exported."""
+    to = f"lake.n.{table[3:]}"
+    assert places.run("export", table, "--partition-id", "2", "--to", to)[0] == 0
+    places.clickhouse_run(f"INSERT INTO {table} VALUES (1, 9, unhex('FF'))")
+
+    code, (found,) = archive(places, table, "--partition-id", "1")
+    _, listed, _ = places.run("exports", "list", "--json")
+    places.clickhouse_run(f"ALTER TABLE {table} ADD COLUMN later Int64")
+    refused = [
+        places.run("archive", table, "--partition-id", "1", "--to", to, *words)
+        for words in ((), ("--dry-run",))
+    ]
+
+    said = f"Cannot archive partition 1 of {table}: column s: not valid UTF-8 in 1 row"
+    assert (code, said in str(found["message"]), said in listed) == (3, True, True)
+    assert f"Cannot export partition 1 of {table}" not in listed
+    for code, _, err in refused:
+        assert code == 3
+        assert f"Cannot archive {table} to {to}: Tables have different structure: column la" in err
+
+
 def test_an_export_that_is_not_equal_stays_in_the_source(
     places: Places, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

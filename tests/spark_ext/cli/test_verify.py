@@ -152,3 +152,14 @@ def test_an_export_that_is_verified_tells_what_the_lake_lacks(
     assert (found, outcome["status"], outcome["verified"]) == (code, status, False)
     assert outcome["message"].startswith(told)
     assert outcome["snapshot_id"] is not None
+
+
+def test_what_cannot_be_verified_is_not_called_an_export(
+    places: Places, exported: tuple[str, str]
+) -> None:
+    table, to = exported
+
+    code, _, err = places.run("verify", table, "--all", "--to", to, "--convert", "s=binary")
+
+    assert code == 3
+    assert f"Cannot verify {table} in {to}: --convert s=binary was given, and the dest" in err

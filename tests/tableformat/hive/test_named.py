@@ -39,11 +39,11 @@ def test_names_in_one_text_read_back_and_a_tree_stores_them(
     names: dict[str, str],
 ) -> None:
     read = listed_names(", ".join(f"{n} = ({text})" for n, text in names.items()), "setting")
-    given = names_in_force("export", TREE, read, None)
+    given = names_in_force("db.t", TREE, read, None)
 
     assert given == named(**names)
-    assert names_in_force("export", TREE, {}, remembering(given)) == given
-    assert names_in_force("export", TREE, read, remembering(given)) == given
+    assert names_in_force("db.t", TREE, {}, remembering(given)) == given
+    assert names_in_force("db.t", TREE, read, remembering(given)) == given
     assert remembered_names(remembering(given)).keys() == names.keys()
 
 
@@ -58,29 +58,29 @@ def test_a_tree_that_has_other_names_takes_none() -> None:
 
     for names, said in ({"p": "n % 10"}, "part=n % 10"), ({"part": "n % 11"}, "part=n % 11"):
         with pytest.raises(RefusedError) as refused:
-            names_in_force("export", TREE, names, remembered)
+            names_in_force("db.t", TREE, names, remembered)
         assert (refused.value.code, said in refused.value.message) == (36, True)
     with pytest.raises(RefusedError, match="plain columns only"):
-        names_in_force("export", TREE, {"part": "n % 10"}, {})
+        names_in_force("db.t", TREE, {"part": "n % 10"}, {})
 
 
 def test_only_trees_have_directories_to_name() -> None:
     table = LakeName("lake", ("n",), "t")
 
-    assert names_in_force("export", table, {}, {"mergeberg.tree.directories": "?"}) == ()
+    assert names_in_force("db.t", table, {}, {"mergeberg.tree.directories": "?"}) == ()
     with pytest.raises(UsageError, match="only trees of Hive directories"):
-        names_in_force("export", table, {"part": "n % 10"}, None)
+        names_in_force("db.t", table, {"part": "n % 10"}, None)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[1]", '{"a": "("}', '{"a": 1}'])
 def test_unreadable_names_of_a_tree_are_an_error(text: str) -> None:
     """Harm prevented: an export continues without names, into other directories."""
     with pytest.raises(DestinationError, match=r"mergeberg\.tree\.directories"):
-        names_in_force("export", TREE, {}, {"mergeberg.tree.directories": text})
+        names_in_force("db.t", TREE, {}, {"mergeberg.tree.directories": text})
 
 
 def test_names_of_members_of_the_key_are_taken() -> None:
-    check_names("export", KEYED, named(part="n % 10", block="intDiv(n, 7)"))
+    check_names("db.t", KEYED, named(part="n % 10", block="intDiv(n, 7)"))
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,6 @@ def test_a_name_that_readers_or_the_key_have_no_use_for_is_refused(
     names: dict[str, str], why: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
-        check_names("export", KEYED, named(**names))
+        check_names("db.t", KEYED, named(**names))
 
     assert (refused.value.code, why in refused.value.message) == (36, True), refused.value

@@ -155,7 +155,7 @@ def test_the_refusal_has_clickhouses_code_for_the_first_difference(
     mapped = map_columns(table)
 
     refused = existing_refusal(
-        "export to lake.n.t",
+        "to lake.n.t",
         existing(field(1, "a", lake), version=version),
         mapped,
         derive_spec(table, mapped),
@@ -181,9 +181,9 @@ def test_what_is_advised_is_a_value(name: str) -> None:
     mapped = map_columns(table)
     spec = derive_spec(table, mapped)
 
-    lacking = existing_refusal("export", existing(field(1, "z", StringType())), mapped, spec)
-    renamed = existing_refusal("export", existing(field(1, "z", IntegerType())), mapped, spec)
-    differing = existing_refusal("export", existing(field(1, name, StringType())), mapped, spec)
+    lacking = existing_refusal("db.t", existing(field(1, "z", StringType())), mapped, spec)
+    renamed = existing_refusal("db.t", existing(field(1, "z", IntegerType())), mapped, spec)
+    differing = existing_refusal("db.t", existing(field(1, name, StringType())), mapped, spec)
 
     assert lacking is not None
     assert differing is not None
@@ -199,7 +199,7 @@ def test_a_table_that_fits_is_not_refused() -> None:
 
     assert (
         existing_refusal(
-            "export",
+            "db.t",
             existing(*mapped.schema.fields),
             mapped,
             derive_spec(table, mapped),
@@ -503,10 +503,8 @@ def test_another_expression_of_the_same_spec_is_refused_if_one_is_stored(
     spec = partition_spec(derived.fields, mapped.schema)
     there = ExistingTable("lake.n.t", mapped.schema, spec, 2, remembered)
 
-    refused = existing_refusal("export db.t to lake.n.t", there, mapped, derived)
-    chosen = existing_refusal(
-        "export db.t to lake.n.t", there, mapped, chosen_spec(table, derived.fields)
-    )
+    refused = existing_refusal("db.t to lake.n.t", there, mapped, derived)
+    chosen = existing_refusal("db.t to lake.n.t", there, mapped, chosen_spec(table, derived.fields))
 
     assert chosen is None
     assert (refused is not None) == is_refused

@@ -21,7 +21,7 @@ REMEMBERED = RememberedSource(MADE, {"a": "long", "t": "truncate"})
 
 
 def in_force(given: dict[str, str], table: MergeTreeTable = MADE) -> dict[str, str]:
-    return dict(conversions_in_force("export db.t to lake.n.t", table, given, REMEMBERED))
+    return dict(conversions_in_force("db.t to lake.n.t", table, given, REMEMBERED))
 
 
 def test_what_is_left_out_is_as_the_table_was_made() -> None:
@@ -30,7 +30,7 @@ def test_what_is_left_out_is_as_the_table_was_made() -> None:
 
 
 def test_a_new_or_foreign_table_has_only_the_given_conversions() -> None:
-    assert conversions_in_force("export", MADE, {"s": "binary"}, None) == {"s": "binary"}
+    assert conversions_in_force("db.t", MADE, {"s": "binary"}, None) == {"s": "binary"}
 
 
 def test_a_default_conversion_may_be_named() -> None:
@@ -42,7 +42,7 @@ def test_finer_times_may_be_cut_off_in_a_table_that_was_made_for_whole_ones() ->
     """The refusal of a partition with nanoseconds offers just that; whole values stay the same."""
     made = RememberedSource(MADE, {})
 
-    found = conversions_in_force("export", MADE, {"t": "truncate"}, made)
+    found = conversions_in_force("db.t", MADE, {"t": "truncate"}, made)
 
     assert dict(found) == {"t": "truncate"}
 
@@ -74,7 +74,7 @@ def test_all_that_contradicts_is_refused_at_once_with_both_words() -> None:
 def of_types(given: dict[str, str], **columns: str) -> dict[str, str]:
     """Return the conversions of a new table's columns, each of a type."""
     made = table_of(*(column_of(name, parse_type(text)) for name, text in columns.items()))
-    return dict(conversions_in_force("export db.t", made, given, None))
+    return dict(conversions_in_force("db.t", made, given, None))
 
 
 @pytest.mark.parametrize(
