@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from tableformat.effects import Effects, Step
@@ -17,7 +19,14 @@ from tests.enumeration.faults import PAUSES, Fault, Recorder, struck
 from tests.enumeration.oracle import IN_MAIN, check_cleaned_up
 from tests.enumeration.prepared_cases import PreparedCases
 from tests.enumeration.scenarios import World
-from tests.enumeration.statement_oracle import Seen, Visible, Watched, check_end, look
+from tests.enumeration.statement_oracle import (
+    Seen,
+    Visible,
+    Watched,
+    check_end,
+    check_found,
+    look,
+)
 from tests.enumeration.statements import StatementScenario
 from tests.support.dying import Dies
 from tests.support.history_acts import Seat
@@ -70,11 +79,29 @@ class StatementCases(PreparedCases[StatementScenario]):
         end = self._run_again(world, now)
         check_end(world, end, self.undisturbed, repeats=self.scenario.repeats)
         assert {*watched.seen} <= self._may_be_seen, "readers saw something else on the way"
+        if self.scenario.spec is not None:
+            check_found(world, end)
         # Each costs as much as the rest: a seam has them in turns, by the fault.
         turn = number + [*Fault].index(fault)
         if turn % 2:
             self._check_exports(world, changed=turn // 2 % 2 == 1)
         else:
+            self._check_cleaned_up(world)
+
+    def check_meddled(self, meddle: Callable[[Path], None], numbers: Iterable[int]) -> None:
+        """Let the table's owner do something before each of some effects; then run it again."""
+        for number in numbers:
+            world = self._prepared.world()
+            world.effects = watched = Watched(world)
+            fault = Fault.PAUSED_BEFORE_ALIVE
+            effects = struck(watched, number, fault, partial(meddle, world.directory))
+            said = self._run(world, effects)
+            now = look(world)
+            self._check_said(said, now, fault)
+            end = self._run_again(world, now)
+            check_end(world, end, self.undisturbed, repeats=self.scenario.repeats)
+            assert {*watched.seen} <= self._may_be_seen, f"something else is seen: {number}"
+            check_found(world, end)
             self._check_cleaned_up(world)
 
     @property

@@ -22,7 +22,7 @@ from tests.support.foreign_actions import numbers
 from tests.support.scenarios import TO
 from tests.support.two_lake_tables import OTHER
 
-__all__ = ["Seen", "Visible", "Watched", "check_end", "look", "visible"]
+__all__ = ["Seen", "Visible", "Watched", "check_end", "check_found", "look", "visible"]
 
 T = TypeVar("T")
 Rows = tuple[tuple[str, int], ...]
@@ -113,6 +113,13 @@ def check_end(world: World, now: Seen, undisturbed: Seen, *, repeats: bool) -> N
         for row in now.opened.rows:
             if row.key.destination == state.layout.table_uuid:
                 _check_row(row, state, table)
+
+
+def check_found(world: World, now: Seen) -> None:
+    """Check that a reader finds all rows of main by a condition, whatever their files' specs."""
+    table = table_of(world.table().load())
+    found = table.scan(row_filter="n >= 0 and n < 1000000").to_arrow().column("n").to_pylist()
+    assert sorted(found) == sorted(number for _, number in now.visible.here)
 
 
 def _differences(now: tuple[object, ...], then: tuple[object, ...]) -> str:

@@ -12,6 +12,7 @@ from tableformat.effects import Step
 from tests.enumeration.faults import DEATHS, Fault, seams
 from tests.enumeration.statement_cases import StatementCases
 from tests.enumeration.statements import OLDER, STATEMENTS, StatementScenario
+from tests.support.foreign_actions import divide
 from tests.support.history_acts import OURS
 from tests.support.tiers import share_of
 
@@ -49,6 +50,15 @@ def test_a_crash_on_files_of_an_earlier_spec_that_lack_a_column(
     """Harm prevented: a statement that is right only where the table never changed."""
     with StatementCases(scenario) as cases:
         cases.check(fault, tuple(share_of(seams(cases.steps, fault))))
+
+
+@pytest.mark.enumeration
+@pytest.mark.parametrize("name", ["update", "optimize", "detach", "attach"])
+def test_the_owner_may_divide_the_table_before_any_effect(name: str) -> None:
+    """Harm prevented: a file in a partition in which no reader looks for its rows."""
+    (scenario,) = (one for one in STATEMENTS if one.name == name)
+    with StatementCases(scenario) as cases:
+        cases.check_meddled(divide, share_of(range(len(cases.steps))))
 
 
 @pytest.mark.soak
