@@ -155,7 +155,7 @@ class _TakingOut:
                 archived.note_detached(parts)
                 freed = self._dropped(archived, one, parts, fresh=True) if self._drop else 0
         except TableFormatError as error:
-            return Archived(outcome, "kept", str(error.during(Action.ARCHIVE)))
+            return Archived(outcome, "kept", error.during(Action.ARCHIVE).message)
         compared, size = replace(outcome, verified=True), sum(p.bytes for p in parts)
         if not self._drop:
             return Archived(compared, "detached", detached_bytes=size)

@@ -352,7 +352,7 @@ class Verifying:
         """Compare with a source snapshot, which may be newer than the list of parts."""
         if isinstance(found, TableFormatError):
             if subject.kept is not None:
-                change = str(found.during(Action.VERIFY))
+                change = found.during(Action.VERIFY).message
                 return self._with_digest(replace(subject, change=change), subject.kept)
             return _failed(subject.partition_id, found)
         change = self._change(subject.done, found.content)
@@ -437,4 +437,4 @@ def _failed(one: PartitionId, error: TableFormatError) -> Comparison:
     error.during(Action.VERIFY)
     refused = isinstance(error, RefusedError)
     verdict = Verdict.NOT_COMPARABLE if refused else Verdict.FAILED
-    return Comparison(one.value, verdict, str(error), code=error.code)
+    return Comparison(one.value, verdict, error.message, code=error.code)

@@ -439,7 +439,7 @@ def _whole(
     try:
         leaving = found.leaving(plan, source.probe(plan.table.name, one, plan.probes), one, held)
     except RefusedError as error:
-        text = str(error.during(action))
+        text = error.during(action).message
         return Forecast(made.partition_id, Status.REFUSED.value, text, rows=made.rows)
     text = (
         f"would remove {counted(len(leaving.paths), 'file')} with {counted(leaving.rows, 'row')} "

@@ -149,7 +149,7 @@ def refuse_foreign(
             f"main has {counted(len(found), 'file')}{held_rows} there that no export of this "
             f"ledger wrote, added by {_by(found, state)}. "
             f"{held.text + ' ' if gone else ''}If they are other rows, export alongside them with "
-            f"{'{Option.FORCE} ' if gone else ''}{Option.OVERWRITE_FILE_IF_EXISTS}; they stay."
+            f"{f'{Option.FORCE} ' if gone else ''}{Option.OVERWRITE_FILE_IF_EXISTS}; they stay."
         )
         raise RowsOfOthersError(Unable.of("into this lake partition", why))
 

@@ -346,7 +346,7 @@ class EqualRows:
         except LedgerError:
             raise
         except TableFormatError as error:
-            self._note(key.partition_id, str(error))
+            self._note(key.partition_id, error.message)
             return False
 
     def _note(self, partition_id: str, why: str) -> None:

@@ -126,7 +126,7 @@ class OutcomeBuilder:
         parts: int = 0,
     ) -> Outcome:
         """Return the outcome of a partition after an error; `parts` if no claim has them."""
-        text = str(error.during(self.action))
+        text = error.during(self.action).message
         failed = self.outcome(partition_id, _status(error), text, row, begun)
         gone = isinstance(error, SourceGoneError)
         theirs = isinstance(error, RowsOfOthersError)
@@ -247,7 +247,7 @@ class Cancelled:
         if ended.status is Status.KILLED or (is_anothers and isinstance(error, MissingError)):
             return ended
         stopped = isinstance(error, StoppedError)
-        why = Stop.INTERRUPTED if stopped else str(error.during(self.outcomes.action))
+        why = Stop.INTERRUPTED if stopped else error.during(self.outcomes.action).message
         text = self.outcomes.note_error(one.row, why, tuple(one.finished.values()))
         failed = self.outcomes.failed(one.row.key.partition_id, error, one.row, one.begun)
         message = _not_begun(one) if isinstance(error, NotBegunError) else failed.message

@@ -54,7 +54,7 @@ class LandingReplaced:
             if not ended:
                 return {one.key: NotSent(error) for one in wanted.keys}
             # The outcome is known. Leases that could not be released expire.
-            self.running.ports.note(str(error))
+            self.running.ports.note(error.message)
         own = _with_others({one.key: ended[one.key] for one in wanted.keys}, ended)
         if all(isinstance(one, Committed) for one in own.values()):
             return self._swept(wanted, own, ended)
@@ -149,7 +149,7 @@ class LandingReplaced:
             left = self.running.run(Replacing(self.which, self.table, stays=(*self.stays, *stays)))
             why = left.message if left.status.exit_code else ""
         except TableFormatError as error:
-            why = str(error)
+            why = error.message
         if not why:
             return own
         text = f"it landed in snapshot {self.snapshot_id}, but the other files stay: {why}"

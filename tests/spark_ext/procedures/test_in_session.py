@@ -155,6 +155,7 @@ def test_what_a_task_refuses_has_the_verb_of_the_command(
     assert f"annot {verb} partition 1 of db.bad" in message
     assert "column s: not valid UTF-8 in 1 row, for example FF" in message
     assert "annot export" not in message
+    assert "--" not in message
 
 
 def ids(spark: SparkSession, version: str = "") -> list[int]:
