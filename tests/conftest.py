@@ -40,7 +40,7 @@ def old_pair_of_session() -> Iterator[OldPair]:
 
 @pytest.fixture
 def old_servers(old_pair_of_session: OldPair) -> Iterator[OldPair]:
-    """Lend the replicas to a test, which may end and pause them; the next one finds them mended."""
+    """Yield the replicas to a test that may end and pause them; the next one finds them mended."""
     yield old_pair_of_session
     old_pair_of_session.mend()
     old_pair_of_session.forget_staging()
@@ -55,7 +55,7 @@ def newest_server_of_session() -> Iterator[ClickHouseFront]:
 
 @pytest.fixture
 def newest_server(newest_server_of_session: ClickHouseFront) -> Iterator[ClickHouseFront]:
-    """Lend the server to a test, which may end and pause it; the next one finds it empty."""
+    """Yield the server to a test, which may end and pause it; the next one finds it empty."""
     yield newest_server_of_session
     newest_server_of_session.mend()
     newest_server_of_session.drop_databases()
@@ -70,7 +70,7 @@ def minio_server_of_session() -> Iterator[MinIO]:
 
 @pytest.fixture
 def minio_server(minio_server_of_session: MinIO) -> Iterator[MinIO]:
-    """Lend the object store to a test, which may end and pause it; the next one finds it mended."""
+    """Yield the object store to a test that may end and pause it; the next one finds it mended."""
     yield minio_server_of_session
     minio_server_of_session.mend()
 
@@ -91,7 +91,7 @@ def zookeeper_of_session() -> Iterator[ZooKeeper]:
 
 @pytest.fixture
 def zookeeper_server(zookeeper_of_session: ZooKeeper) -> Iterator[ZooKeeper]:
-    """Lend the ZooKeeper to a test, which may end and pause it; the next one finds it mended."""
+    """Yield the ZooKeeper to a test, which may end and pause it; the next one finds it mended."""
     yield zookeeper_of_session
     zookeeper_of_session.resume()
     zookeeper_of_session.start()

@@ -28,7 +28,7 @@ class Dataset:
     """A table: its columns (name, type, value as SQL over the row's number `n`) and sorting key.
 
     `rows` is for each row that was asked for: narrow rows are many. `gated` tells whether the
-    goals of its ratios are to be met, or only told.
+    goals of its ratios are to be met, or only reported.
     """
 
     name: str

@@ -47,7 +47,7 @@ def measure_keeper(server: ZooKeeper, parts: int) -> Cost:
     """Measure a partition of so many parts, in a ledger that is there already.
 
     Raises:
-        LedgerError: the server does not answer.
+        LedgerError: the server does not respond.
     """
     address = address_of(server.address)
     with opened(address) as ledger, peeking(address) as client:

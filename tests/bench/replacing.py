@@ -197,7 +197,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _place(directory: Path | None, server: Postgres | None) -> Iterator[Path]:
-    """Lend a directory that stands for a new world; its catalog is in the server, if any."""
+    """Yield a directory that stands for a new world; its catalog is in the server, if any."""
     with tempfile.TemporaryDirectory(prefix="mergeberg-bench-", dir=directory) as made:
         here = LocalPlace(Path(made))
         if server is not None:

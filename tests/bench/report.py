@@ -1,4 +1,4 @@
-"""The table of `make bench`, with the goal beside each ratio (docs/operating/benchmarks.md)."""
+"""The table of `make bench`, with the goal next to each ratio (docs/operating/benchmarks.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Goals:
 
     @classmethod
     def of(cls, *, gated: bool) -> Goals:
-        """Return the goals of mixed tables, or of narrow ones, which are told and not demanded."""
+        """Return the goals of mixed tables, or of narrow ones, which are shown, not required."""
         return cls(_MIXED if gated else _NARROW)
 
 

@@ -25,7 +25,7 @@ _SLOTS = 2
 
 
 def main(prepared: Path, directory: Path) -> None:
-    """Answer every line of the input with the figures of one job."""
+    """Write the figures of one job for every line of the input."""
     job = Prepared.load(prepared).into(directory)
     spark = open_session(SparkSettings(f"local[{_SLOTS}]"))
     for _ in sys.stdin:

@@ -62,7 +62,7 @@ def test_the_spark_side_runs_the_whole_job_again_and_again(prepared: Path, tmp_p
 @pytest.mark.spark
 @pytest.mark.soak
 def test_a_server_and_a_directory_give_the_same_rows(tmp_path: Path) -> None:
-    """A ratio of two sides that export different things would say nothing."""
+    """A ratio of two sides that export different things would mean nothing."""
     section = measure_served(tmp_path, DATASETS[0], rows=2_000, pairs=1)
 
     (ours,), (theirs,) = section.taken.ours, section.taken.theirs

@@ -1,4 +1,4 @@
-"""What a check says, and the one table in which all of them are told."""
+"""The result of a check, and the one table that shows all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def report(checks: Iterable[Check], notes: Iterable[tuple[str, str]]) -> tuple[s
     """Return the table, one line for each subject, its last line, and how many checks failed.
 
     Args:
-        checks: in the order in which their subjects are told.
+        checks: in the order in which their subjects are shown.
         notes: figures that nothing is checked against: (name, figure).
     """
     every = list(checks)

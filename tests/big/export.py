@@ -53,7 +53,7 @@ class Big:
         """Make, export and check; return the checks, and figures for the reader.
 
         Args:
-            say: told what is going on.
+            say: called with the progress.
 
         Raises:
             SourceError: ClickHouse failed where the export was not concerned.

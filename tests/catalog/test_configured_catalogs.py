@@ -12,7 +12,7 @@ from tableformat.errors import DestinationError, NotFoundError
 
 @pytest.fixture
 def beside_a_malformed_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Configure a catalog in the environment, beside one that is none."""
+    """Configure a catalog in the environment, with a malformed one next to it."""
     monkeypatch.setenv("PYICEBERG_CATALOG__OLD", "x")
     monkeypatch.setenv("PYICEBERG_CATALOG__MINE__URI", f"sqlite:///{tmp_path}/mine.db")
     return tmp_path

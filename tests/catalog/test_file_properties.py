@@ -68,7 +68,7 @@ def names_that_are_read() -> tuple[str, ...]:
 
 
 class Listener:
-    """A server on the loopback that answers nothing, and keeps what it was sent."""
+    """A server on the loopback that never responds, and keeps what it was sent."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -115,7 +115,7 @@ def wrong() -> Iterator[Listener]:
 
 @pytest.fixture(autouse=True)
 def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Put a module on the path; whoever imports it is seen."""
+    """Put a module on the path; every import of it is seen."""
     (tmp_path / f"{EVIL}.py").write_text("class Evil:\n    def __init__(self, *_):\n        pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield f"{EVIL}.Evil"
@@ -215,7 +215,7 @@ def test_nothing_is_sent_to_a_host_that_a_table_names(
 
 @pytest.mark.parametrize("name", [*CLASSES, "s3.retry-strategy-impl"])
 def test_no_class_that_a_table_names_is_imported(tmp_path: Path, name: str, evil: str) -> None:
-    """Harm prevented: whoever may alter a table runs his code as the operator."""
+    """Harm prevented: a user who may alter a table runs code as the operator."""
     lake = Lake(tmp_path, {})
     location = f"{tmp_path.as_uri()}/there"
     first = lake.table("t", location, {"kept": "yes"})

@@ -146,7 +146,7 @@ def test_a_file_whose_answer_was_lost_is_not_in_the_commit_file_and_goes(world: 
 def test_files_of_others_in_the_directory_are_refused_by_name_and_stay(
     world: TreeWorld,
 ) -> None:
-    """Reading 16: a first export goes on beside them only when that was asked."""
+    """A first export continues alongside them only on request."""
     root(world).mkdir()
     theirs = root(world) / "theirs.parquet"
     theirs.write_bytes(b"rows")

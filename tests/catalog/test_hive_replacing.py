@@ -89,7 +89,7 @@ def test_a_replacement_has_a_commit_file_that_names_what_it_replaces(
 def test_files_that_were_replaced_go_by_gc_after_their_time_and_not_before(
     world: TreeWorld,
 ) -> None:
-    """Harm prevented: files that a reader has just been told of; or files that stay for ever."""
+    """Harm prevented: files that a reader has just listed; or files that stay for ever."""
     world.run(request_of(world))
     (old,) = commits(world)["p1"]
     old_names = {f.path.rsplit("/", 1)[-1] for f in old.files}

@@ -1,4 +1,4 @@
-"""What a REST catalog lends with a table is used below it, until a later load brings other keys."""
+"""Vended credentials of a table are used below it, until a later load brings other keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIME_OUTS = TimeOuts(connect=5, read=30, retry_for=1)
 
 
 class Lake:
-    """A table in a catalog that lends; the configuration has no key at all."""
+    """A table in a catalog that vends credentials; the configuration has no key at all."""
 
     def __init__(self, lender: LendingCatalog) -> None:
         self.lender = lender
@@ -62,7 +62,7 @@ def lake(
     minio_server: MinIO,  # noqa: ARG001  which is mended after each test
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Lake]:
-    """Lend a table to a test, on a machine that has no credentials of its own."""
+    """Yield a table to a test, on a machine that has no credentials of its own."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     with LendingCatalog(rest_server_of_session) as lender:

@@ -51,7 +51,7 @@ def test_no_password_of_an_address_is_shown(
 def test_no_secret_that_stands_among_the_options_is_shown(
     scheme: str, user: str, place: str, option: str, before: str
 ) -> None:
-    """A user who writes it there is told that it is no option, and not shown what it was."""
+    """The message to a user who writes it there says that it is no option, without the value."""
     assert HIDDEN not in without_secret(f"{scheme}://{user}{place}?{option}={before}@{HIDDEN}")
     assert HIDDEN not in without_secret(f"{scheme}://{user}{place}?{option}={before}{HIDDEN}")
 

@@ -4,7 +4,7 @@ Then the truth, and what is left when everything was cleaned up.
 
     python -m tests.chaos --minutes 10 --workers 4 --partitions 60 --seed 7 [--far]
 
-Far, ledger and lake are in services, which are killed and cut off besides (`setting.py`). Prints
+Far, ledger and lake are in services, which are also killed and cut off (`setting.py`). Prints
 what was done and what the judge found, and ends with 1 when anything is wrong. Part of `make soak`.
 """
 
@@ -75,7 +75,7 @@ class _Chaos:
         return subprocess.Popen(self.world.command(seed, program=program))
 
     def act(self) -> None:
-        """Do one thing that may happen."""
+        """Do one act that may happen."""
         acts = (
             (6, self.kill), (2, self.pause), (3, self.grow), (8, self.lie), (3, self.deliver),
             (1, self.append), (1, self.expire), (1, self.move_main), *self.setting.acts,

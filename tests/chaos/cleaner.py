@@ -59,7 +59,7 @@ def clean(world: World) -> None:
 
 
 def cancel(world: World, chance: random.Random, name: str) -> None:
-    """Do what `mergeberg exports cancel` does to an export that is under way; log what was said."""
+    """Do what `mergeberg exports cancel` does to a running export; log the outcome."""
     with cleaning(world) as (of, held):
         running = [r for r in of.ports.ledger.rows() if r.state is State.RUNNING]
         if not running:

@@ -30,7 +30,7 @@ _SETTLED: Final = frozenset(("committed", "replaced", "unchanged", "already_expo
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was told to the processes, what was cleaned up, and all that is wrong."""
+    """What the processes reported, what was cleaned up, and all that is wrong."""
 
     answers: Counter[str]
     longest_wait: float
@@ -68,7 +68,7 @@ def begin(world: World) -> None:
 
 def end(world: World) -> Verdict:
     """Run quietly until everything is settled, clean up, and judge."""
-    # The leases of whoever was ended are over then.
+    # The leases of ended processes have expired then.
     time.sleep(1.2)
     for n in range(_QUIET_RUNS):
         _run(world, n + 1)
@@ -95,7 +95,7 @@ def _run(world: World, seed: int, program: str = "worker") -> None:
 
 
 def _lost(world: World, answers: list[Answered], there: dict[str, int]) -> Iterator[str]:
-    """Yield the partitions that are not whole, or of which that was not said in the end."""
+    """Yield the partitions that are not whole, or that no last report calls whole."""
     last = _last_answers([a for a in answers if a.status != "killed"])
     for partition, rows in world.content().items():
         said, found = last.get(partition), there.get(partition, 0)
@@ -143,7 +143,7 @@ def _last_answers(answers: list[Answered]) -> dict[str, Answered]:
 
 
 def counted(of: Counter[str]) -> str:
-    """Return how often each thing was, as text."""
+    """Return how often each kind happened, as text."""
     return ", ".join(f"{name} {number}" for name, number in sorted(of.items()))
 
 

@@ -1,9 +1,9 @@
-"""The judge of a chaos run: reads every version of the table that ever was, and every answer.
+"""The judge of a chaos run: reads every version of the table that ever was, and every report.
 
 doubled   a snapshot that could be read shows a key's rows more than once
 dangling  a snapshot of the last version refers to a file that is not there
-lost      the last, quiet answer says that a partition is in main, and it is not, or not whole
-false     an answer says that rows are in main, and during that run they never were; or that an
+lost      the last, quiet report says that a partition is in main, and it is not, or not whole
+false     a report says that rows are in main, and during that run they never were; or that an
           export was killed, and some snapshot shows rows of it
 
 What was cleaned up meanwhile is read from where the chaos keeps it.
@@ -82,7 +82,7 @@ class Judge:
     def false_answers(
         self, answers: list[Answered], versions: tuple[_Version, ...]
     ) -> Iterator[str]:
-        """Yield the answers that were true of main at no moment of their run."""
+        """Yield the reports that were true of main at no moment of their run."""
         for said in answers:
             # Of one that was never claimed the ledger knows nothing, and nothing is in main.
             key = self.keys.get(said.partition_id, "")

@@ -43,7 +43,7 @@ class Setting:
     acts: tuple[tuple[int, Callable[[], None]], ...] = ()
 
     def calm(self, world: World) -> None:
-        """Let processes that begin from now on be told the truth, and wait for a slow machine."""
+        """Give true responses to processes that begin from now on, and wait for a slow machine."""
         self.catalog.lie()
         replace(self.front, time_outs=_HONEST).name_in(world.front)
 

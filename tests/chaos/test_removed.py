@@ -1,4 +1,4 @@
-"""What is cleaned up in a bucket can still be read, and is told."""
+"""Objects that are cleaned up in a bucket are listed, and can still be read."""
 
 from __future__ import annotations
 

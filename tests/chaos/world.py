@@ -30,7 +30,7 @@ def quiet() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a worker was told of a partition, in a run from `begun` to `ended` (milliseconds)."""
+    """The outcome of a partition for a worker, in a run from `begun` to `ended` (milliseconds)."""
 
     partition_id: str
     status: str
@@ -91,7 +91,7 @@ class World:
         return [sys.executable, "-m", of, str(self.directory), str(seed), *more]
 
     def log(self, worker: str, outcome: Outcome, begun: int) -> None:
-        """Add an answer to a worker's log; a line is written whole or not at all."""
+        """Add a report to a worker's log; a line is written whole or not at all."""
         said = Answered(
             outcome.partition_id, outcome.status.value, outcome.rows, outcome.snapshot_id,
             outcome.message, begun, clock(), outcome.transaction_id,
@@ -100,12 +100,12 @@ class World:
             file.write(json.dumps(asdict(said)) + "\n")
 
     def log_wait(self, worker: str, begun: int) -> None:
-        """Add to a worker's log for how long it ran until it was told everything, or refused."""
+        """Add to a worker's log for how long it ran until it got every outcome, or was refused."""
         with (self.directory / f"{worker}.waits").open("a", encoding="utf-8") as file:
             file.write(f"{clock() - begun}\n")
 
     def log_error(self, worker: str, error: Exception) -> None:
-        """Add to a worker's log why a run ended before everything was told."""
+        """Add to a worker's log why a run ended before every outcome."""
         with (self.directory / f"{worker}.errors").open("a", encoding="utf-8") as file:
             file.write(f"{clock()} {str(error).splitlines()[0]}\n")
 
@@ -126,7 +126,7 @@ class World:
         return max(int(line) for line in self.waits()) / 1000
 
     def answers(self, worker: str = "*") -> list[Answered]:
-        """Return all answers of a worker, or of all; a line that a kill cut off is left out."""
+        """Return all reports of a worker, or of all; a line that a kill cut off is left out."""
         found = []
         for line in self._lines(f"{worker}.log"):
             try:

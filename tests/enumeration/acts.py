@@ -1,6 +1,6 @@
 """Statements that histories have not: of parts, of pieces, from files, views and ClickHouse.
 
-Each is run as a new process. Where ClickHouse or Spark would be asked there is what they answer.
+Each is run as a new process. Where ClickHouse or Spark would be asked there are their results.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ PAUSES: Final = (
     Fault.PAUSED_AFTER_ALIVE,
 )
 ANSWERED: Final = (Step.FIRST_SNAPSHOT, Step.SEND, Step.EVOLVE_SCHEMA)
-"""Requests to the catalog, whose answer is a value."""
+"""Requests to the catalog, whose response is a value."""
 _SOURCE: Final = (
     Step.DESCRIBE_SOURCE,
     Step.SWEEP_SOURCE,
@@ -84,7 +84,7 @@ class Recorder:
     """Effects that are performed and remembered; nothing outside changes between two of them.
 
     So a process that dies after an effect leaves what one leaves that dies before the next. Within
-    effects of `around` there are others: who writes files anew looks into the ledger before each.
+    effects of `around` there are others: a rewrite reads the ledger before each file.
     """
 
     def __init__(

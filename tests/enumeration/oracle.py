@@ -1,4 +1,4 @@
-"""What must be true at the end of every case, and of every answer on the way."""
+"""What must be true at the end of every case, and of every outcome on the way."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 IN_MAIN: Final = (Status.COMMITTED, Status.REPLACED, Status.ALREADY_EXPORTED, Status.UNCHANGED)
-"""Answers that say that all rows of the partition are in main now."""
+"""Outcomes that say that all rows of the partition are in main now."""
 _NOT_LANDED: Final = (Status.FAILED, Status.REFUSED)
 _FOREIGN: Final = ("", "")
 Rows = Counter[tuple[tuple[str, int], ...]]
@@ -156,7 +156,7 @@ def check_values(world: World, end: Seen) -> None:
 
 
 def check_answers(outcomes: tuple[Outcome, ...], before: Seen | None, now: Seen) -> None:
-    """Check that what was told of each partition is true of main."""
+    """Check that the outcome of each partition is true of main."""
     old = {path for path, _ in before.main} if before is not None else set()
     fresh = {exported_by(path) for path, _ in now.main if path not in old}
     for outcome in outcomes:

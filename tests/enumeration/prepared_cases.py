@@ -71,7 +71,7 @@ class PreparedCases(AbstractContextManager["PreparedCases[S]"], Generic[S]):
         for number in numbers:
             try:
                 self._check(fault, number)
-            except Exception as error:  # noqa: BLE001  all of them are told, at the end
+            except Exception as error:  # noqa: BLE001  all of them are reported, at the end
                 step = self.steps[number]
                 error.add_note(f"{self.scenario.name}: effect {number}, {step}: {fault.value}")
                 wrong.append(error)

@@ -67,7 +67,7 @@ _ONE: Final = replace(_ALL, selection=ById(PartitionId("p1")))
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run that did not die told, and the error that ended it."""
+    """The outcomes of a run that did not die, and the error that ended it."""
 
     outcomes: tuple[Outcome, ...]
     error: TableFormatError | None
@@ -94,7 +94,7 @@ class World:
         self.place = place_at(self.directory)
 
     def clock(self) -> int:
-        """Return a time that nobody was told before."""
+        """Return a time that was never returned before."""
         self.now += 1
         return self.now
 
@@ -237,7 +237,7 @@ class Scenario:
 
     `meddle` gives the effects of all processes: what others do meanwhile.
     `repeats`: the command exports again what it finds exported.
-    `did`: what it answers of each partition, in their order; where nothing is said, anything.
+    `did`: the outcome of each partition, in their order; where there is none, any.
     `verifies`: it verifies what it exports.
     """
 
@@ -315,7 +315,7 @@ def _shrunk(world: World) -> None:
 
 
 def _rewritten(world: World) -> None:
-    """Export p1; others write its rows anew under names of their own, and append; p1 grows."""
+    """Export p1; others rewrite its rows under names of their own, and append; p1 grows."""
     world.run(_ONE)
     rewrite(world.directory)
     _append(world)

@@ -38,12 +38,12 @@ __all__ = ["StatementCases"]
 
 _MOST_RUNS: Final = 2
 _NOTHING: Final = (Status.EMPTY, Status.UNCHANGED, Status.ALREADY_EXPORTED)
-"""Answers of who finds it done."""
+"""Statuses of a run that finds it done."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What a run said, None where it died; and the error that ended it."""
+    """The status of a run, None where it died; and the error that ended it."""
 
     status: Status | None
     error: TableFormatError | None = None
@@ -132,7 +132,7 @@ class StatementCases(PreparedCases[StatementScenario]):
         return _Said(status)
 
     def _check_said(self, said: _Said, now: Seen, fault: Fault) -> None:
-        """Check what is visible after the fault, and that what was said of it is true."""
+        """Check what is visible after the fault, and that the reported status is true."""
         assert now.visible in self._may_be_seen, "half of it is visible"
         done = now.visible == self.undisturbed.visible and (
             now.tags == self.undisturbed.tags or self.scenario.repeats
@@ -175,7 +175,7 @@ class StatementCases(PreparedCases[StatementScenario]):
         assert world.source.left == {}, "a source snapshot is left"
 
     def _export(self, world: World, clock: Iterator[int]) -> Status:
-        """Export as a new process, to which all others are dead; its answer about p1 is true."""
+        """Export as a new process, to which all others are dead; its outcome about p1 is true."""
         at, source = world.directory, world.source
         ports = ports_of(at, source, clock=clock.__next__)
         own = f"job{ports.owner.pid}"

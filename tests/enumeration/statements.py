@@ -1,4 +1,4 @@
-"""What is enumerated besides exports: every statement on lake tables, in a small world.
+"""What is enumerated in addition to exports: every statement on lake tables, in a small world.
 
 Each begins in two tables (`tests/support/two_lake_tables.py`): p1 has 12 rows in two files, and
 what is done before it makes it a statement that has something to do.
@@ -27,7 +27,7 @@ ALL_ACTS: Final[dict[str, Act]] = {**ACTS, **MORE}
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """What exports of p1 answer after a statement (decision 0013).
+    """Outcomes of exports of p1 after a statement (decision 0013).
 
     `again` inside the time to live, `later` after it, `changed` then with other rows in the source.
     """

@@ -1,7 +1,7 @@
 """Exports into a tree of Hive directories, which a fault meets at any act: what must be true then.
 
 An act is an effect of the job, or a write of the tree's own inside one: a commit is an entry of the
-log and then a commit file, and a crash falls between the two as well. What is exported is told from
+log and then a commit file, and a crash falls between the two too. What is exported is known from
 commit files alone, as anybody outside does.
 """
 

@@ -50,7 +50,7 @@ def cases(turn: int) -> Iterator[Cases]:
 @pytest.mark.enumeration
 @pytest.mark.parametrize("fault", Fault, ids=[f.name.lower() for f in Fault])
 def test_a_fault_and_the_same_command_again_is_exactly_once(cases: Cases, fault: Fault) -> None:
-    """Harm prevented: rows lost or twice, files written twice, a false answer, something left."""
+    """Harm prevented: rows lost or twice, files written twice, a false outcome, something left."""
     cases.check(fault, tuple(share_of(seams(cases.steps, fault))))
 
 
@@ -124,7 +124,7 @@ def test_several_crashes_in_a_row_are_exactly_once(
 def test_a_crash_and_other_content_afterwards_never_mixes_the_two(
     first: Prepared, *, after: bool
 ) -> None:
-    """Harm prevented: old and new rows of one partition side by side, or a false answer."""
+    """Harm prevented: old and new rows of one partition side by side, or a false outcome."""
     with Cases(FIRST) as cases:
         numbers = range(len(cases.steps))
     for number in share_of(numbers):

@@ -77,7 +77,7 @@ class World:
             return run(self.directory, self.source, request=request, ports=ports)  # type: ignore[arg-type]
 
     def interrupt(self, request: object = ONE) -> None:
-        """Leave an export that can be gone on with; a file of each partition is finished."""
+        """Leave a resumable export; a file of each partition is finished."""
         with pytest.raises(Dies):
             self.run(request, KilledAt(Step.NOTE_WRITTEN))
 
@@ -142,7 +142,7 @@ def test_what_a_cancelled_export_left_goes_though_another_one_is_under_way(
 
 
 def test_a_run_that_is_cleaned_up_beside_says_that_it_landed(world: World) -> None:
-    """Harm prevented: the leases of a machine that stalled are free, and "in progress" is said."""
+    """Harm prevented: the leases of a stalled machine are free, and "in progress" is reported."""
     world.interrupt()
     world.cancel()
 

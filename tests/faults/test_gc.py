@@ -216,7 +216,7 @@ def test_what_a_running_export_works_on_stays(tmp_path: Path) -> None:
 
 
 def test_a_begun_file_and_a_receipt_without_its_file_go(tmp_path: Path) -> None:
-    """Nobody relies on them, also where the export can be gone on with."""
+    """Nobody relies on them, also where the export is resumable."""
     interrupted(tmp_path)
     one = sweeping(tmp_path)
     (path,) = [o.location for o in LocalStorage().list(f"{one.cleaning.location}/data")]
@@ -254,7 +254,7 @@ def test_what_the_ledger_does_not_know_is_not_judged(tmp_path: Path) -> None:
 
 
 def interrupted(directory: Path) -> None:
-    """Leave an export that can be gone on with, one file of it finished."""
+    """Leave a resumable export, one file of it finished."""
     with pytest.raises(Dies):
         run(directory, FakeSource(), KilledAt(Step.NOTE_WRITTEN))
 
@@ -273,7 +273,7 @@ def ledger_row(directory: Path) -> Row:
 
 
 def resumable(directory: Path) -> set[str]:
-    """Return the finished files of an export that can be gone on with, by name."""
+    """Return the finished files of a resumable export, by name."""
     rows = [r for r in SqliteLedger(directory / "ledger.db").rows() if r.state is State.RUNNING]
     receipts = Path(urlparse(sweeping(directory).cleaning.receipts).path)
     return {

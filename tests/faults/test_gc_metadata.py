@@ -1,4 +1,4 @@
-"""`gc` beside data files: manifests of dead attempts, lists of commits, receipts, lost races."""
+"""`gc` of metadata: manifests of abandoned attempts, lists of commits, receipts, lost races."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_rows_of_a_view_that_a_killed_driver_left_go_when_they_are_old(tmp_path:
 
     found = of_kind(clean_up(one), Kind.VIEW_ROWS)
 
-    # They are told in no order.
+    # They are listed in no order.
     assert sorted(t.may_go for t in found) == [False, True]
     assert [path.exists() for path in files] == [False, True]
     assert_exported_once(tmp_path, source)

@@ -1,4 +1,4 @@
-"""Two and three jobs on the same partitions at once, in every order: rows once, true answers."""
+"""Two and three jobs on the same partitions at once, in every order: rows once, true outcomes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _STEPS = [s for s in Step if s not in _NOT_IN_A_FIRST_EXPORT]
 
 
 class LosesAnswers:
-    """Effects that perform every request and lose the answer of every second one."""
+    """Effects that perform every request and lose the response of every second one."""
 
     def __init__(self, inner: AtStep) -> None:
         self._inner, self._sent = inner, 0
@@ -75,7 +75,7 @@ def test_an_owner_that_is_paused_while_another_run_does_all_its_work(
 
 
 def test_an_owner_whose_files_went_after_another_run_had_landed_other_rows(tmp_path: Path) -> None:
-    """Harm prevented: it is told to put files back that nobody needs any more."""
+    """Harm prevented: it has to put files back that nobody needs any more."""
     source, other = Partitions(), list[Outcome]()
 
     def others_land() -> None:
@@ -109,7 +109,7 @@ class DiesWhileSending:
 def test_a_late_answer_about_a_landing_while_a_third_run_claims_other_rows(
     tmp_path: Path,
 ) -> None:
-    """Harm prevented: rows are said to be in main that somebody else is only writing."""
+    """Harm prevented: rows that another run is still writing are reported as in main."""
     source = Partitions(by_id={"p1": parts_of("p1", 7, 5)})
     first, done = DiesWhileSending(), list[Step]()
 
@@ -190,12 +190,12 @@ def test_a_paused_owner_never_mixes_its_content_with_newer_content(
 
     row = row_of(tmp_path, "p2")
     assert rows_by_key(tmp_path)[row.key.hash] == row.last.rows
-    # Files that were finished are gone on with: then it is the content of that time.
+    # Finished files are used again: then it is the content of that time.
     assert row.last.rows == (3 if step is Step.SEND else 7)
 
 
 def test_a_living_owner_is_left_to_its_work(tmp_path: Path) -> None:
-    """Harm prevented: the same work is done twice, or the second run is told that it failed."""
+    """Harm prevented: the same work is done twice, or the second run fails."""
     source, other = Partitions(), list[Outcome]()
 
     def second() -> None:
@@ -229,7 +229,7 @@ def test_another_partition_is_exported_while_one_is(tmp_path: Path, step: Step) 
 @pytest.mark.parametrize("jump", [61_000, -86_400_000], ids=["lease expired", "clock set back"])
 @pytest.mark.parametrize("step", [Step.CLAIM, Step.WRITE_FILES, Step.SEND, Step.SETTLE])
 def test_a_clock_that_jumps_costs_work_and_no_rows(tmp_path: Path, step: Step, jump: int) -> None:
-    """Harm prevented: exactly once that hangs on clocks."""
+    """Harm prevented: exactly once that depends on clocks."""
     source, other, now = Partitions(), list[Outcome](), [1_700_000_000_000]
 
     def second() -> None:

@@ -187,7 +187,7 @@ def test_a_ledger_is_closed_at_once_when_the_server_stands_still(
 
 
 Losing = Callable[[], AbstractContextManager[None]]
-"""While it is open, an answer is lost."""
+"""While it is open, a response is lost."""
 
 
 def _written(ledger: KeeperLedger, losing: Losing) -> None:
@@ -256,7 +256,7 @@ def test_a_lost_answer_is_made_good_wherever_it_is_lost(
         with opened(address) as ledger:
             done(ledger, nullcontext)
             done(ledger, partial(losing, None))
-            # Every answer has a header of 20 bytes; that of a change is much longer.
+            # Every response has a header of 20 bytes; that of a change is much longer.
             cuts = range(1, sizes[0], max(15, sizes[0] // 25))
             for cut in cuts:
                 done(ledger, partial(losing, cut))

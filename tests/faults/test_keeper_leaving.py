@@ -1,4 +1,4 @@
-"""Who leaves while a real Keeper is silent leaves soon, and is answered where it answers."""
+"""A process that leaves while Keeper is silent leaves soon, and gets a response if there is one."""
 
 from __future__ import annotations
 

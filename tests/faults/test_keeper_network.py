@@ -1,6 +1,6 @@
 """A ledger in a real ZooKeeper, and what a network does to it: exactly once, and never a lie.
 
-The runs ask it through Toxiproxy; `run` of `tests/support/scenarios.py` checks every answer that
+The runs ask it through Toxiproxy; `run` of `tests/support/scenarios.py` checks each outcome that
 says "exported" against main as it is then, and asks the ledger itself.
 """
 
@@ -132,7 +132,7 @@ class Outage:
 def test_a_ledger_that_is_away_for_a_moment(
     kept: KeptExport, fault: Callable[[Proxy], None], step: Step
 ) -> None:
-    """Harm prevented: a lost answer is taken for "not done", and the export is made twice."""
+    """Harm prevented: a lost response is taken for "not done", and the export is made twice."""
     source = Partitions()
     outage = Outage(kept.proxy, fault, 0.3)
     ports = kept.ports(source, effects=AtStep(step, outage))

@@ -52,7 +52,7 @@ class FailsAt:
 
 
 def compact(directory: Path) -> None:
-    """Write all rows of main anew under other names."""
+    """Rewrite all rows of main under other names."""
     table = pyiceberg(directory)
     table.overwrite(table.scan().to_arrow())
 
@@ -73,7 +73,7 @@ def restore(directory: Path) -> None:
 
 
 def lose(directory: Path) -> None:
-    """Delete the ledger and what SQLite keeps beside it."""
+    """Delete the ledger and what SQLite keeps next to it."""
     for path in directory.glob("ledger.db*"):
         path.unlink()
 
@@ -150,7 +150,7 @@ def test_a_lost_ledger_is_refused_also_after_a_compaction(tmp_path: Path, *, emp
 
 @pytest.mark.parametrize("step", [Step.CLAIM, Step.WRITE_FILES, Step.SEND, Step.SETTLE])
 def test_a_ledger_deleted_under_a_working_job(tmp_path: Path, step: Step) -> None:
-    """Harm prevented: the job goes on with a file that nobody sees, the next one starts anew."""
+    """Harm prevented: the job continues with a file that nobody sees, the next one starts again."""
     source = Partitions()
     with contextlib.suppress(TableFormatError):
         run(tmp_path, source, effects=AtStep(step, lambda: lose(tmp_path)), meddled=True)

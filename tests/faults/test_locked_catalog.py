@@ -1,7 +1,7 @@
 """A catalog in a database that is locked, or lost at the end of a transaction: the same promise.
 
 SQLite is locked by another connection. What PostgreSQL shows when its connection breaks at COMMIT
-is played on the same database: the transaction ends, or not, and the client is told neither.
+is played on the same database: the transaction ends, or not, and the client learns neither.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A REST catalog that lies about what it did: the same command again is exactly once, and true.
 
-`tests/lying_catalog` is the catalog. `run` of `tests/support/scenarios.py` checks every answer that
-says "exported" against main as it is then, through the catalog's back door.
+`tests/lying_catalog` is the catalog. `run` of `tests/support/scenarios.py` checks each outcome that
+says "exported" against main as it is then, through direct access to the catalog.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ DONE: Final = {"committed", "already_exported"}
 
 
 def served(directory: Path) -> LyingCatalog:
-    """Return the catalog whose back door the helpers of `tests/support/scenarios.py` use."""
+    """Return the catalog: helpers of `tests/support/scenarios.py` have direct access."""
     return LyingCatalog(directory / "warehouse")
 
 
@@ -104,7 +104,7 @@ def assert_dead_for_ever(directory: Path, catalog: LyingCatalog) -> None:
 def test_a_lie_about_every_commit_and_the_same_command_again(
     tmp_path: Path, fault: Fault, partitions: list[str]
 ) -> None:
-    """Harm prevented: rows twice, lost, or called failed, because an answer was wrong or late."""
+    """Harm prevented: rows twice, lost, or called failed, because a response was wrong or late."""
     source = Partitions()
     source.by_id = {name: source.by_id[name] for name in partitions}
     patient, lying = fault.kind not in WAITING, list[str]()
@@ -122,7 +122,7 @@ def test_a_lie_about_every_commit_and_the_same_command_again(
         assert_dead_for_ever(tmp_path, catalog)
 
     assert {*again} <= DONE
-    # Who waits for less than a second may also miss an honest answer.
+    # Who waits for less than a second may also miss an honest response.
     assert not patient or {*lying} == {"committed"}
 
 
@@ -341,7 +341,7 @@ def test_any_lies_in_a_row(runs: list[LyingRun]) -> None:
         directory, source = Path(name), Partitions()
         for one in runs:
             patient = not any(f.kind in WAITING for f in one.faults)
-            # Who does not wait for the answer does not wait for the other one's deed either.
+            # Who does not wait for the response does not wait for the other one's deed either.
             action = one.action if patient else None
             catalog.lie(*one.faults, meanwhile=partial(meddle, directory, action))
             ports = over_http(directory, source, catalog, patient=patient)

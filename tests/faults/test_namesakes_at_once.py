@@ -165,7 +165,7 @@ def test_of_two_that_see_each_other_the_older_goes_on(lake: Path, *, began_befor
 
 
 def test_who_does_not_hear_that_the_other_gave_up_ends_in_time(lake: Path) -> None:
-    """The younger dies where it would give up; whoever cancels it lets the older be exported."""
+    """The younger dies where it would give up; a cancel of it lets the older be exported."""
     together, never = threading.Barrier(2), threading.Event()
     sources = [table_of("uuid:a"), table_of("uuid:b")]
 

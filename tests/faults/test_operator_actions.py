@@ -1,6 +1,6 @@
-"""What operators and other engines do between and during runs: rows once, answers true of main.
+"""What operators and other engines do between and during runs: rows once, outcomes true of main.
 
-`run` of `tests/support/scenarios.py` checks every answer that says "exported" against main as it is
+`run` of `tests/support/scenarios.py` checks each outcome that says "exported" against main as it is
 then.
 """
 
@@ -100,14 +100,14 @@ def expire(directory: Path) -> None:
 
 
 def delete_rows(directory: Path) -> None:
-    """Delete one row of each partition; the files are written anew without it."""
+    """Delete one row of each partition; the files are rewritten without it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Delete operation did not match")
         pyiceberg(directory).delete("n = 1")
 
 
 def compact(directory: Path) -> None:
-    """Write all rows of main anew under other names."""
+    """Rewrite all rows of main under other names."""
     table = pyiceberg(directory)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Delete operation did not match")
@@ -307,7 +307,7 @@ def test_a_landed_export_of_a_partition_that_was_dropped_since_is_settled(tmp_pa
 
 
 def test_a_file_deleted_before_the_ledger_heard_of_the_export_is_missed(tmp_path: Path) -> None:
-    """Harm prevented: the ledger is told of the files that are left, and calls them all."""
+    """Harm prevented: the ledger gets the files that are left, and takes them for all."""
     source = Partitions(by_id={"p1": parts_of("p1", 7, 5)})
     request = replace(ONE, format=FileFormat(target_file_bytes=80))
     dies(tmp_path, source, AtStep(Step.SETTLE, die), request)

@@ -1,4 +1,4 @@
-"""A catalog in a real PostgreSQL beside others: late commits, locks, refusals, other engines.
+"""A catalog in a real PostgreSQL with other users: late commits, locks, refusals, other engines.
 
 As `test_postgres_catalog.py`, which is about what a network and a server do to a COMMIT.
 """

@@ -1,7 +1,7 @@
 """A catalog in a real PostgreSQL: what a network and a server do to a COMMIT, and exactly once.
 
 The runs ask the server through a relay (tests/services/postgres_relay.py); `run` of
-`tests/support/scenarios.py` checks every answer that says "exported" against main as it is then,
+`tests/support/scenarios.py` checks every outcome that says "exported" against main as it is then,
 and asks the server itself.
 """
 
@@ -38,7 +38,7 @@ def cut_before(_lake: Lake, _exchange: Exchange) -> bool:
 
 
 def cut_after(_lake: Lake, exchange: Exchange) -> bool:
-    """Lose the connection when COMMIT was performed, before its answer arrives."""
+    """Lose the connection when COMMIT was performed, before its response arrives."""
     exchange.perform()
     return False
 
@@ -49,7 +49,7 @@ def silent_before(_lake: Lake, _exchange: Exchange) -> bool:
 
 
 def silent_after(_lake: Lake, exchange: Exchange) -> bool:
-    """Lose the answer, and leave the client waiting."""
+    """Lose the response, and leave the client waiting."""
     exchange.perform()
     return True
 
@@ -87,7 +87,7 @@ def named(moment: object) -> str:
 
 
 def waits(moment: object) -> TimeOuts:
-    """Return how long a run waits: shortly where nobody answers."""
+    """Return how long a run waits: shortly where nobody responds."""
     return IMPATIENT if moment in (silent_before, silent_after) else DEFAULT_TIME_OUTS
 
 

@@ -46,7 +46,7 @@ def world(zookeeper_server: ZooKeeper, minio_server: MinIO, tmp_path: Path) -> I
 
 
 def check_exported_once(world: World, last: str) -> None:
-    """Check that main has every partition once, and that the last process was told so."""
+    """Check that main has every partition once, and that the last process reported that."""
     held, rows = rows_by_key(world.directory), ledger_rows(world.directory)
     assert {r.key.partition_id: held[r.key.hash] for r in rows} == ROWS
     assert held.total() == sum(ROWS.values())

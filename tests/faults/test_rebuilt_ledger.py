@@ -39,7 +39,7 @@ from tests.support.scenarios import (
 
 
 def lose(directory: Path) -> None:
-    """Lose the ledger, with everything that SQLite keeps beside it."""
+    """Lose the ledger, with everything that SQLite keeps next to it."""
     for path in directory.glob("ledger.db*"):
         path.unlink()
 

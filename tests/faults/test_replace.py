@@ -235,7 +235,7 @@ def test_two_forced_runs_at_once_leave_one_content(
 
 @pytest.mark.parametrize("step", [Step.CLAIM, Step.SEND, Step.SETTLE])
 def test_a_forced_run_while_the_first_export_is_paused(tmp_path: Path, step: Step) -> None:
-    """Harm prevented: the first export wakes up and adds its rows beside those of the other."""
+    """Harm prevented: the first export wakes up and adds its rows to those of the other."""
     scene, other = Scene(tmp_path), list[str]()
 
     def second() -> None:

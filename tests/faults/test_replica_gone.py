@@ -1,7 +1,7 @@
-"""The replica that an export reads is gone: the same command goes on with another one.
+"""The replica that an export reads is gone: the same command continues with another one.
 
 Two replicas of the oldest ClickHouse and their ZooKeeper. Exports name both; the first is asked
-through a relay, so that it can end between two bytes of an answer.
+through a relay, so that it can end between two bytes of a response.
 """
 
 from __future__ import annotations

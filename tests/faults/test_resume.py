@@ -1,4 +1,4 @@
-"""A run that died is gone on with: finished files are kept, each row is exported exactly once.
+"""An abandoned run is resumed: finished files are kept, each row is exported exactly once.
 
 A file is finished when its receipt is stored; a partition here has two files, of 7 and 5 rows,
 unless a test says otherwise.
@@ -194,7 +194,7 @@ def test_files_of_another_recipe_are_not_taken_over(
 
 
 def test_an_old_content_in_files_of_another_recipe_is_said_to_be_old(scene: Scene) -> None:
-    """Harm prevented: the frozen parts are exported anew, and nobody hears that they are old."""
+    """Harm prevented: the frozen parts are exported again, and nobody learns that they are old."""
     scene.dies(most=1)
     other_size(scene)
     scene.source.change("more")

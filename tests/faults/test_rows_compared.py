@@ -1,4 +1,4 @@
-"""`--check-rows` and what may happen while rows are compared: no answer that main contradicts."""
+"""`--check-rows` and what may happen while rows are compared: no outcome that main contradicts."""
 
 from __future__ import annotations
 

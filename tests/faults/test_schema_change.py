@@ -179,7 +179,7 @@ def test_another_writers_change_that_forbids_the_export_is_a_refusal(
 
 
 def test_nothing_is_added_to_a_table_that_would_be_refused_all_the_same(tmp_path: Path) -> None:
-    """Every other difference is said first; the table stays as it is."""
+    """Every other difference is reported first; the table stays as it is."""
     make_table(tmp_path)
     with lake(tmp_path).update_schema(allow_incompatible_changes=True) as update:
         update.add_column("needed", StringType(), required=True)
@@ -193,7 +193,7 @@ def test_nothing_is_added_to_a_table_that_would_be_refused_all_the_same(tmp_path
 
 
 class Answers:
-    """Effects that change the answers to a change of the schema."""
+    """Effects that change the responses to a change of the schema."""
 
     def __init__(self, answer: Callable[[Callable[[], Any]], Any]) -> None:
         self._answer = answer

@@ -1,7 +1,7 @@
 """A server that cannot be used as it is: an export says why in one line, and changes nothing.
 
 Once the cause is gone, the same command exports everything once. How each way of not being reached
-is said word for word is in docs/reference/errors.md and its tests; here it is a whole export.
+is printed word for word is in docs/reference/errors.md and its tests; here it is a whole export.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_a_name_that_nobody_knows_costs_one_line(newest: Trouble) -> None:
 def test_a_wrong_password_and_a_table_that_may_not_be_seen(
     newest: Trouble, newest_server: ClickHouseFront, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is told apart from the other; no message has the password in it."""
+    """Each has its own message; no message has the password in it."""
     name = newest.filled("hidden")
     newest_server.command("CREATE USER exporter IDENTIFIED BY 'the-right-one'")
     newest_server.command("GRANT SELECT ON system.* TO exporter")

@@ -175,7 +175,7 @@ def test_a_query_that_an_operator_ends_however_a_version_tells_it(
 
 @pytest.mark.soak
 def test_a_query_that_an_operator_ends_on_the_oldest_server(oldest: Trouble) -> None:
-    """It says so behind the rows, and ends the answer as if all were well."""
+    """It says so behind the rows, and ends the response as if all were well."""
     with relay(int(oldest.url.rpartition(":")[2])) as between:
         oldest.relay = between
         said = killed(oldest, between)
@@ -228,7 +228,7 @@ def test_a_server_of_which_no_byte_comes(relayed: tuple[Trouble, Relay]) -> None
 def test_a_server_that_ends_or_stands_still_while_rows_stream(
     relayed: tuple[Trouble, Relay], what: str
 ) -> None:
-    """Every slice that is left fails; the next run goes on with what was frozen then."""
+    """Every slice that is left fails; the next run continues with what was frozen then."""
     trouble, between = relayed
     name = large(trouble, "ended")
     trouble.while_writing(lambda: between.stall_after(200_000))
@@ -254,7 +254,7 @@ def test_a_server_that_ends_or_stands_still_while_rows_stream(
 
 @on_one_of_both
 def test_a_server_that_restarts_while_rows_stream(relayed: tuple[Trouble, Relay]) -> None:
-    """The frozen parts outlive it: files are written again until it answers."""
+    """The frozen parts outlive it: files are written again until it responds."""
     trouble, between = relayed
     name = large(trouble, "restarted")
     trouble.while_writing(lambda: between.stall_after(200_000))

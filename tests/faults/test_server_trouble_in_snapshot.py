@@ -112,7 +112,7 @@ def test_a_full_disk_costs_the_partitions_that_have_no_place(
 
 
 def test_a_server_that_dies_once_everything_is_visible(either: Trouble) -> None:
-    """The export is done; what the server keeps is told, and dropped by the next run."""
+    """The export is done; what the server keeps is reported, and dropped by the next run."""
     name = either.filled("done")
     either.when("DROP TABLE IF EXISTS", either.process.kill)
 

@@ -24,7 +24,7 @@ from tests.services.server_process import wait_until
 from tests.support.server_trouble import Trouble
 
 ROWS = 500_000
-# More than the driver is told; all buffers on the way take less than what is left.
+# More than the driver receives; all buffers on the way take less than what is left.
 STALLS_AFTER = 5_000_000
 # Spark starts slowly on a busy machine.
 SECONDS_TO_START = 100.0
@@ -82,7 +82,7 @@ def reading(trouble: Trouble, name: str, *options: str) -> Iterator[subprocess.P
 def assert_stopped(
     trouble: Trouble, name: str, stop: Callable[[subprocess.Popen[str]], None], *options: str
 ) -> tuple[int, str, str]:
-    """Stop an export that reads; return its exit code and what it said."""
+    """Stop an export that reads; return its exit code and its output."""
     with reading(trouble, name, *options) as export:
         stop(export)
         out, err = export.communicate(timeout=SECONDS_TO_START)
@@ -124,7 +124,7 @@ def test_a_shutdown_ends_the_queries_at_the_server(trouble: Trouble) -> None:
 
 @pytest.mark.parametrize("trouble", ["newest"], indirect=True)
 def test_a_cancel_ends_the_queries_at_the_server(trouble: Trouble) -> None:
-    """Harm prevented: a server that goes on with work that nobody wants."""
+    """Harm prevented: a server that continues work that nobody wants."""
     name = large(trouble, "cancelled")
     said = io.StringIO()
 

@@ -105,7 +105,7 @@ def test_for_ever_is_for_ever(kept: Kept) -> None:
 
 
 def test_other_content_is_refused_within_the_ttl_and_counted(kept: Kept) -> None:
-    """Harm prevented: a table that was changed meanwhile is exported beside itself."""
+    """Harm prevented: a table that was changed meanwhile is exported a second time."""
     kept.said(ExportOptions(manifest_ttl=180))
     counted = kept.duplicates()
     kept.world.source.by_id["p1"] = parts_of("p1", 7, 5, 2)

@@ -1,4 +1,4 @@
-"""The state table of an export key, one test per cell: what is said, in main, and written.
+"""The state table of an export key, one test per cell: what is reported, in main, and written.
 
 What is expected stands in `tests/support/state_table.py`. A cell is a state of the key's ledger
 row, what became of its rows in main, and what the source partition holds when the command is run
@@ -110,7 +110,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], S
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda c: f"{c.of_key}-{c.main}-{c.content}")
 def test_a_cell_of_the_table(prepared: Callable[[str, str], Scene], cell: Cell) -> None:
-    """Harm prevented: a wrong answer, rows twice or none, or work that is done again."""
+    """Harm prevented: a wrong outcome, rows twice or none, or work that is done again."""
     scene = prepared(cell.prepared, cell.main)
     before = 0 if cell.of_key == "never" else scene.snapshots
     scene.source.change(cell.content)

@@ -24,7 +24,7 @@ named = pytest.mark.parametrize("scenario", STATEMENTS, ids=[s.name for s in STA
 
 @pytest.mark.parametrize("turn", range(len(FEW)), ids=FEW)
 def test_some_faults_and_the_same_statement_again(turn: int) -> None:
-    """Harm prevented: rows lost or twice, half a partition seen, a false answer, something left."""
+    """Harm prevented: rows lost or twice, half a partition seen, a false outcome, leftovers."""
     (scenario,) = (one for one in STATEMENTS if one.name == FEW[turn])
     fault = tuple(Fault)[turn + 1]
     with StatementCases(scenario) as cases:

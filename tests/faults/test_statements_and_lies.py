@@ -95,7 +95,7 @@ def seen_with_tags(at: Path) -> tuple[Seen, dict[str, int]]:
 def test_a_lie_about_any_commit_and_the_same_statement_again(
     tmp_path: Path, name: str, faults: tuple[Fault, ...]
 ) -> None:
-    """Harm prevented: a partition is there twice, or nowhere, because an answer was lost."""
+    """Harm prevented: a partition is there twice, or nowhere, because a response was lost."""
     source, place = prepared(tmp_path), LocalPlace(tmp_path)
     for earlier in BEFORE[name]:
         assert done(earlier, tmp_path, source) is not None

@@ -63,7 +63,7 @@ class Lake:
     place: FarPlace
 
     def only(self, *actions: str) -> None:
-        """Let later processes do these things alone."""
+        """Let later processes do only these actions."""
         account = self.store.account(*actions, bucket=self.place.bucket.bucket)
         mine = {**self.place.catalog, **properties_of(self.store, account)}
         replace(self.place, catalog=mine).name_in(self.directory)

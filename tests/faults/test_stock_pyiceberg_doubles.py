@@ -125,7 +125,7 @@ def test_a_landed_commit_that_expired_before_the_retry_loses_its_manifests(
 def test_an_answer_that_was_lost_and_the_same_command_again_after_an_expiry(
     lying: LyingCatalog, kind: Kind
 ) -> None:
-    """Harm: rows twice, because only the expired snapshot said that they are there."""
+    """Harm: rows twice, because only the expired snapshot showed that they are there."""
     table = made(lying)
     lying.lie(Fault(kind, When.AFTER))
     failed = True

@@ -113,7 +113,7 @@ def test_whatever_meets_it_the_same_command_completes_the_export(
 
 
 def test_the_file_that_was_finished_before_it_is_kept(tmp_path: Path) -> None:
-    """Harm prevented: an outage at the end of a long export begins it anew."""
+    """Harm prevented: an outage at the end of a long export restarts it."""
     scene, storage = Scene(tmp_path, request=TWO_FILES), Storage(tmp_path)
 
     said = interrupted(scene, WritesOne(storage), storage, None)

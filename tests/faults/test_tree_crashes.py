@@ -142,11 +142,11 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
 def answers_are_true(
     world: TreeWorld, outcomes: tuple[Outcome, ...], before: frozenset[str] = frozenset()
 ) -> None:
-    """Check that what is told to be exported has its commit file, and what failed has none new.
+    """Check that what is reported as exported has its commit file, and what failed has none new.
 
     Args:
         world: as it is.
-        outcomes: what a run told.
+        outcomes: what a run reported.
         before: the transactions that were exported before: what failed early tells the last one.
     """
     there = commits(world)
@@ -243,7 +243,7 @@ def check_all(
     for number in numbers(names, fault):
         try:
             check(scenario, directory / str(number), fault, number)
-        except Exception as error:  # noqa: BLE001  all of them are told, at the end
+        except Exception as error:  # noqa: BLE001  all of them are reported, at the end
             error.add_note(f"{scenario.name}: act {number}, {names[number]}: {fault.value}")
             wrong.append(error)
     if wrong:
@@ -257,7 +257,7 @@ each_fault = pytest.mark.parametrize("fault", Fault, ids=[f.name.lower() for f i
 def test_a_fault_at_any_act_and_the_same_command_again_is_exactly_once(
     scenario: Scenario, fault: Fault, tmp_path: Path
 ) -> None:
-    """Harm prevented: rows lost or twice for whoever reads commit files, or a false answer."""
+    """Harm prevented: rows lost or twice for readers of commit files, or a false outcome."""
     check_all(scenario, tmp_path, fault, sample)
 
 
@@ -288,7 +288,7 @@ def test_the_acts_are_those_of_the_tree_too(tmp_path: Path) -> None:
 def test_an_export_given_up_while_its_commit_is_held_up_never_appears(
     tmp_path: Path, *, landed: bool
 ) -> None:
-    """Harm prevented: a commit file that is put after somebody was told that it is KILLED."""
+    """Harm prevented: a commit file that is put after it was reported as KILLED."""
     world = SCENARIOS[0].world(tmp_path / "given up")
     request = replace(ONE, to=world.to)
     entry = acts_of(SCENARIOS[0], tmp_path / "undisturbed").index("send") + 1

@@ -41,7 +41,7 @@ SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A session on the cluster, and the directory in which copies are told to stand still."""
+    """A session on the cluster, and the directory that tells copies to stop."""
 
     cluster: Cluster
     spark: SparkSession
@@ -201,7 +201,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 @pytest.fixture(autouse=True)
 def _nothing_stands_still(scene: Scene) -> Iterator[None]:
-    """Let go on what a test left standing; the next one gives other orders."""
+    """Continue the processes that a test left stopped; the next one gives other orders."""
     yield
     for host in HOSTS:
         for process in executors(host, scene.cluster.doors.root):

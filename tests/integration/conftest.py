@@ -1,4 +1,4 @@
-"""One ClickHouse with several disks for each test file, and a warehouse beside it."""
+"""One ClickHouse with several disks for each test file, and a warehouse next to it."""
 
 from __future__ import annotations
 

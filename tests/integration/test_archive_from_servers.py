@@ -36,7 +36,7 @@ class Archiver:
         return ChildWriter(lambda *_: self.before(), server)
 
     def run(self, *words: str, table: str = TABLE, allow: bool = True) -> tuple[int, str]:
-        """Run a command as the user; return exit code and what was said."""
+        """Run a command as the user; return the exit code and the output."""
         source = self.front.url.replace("//", "//archiver@")
         given = [*words, "--source", source, "--allow-insecure", "--sync-timeout", "0"]
         given[1:1] = [table]

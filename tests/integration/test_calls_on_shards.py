@@ -54,7 +54,7 @@ def spark(
 
 
 def exported(spark: SparkSession, table: str, how: str = "") -> list[tuple[str, str, int]]:
-    """Export a table; return partition, status and rows of each answer."""
+    """Export a table; return partition, status and rows of each result."""
     rows = spark.sql(EXPORT.format(table, how)).collect()
     return [(row.partition_id, row.status, row.rows) for row in rows]
 

@@ -64,7 +64,7 @@ def assert_both_do_the_same(
 def test_an_example_of_one_server_does_the_same_in_the_lake(
     exports: RealExport, example: Example
 ) -> None:
-    """Harm prevented: a statement that users know from the documentation means another thing."""
+    """Harm prevented: a statement that users know from the documentation has another meaning."""
     sides = BothSides(exports)
     keys = f"ENGINE = MergeTree {example.keys} SETTINGS {UNMERGED}"
     rows = (f"VALUES {one}" for one in example.inserts)
@@ -81,7 +81,7 @@ def test_an_example_of_one_server_does_the_same_in_the_lake(
 def test_an_example_of_two_replicas_does_the_same_in_the_lake(
     old_servers: OldPair, exports_from: Exports, example: Example
 ) -> None:
-    """What one replica is told, the other one answers; and so does the lake."""
+    """A statement on one replica has its result on the other one, and in the lake."""
     sides = BothSides(exports_from(old_servers.url(2)))
     name = example.name
     for number in (1, 2):

@@ -32,7 +32,7 @@ _NO_AGE = "lake.expire_snapshots_min_retention=0s,lake.remove_orphan_files_min_r
 
 
 def asked(port: int, sql: str) -> list[list[Any]]:
-    """Return the rows that Trino answers."""
+    """Return the rows that Trino reads."""
     told = {
         "X-Trino-User": "tests",
         "X-Trino-Catalog": "lake",

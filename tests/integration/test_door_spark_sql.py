@@ -43,7 +43,7 @@ def test_spark_sql_exports_on_one_java_and_finds_it_done_on_the_other(doors: Doo
 
 
 def assert_as_the_page_says(doors: Doors, on: list[Java]) -> None:
-    """Run the statements of the page on one Java after the other, and read what each answers."""
+    """Run the statements of the page on one Java after the other, and read what each prints."""
     (statements,) = blocks("spark-sql.md", "sql")
     (doors.root / "statements.sql").write_text(doors.written(statements))
     command = shlex.split(blocks("spark-sql.md", "sh")[-1])
@@ -59,7 +59,7 @@ def assert_as_the_page_says(doors: Doors, on: list[Java]) -> None:
 
 
 def test_a_program_exports_with_packages_that_spark_fetches(tmp_path: Path) -> None:
-    """The other doors have these jars without fetching them."""
+    """The other interfaces have these jars without fetching them."""
     local_repository(tmp_path / "maven")
     (page,) = blocks("spark-sql.md", "properties")
     (packages,) = (line.split()[1] for line in page.splitlines() if "spark.jars.packages" in line)

@@ -1,7 +1,7 @@
 """Every ClickHouse type and every conversion, from a real part to what PyIceberg reads.
 
 Covers the mapping of docs/reference/types.md: scalars at their edges, NULLs, nested containers.
-The expected values stand beside the cases as they are written down, not as some code computes them.
+The expected values are written next to the cases, and not computed by code.
 """
 
 from __future__ import annotations

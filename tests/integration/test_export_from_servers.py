@@ -183,7 +183,7 @@ def test_a_setting_that_would_change_rows_or_nothing_is_refused(
 def test_a_nested_column_arrives_whole_from_a_server_without_our_casts(
     newest_server: ClickHouseFront, exports_from: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Taken for its members, it was missing in the answer, and every row of it became empty."""
+    """Taken for its members, it was missing in the result, and every row of it became empty."""
     monkeypatch.setattr(Capabilities, "makes_wire_values", False)
     exports = exports_from(newest_server.url)
     name = TableName("db", "nested")
@@ -271,7 +271,7 @@ def test_a_partition_that_its_replica_lacks_parts_of_is_refused_in_the_end(
 def test_a_partition_that_its_replica_has_no_part_of_yet_is_not_left_out(
     old_servers: OldPair, exports_from: Exports
 ) -> None:
-    """Harm prevented: everything is said to be exported, and a partition is not."""
+    """Harm prevented: everything is reported as exported, and a partition is not."""
     name = replicated(old_servers, "unheard")
     old_servers.query(1, f"SYSTEM STOP FETCHES {name.sql}")
     old_servers.query(2, f"INSERT INTO {name.sql} SELECT 7, number, 'x' FROM numbers(10)")

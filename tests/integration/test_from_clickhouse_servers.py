@@ -22,7 +22,7 @@ class Lake:
         self._pair, self._root, self._name = pair, root, name
 
     def alter(self, what: str, *, server: int = 1) -> tuple[int, str]:
-        """Run a statement, with one of the servers as the source; return code and what was said."""
+        """Run a statement, with one of the servers as the source; return code and output."""
         words = ["alter", f"ALTER TABLE lake.n.{self._name} {what}"]
         words += ["--source", self._pair.url(server), "--allow-insecure"]
         words += ["--warehouse", str(self._root / "warehouse")]
@@ -112,7 +112,7 @@ def test_partitions_are_attached_from_all_shards_and_from_one_of_them(
 def test_a_partition_is_attached_from_whichever_replica_and_once(
     old_servers: OldPair, shards: Callable[[str], Shards], tmp_path: Path
 ) -> None:
-    """A shard by its own server is another table of one name: that it is none restored is said."""
+    """A shard by its own server is another table of one name; an option says it is not restored."""
     shards("beside")
     lake = Lake(old_servers, tmp_path, "beside")
     for number in (1, 2):
@@ -149,7 +149,7 @@ def test_a_partition_is_attached_from_whichever_replica_and_once(
 def test_shards_that_are_replicas_of_one_table_bring_its_rows_once(
     old_servers: OldPair, shards: Callable[[str], Shards], tmp_path: Path
 ) -> None:
-    """Harm prevented: one replica is behind, and what it has comes beside what the other has."""
+    """Harm prevented: one replica is behind, and its rows are added to those of the other."""
     shards("apart")
     lake = Lake(old_servers, tmp_path, "one")
     for number in (1, 2):

@@ -62,7 +62,7 @@ class Exporter:
         return found
 
     def said(self, command: str, *options: str) -> tuple[int, str]:
-        """Run a command on the table as the user; return exit code and what was said."""
+        """Run a command on the table as the user; return the exit code and the output."""
         out, err = io.StringIO(), io.StringIO()
         places = ["--source", self.uri, "--allow-insecure", "--warehouse", str(self._root / "w")]
         code = invoke([command, str(TABLE), *places, *options], out, err)

@@ -1,4 +1,4 @@
-"""What a user needs beside the rights for any table, when the table is replicated."""
+"""What a user needs in addition to the rights for any table, when the table is replicated."""
 
 from __future__ import annotations
 

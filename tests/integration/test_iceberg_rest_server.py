@@ -1,4 +1,4 @@
-"""Whole exports by Iceberg Java's own REST server into S3, with credentials that the catalog lends.
+"""Whole exports by Iceberg Java's own REST server into S3, with credentials that the catalog vends.
 
 As a user runs them: processes of their own, and a catalog that is configured once, in PyIceberg's
 file, without any key.
@@ -47,7 +47,7 @@ KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_
 
 
 class Lake:
-    """A catalog `far` that lends, with a table to export into a namespace of its own there."""
+    """A catalog `far` that vends, with a table to export into a namespace of its own there."""
 
     def __init__(self, lender: LendingCatalog, server: RestServer, directory: Path) -> None:
         self.lender, self.server, self.directory = lender, server, directory
@@ -87,7 +87,7 @@ class Lake:
         )
 
     def ended(self, *words: str) -> tuple[int, str]:
-        """Run a command to its end; return its exit code and what it said."""
+        """Run a command to its end; return its exit code and its output."""
         command = self.begin(*words)
         said, _ = command.communicate(timeout=SECONDS)
         return command.returncode, said
@@ -113,7 +113,7 @@ class Lake:
         return [one["Key"] for one in found.get("Uploads", ())]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return what PyIceberg itself reads, with what it is lent."""
+        """Return what PyIceberg itself reads, with vended credentials."""
         trusting = {
             "SSL_CERT_FILE": str(self.server.store.ca_file),
             "REQUESTS_CA_BUNDLE": str(self.server.authority.file),
@@ -142,7 +142,7 @@ def _yaml(properties: dict[str, Any], indent: str) -> str:
 def lake(
     rest_server_of_session: RestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Lake]:
-    """Lend a lake to a test, on a machine that has no credentials of its own."""
+    """Yield a lake to a test, on a machine that has no credentials of its own."""
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
     with LendingCatalog(rest_server_of_session) as lender:
@@ -179,7 +179,7 @@ def test_an_export_by_the_server_is_there_once_and_shows_no_lent_credentials(
 
 
 def begun_and_ended(lake: Lake, *words: str, when: Callable[[], bool]) -> tuple[int, str]:
-    """End what was lent at some time of an export; return how that ended, and what it said."""
+    """End vended credentials during an export; return its exit code and its output."""
     run = lake.begin("export", *lake.words(*words))
     wait_until(lambda: run.poll() is not None or when(), "it was under way", seconds=SECONDS)
     store = lake.server.store
@@ -192,7 +192,7 @@ def begun_and_ended(lake: Lake, *words: str, when: Callable[[], bool]) -> tuple[
 
 
 def test_an_export_goes_on_by_itself_with_the_credentials_of_a_new_load(lake: Lake) -> None:
-    """The file that was on its way is written anew, that one alone; it is no try of it."""
+    """Only the file in progress is written again; this does not count as a try."""
     lake.fill(LARGE)
     finished: list[str] = []
 

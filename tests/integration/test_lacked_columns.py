@@ -102,7 +102,7 @@ def test_another_expression_of_a_column_that_parts_lack_is_another_content(
 def test_a_column_that_is_added_is_another_content_unless_it_is_null(
     exports: RealExport, column: str, *, stays: bool
 ) -> None:
-    """A reader of the lake answers NULL for a column that no file of the partition has."""
+    """A reader of the lake has NULL for a column that no file of the partition has."""
     name = months(exports)
     exports.run(name)
 

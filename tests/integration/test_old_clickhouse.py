@@ -32,7 +32,7 @@ def test_a_replica_that_is_killed_comes_back_with_its_rows(old_servers: OldPair)
 
 
 def test_a_paused_replica_answers_when_it_goes_on(old_servers: OldPair) -> None:
-    """A replica that stands still keeps its connections open and answers late."""
+    """A replica that stands still keeps its connections open and responds late."""
     old_servers.pause(2)
     with pytest.raises(OSError, match="timed out"):
         old_servers.replica(2).query("SELECT 1", seconds=0.3)

@@ -1,4 +1,4 @@
-"""The source over ClickHouse 18.16: what is missing there is done without, or said in one line."""
+"""The source over ClickHouse 18.16: missing features are replaced, or reported in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JANUARY, FEBRUARY = PartitionId("202401"), PartitionId("202402")
 
 @pytest.fixture
 def old(old_servers: OldPair) -> Iterator[OldSource]:
-    """Lend a source over replica 1, on which no staging table is left afterwards."""
+    """Yield a source over replica 1, on which no staging table is left afterwards."""
     source = OldSource(old_servers)
     yield source
     with source.source:
@@ -135,7 +135,7 @@ def test_the_clone_survives_a_restart_of_the_server_unmerged(old: OldSource) -> 
 
 
 def test_what_a_dead_job_froze_is_not_used_again_but_swept(old: OldSource) -> None:
-    """Nothing says whose a staging table is, so the next run freezes anew and drops it."""
+    """A staging table has no owner, so the next run freezes again and drops it."""
     name = old.replicated()
     old.insert(name)
     snapshot = old.snapshot(name, job="dead")

@@ -16,7 +16,7 @@ NAME = TableName("db", "stays")
 
 @pytest.fixture
 def pair(old_servers: OldPair) -> Iterator[OldPair]:
-    """Lend a pair with a table that is on both."""
+    """Yield a pair with a table that is on both."""
     for number in (1, 2):
         old_servers.make_room(number, NAME.name)
         old_servers.query(

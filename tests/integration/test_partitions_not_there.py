@@ -45,7 +45,7 @@ STATEMENTS = {
     "OPTIMIZE": "OPTIMIZE TABLE db.u {}",
     "OPTIMIZE FINAL DEDUPLICATE": "OPTIMIZE TABLE db.u {} FINAL DEDUPLICATE",
 }
-# Of Replicated tables in ClickHouse: what is known of them stands beside each.
+# Of Replicated tables in ClickHouse: what is known of them is written next to each.
 NAMES = (*STATEMENTS, "FETCH", "FORGET")
 EMPTIED = {name: str(number) for number, name in enumerate(NAMES)}
 DETACHED = {name: str(number) for number, name in enumerate(NAMES, len(NAMES))}

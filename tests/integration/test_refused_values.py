@@ -17,7 +17,7 @@ ALLOWED = "enable_time_time64_type = 1"
 
 @dataclass(frozen=True)
 class Bad:
-    """A column, a value that is fine, one that is not, and what is said of it."""
+    """A column, a value that is fine, one that is not, and its message."""
 
     type: str
     conversion: str

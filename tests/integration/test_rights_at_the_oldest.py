@@ -1,4 +1,4 @@
-"""The oldest server has no grants: what limits its users is said all the same."""
+"""The oldest server has no grants: the limits of its users are reported all the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.services.old_clickhouse import OldPair
 
 
 def checked(pair: OldPair, user: str, root: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    """Run `check` as a user; return exit code and answer."""
+    """Run `check` as a user; return the exit code and the report."""
     out, err = io.StringIO(), io.StringIO()
     source = pair.url(1).replace("//", f"//{user}@")
     places = ["--source", source, "--allow-insecure", "--warehouse", str(root)]

@@ -33,7 +33,7 @@ class Twice:
         self.name = TableName("db", f"twice{next(NUMBERS)}")
 
     def make(self, first: int) -> None:
-        """Make the table anew, with 100 rows from a number on, in two partitions."""
+        """Recreate the table, with 100 rows from a number on, in two partitions."""
         self._pair.make_room(1, self.name.name)
         self._pair.query(
             1,
@@ -44,7 +44,7 @@ class Twice:
         self._pair.query(1, f"INSERT INTO {self.name.sql} {rows}")
 
     def run(self, command: str, *options: str) -> tuple[int, str]:
-        """Run a command on all of its partitions; return exit code and what was said."""
+        """Run a command on all of its partitions; return the exit code and the output."""
         out, err = io.StringIO(), io.StringIO()
         source = ["--source", self._pair.url(1), "--allow-insecure"]
         lake = ["--to", f"lake.n.{self.name.name}", "--warehouse", str(self._root / "warehouse")]

@@ -19,7 +19,7 @@ from tests.services.old_clickhouse import OldPair
 
 Connect = Callable[..., ServerConnection]
 
-# Fails after some megabytes, when HTTP has said long ago that all is well.
+# Fails after some megabytes, long after the HTTP status 200.
 FAILS_LATE = "SELECT number, throwIf(number = 3000000) FROM system.numbers LIMIT 4000000"
 
 

@@ -259,7 +259,7 @@ def test_a_replica_that_cannot_make_a_copy_costs_a_note(two: Two) -> None:
 
 
 def test_an_interrupted_export_is_resumed_at_both(two: Two) -> None:
-    """Files that either replica gave are kept, whoever reads the others."""
+    """Files from either replica are kept, wherever the others come from."""
     exports = two.exports()
 
     def finish_half(plan: WritePlan, tasks: tuple[SliceTask, ...]) -> None:

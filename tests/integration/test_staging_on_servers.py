@@ -111,7 +111,7 @@ def staged(pair: OldPair, number: int, database: str = "mergeberg_staging") -> l
 def test_a_staging_table_says_which_process_made_it_and_when(
     newest_server: ClickHouseFront, command: Command
 ) -> None:
-    """Whoever finds it knows whom to ask; it says no user's name."""
+    """It leads an administrator to its host; it has no user's name."""
     fill(newest_server.command, "said")
     comments: list[str] = []
 
@@ -197,7 +197,7 @@ def test_leftovers_are_told_and_dropped_on_every_host_of_the_address(
 def test_a_source_alone_is_cleaned_of_what_exports_into_any_table_left(
     newest_server: ClickHouseFront, command: Command, dead: str
 ) -> None:
-    """Who looks after the server need not know the lake; what can be gone on with stays."""
+    """An administrator of the server need not know the lake; resumable exports stay."""
     url = newest_server.url
     alone = ("gc", "--source", url, "--allow-insecure", "--yes")
     for name in ("one", "other"):

@@ -1,6 +1,6 @@
-"""Statements about a ClickHouse table are its ClickHouse's: real servers answer as they always do.
+"""Statements about a ClickHouse table are its ClickHouse's: real servers do as they always do.
 
-The 18.16 pair: what one replica is told to do both have, and what it refuses is told with its code.
+The 18.16 pair: what one replica does both have, and its refusals are shown with their codes.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def test_on_cluster_is_done_on_every_server_of_the_cluster(old_servers: OldPair)
     pass_on(at(old_servers, 1), TableName("passed", "everywhere"), statement)
 
     left = "SELECT p FROM passed.everywhere"
-    # The answer may come before a server has done it.
+    # The response may come before a server has done it.
     wait_until(lambda: "4" not in old_servers.query(2, left), "the other server has done it")
     assert [old_servers.query(number, left) for number in (1, 2)] == ["5", "5"]
 

@@ -1,4 +1,4 @@
-"""A table that was restored, moved or made anew has the name of one that was exported.
+"""A table that was restored, moved or recreated has the name of one that was exported.
 
 docs/spec/ledger.md, "Tables of one name". Only the user knows whether its rows are those or others:
 nothing is added unasked.
@@ -19,7 +19,7 @@ ZERO = ById(PartitionId("0"))
 
 
 def made_anew(exports: RealExport, name: TableName, rows: int = 100) -> str:
-    """Drop a table and make it anew with such rows; return the identity that it had."""
+    """Drop a table and recreate it with such rows; return the identity that it had."""
     identity = exports.ledger_rows(name)[0].key.source
     definition = exports.clickhouse.rows(f"SHOW CREATE TABLE {name.sql}")[0][0]
     exports.clickhouse.command(f"DROP TABLE {name.sql} SYNC")
@@ -103,7 +103,7 @@ def test_other_rows_are_added_once_when_the_user_says_that_they_are_others(
 
     assert {o.status for o in added} == {Status.COMMITTED}
     assert exports.in_lake(name) == sorted([*before, *exports.in_source(name)])
-    # Said once: from now on each table has exports of its own there.
+    # Given once: from now on each table has exports of its own there.
     assert {o.status for o in exports.run(name)} == {Status.ALREADY_EXPORTED}
 
 

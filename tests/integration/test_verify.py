@@ -1,4 +1,4 @@
-"""An undamaged export is equal to its source, and every damage of a data file is told by column.
+"""An undamaged export is equal to its source, and all damage of a data file is reported by column.
 
 docs/operating/verify.md, docs/spec/digest.md. ClickHouse, task code, catalog and files are the real
 ones; damage is written under the file's own name, so that the lake table reads it.

@@ -1,4 +1,4 @@
-"""What a catalog may do to a request instead of answering it truthfully: values, no deeds.
+"""What a catalog may do to a request instead of serving it truthfully: values, no deeds.
 
 The kinds are those that real catalogs, proxies and networks were seen to do, or may do by the REST
 specification. `server.py` performs them.
@@ -49,7 +49,7 @@ class Kind(StrEnum):
 
     @property
     def status(self) -> int | None:
-        """The HTTP status that the client is answered with; None where it is not one."""
+        """The HTTP status of the response; None where it is not one."""
         return int(self.value) if self.value.isdecimal() else None
 
 
@@ -59,12 +59,12 @@ WAITING = (Kind.HEADERS, Kind.SILENCE)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One lie, told to the first request of its sort that comes.
+    """One false response, to the first request of its sort that comes.
 
     Two kinds mean more than their name says. `LATE`: the connection is dropped, and the request
     arrives when the test says so (`Held.apply`); `AFTER`, it is applied now and a copy of it
     arrives then. `TWICE`: a proxy delivers the request twice; `AFTER`, the client gets the copy's
-    answer, `BEFORE` that of the first, before the copy arrives.
+    response, `BEFORE` that of the first, before the copy arrives.
     """
 
     kind: Kind
@@ -86,5 +86,5 @@ HONEST = Fault(Kind.NONE)
 
 
 def every_fault(on: Asked = Asked.COMMIT) -> tuple[Fault, ...]:
-    """Return every lie that can be told to one sort of request."""
+    """Return every false response to one sort of request."""
     return tuple(Fault(k, w, on) for k in Kind if k is not Kind.NONE for w in When)

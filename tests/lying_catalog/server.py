@@ -6,7 +6,7 @@
         catalog.held[0].apply()
 
 Its tables are those of the built-in catalog of the same warehouse, so that a test sees through the
-back door what is really there, and other people act there. What is true is `truth.py`'s, which lies
+direct access what is really there, and others act there. What is true is `truth.py`'s, which lies
 there are `faults.py`'s.
 """
 
@@ -84,7 +84,7 @@ class LyingCatalog:
         self._thread = threading.Thread(target=serve, args=(0.01,), daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to answer."""
+        """Begin to serve."""
         self._thread.start()
         return self
 
@@ -113,18 +113,18 @@ class LyingCatalog:
         return OpenedCatalog(LOCAL_CATALOG, None, properties, time_outs)
 
     def lie(self, *faults: Fault, meanwhile: Callable[[], object] | None = None) -> None:
-        """Put faults on the list: each is told once, to the first request of its sort.
+        """Put faults on the list: each is served once, to the first request of its sort.
 
         Args:
-            faults: in the order in which they are told; what was on the list is forgotten.
+            faults: in the order in which they are served; the list of before is dropped.
             meanwhile: what somebody else does during the first lie, after the request was applied
-                or not, before the client is told anything.
+                or not, before the client gets a response.
         """
         with self._lock:
             self._script, self._meanwhile = [*faults], meanwhile
 
     def perform(self, connection: _Connection, request: Request) -> None:
-        """Answer one request, truthfully or not."""
+        """Serve one request, truthfully or not."""
         fault, meanwhile = self._take(request)
         answer = self.truth.answer(request) if fault.is_told_now else None
         if fault.kind is Kind.TWICE and fault.when is When.AFTER:
@@ -170,7 +170,7 @@ class LyingCatalog:
 
 
 class _Connection(BaseHTTPRequestHandler):
-    """One request and what it is answered with; closed after it."""
+    """One request and its response; closed after it."""
 
     server: _Server
     timeout = _LONGEST_SILENCE
@@ -190,7 +190,7 @@ class _Connection(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_DELETE = answer  # noqa: N815  as http.server names them
 
     def reply(self, answer: Answer) -> None:
-        """Send an answer."""
+        """Send a response."""
         self.send_response(answer.status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(answer.body)))
@@ -206,7 +206,7 @@ class _Connection(BaseHTTPRequestHandler):
         self.end_headers()
 
     def drop(self) -> None:
-        """Close the connection without an answer."""
+        """Close the connection without a response."""
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def wait_for_the_client_to_give_up(self) -> None:

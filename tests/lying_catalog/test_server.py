@@ -1,4 +1,4 @@
-"""The catalog lies as it was asked to: what is applied, what the client is told, what arrives late.
+"""The catalog lies as it was asked to: what is applied, what the client gets, what arrives late.
 
 Without this the tests in `tests/faults` could pass because nothing was ever wrong.
 """
@@ -40,7 +40,7 @@ def lying(tmp_path: Path) -> Iterator[LyingCatalog]:
 
 
 def opened(directory: Path) -> OpenedCatalog:
-    """Open the back door."""
+    """Open the catalog for direct access."""
     return open_catalog(LOCAL_CATALOG, warehouse=directory)
 
 
@@ -55,7 +55,7 @@ def change(lying: LyingCatalog, *faults: Fault) -> Sent:
 
 
 def is_changed(directory: Path) -> bool:
-    """Look through the back door whether the table has the other schema."""
+    """Look by direct access whether the table has the other schema."""
     table = opened(directory).table(NAME)
     assert table is not None
     state = table.load()
@@ -94,7 +94,7 @@ def test_a_late_request_is_applied_when_the_test_says_so_and_once(
 
 
 def test_a_fault_waits_for_a_request_of_its_sort(lying: LyingCatalog) -> None:
-    """Harm prevented: a lie about a commit that is told to whoever loads the table first."""
+    """Harm prevented: a false response to a commit goes to the first load of the table."""
     lying.lie(Fault(Kind.UNAVAILABLE, on=Asked.LOAD), Fault(Kind.CONFLICT))
 
     with pytest.raises(DestinationError, match="ServiceUnavailable"):

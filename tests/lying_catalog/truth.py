@@ -1,7 +1,7 @@
 """A catalog that tells the truth: Iceberg's REST interface over one of PyIceberg's own catalogs.
 
 Requirements are checked and updates applied by PyIceberg, one request at a time, so that a commit
-is applied as a whole or not at all. What a request is answered with is a value; nothing here knows
+is applied as a whole or not at all. The response to a request is a value; nothing here knows
 of connections. As much of the interface as PyIceberg's client and the project use.
 """
 
@@ -42,7 +42,7 @@ _STATUS: Final = (
     (NoSuchTableError, 404),
     (NoSuchNamespaceError, 404),
     (ValueError, 400),
-    # Where the metadata should be stored, nobody answers.
+    # Where the metadata should be stored, nobody responds.
     (DestinationError, 503),
 )
 _NAMESPACES, _NAMESPACE, _TABLES, _TABLE = 2, 3, 4, 5
@@ -78,14 +78,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the client is to be told."""
+    """The response to the client."""
 
     status: int
     body: bytes = b""
 
 
 class TrueCatalog:
-    """Answers requests from a catalog, one at a time."""
+    """Serves requests from a catalog, one at a time."""
 
     def __init__(self, catalog: Catalog) -> None:
         """Remember the catalog that holds the tables."""

@@ -1,6 +1,6 @@
 """The model by hand: `python -m tests.model [name ...]` asks TLC every configuration, or these.
 
-Prints one line for each, and the trace where the answer is not the one that was expected;
+Prints one line for each, and the trace where the result is not the one that was expected;
 `--trace` prints it always. `--test` asks those that `make test` asks. `--page` writes what was
 found into the page instead of comparing it with the page.
 """

@@ -59,7 +59,7 @@ def check(configuration: Configuration) -> Answer:
     """Ask TLC one configuration.
 
     Raises:
-        CannotCheckError: it gave no answer: the model is wrong, or there was not enough memory.
+        CannotCheckError: it gave no result: the model is wrong, or there was not enough memory.
     """
     with tempfile.TemporaryDirectory(prefix="mergeberg-model-") as name:
         folder = Path(name)
@@ -92,7 +92,7 @@ def parse(name: str, status: int, text: str) -> Answer:
     """Read TLC's output.
 
     Raises:
-        CannotCheckError: it is no answer.
+        CannotCheckError: it is no result.
     """
     violated = re.search(r"^Error: Invariant (\w+) is violated", text, re.MULTILINE)
     complete = "Model checking completed. No error has been found" in text

@@ -51,7 +51,7 @@ class Result:
 
 
 def result_of(answer: Answer, configuration: Configuration) -> Result:
-    """Return the answer to a configuration as the page shows it."""
+    """Return the result of a configuration as the page shows it."""
     digits = 1 if answer.seconds < _FEW_SECONDS else None
     return Result(
         answer.found,
@@ -98,7 +98,7 @@ def with_results(
 
 
 def difference(answer: Answer, configuration: Configuration, page: Path) -> str:
-    """Say in what an answer differs from what is expected and from the page; '' when in nothing."""
+    """Say in what a result differs from what is expected and from the page; '' when in nothing."""
     found = result_of(answer, configuration)
     if found.found != configuration.finds:
         return f"expected {configuration.finds}, found {found}"

@@ -38,7 +38,7 @@ ANSWERS = st.builds(
 
 
 def told_of(tmp_path: Path, answer: Answer) -> Path:
-    """Make a page that tells an answer of the configuration `ONE`."""
+    """Make a page that tells a result of the configuration `ONE`."""
     page = tmp_path / "results.md"
     page.write_text(table([ONE], {ONE.name: result_of(answer, ONE)}), encoding="utf-8")
     return page
@@ -54,7 +54,7 @@ def test_what_the_page_shows_is_what_was_found(answers: dict[str, Answer]) -> No
 
 
 def test_the_page_tells_every_configuration_as_it_is() -> None:
-    """Whoever adds or changes a question runs it, and says what came out."""
+    """A new or changed question must be run, and its result written down."""
     page = PAGE.read_text(encoding="utf-8")
 
     assert {name: result.found for name, result in TOLD.items()} == {c.name: c.finds for c in ALL}

@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def _tell(course: Course) -> None:
-    """Print what happened to the links, and what each group was told."""
+    """Print what happened to the links, and what each group reported."""
     say(f"happened: {counted(course.happened)}")
     if course.cuts:
         shortest, longest = min(course.cuts), max(course.cuts)

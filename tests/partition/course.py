@@ -1,7 +1,7 @@
 """What happens to the links between two groups and the services, and what must come of it.
 
 Cuts: in the middle of an export nothing arrives any more on the link of one group, and nobody is
-told, until its sessions and leases are over; the other group has to finish everything meanwhile;
+informed, until its sessions and leases end; the other group has to finish everything meanwhile;
 then the link is healed, and every process of the first has to find out. Packets: each link is like
 this for some seconds, then like that.
 """

@@ -1,4 +1,4 @@
-"""Processes that export from one host, and what they were told."""
+"""Processes that export from one host, and what they reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.services.packets.networks import Host
 __all__ = ["IN_MAIN", "Group", "became"]
 
 IN_MAIN: Final = frozenset(("committed", "replaced", "unchanged", "already_exported"))
-"""Answers that say that all rows of a partition are in main."""
+"""Outcomes that say that all rows of a partition are in main."""
 _LOOK_SECONDS: Final = 0.1
 _TLS: Final = "BAD_RECORD_MAC"
 """OpenSSL's word for bytes that are not those that were sent."""
@@ -23,7 +23,7 @@ _TLS: Final = "BAD_RECORD_MAC"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Exporters of one host; each tells what it was told in a log of its own."""
+    """Exporters of one host; each writes its outcomes to a log of its own."""
 
     host: Host
     world: World
@@ -40,11 +40,11 @@ class Group:
             process.wait()
 
     def answers(self) -> list[Answered]:
-        """Return all that they were told."""
+        """Return all of their outcomes."""
         return [said for name in self.processes for said in self.world.answers(name)]
 
     def has_exported(self, content: dict[str, list[int]], since: int) -> bool:
-        """Whether in runs since a time (milliseconds) they were told of all that it is in main."""
+        """Whether in runs since a time (milliseconds) they reported all of it as in main."""
         told = {
             (said.partition_id, said.rows)
             for said in self.answers()
@@ -67,7 +67,7 @@ class Group:
         return Counter({"in all": len(texts), "by TLS": sum(_TLS in text for text in texts)})
 
     def told(self) -> Counter[str]:
-        """Return how often they were told what."""
+        """Return how often they reported each status."""
         return Counter(said.status for said in self.answers())
 
     def died(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 Two places are named in its directory: that of operators and of the judge, and below `front` that of
 the processes, who wait for nobody for long. The addresses are the same: which network lies between
-is for whoever starts the processes.
+is for the starter of the processes.
 """
 
 from __future__ import annotations

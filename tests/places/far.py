@@ -46,7 +46,7 @@ class FarPlace:
     `catalog` are PyIceberg's properties, secrets of a test's own store among them; `truth` is the
     database of what the catalog says is true, and `time_outs` are those of `TimeOuts`, by name.
     `ledger_environment` has the variables that say how Keeper is spoken to over TLS.
-    With `sessions_end` that of whoever dies is over before anybody else comes. Only a place in S3
+    With `sessions_end` that of a killed process ends before another one comes. Only a place in S3
     and Keeper whose truth is known can be kept and put back.
     """
 
@@ -127,7 +127,7 @@ class FarPlace:
         return _Kept(objects, rows, Nodes.below(self.ledger_uri))
 
     def put_back(self, kept: object) -> None:
-        """Remove, write anew and put back what differs."""
+        """Remove, rewrite and put back what differs."""
         assert isinstance(kept, _Kept)
         self._forget_the_dead()
         now = self._tags()

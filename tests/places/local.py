@@ -1,4 +1,4 @@
-"""A world in a directory: the built-in catalog with its warehouse, and a ledger beside it."""
+"""A world in a directory: the built-in catalog with its warehouse, and a ledger next to it."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ class LocalPlace:
         return found, _told(self.directory / _LEDGER)
 
     def keep(self) -> object:
-        """Copy the directory, beside it."""
+        """Copy the directory, next to it."""
         kept = self.directory.with_name(f"{self.directory.name}.kept")
         shutil.copytree(self.directory, kept)
         return kept
 
     def put_back(self, kept: object) -> None:
-        """Make the directory anew: a lake's metadata name their files in full."""
+        """Recreate the directory: a lake's metadata name their files in full."""
         assert isinstance(kept, Path)
         shutil.rmtree(self.directory)
         shutil.copytree(kept, self.directory)

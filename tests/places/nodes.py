@@ -48,7 +48,7 @@ class Nodes:
         }
 
     def put_back(self, address: str) -> None:
-        """Let the nodes of an address be these; those that differ are made anew, at once."""
+        """Let the nodes of an address be these; those that differ are recreated, at once."""
         place = parse_keeper(address, environment={})
         with peeking(place) as client:
             now = dict(_nodes(client, place.chroot))

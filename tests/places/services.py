@@ -37,7 +37,7 @@ class FarServices:
     def settled(self, directory: Path, *, sessions_end: bool = False) -> Iterator[LyingCatalog]:
         """Say in a directory that its world is here; serve its catalog for that time.
 
-        With `sessions_end` Keeper knows at once of whoever dies that nobody is there any more.
+        With `sessions_end` Keeper ends the session of a killed process at once.
         """
         behind = replace(self.behind(directory, _PATIENT), sessions_end=sessions_end)
         with LyingCatalog(behind.lake()) as catalog:

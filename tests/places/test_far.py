@@ -80,7 +80,7 @@ def test_what_anybody_does_is_seen_from_outside_and_undone(
 
 
 def test_a_world_that_is_put_back_goes_on_as_if_nothing_had_been(prepared: Prepared) -> None:
-    """Harm prevented: rows of the ledger have other versions than whoever read them was told."""
+    """Harm prevented: rows of the ledger have other versions than their readers got."""
     first = prepared.world()
     first.run(REPLACEMENT.request)
     told = look(first)

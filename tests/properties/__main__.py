@@ -56,7 +56,7 @@ def main() -> int:
 
         try:
             _property(one, given_by_user.tables, number)
-        except Exception as found:  # noqa: BLE001  whatever it is, it is told with its table
+        except Exception as found:  # noqa: BLE001  whatever it is, it is printed with its table
             error = found
         _say(_speed(seen, begun))
     _tell(seen)

@@ -1,4 +1,4 @@
-"""DuckDB as a reader of lake tables: `iceberg_scan`, and its answers as Arrow.
+"""DuckDB as a reader of lake tables: `iceberg_scan`, and its results as Arrow.
 
 Maps are asked for as lists of pairs: DuckDB's own Arrow of a map inside a list says that keys are
 NULL, which pyarrow cannot hold and ends the process.

@@ -24,7 +24,7 @@ UNKNOWN = (
     *("{c} % 10", "{c} > 0", "floor({c}, -1)", "negate({c})", "toHour({c})", "toISOYear({c})"),
     *("toStartOfInterval({c}, INTERVAL 3 MONTH)", "intDiv(toUnixTimestamp({c}), 60)"),
 )
-"""What is no exact transform; some of it only beside another expression."""
+"""What is no exact transform; some of it only with another expression."""
 _TUPLES = (
     *(
         "(toYear({c}), toMonth({c}))",

@@ -1,4 +1,4 @@
-"""What docs/reference/types.md promises of one value, said once more: the judge of the properties.
+"""What docs/reference/types.md promises of one value, a second time: the judge of the properties.
 
 Written from that page, not from the code, and from the values as ClickHouse stores them
 (`row_binary.py`), not as our SELECT list gives them. Values of the lake are compared in this form:

@@ -6,7 +6,7 @@
    are committed, `verify` finds them equal, and PyIceberg and DuckDB see exactly their rows.
 
 What ClickHouse has is read as RowBinary of the columns themselves (`row_binary.py`), and what it
-must be in the lake is said by `promised_columns.py`; our SELECT list has no part in either.
+must be in the lake is defined by `promised_columns.py`; our SELECT list has no part in either.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The readers by hand: `python -m tests.readers record | over-s3 | write-docs`.
 
-record        ask every reader everything, record the answers (recorded.json), write the pages
-over-s3       ask every reader everything over S3, say which answers are not those recorded
+record        ask every reader everything, record the results (recorded.json), write the pages
+over-s3       ask every reader everything over S3, say which results are not those recorded
 write-docs    write docs/reference/readers.md and clickhouse-parquet.md from what is recorded
 
 `record` asks about local files, but readers that read none. `make readers ARGS=record` and so on
@@ -32,7 +32,7 @@ __all__: list[str] = []
 
 
 def main() -> int:
-    """Do what was asked for; return the exit code: 1 for answers that are not those recorded."""
+    """Do what was asked for; return the exit code: 1 for results that are not those recorded."""
     arguments = argparse.ArgumentParser(prog="python -m tests.readers")
     arguments.add_argument("what", choices=("record", "over-s3", "write-docs"))
     what = arguments.parse_args().what

@@ -1,7 +1,7 @@
 """Every mapped type as a column: one line each, with extremes, empties and NULL.
 
 A type that is new in `tableformat/iceberg/schema.py` gets its line here; every reader is then
-asked for it, and the recorded answers (`recorded.json`) are written anew.
+asked for it, and the recorded results (`recorded.json`) are rewritten.
 """
 
 from __future__ import annotations

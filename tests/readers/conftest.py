@@ -1,4 +1,4 @@
-"""The tables, made once, and each reader's answers, asked for once."""
+"""The tables, made once, and each reader's results, asked for once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.readers.recorded import OfReader
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What ClickHouse says of every table, the poisoned copies, and its own files beside ours."""
+    """What ClickHouse says of every table, the poisoned copies, and its own files next to ours."""
 
     truths: tuple[Truth, ...]
     poisoned: tuple[Poisoned, ...]

@@ -38,7 +38,7 @@ class Engine:
     """A reading engine: its name in tables, its program, and which environment has it.
 
     `of_files` says whether it reads local files; every engine reads an object store. `far` is what
-    it is told there, in its user's words; `trusts` is how it learns of the store's own authority.
+    its settings are there; `trusts` is how it learns of the store's own authority.
     """
 
     name: str
@@ -118,7 +118,7 @@ def environment_packages() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a reader said: rows with canonical values and the types it showed, or an error."""
+    """The result of a reader: rows with canonical values and the types it showed, or an error."""
 
     rows: tuple[tuple[Cell, ...], ...] = ()
     shown: tuple[tuple[str, str], ...] = ()
@@ -134,7 +134,7 @@ class Matches:
 
 
 class Reader:
-    """An engine's process. It is started when it is asked, and anew when a question ended it."""
+    """An engine's process. The first question starts it, and the next one after its end."""
 
     def __init__(self, engine: Engine, store: ObjectStore | None = None) -> None:
         """Take an engine, and the object store that it reads, when it reads no local files."""
@@ -192,7 +192,7 @@ class Reader:
             process.stdin.flush()
             line = process.stdout.readline()
         except BrokenPipeError:
-            pass  # as an empty answer: the process is gone
+            pass  # as an empty result: the process is gone
         if not line.endswith("\n"):
             status = _end(process)
             self._process = None

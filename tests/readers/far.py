@@ -27,7 +27,7 @@ _PLAIN = "sslmode=disable&gssEncMode=disable"
 
 @dataclass(frozen=True, slots=True)
 class FarCatalog:
-    """A catalog as an export is told of it, by PyIceberg's properties, and as readers are."""
+    """A catalog as exports are configured, by PyIceberg's properties, and as readers are."""
 
     properties: dict[str, str]
     store: ObjectStore

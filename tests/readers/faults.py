@@ -1,7 +1,7 @@
-"""Why a reader's answer differs from ClickHouse's, in a user's words, with the way round.
+"""Why a reader's result differs from ClickHouse's, in a user's words, with the way round.
 
-Each recorded answer that differs belongs to exactly one of these, and each of these to at least one
-answer: a difference that nobody has explained makes the tests fail.
+Each recorded result that differs belongs to exactly one of these, and each of these to at least one
+result: a difference that nobody has explained makes the tests fail.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Fault:
         reader: its name.
         pattern: of `table: what was asked`, as they are recorded.
         what: one does.
-        answer: one gets.
+        result: one gets.
         way_round: what one does instead.
     """
 
@@ -103,7 +103,7 @@ REMARKS: Final = (
     ("Trino", "a table in local files", "an error: it has a scheme of its own for them, `local://`",
      "a lake in an object store"),
 )  # fmt: skip
-"""What is no wrong answer, or is not asked: (reader, what, answer, way round)."""
+"""What is no wrong result, or is not asked: (reader, what, result, way round)."""
 
 
 def explaining(reader: str, table: str, asked: str) -> list[Fault]:

@@ -1,4 +1,4 @@
-"""Makes the source tables and exports them; answers what ClickHouse itself says of them."""
+"""Makes the source tables and exports them; returns what ClickHouse itself reads from them."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class ReadersLake:
 
 @contextmanager
 def open_lake(root: Path, far: Mapping[str, str] = _NOT_FAR) -> Iterator[ReadersLake]:
-    """Start a ClickHouse on an empty directory, with a warehouse beside it.
+    """Start a ClickHouse on an empty directory, with a warehouse next to it.
 
     Args:
         root: the directory.

@@ -1,4 +1,4 @@
-"""Compares every reader's answers with ClickHouse's own; what differs becomes a value."""
+"""Compares every reader's results with ClickHouse's own; what differs becomes a value."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """One answer that is not ClickHouse's.
+    """One result that is not ClickHouse's.
 
     Attributes:
         table: of which it was asked.
-        asked: a column, for its values, or a filter as `questions.told` tells it.
-        answer: `{"error": …}`; for values those that differ, by row; for filters `missing` and
+        asked: a column, for its values, or a filter as `questions.filter_text` writes it.
+        result: `{"error": …}`; for values those that differ, by row; for filters `missing` and
             `extra` rows.
     """
 
@@ -53,7 +53,7 @@ def truth_of(lake: ReadersLake, table: Exported, *, every: int = 1) -> Truth:
 
 
 def wrong_values(reader: Reader, truth: Truth) -> Iterator[Wrong]:
-    """Read a whole table; yield for each column what differs. An error is told column by column."""
+    """Read a whole table; yield for each column what differs. Errors are given column by column."""
     table = truth.table
     names = [column.name for column in table.columns]
     answer = reader.read(table.metadata, names)

@@ -1,7 +1,7 @@
-"""ClickHouse's own Parquet file beside ours, column by column: types, and the values of both.
+"""ClickHouse's own Parquet file against ours, column by column: types, and the values of both.
 
 Ours holds what ClickHouse itself says of its rows, as the tests of the readers prove; ClickHouse's
-file is read with pyarrow. What differs is recorded (`native_parquet.json`) and told in
+file is read with pyarrow. What differs is recorded (`native_parquet.json`) and described in
 docs/reference/clickhouse-parquet.md.
 """
 

@@ -1,4 +1,4 @@
-"""The pages that are made of the recorded answers, never by hand.
+"""The pages that are made of the recorded results, never by hand.
 
 docs/reference/readers.md               surprises, pruning, types, as every reader has them
 docs/reference/clickhouse-parquet.md    ClickHouse's own Parquet files, compared with exported ones
@@ -135,7 +135,7 @@ def native_page(found: Iterable[Compared], version: str) -> str:
 
 
 def _right(answers: Mapping[str, OfReader]) -> str:
-    """Return how many answers differ, by reader."""
+    """Return how many results differ, by reader."""
     counts = {name: sum(map(len, of.wrong.values())) for name, of in answers.items()}
     told = ", ".join(f"{name} {count}" for name, count in counts.items())
     return f"Results that differ, of {answers['PyIceberg'].asked} queries: {told}"

@@ -1,4 +1,4 @@
-"""Pruning, proved: garbage over every byte that a query has no need of; the right answer is proof.
+"""Pruning, proved: garbage over every byte that a query has no need of; the right result is proof.
 
 The table has two days, two files for each, four row groups in a file, and four pages for a column
 in a row group. A copy of it is poisoned for each case; files have new names, because readers
@@ -45,7 +45,7 @@ class Case:
     """One kind of pruning.
 
     Attributes:
-        name: in the tables of the answers.
+        name: in the tables of the results.
         reads: what is left of the table, in words.
         columns: that are asked for.
         where: the filter.
@@ -63,7 +63,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """A case, the metadata file of its poisoned copy, and the rows of an answer that is right."""
+    """A case, the metadata file of its poisoned copy, and the rows of a result that is right."""
 
     case: Case
     metadata: str
@@ -147,7 +147,7 @@ def make_poisoned(lake: ReadersLake) -> tuple[Poisoned, ...]:
 
 
 def prunes(reader: Reader, poisoned: Poisoned) -> bool:
-    """Whether a reader's answer is right although all the rest is garbage."""
+    """Whether a reader's result is right although all the rest is garbage."""
     answer = reader.read(poisoned.metadata, poisoned.case.columns, poisoned.case.where)
     rows = frozenset(answer.rows)
     return not answer.error and (len(answer.rows), rows) == (len(poisoned.rows), poisoned.rows)

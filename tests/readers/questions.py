@@ -32,7 +32,7 @@ def filters_of(table: Exported, rows: Sequence[Sequence[Cell]]) -> tuple[Filter,
 
 
 def told(of: Filter) -> str:
-    """Return a filter as people read it, which is also its name in the recorded answers."""
+    """Return a filter as people read it, which is also its name in the recorded results."""
     match of:
         case ["and", left, right]:
             return f"{told(left)} and {told(right)}"

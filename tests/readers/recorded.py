@@ -1,12 +1,12 @@
-"""What the readers answered, as it is recorded beside this file, and how it is measured anew.
+"""The results of the readers, as recorded next to this file, and how they are measured again.
 
     versions    {reader: version}
     shown       {reader: {Iceberg type: the reader's type}}
-    wrong       {reader: {table: {what was asked: the answer}}}; what is not there was right
+    wrong       {reader: {table: {what was asked: the result}}}; what is not there was right
     pruned      {reader: {case: whether the poison was not touched}}
-    asked       {reader: of how many columns and filters an answer was compared}
+    asked       {reader: of how many columns and filters a result was compared}
 
-The tests fail when a measured answer is another one than the recorded, for better or worse; the
+The tests fail when a measured result is another one than the recorded, for better or worse; the
 page docs/reference/readers.md is made of the recorded ones (`pages.py`).
 """
 
@@ -29,7 +29,7 @@ FILE: Final = Path(__file__).with_name("recorded.json")
 
 @dataclass(frozen=True, slots=True)
 class OfReader:
-    """All answers of one reader."""
+    """All results of one reader."""
 
     version: str
     shown: Mapping[str, str]
@@ -57,13 +57,13 @@ def measure(reader: Reader, truths: Iterable[Truth], poisoned: Iterable[Poisoned
 
 
 def load() -> dict[str, OfReader]:
-    """Return the recorded answers by reader."""
+    """Return the recorded results by reader."""
     found = json.loads(FILE.read_text(encoding="utf-8"))
     return {engine.name: OfReader(**found[engine.name]) for engine in ENGINES}
 
 
 def save(answers: Mapping[str, OfReader]) -> None:
-    """Record answers; the text is the same for the same answers."""
+    """Record results; the text is the same for the same results."""
     content = {engine.name: asdict(answers[engine.name]) for engine in ENGINES}
     text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=False)
     FILE.write_text(f"{text}\n", encoding="utf-8")

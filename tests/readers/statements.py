@@ -1,7 +1,7 @@
 """The statements of ClickHouse's page on partitions, each run on a partition of its own.
 
 Two tables of the same rows are in ClickHouse and in a lake, and both get the same statements.
-Beside FETCH and FORGET, which ClickHouse has for Replicated tables only, stands what they come to.
+FETCH and FORGET, which ClickHouse has for Replicated tables only, have equivalents next to them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Shown = dict[int, list[tuple[Cell, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What is said to the lake, and to ClickHouse where that says it otherwise.
+    """The statement for the lake, and for ClickHouse where that has another one.
 
     `{p}` is the partition, `{part}` a part of it.
     """
@@ -121,7 +121,7 @@ def in_clickhouse(sides: BothSides, name: str) -> Shown:
 
 
 def by_partition(answer: Answer) -> Shown:
-    """Return what a reader has answered."""
+    """Return the rows of a reader's result."""
     assert not answer.error, answer.error
     return _shown(answer.rows)
 

@@ -1,4 +1,4 @@
-"""Where the tables are when they are in an object store, as the programs of the readers are told.
+"""Where the tables are when they are in an object store, as the programs of the readers get it.
 
 The programs run in environments of their own: only the standard library.
 """
@@ -61,6 +61,6 @@ class ObjectStore:
 
     @classmethod
     def of_process(cls) -> Self | None:
-        """Return the one that this process was told of; None when tables are in local files."""
+        """Return the one that this process was given; None when tables are in local files."""
         told = os.environ.get(_VARIABLE)
         return None if told is None else cls(**json.loads(told))

@@ -1,7 +1,7 @@
 """What every reader makes of every table is what is recorded: right, or wrong in the known way.
 
 docs/reference/readers.md shows the result: right types, pruned scans. When a test here fails, look
-at the answer. Where it is right now, or differs by the reader's own fault,
+at the result. Where it is right now, or differs by the reader's own fault,
 `make readers ARGS=record` writes it down, and `faults.py` says why.
 """
 
@@ -20,7 +20,7 @@ RECORDED = recorded.load()
 Measured = Callable[[Engine], OfReader]
 
 pytestmark = [
-    # Whoever is first waits for the tables, for a download and for a thousand answers.
+    # The first test waits for the tables, for a download and for a thousand results.
     pytest.mark.timeout(900),
     each_engine(),
     pytest.mark.nightly,

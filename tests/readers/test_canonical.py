@@ -100,7 +100,7 @@ def test_a_value_of_another_type_is_no_value(value: Any, of: Any) -> None:
 
 @given(value=st.text())
 def test_a_text_in_sql_is_that_text(value: str) -> None:
-    """Harm prevented: a reader is asked for another value, and its answer is called wrong."""
+    """Harm prevented: a reader is asked for another value, and its result is called wrong."""
     with duckdb.connect() as session:
         assert session.sql(f"SELECT {DUCKDB.text(value)}").fetchall() == [(value,)]
 

@@ -1,4 +1,4 @@
-"""The tables that readers are asked for, and ClickHouse's own Parquet files beside ours."""
+"""The tables that readers are asked for, and ClickHouse's own Parquet files next to ours."""
 
 from __future__ import annotations
 

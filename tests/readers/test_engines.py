@@ -1,4 +1,4 @@
-"""A reader's process: it is asked again after it died, and what it said is told."""
+"""A reader's process: it is asked again after it died, and its output is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOWHERE = "file:///nowhere/metadata/x.metadata.json"
 
 
 def test_a_reader_that_dies_says_so_and_is_asked_again() -> None:
-    """Harm prevented: garbage that ends one reader ends all tests, or hides their answers."""
+    """Harm prevented: garbage that ends one reader ends all tests, or hides their results."""
     with Reader(Engine("gone", "nothing_of_that_name", "nothing")) as reader:
         answers = [reader.read(NOWHERE, ["id"]) for _ in range(2)]
 
@@ -51,7 +51,7 @@ def test_pages_are_found_where_they_are(
     dictionary: bool,  # noqa: FBT001  Hypothesis hands it over by name
     version: str,
 ) -> None:
-    """Harm prevented: poison falls beside the bytes that it is meant for, and proves nothing."""
+    """Harm prevented: poison misses the bytes that it is meant for, and proves nothing."""
     path = Path(tmp_path_factory.mktemp("pages")) / "file.parquet"
     table = pa.table({"n": list(range(rows)), "s": [str(i % 7) for i in range(rows)]})
     pq.write_table(

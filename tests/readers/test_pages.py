@@ -1,4 +1,4 @@
-"""The pages and the recorded answers belong together, and every surprise is explained."""
+"""The pages and the recorded results belong together, and every surprise is explained."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class SourceFile:
 
     @property
     def tree(self) -> ast.Module:
-        """The file as Python parses it: each time anew, as a million nodes are much to keep."""
+        """The file as Python parses it: each time again, as a million nodes are much to keep."""
         # A search for garbage would find none, and takes longer with each node.
         gc.disable()
         try:

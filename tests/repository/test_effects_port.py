@@ -1,8 +1,8 @@
 """Everything that the job does to the outside goes through the one port of effects.
 
-`tests/enumeration` lets a fault meet each effect of the port. What is done beside it is not
+`tests/enumeration` lets a fault meet each effect of the port. What is done outside of it is not
 enumerated, so that nobody would know what a crash there does. Found by name, not by type: a call of
-any method of a contract counts, whoever it is called on, until a line below says why it may.
+any method of a contract counts, on any object, until a line below says why it may.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tests.requirement_statements.statements import (
     WITHOUT_MEANING,
 )
 
-# The documents are beside a working tree, where somebody has them.
+# The documents are next to a working tree, where somebody has them.
 _DOCUMENTS: Final = ROOT.parent / "shared" / "requirements"
 _BLOCK: Final = re.compile(r"```sql\n(.*?)```", re.DOTALL)
 _IN_TABLE: Final = re.compile(r"\| `(ALTER[^`]*)`")

@@ -1,4 +1,4 @@
-"""No requirement is forgotten: each has an owner, and what is said to be proved has its test."""
+"""No requirement is forgotten: each has an owner, and what is listed as proved has its test."""
 
 from __future__ import annotations
 

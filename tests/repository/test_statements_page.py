@@ -52,7 +52,7 @@ def test_an_example_is_a_statement_of_its_row(row: list[str]) -> None:
 
 
 def test_every_command_and_statement_has_an_example() -> None:
-    """A form that nobody is told of is not there."""
+    """A form that no page describes does not exist for users."""
     read = [parse_statement(row[1]) for row in STATEMENTS]
     commands = {type(one) for s in read if isinstance(s, Alter) for one in s.commands}
 

@@ -103,7 +103,7 @@ def test_the_jar_knows_the_first_words_of_statements() -> None:
 
 
 def test_no_interface_has_a_default_of_an_option_of_its_own() -> None:
-    """Harm prevented: an option means one thing in CALL, and another on the command line."""
+    """Harm prevented: an option has one meaning in CALL, and another on the command line."""
     found = {
         file.path
         for file in source_files("spark_ext")

@@ -1,4 +1,4 @@
-"""Names say what a thing is; these words say nothing."""
+"""Names say what an object is; these words say nothing."""
 
 from __future__ import annotations
 

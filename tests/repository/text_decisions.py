@@ -1,6 +1,6 @@
 """Finds decisions that the product takes by reading its own texts: messages, statements, errors.
 
-A message is for people, and changes when it gets better. What decides is a value beside it: the
+A message is for people, and changes when it gets better. The value next to it decides: the
 kind of a statement, the cause of an outcome, the advice of an error. `REMAINING` lists the places
 that may read a text, with the reason of each.
 """

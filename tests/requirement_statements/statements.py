@@ -365,4 +365,4 @@ WITHOUT_MEANING: Final = (
     ),
     "ALTER TABLE t ATTACH PARTITION queries to add the data to a table",
 )
-"""What the documents have besides and is no statement of theirs to run here."""
+"""What else the documents have and is no statement of theirs to run here."""

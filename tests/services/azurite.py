@@ -1,7 +1,7 @@
 """A local Azure Blob Storage for tests, over TLS, with an authority of its own: Azurite.
 
 It keeps what an export stands on (`If-None-Match: *`, one writer wins; the MD5 of what is sent is
-compared), and asks who he is: an account's key, or a signature made with it. What it was told in
+compared), and asks who he is: an account's key, or a signature made with it. What it received in
 the seconds before its end is lost with it.
 Loaded by tests/conftest.py, for its fixtures.
 """
@@ -147,7 +147,7 @@ class Azurite(ServerProcess):
 
     def _answers(self) -> bool:
         with contextlib.suppress(HTTPError):
-            # Whatever it answers, it does.
+            # Whatever the response, it runs.
             self._http.request("GET", self.endpoint)
             return True
         return False
@@ -174,6 +174,6 @@ def abfs_server_of_session() -> Iterator[Azurite]:
 
 @pytest.fixture
 def abfs_server(abfs_server_of_session: Azurite) -> Iterator[Azurite]:
-    """Lend it to a test, which may end and pause it; the next one finds it mended."""
+    """Yield it to a test, which may end and pause it; the next one finds it mended."""
     yield abfs_server_of_session
     abfs_server_of_session.mend()

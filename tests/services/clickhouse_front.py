@@ -92,7 +92,7 @@ class ClickHouseFront(ServerProcess):
         self._asking = threading.Lock()
 
     def start(self) -> None:
-        """Start it, unless it runs; return when it answers."""
+        """Start it, unless it runs; return when it responds."""
         self._write_options()
         super().start()
 
@@ -152,7 +152,7 @@ class ClickHouseFront(ServerProcess):
         return len(self._ask(ask="faults"))
 
     def break_streams(self, how: BrokenStream) -> None:
-        """Say how every answer ends whose query fails in the middle."""
+        """Say how every response ends whose query fails in the middle."""
         self._ask(ask="broken", how=how)
 
     def requests(self, containing: str = "") -> tuple[Request, ...]:

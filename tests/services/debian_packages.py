@@ -64,7 +64,7 @@ def _apt(made: Path, *words: str) -> str:
 
 
 def _run(*words: str) -> str:
-    """Return '' or, in one line, what a program said before it failed."""
+    """Return '' or, in one line, the output of a program that failed."""
     ended = subprocess.run(words, check=False, capture_output=True, text=True)
     if ended.returncode == 0:
         return ""

@@ -74,7 +74,7 @@ class FakeGcs(ServerProcess):
         Args:
             endpoint: where it is asked, as a proxy of it.
             ca_file: the authorities that are trusted, its own when None.
-            token: of who asks, nobody when None.
+            token: of the caller, anonymous when None.
             time_outs: of every request.
         """
         given = {ENDPOINT: endpoint or self.endpoint, CA_FILE: str(ca_file or self.ca_file)}
@@ -127,6 +127,6 @@ def gs_server_of_session() -> Iterator[FakeGcs]:
 
 @pytest.fixture
 def gs_server(gs_server_of_session: FakeGcs) -> Iterator[FakeGcs]:
-    """Lend it to a test, which may end and pause it; the next one finds it mended."""
+    """Yield it to a test, which may end and pause it; the next one finds it mended."""
     yield gs_server_of_session
     gs_server_of_session.mend()

@@ -1,6 +1,6 @@
-"""An HTTP server that answers, byte by byte, what a test says: every way in which one can be wrong.
+"""An HTTP server that sends, byte by byte, what a test says: every way in which one can be wrong.
 
-Each request takes the next answer of the list; the last one is repeated. An answer is bytes to
+Each request takes the next response of the list; the last one is repeated. A response is bytes to
 send, or something to do with the connection.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["CUT", "OURS", "RESET", "SILENT", "Answer", "FaultyHttp", "Request", 
 Answer = bytes | Callable[[socket.socket], None]
 
 OURS: Final = {"X-ClickHouse-Server-Display-Name": "faulty", "Content-Type": "text/plain"}
-"""What tells that an answer is ClickHouse's."""
+"""What tells that a response is ClickHouse's."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def RESET(connection: socket.socket) -> None:  # noqa: N802  as SILENT
 
 
 def CUT(_connection: socket.socket) -> None:  # noqa: N802  as SILENT
-    """End the connection without an answer."""
+    """End the connection without a response."""
 
 
 def answer(
@@ -66,7 +66,7 @@ def answer(
     compress: bool = False,
     ours: bool = True,
 ) -> bytes:
-    """Return a whole answer with the length of its body."""
+    """Return a whole response with the length of its body."""
     sent = gzip.compress(body) if compress else body
     more = {"Content-Length": str(len(sent)), **({"Content-Encoding": "gzip"} if compress else {})}
     return _head(status, {**(OURS if ours else {}), **more, **(headers or {})}) + sent
@@ -75,7 +75,7 @@ def answer(
 def chunked(
     pieces: Iterable[bytes], *, headers: dict[str, str] | None = None, end: bool = True
 ) -> bytes:
-    """Return an answer of ClickHouse in chunks; without `end` the last one is missing."""
+    """Return a response of ClickHouse in chunks; without `end` the last one is missing."""
     head = _head("200 OK", {**OURS, "Transfer-Encoding": "chunked", **(headers or {})})
     sent = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces if piece)
     return head + sent + (b"0\r\n\r\n" if end else b"")
@@ -109,7 +109,7 @@ class FaultyHttp:
 
     @property
     def host(self) -> Host:
-        """Where it answers."""
+        """Its address."""
         scheme = "https" if self._tls else "http"
         return Host(scheme, "127.0.0.1", self._listener.server_address[1])
 
@@ -145,7 +145,7 @@ class FaultyHttp:
                     if not _is_whole(next_):
                         return
         except OSError:
-            # The client went away, or did not take our certificate: that is its answer.
+            # The client went away, or did not take our certificate: that is its response.
             return
 
 
@@ -162,7 +162,7 @@ def _received(line: Callable[[], bytes], read: Callable[[int], bytes]) -> Reques
 
 
 def _is_whole(said: bytes) -> bool:
-    """Tell whether an answer ends as its head says, so that the connection can go on."""
+    """Tell whether a response ends as its head says, so that the connection can go on."""
     head, _, body = said.partition(b"\r\n\r\n")
     length = re.search(rb"Content-Length: (\d+)", head)
     if length is not None:

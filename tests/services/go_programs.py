@@ -4,7 +4,7 @@
 
 A directory below requirements/services is a program: its go.mod names the package, under `tool`,
 and with go.sum every module at one version, with its checksum. The Go that builds them is a package
-of requirements/services/services.lock, whether a machine has one or not. Whoever sets GOPATH and
+of requirements/services/services.lock, whether a machine has one or not. A user who sets GOPATH and
 GOCACHE keeps what a build fetches and makes.
 """
 
@@ -47,7 +47,7 @@ def build(services: Path = SERVICES) -> Sequence[str]:
         The names of those that it built.
 
     Raises:
-        CalledProcessError: one cannot be built; what it said is on the standard error.
+        CalledProcessError: one cannot be built; its output is on the standard error.
     """
 
     def make(missing: Sequence[str], scratch: Path) -> None:

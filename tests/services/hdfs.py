@@ -110,7 +110,7 @@ class Hdfs(ServerProcess):
         Args:
             endpoint: where it is asked, as a proxy of it.
             ca_file: the authorities that are trusted, its own when None.
-            user: who asks, when not the user of the tests.
+            user: the caller, when not the user of the tests.
             time_outs: of every request.
         """
         others = {ENDPOINT: endpoint, USER: user, CA_FILE: ca_file and str(ca_file)}
@@ -125,7 +125,7 @@ class Hdfs(ServerProcess):
         return f"{self.root}{made}"
 
     def ask(self, method: str, path: str, operation: str, **more: str) -> bytes:
-        """Return what the NameNode answers to one who may do everything."""
+        """Return the NameNode's response to a user who may do everything."""
         query = urlencode({"op": operation, "user.name": _ALMIGHTY, **more})
         said = self._http.request(method, f"{self.endpoint}/webhdfs/v1{quote(path)}?{query}")
         assert said.status == 200, said.data
@@ -147,7 +147,7 @@ class Hdfs(ServerProcess):
         return [b for b in self._data.rglob("finalized/**/blk_*") if b.suffix != ".meta"]
 
     def _answers(self) -> bool:
-        """Whether it takes files: it is not told so before the DataNode has said what it has."""
+        """Whether it takes files: it takes none before the DataNode has reported its blocks."""
         with contextlib.suppress(HTTPError, AssertionError):
             self.ask("PUT", "/up", "MKDIRS")
             self.ask("PUT", "/up/not-made", "CREATE", noredirect="true")
@@ -197,6 +197,6 @@ def hdfs_of_session() -> Iterator[Hdfs]:
 
 @pytest.fixture
 def hdfs_server(hdfs_of_session: Hdfs) -> Iterator[Hdfs]:
-    """Lend it to a test, which may end and pause it; the next one finds it mended."""
+    """Yield it to a test, which may end and pause it; the next one finds it mended."""
     yield hdfs_of_session
     hdfs_of_session.mend()

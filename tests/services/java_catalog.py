@@ -36,7 +36,7 @@ __all__ = ["JavaCatalog", "java_machine"]
 
 @contextmanager
 def java_machine() -> Iterator[Any]:
-    """Start a Java virtual machine that has Iceberg; yield the door to its classes."""
+    """Start a Java virtual machine that has Iceberg; yield the access to its classes."""
     conf = runtime_settings("256m")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(find_java(os.environ).home))

@@ -1,4 +1,4 @@
-"""A relay before ZooKeeper that loses one answer: the request was carried out, and nobody knows.
+"""A relay before ZooKeeper that loses one response: the request was carried out, and nobody knows.
 
 It reads no more of the protocol than where a message ends, its number, and whether it is a change
 (https://zookeeper.apache.org, zookeeper.jute): the length, then the number, then what is asked.
@@ -33,11 +33,11 @@ class KeeperRelay:
         self._open: list[socket.socket] = []
         self._left = 0
         self.happened = False
-        """Whether an answer was lost."""
+        """Whether a response was lost."""
         self._start(self._accept)
 
     def lose_answer(self, number: int) -> None:
-        """Lose the answer to a later change, and the connection; 1 is the next one."""
+        """Lose the response to a later change, and the connection; 1 is the next one."""
         self._left, self.happened = number, False
 
     def close(self) -> None:

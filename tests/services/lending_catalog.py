@@ -1,8 +1,8 @@
-"""A door before a real REST catalog that lends credentials for a table, as such servers do.
+"""A proxy before a real REST catalog that vends credentials for a table, as such servers do.
 
 Where a client asks for them (`X-Iceberg-Access-Delegation: vended-credentials`) every load and
-every creation of a table is answered with new ones, of the object store's own: they hold below the
-table's location, until they end. Where the store is, is told with them, so that a client needs to
+every creation of a table brings new ones, of the object store's own: they hold below the
+table's location, until they end. The store's address comes with them, so that a client needs to
 know nothing of it but whom to trust. All else is the server's own word.
 """
 
@@ -32,13 +32,13 @@ _SECONDS: Final = 60
 
 
 class LendingCatalog:
-    """The door, on a free port of 127.0.0.1; a context manager."""
+    """The proxy, on a free port of 127.0.0.1; a context manager."""
 
     def __init__(self, server: RestServer) -> None:
         """Stand before a server that runs."""
         self._server = server
         self.lent: list[Account] = []
-        """What it lent, the newest last."""
+        """The accounts that it vended, the newest last."""
         self._door = _Door(("127.0.0.1", 0), _Connection)
         self._door.catalog = self
         signed = server.authority.sign()
@@ -50,7 +50,7 @@ class LendingCatalog:
         self._thread = threading.Thread(target=serve, args=(0.01,), daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to answer."""
+        """Begin to serve."""
         self._thread.start()
         return self
 
@@ -75,7 +75,7 @@ class LendingCatalog:
     def answer(
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, bytes]:
-        """Return the server's answer, with credentials where it is to lend them."""
+        """Return the server's response, with credentials where it is to vend them."""
         said = requests.request(
             method,
             f"{self._server.uri}{path}",

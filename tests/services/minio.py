@@ -61,7 +61,7 @@ class MinIO(S3Server):
         return [*command, str(directory / "data")]
 
     def account(self, *actions: str, bucket: str, below: str = "", seconds: int = 3600) -> Account:
-        """Return credentials, with a token, that may do some things with one bucket.
+        """Return credentials, with a token, that allow some actions on one bucket.
 
         Args:
             actions: as the store names them, `s3:GetObject`; `READ_ONLY` has those of a reader.

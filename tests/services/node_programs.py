@@ -48,7 +48,7 @@ def build() -> Sequence[str]:
     """Install those programs that are not there; return their names.
 
     Raises:
-        CalledProcessError: one cannot be installed; what it said is on the standard error.
+        CalledProcessError: one cannot be installed; its output is on the standard error.
     """
 
     def make(missing: Sequence[str], scratch: Path) -> None:

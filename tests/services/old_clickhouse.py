@@ -45,7 +45,7 @@ class OldReplica(ServerProcess):
         super().__init__(f"ClickHouse 18.16 r{number}", command, directory, self._answers)
 
     def query(self, sql: str, *, seconds: float = _SECONDS, **parameters: str) -> str:
-        """Return what the server answers, without the last line end."""
+        """Return the server's response, without the last line end."""
         status, said = self._ask("POST", f"/?{urlencode(parameters)}", sql, seconds)
         if status != HTTPStatus.OK:
             message = f"{said}\nin {sql}"
@@ -53,7 +53,7 @@ class OldReplica(ServerProcess):
         return said.removesuffix("\n")
 
     def has_keeper(self) -> bool:
-        """Whether statements go through ZooKeeper to both servers and are answered."""
+        """Whether statements go through ZooKeeper to both servers and get a response."""
         try:
             self.query("DROP DATABASE IF EXISTS never_made ON CLUSTER shards")
         except RuntimeError:
@@ -134,11 +134,11 @@ class OldPair:
         return self._replicas[number - 1]
 
     def url(self, number: int) -> str:
-        """Return where a replica answers."""
+        """Return the address of a replica."""
         return self.replica(number).url
 
     def query(self, number: int, sql: str) -> str:
-        """Return what a replica answers, as tab-separated text unless the query names a format."""
+        """Return a replica's response, as tab-separated text unless the query names a format."""
         return self.replica(number).query(sql)
 
     def make_room(self, number: int, name: str) -> None:
@@ -147,7 +147,7 @@ class OldPair:
         self.query(number, f"DROP TABLE IF EXISTS db.{name}")
 
     def start(self, number: int) -> None:
-        """Start a replica, unless it runs; return when it answers."""
+        """Start a replica, unless it runs; return when it responds."""
         self.replica(number).start()
 
     def kill(self, number: int) -> None:

@@ -1,7 +1,7 @@
-"""A door before the tests' PostgreSQL, which has no TLS of its own: it speaks it, and hands on.
+"""A TLS proxy before the tests' PostgreSQL, which has no TLS of its own.
 
 A client asks first whether the server speaks TLS (https://www.postgresql.org/docs/current/
-protocol-flow.html, SSL session encryption); with a certificate the door says so and speaks it,
+protocol-flow.html, SSL session encryption); with a certificate the proxy says so and speaks it,
 without one the server itself says that it does not.
 """
 
@@ -41,7 +41,7 @@ class Door:
         return int(self.listening.getsockname()[1])
 
     def begin(self) -> None:
-        """Begin to answer."""
+        """Begin to serve."""
         self._run(self._accept)
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ class Exchange:
         self._client, self._server, self._message = client, server, message
 
     def perform(self) -> None:
-        """Hand the statement on, and wait until the server has answered; the answer is kept."""
+        """Hand the statement on, and wait for the server's response, which is kept."""
         self.keep()()
 
     def hand_on(self) -> None:
@@ -72,7 +72,7 @@ class Exchange:
             self._server.of.sendall(self._message)
 
     def keep(self) -> Callable[[], bool]:
-        """Hand nothing on; return what does later, and says whether the server answered."""
+        """Hand nothing on; return what does later, and says whether the server responded."""
         server, message = self._server.of.dup(), self._message
 
         def perform() -> bool:
@@ -92,7 +92,7 @@ class Exchange:
 class Fault:
     """What happens, once, to the first statement that holds `text`.
 
-    It stands in a transaction in which `after` was said before. `act` returns whether the
+    It stands in a transaction in which `after` was sent before. `act` returns whether the
     connection lives on.
     """
 

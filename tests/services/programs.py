@@ -56,7 +56,7 @@ def make_missing(
         The names of those that it made.
 
     Raises:
-        CalledProcessError: one cannot be made; what it said is on the standard error.
+        CalledProcessError: one cannot be made; its output is on the standard error.
     """
     if all(place.exists() for place in places.values()):
         return ()

@@ -1,7 +1,7 @@
 """A relay between a client and a server that meets the connection with a fault, byte by byte.
 
 What a network does: it ends in the middle, it stands still, it changes a byte. It knows nothing of
-what is said (`postgres_relay.py` does, for PostgreSQL), so it also stands in front of TLS.
+the protocol (`postgres_relay.py` does, for PostgreSQL), so it also works in front of TLS.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 fetches them from Maven's repository, 90 MB, into .readers/rest-server.
 
-The servlet that answers is in the test jar of Iceberg's core, a release behind Spark's runtime: of
+The servlet that serves is in the test jar of Iceberg's core, a release behind Spark's runtime: of
 1.12.0 there is none. The bundle is Amazon's client, which writes metadata into S3.
 """
 

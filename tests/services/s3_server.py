@@ -23,7 +23,7 @@ __all__ = ["Account", "S3Server", "running"]
 _ONCE: Final = Config(
     connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1, "mode": "standard"}
 )
-"""So that a test sees every answer itself."""
+"""So that a test sees every response itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class S3Server(ServerProcess, ABC):
         )
 
     def _answers(self) -> bool:
-        # A server may answer some time before it knows its accounts.
+        # A server may respond some time before it knows its accounts.
         with contextlib.suppress(BotoCoreError, ClientError):
             self.client().list_buckets()
             return True

@@ -83,6 +83,6 @@ def s3_server_of_session() -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3_server(s3_server_of_session: S3Server) -> Iterator[S3Server]:
-    """Lend the object store to a test, which may end and pause it; the next one finds it mended."""
+    """Yield the store to a test, which may end and pause it; the next one finds it mended."""
     yield s3_server_of_session
     s3_server_of_session.mend()

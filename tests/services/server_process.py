@@ -49,7 +49,7 @@ class ServerProcess:
         """How often it began to run, or to go on."""
 
     def start(self) -> None:
-        """Start it, unless it runs; return when it answers."""
+        """Start it, unless it runs; return when it responds."""
         if self._runs:
             return
         self.starts += 1

@@ -1,4 +1,4 @@
-"""The relay before ZooKeeper goes on when its server was away, and loses what it was told to."""
+"""The relay before ZooKeeper continues when its server was away, and loses responses on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ = 4
 
 
 class Echoes(socketserver.StreamRequestHandler):
-    """Answers every message with itself."""
+    """Responds to every message with itself."""
 
     def handle(self) -> None:
         while head := self.rfile.read(4):

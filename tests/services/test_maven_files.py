@@ -20,14 +20,14 @@ TESTS = replace(ONE, classifier="tests")
 
 
 class Repository(ThreadingHTTPServer):
-    """A repository of Maven that has what it is told, and cuts or refuses answers."""
+    """A repository of Maven that has the given files, and cuts or refuses responses."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
         self.files = {f"/maven/{one.path}": CONTENT for one in (ONE, TESTS)}
         self.asked: list[str] = []
         self.cut = self.broken = 0
-        """How many answers are still to end early, or to be an error of the server."""
+        """How many responses are still to end early, or to be an error of the server."""
 
 
 class _Answers(BaseHTTPRequestHandler):

@@ -15,7 +15,7 @@ _ANSWER = bytes(range(256)) * 400
 
 
 class Answers(socketserver.StreamRequestHandler):
-    """Answers one line with the same bytes, always."""
+    """Responds to one line with the same bytes, always."""
 
     def handle(self) -> None:
         while self.rfile.readline():
@@ -34,7 +34,7 @@ def between() -> Iterator[Relay]:
 
 
 def asked(between: Relay) -> bytes:
-    """Ask and return what comes, until the whole answer is there or the connection ends."""
+    """Ask and return what comes, until the whole response is there or the connection ends."""
     with socket.create_connection(("127.0.0.1", between.port), timeout=20) as one:
         one.sendall(b"?\n")
         held = b""

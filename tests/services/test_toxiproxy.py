@@ -134,7 +134,7 @@ def test_slow_close(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("streams", [BOTH, TO_SERVER, FROM_SERVER], ids=["both", "to", "from"])
 def test_timeout_that_is_healed(proxy: Proxy, streams: tuple[Stream, ...]) -> None:
-    """Harm prevented: a connection goes on with a hole in what it said."""
+    """Harm prevented: a connection continues with a hole in its data."""
     with connected(proxy) as connection:
         proxy.timeout(streams=streams)
         connection.settimeout(MOMENT)

@@ -1,7 +1,7 @@
 """A real Toxiproxy for tests: what a network does to connections for as long as a test wants it.
 
 `relay.py` meets one byte of a connection once; this one all connections, until they are healed.
-Neither knows what is said, so both also stand in front of TLS.
+Neither knows the protocol, so both also work in front of TLS.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Toxiproxy(ServerProcess):
         return made
 
     def ask(self, method: str, path: str, what: object = None) -> Any:
-        """Return what it answers to a request of its own interface; fail when it refuses."""
+        """Return the response to a request of its own interface; fail when it refuses."""
         connection = HTTPConnection("127.0.0.1", self._port, timeout=_SECONDS)
         with contextlib.closing(connection):
             connection.request(method, path, None if what is None else json.dumps(what))
@@ -89,12 +89,12 @@ class Proxy:
 
         Args:
             seconds: 0 ends it only when it is healed.
-            streams: what is lost, of what is said to the server and what it says.
+            streams: what is lost, of requests and of responses.
         """
         self._add("timeout", streams, timeout=_milliseconds(seconds))
 
     def reset_peer(self, seconds: float = 0, *, streams: tuple[Stream, ...] = BOTH) -> None:
-        """Reset what is opened from then on, so many seconds after something is said; lose that.
+        """Reset what is opened from then on, so many seconds after some data; lose that.
 
         What was open ends in good order; `Relay.cut` resets that too.
         """
@@ -103,7 +103,7 @@ class Proxy:
     def limit_data(self, size: int, *, streams: tuple[Stream, ...] = BOTH) -> None:
         """End a connection when so many bytes have arrived from then on.
 
-        To the server: it has heard as much, a request, and its answer is lost.
+        To the server: it has heard as much, a request, and its response is lost.
         """
         self._add("limit_data", streams, bytes=size)
 

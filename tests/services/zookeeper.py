@@ -88,7 +88,7 @@ class ZooKeeper(ServerProcess):
     @property
     def mode(self) -> str:
         """How it serves: `standalone`, `leader`, `follower`; '' when it does not."""
-        # Before it serves requests it answers that it does not.
+        # Before it serves requests it responds that it does not.
         found = re.search(r"^Mode: (\w+)", self._said(b"srvr"), re.MULTILINE)
         return found[1] if found else ""
 
@@ -105,7 +105,7 @@ class ZooKeeper(ServerProcess):
         return frozenset(int(one, 16) for one in re.findall(r"0x[0-9a-f]+", said[0]))
 
     def _said(self, word: bytes) -> str:
-        """Return what it says to a word of its administrators, '' when it does not answer."""
+        """Return what it says to a word of its administrators, '' when it does not respond."""
         with (
             contextlib.suppress(OSError),
             socket.create_connection(("127.0.0.1", self.port), timeout=1) as plain,
@@ -136,10 +136,10 @@ class Ensemble:
         self.address = ",".join(server.address for server in self.servers)
 
     def start(self) -> None:
-        """Start those that do not run, and let go on those that stand still."""
+        """Start those that do not run, and continue those that are paused."""
         for server in self.servers:
             server.resume()
-        # None answers before a second one is there.
+        # None responds before a second one is there.
         with ThreadPoolExecutor(len(self.servers)) as threads:
             list(threads.map(ZooKeeper.start, self.servers))
 

@@ -1,4 +1,4 @@
-"""Statements that write files anew in Spark's tasks: the rows are the same, whatever happens."""
+"""Statements that rewrite files in Spark's tasks: the rows are the same, whatever happens."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Lake:
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """Lend a lake; a task that fails is tried twice."""
+    """Yield a lake; a task that fails is tried twice."""
     root = tmp_path_factory.mktemp("tasks")
     with EmbeddedConnection(root / "clickhouse", create=True) as connection:
         for sql in (
@@ -303,7 +303,7 @@ def in_thread(act: Callable[[], object]) -> Callable[[], TableFormatError | None
 
 
 def wait_for(begun: Path) -> None:
-    """Return when a task has said that it waits."""
+    """Return when a task has reported that it waits."""
     deadline = time.monotonic() + _SECONDS
     while not begun.exists():
         assert time.monotonic() < deadline

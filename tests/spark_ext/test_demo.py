@@ -31,7 +31,7 @@ ROWS = 3000
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended, and what it said."""
+    """How a command ended, and its output."""
 
     code: int
     out: str
@@ -145,7 +145,7 @@ def test_programs_get_an_object_per_partition_and_one_with_the_answers(
 def test_readers_that_differ_are_an_error(
     made: DemoDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last line would be worth nothing if it were said in any case."""
+    """The last line would be worth nothing if it were printed in any case."""
 
     def wrong(*arguments: Any) -> Measures:
         return query_duckdb(*arguments) | {"coupons": 7}

@@ -116,7 +116,7 @@ def test_a_table_of_a_session_is_shown_without_the_session(said: dict[str, Any])
 
 
 def test_partitions_are_attached_and_replaced_from_a_temporary_table(said: dict[str, Any]) -> None:
-    """One that is made again brings its rows in the place of those before, never beside them."""
+    """One that is made again brings its rows in the place of those before, never to them."""
     assert said["attached"] == [["1", "attached", 2]]
     assert said["attached again"] == [["1", "unchanged", 2]]
     assert "use REPLACE PARTITION" in said["attached anew"]["message"]
@@ -149,7 +149,7 @@ def test_what_is_not_done_with_a_table_of_a_session_is_said(
 
 
 def test_tables_are_not_given_with_a_statement_of_sparks(said: dict[str, Any]) -> None:
-    """Harm prevented: a name means a table of Spark's, and nobody is told."""
+    """Harm prevented: a name means a table of Spark's without a message."""
     assert (
         "only EXPORT, and ATTACH and REPLACE PARTITION … FROM, accept them"
         in said["of Spark"]["message"]

@@ -2,7 +2,7 @@
 
 A table is described by values, rows are stored values (`tests/properties/row_binary.py`), so that
 Hypothesis makes a failing table small. What is wrong with a table, and must be refused before
-anything is exported, is said beside it: it follows from how the table was made.
+anything is exported, is declared next to it: it follows from how the table was made.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ _CLASHES: Final = (
 
 @st.composite
 def tables(draw: st.DrawFn, *, most_columns: int = 8, most_rows: int = 4) -> TableDefinition:
-    """A table with up to `most_columns` columns of any type beside those that its keys need.
+    """A table with up to `most_columns` columns of any type besides those of its keys.
 
     Args:
         draw: of Hypothesis.

@@ -1,4 +1,4 @@
-"""What a user without rights is told: this process as such a user, for a while."""
+"""This process as a user without rights, for a while, for the messages to such a user."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _NOT_DONE: Final = (
 
 
 class BothSides:
-    """A ClickHouse, a warehouse, and what is said to both."""
+    """A ClickHouse, a warehouse, and the statements to both."""
 
     def __init__(self, exports: RealExport) -> None:
         self.exports = exports
@@ -83,7 +83,7 @@ class BothSides:
         return ", ".join(found) or DONE
 
     def told(self, statement: str) -> list[Row]:
-        """Run it on the lake table; return what it said."""
+        """Run it on the lake table; return its rows."""
         text = statement.replace("db.", "lake.n.")
         return self.session.call("execute_alter", statement=text)
 

@@ -49,7 +49,7 @@ def clean_up(one: Sweeping) -> tuple[Garbage, ...]:
 def left_behind(
     directory: Path, *, clock: Callable[[], int] = CLOCK.__next__, name: LakeName = TO
 ) -> list[str]:
-    """Clean up; return what is told of afterwards, which is what stays with a reason."""
+    """Clean up; return what is listed afterwards, which is what stays with a reason."""
     first = sweeping(directory, clock=clock, name=name)
     clean_up(first)
     first.cleaning.ports.ledger.close()

@@ -176,7 +176,7 @@ def frozen(snapshot: SourceSnapshot) -> tuple[FrozenPartition, ...]:
 def as_files(
     reader: EmbeddedConnection, snapshot: SourceSnapshot, directory: Path, select: str
 ) -> tuple[tuple[object, ...], ...]:
-    """Return what the frozen parts of a snapshot answer, opened as files."""
+    """Return the result from the frozen parts of a snapshot, opened as files."""
     return rows_as_files(reader, snapshot.layout, frozen(snapshot), directory, select)
 
 
@@ -187,7 +187,7 @@ def assert_same_rows(
     path: Path,
     select: str,
 ) -> SourceSnapshot:
-    """Freeze a whole table and compare with what the table itself answers."""
+    """Freeze a whole table and compare with the result from the table itself."""
     snapshot = clickhouse.snapshot(name)
     expected = clickhouse.rows(f"SELECT {select} FROM {name.sql} AS __src")
     assert as_files(reader, snapshot, path, select) == expected

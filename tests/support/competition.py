@@ -1,6 +1,6 @@
 """Jobs, deaths, operators and a source that changes, all at once, in any order: one state machine.
 
-Nothing runs beside anything else: what another process or person does, it does within an effect of
+Nothing runs concurrently: what another process or person does, it does within an effect of
 the run that it disturbs (three deep at most), so that a failure can be made small and run again.
 Every row of the source is a number of its own, so that a row that is twice in the lake is found
 whatever file it is in. `python -m tests.support.competition --examples 500` is the long run.
@@ -73,8 +73,8 @@ _REQUESTS: Final = {
     "each in its own": replace(_ALL, commit_every=1),
     "force": replace(_ALL, options=ExportOptions(force=True)),
 }
-"""None has both words: who says both lets rows double that others have written anew."""
-# Not here: who takes our marks out of a table, or puts it back to older metadata, has been told
+"""None has both words: with both, rows that others have rewritten may double."""
+# Not here: who takes our marks out of a table, or puts it back to older metadata, was warned
 # that nothing protects from that (docs/spec/commit-protocol.md, requirements for writers).
 _OPERATORS: Final = (
     append, roll_back, back_and_forth, expire, delete_rows, compact, tag_and_branch, add_column,
@@ -165,7 +165,7 @@ class Competition(RuleBasedStateMachine):
     """Everything that may happen to one table and its lake table."""
 
     happened: ClassVar[Counter[str]] = Counter()
-    """How often: events that were played, and answers of all runs but the quiet ones at the end."""
+    """How often: events that were played, and outcomes of all runs but the last, quiet ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class Competition(RuleBasedStateMachine):
                 self.source.grow(partition, count)
         self.world = World(self.directory, self.source)
         self.mains: list[Seen] = []
-        """Main before and after everything that others did: an answer was true of one of them."""
+        """Main before and after everything that others did: an outcome was true of one of them."""
         self.operated, self.ending = False, False
 
     @rule(name=st.sampled_from(tuple(_REQUESTS)), script=scripts(_DEPTH - 1))
@@ -245,7 +245,7 @@ class Competition(RuleBasedStateMachine):
     def export(
         self, name: str, *, script: tuple[Event, ...] = (), others_live: bool = False
     ) -> list[Outcome]:
-        """Run a command as a new process; check each answer when it is given."""
+        """Run a command as a new process; check each outcome when it is given."""
         outcomes, since = list[Outcome](), len(self.mains)
         self.mains += self.seen()
         ports = job_ports(

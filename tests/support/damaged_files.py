@@ -16,7 +16,7 @@ __all__ = ["damage_when_committed", "lose_a_row", "lose_the_end"]
 
 
 def lose_a_row(path: Path) -> None:
-    """Write a file anew without its last row."""
+    """Rewrite a file without its last row."""
     table = pq.ParquetFile(path).read()
     pq.write_table(table.slice(0, table.num_rows - 1), path)
 

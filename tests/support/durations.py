@@ -4,7 +4,7 @@
 
 writes the file from what `pytest --measure MEASURED` wrote. It lists the test functions whose cases
 cost something together, by the mean of a case, and the files whose fixtures do. A test that the run
-left out keeps what the file said of it, as long as its file is there. What the file does not list
+left out keeps its entry of the file, as long as its file is there. What the file does not list
 is cheap, or new: `make test-all` measures every test, and fails where one costs more than its tier
 allows.
 

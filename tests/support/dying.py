@@ -62,7 +62,7 @@ class KilledAt:
 
 
 class BeforeFile:
-    """Effects of a statement that writes files anew: calls `visit` before one of them is begun."""
+    """Effects of a statement that rewrites files: calls `visit` before one of them is begun."""
 
     def __init__(self, visit: Callable[[], object], number: int) -> None:
         self._visit, self._left, self._writes = visit, number, False

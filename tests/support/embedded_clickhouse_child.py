@@ -1,7 +1,7 @@
 """The process behind `embedded_clickhouse.py`: it alone loads ClickHouse.
 
-It answers requests, one JSON object per line: `{"sql": ...}` runs a statement, with `"arrow": path`
-it also writes the result to an Arrow file. Every answer is `{"error": text or null}`.
+It serves requests, one JSON object per line: `{"sql": ...}` runs a statement, with `"arrow": path`
+it also writes the result to an Arrow file. Every response is `{"error": text or null}`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 
 
 def serve() -> None:
-    """Answer requests until the input ends."""
+    """Serve requests until the input ends."""
     with driver.connect("chdb://") as connection:
         for line in sys.stdin:
             request = json.loads(line)

@@ -42,7 +42,7 @@ _PLACES = (
 
 @dataclass(frozen=True)
 class Said:
-    """What a run said: the text, the exit code, ClickHouse's code."""
+    """The refusal of a run: the text, the exit code, ClickHouse's code."""
 
     printed: str
     exit: str

@@ -1,7 +1,7 @@
 """Is everything that lies below a table's location explained? What is not is named.
 
 Explained is what the table's metadata refers to, and a record of ours that says why it is there:
-files and receipts of an export that can be gone on with, receipts and lists of what is in a
+files and receipts of a resumable export, receipts and lists of what is in a
 snapshot. What other writers named is theirs to explain. Written apart from what `gc` decides by.
 """
 
@@ -70,7 +70,7 @@ def _referred(table: Table) -> Iterator[str]:
 class _Explained:
     """What explains files: what metadata refers to, and what the ledger has.
 
-    Exports, by key hash and transaction, are in snapshots, or can be gone on with.
+    Exports, by key hash and transaction, are in snapshots, or can be resumed.
     """
 
     table: Table
@@ -96,7 +96,7 @@ class _Explained:
         return export is None or export in self.resumable
 
     def _is_of_use(self, path: str) -> bool:
-        """Whether a receipt, or digest, is of an export that is there, or may be gone on with.
+        """Whether a receipt, or digest, is of an export that is there, or may be resumed.
 
         Of another one that landed a single receipt stays.
         """
@@ -119,7 +119,7 @@ class _Explained:
         return self._read(receipt)["file_path"] in self.referred
 
     def _is_listed(self, path: str) -> bool:
-        """Whether a list tells of what is in a snapshot, or landed last, or may be gone on with.
+        """Whether a list tells of what is in a snapshot, or landed last, or may be resumed.
 
         Of an export that a later claim went on with, the list of the claim that landed.
         """

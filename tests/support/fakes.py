@@ -310,7 +310,7 @@ class FakeWriter:
 
 @dataclass
 class FakeDigests:
-    """Says of any files what it was told; keeps digests in memory."""
+    """Returns the given partitions of any files; keeps digests in memory."""
 
     rows: int = 12
     stored: dict[str, KeptDigest] = field(default_factory=dict)

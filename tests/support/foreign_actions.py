@@ -1,7 +1,7 @@
 """What people do to a lake table by other engines and by the catalog, as PyIceberg does it.
 
 None of it knows of keys, ledgers and marks. Where there is no such table, or nothing that it could
-be done to, nothing is done. Which file is taken hangs on its rows alone, so that two worlds with
+be done to, nothing is done. Which file is taken depends on its rows alone, so that two worlds with
 the same rows stay alike.
 """
 
@@ -66,7 +66,7 @@ def append(directory: Path) -> None:
 
 
 def compact(directory: Path) -> None:
-    """Write all data files anew (rewrite_data_files)."""
+    """Rewrite all data files (rewrite_data_files)."""
     table = opened(directory)
     if table is not None and table.current_snapshot() is not None:
         rewrite(directory)
@@ -90,7 +90,7 @@ def _is_of(path: str, keys: set[str]) -> bool:
 
 
 def delete_rows(directory: Path) -> None:
-    """DELETE the rows of one number, copy on write: files are written anew without them."""
+    """DELETE the rows of one number, copy on write: files are rewritten without them."""
     table = opened(directory)
     if table is None or table.current_snapshot() is None:
         return

@@ -1,6 +1,6 @@
-"""What every front door of Spark is tried with: a ClickHouse, a lake, a ledger, one configuration.
+"""What every interface of Spark is tried with: a ClickHouse, a lake, a ledger, one configuration.
 
-The configuration is the one of `docs/how-to/spark-sql.md`, in Spark's own file, for all doors:
+The configuration is the one of `docs/how-to/spark-sql.md`, in Spark's own file, for all interfaces:
 what starts is a program of Spark's, and nothing but that file and the environment tells it of us.
 """
 
@@ -48,7 +48,7 @@ BIG_ROWS: Final = 800_000
 EVENTS: Final = [number for number in range(910) if number % 91 < 60]
 _SECONDS: Final = 240
 _RETRY_SECONDS: Final = 0.05
-# A Java that loads Spark, beside others that do.
+# A Java that loads Spark, while others do.
 _SECONDS_TO_START: Final = 120.0
 _DATA: Final = "/data"
 _FENCED: Final = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -82,7 +82,7 @@ def reads_as(told: str) -> re.Pattern[str]:
 def wait_while_it_runs(
     process: subprocess.Popen[str], is_so: Callable[[], bool], what: str
 ) -> None:
-    """Return when something is so; else end a program, and fail with what it said."""
+    """Return when something is so; else end a program, and fail with its output."""
     deadline = time.monotonic() + _SECONDS
     try:
         while not is_so():
@@ -111,7 +111,7 @@ class Ended:
 
     @classmethod
     def of(cls, process: subprocess.Popen[str], said: str | None = None) -> Ended:
-        """Wait for its end, when it has been told something, or nothing."""
+        """Wait for its end, with or without an input."""
         try:
             out, err = process.communicate(said, timeout=_SECONDS)
         finally:
@@ -131,7 +131,7 @@ class Doors:
 
         Args:
             root: an empty directory.
-            conf: what a test needs besides the page's.
+            conf: what a test needs in addition to the page's.
         """
         with EmbeddedConnection(root / "clickhouse", create=True) as connection:
             for statement in _TABLES:
@@ -145,7 +145,7 @@ class Doors:
         return made
 
     def _of_machine(self) -> dict[str, str]:
-        """Return what is of a machine with little memory and other tests beside this one."""
+        """Return what is of a machine with little memory and other tests at the same time."""
         own = {
             # Its jars are there already.
             "spark.jars.packages": "",

@@ -134,7 +134,7 @@ def _clear_index(at: Path, _: Partitions, seat: Seat) -> Status:
     ready = replace(ready, ports=replace(ready.ports, writer=FileRewriter(files)))
 
     def has(file: BranchFile) -> bool:
-        # As if each had some: what is written anew is what counts here.
+        # As if each had some: the rewrite is what counts here.
         return filtered(file) or True
 
     of = ClearIndex(P1, f"CLEAR INDEX i IN {P1}", has, state.layout.schema_id)
@@ -215,7 +215,7 @@ ACTS = {**OURS, GROWS: _grow, **FOREIGN}
 def done(name: str, at: Path, source: Partitions, seat: Seat = Seat()) -> Status:
     """Do it; what is refused has changed nothing."""
     if name in OURS and not name.startswith("export") and opened(at) is None:
-        # As the front doors say: there is no such table.
+        # As the interfaces say: there is no such table.
         return Status.REFUSED
     try:
         return ACTS[name](at, source, seat)

@@ -56,7 +56,7 @@ def runtime_settings(memory: str, *drivers: Jar) -> dict[str, str]:
 
     Args:
         memory: of the driver.
-        drivers: what catalogs in databases and files in S3 need besides.
+        drivers: what else catalogs in databases and files in S3 need.
     """
     jars = ",".join(str(_FOLDER / jar.file) for jar in (_RUNTIME, *drivers))
     return {_JARS: jars, "spark.driver.memory": memory}

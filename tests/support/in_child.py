@@ -2,7 +2,7 @@
 
 What loads chdb runs so: a process that has loaded it does not survive a later fork. The processes
 are forked from one that has loaded the code of tasks, which takes longer than most pieces do; on
-macOS, whose own libraries do not survive a fork, each is started anew.
+macOS, whose own libraries do not survive a fork, each is a new process.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A process with a ledger in Keeper of its own; it does what it is told, line by line.
+"""A process with a ledger in Keeper of its own; it performs its input, line by line.
 
     python -m tests.support.keeper_child URI NAME
 
 `take SECONDS`, `renew SECONDS` of the lease `k`; `draw COUNT` epochs, one by one; `raise COUNT`
 times or more the time to live of the row that is there, until somebody else came between once.
-Each is answered by one line of JSON.
+Each has one line of JSON as its result.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class SaidOfRows:
         return frozenset(PartitionId(one) for one in found)
 
 
-def running(  # noqa: PLR0913  one for each thing that a test puts in its place
+def running(  # noqa: PLR0913  one for each part that a test replaces
     directory: Path,
     *,
     effects: Effects | None = None,

@@ -3,7 +3,7 @@
 A plugin of pytest, loaded by pyproject.toml. What is left draws from generators, holds ports and
 memory and writes into directories while later files run, which then fail by chance. What fixtures
 of the whole session start belongs to the session, with the processes and connections that it makes
-later, as a Spark does, and a server that is started again with the same command. Some things a
+later, as a Spark does, and a server that is started again with the same command. Some resources a
 process has once: `_OF_PROCESS`, PyIceberg's pool of threads and the helpers of `multiprocessing`.
 Threads and sockets of Py4J end with the Java that they talk to, which is found as a process.
 """
@@ -72,7 +72,7 @@ class Seen:
         )
 
     def lines(self) -> list[str]:
-        """Name each thing."""
+        """Name each resource."""
         return [
             *(f"thread {one.name}" for one in self.threads),
             *(f"process {one.pid} {' '.join(_command_of(one))[:200]}" for one in self.processes),
@@ -177,7 +177,7 @@ class Leftovers:
         _let_clients_go()
         deadline = time.monotonic() + _SECONDS
         while left := self._without_started_later(look()).lines():
-            # What a test let go of may be closed by the next search for garbage alone.
+            # The next garbage collection alone may close what a test released.
             gc.collect()
             if time.monotonic() > deadline:
                 break
@@ -214,7 +214,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _let_clients_go() -> None:
-    """Let go of what the product keeps for the life of a process: clients of object stores."""
+    """Release what the product keeps for the life of a process: clients of object stores."""
     for name in ("catalog.storages.s3.requests", "catalog.storages.over_http.requests"):
         # A file that did not load it has none.
         if (module := sys.modules.get(name)) is not None:

@@ -57,7 +57,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Close what tests have let go of: a process with 1,024 open files can answer no Spark.
+    """Close what tests have released: a process with 1,024 open files can serve no Spark.
 
     Ledgers that a test's crash left open stay so for as long as nothing asks for memory.
     """
@@ -67,7 +67,7 @@ def pytest_runtest_teardown() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _garbage_of_its_own() -> Iterator[None]:
-    """Search for garbage when a file's tests are over: what was left open is told of that file."""
+    """Search for garbage when a file's tests are over: what is open is reported for that file."""
     yield
     gc.collect()
 
@@ -140,7 +140,7 @@ class _Place:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the place to this process and all that it starts; two at once are told by the first."""
+    """Name the place to this process and all that it starts; two at once get it from the first."""
     if limits := raised(resource.getrlimit(resource.RLIMIT_NOFILE)):
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     for name, text in JAVA_VARIABLES.items():

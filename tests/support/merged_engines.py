@@ -21,7 +21,7 @@ def _maybe(*values: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Case:
-    """An engine, and columns of a table beside its key: name, type, values."""
+    """An engine, and columns of a table in addition to its key: name, type, values."""
 
     engine: str
     columns: tuple[tuple[str, str, tuple[str, ...]], ...]

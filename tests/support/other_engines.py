@@ -1,4 +1,4 @@
-"""What other engines do to a lake table: files are written anew, and rows deleted by delete files.
+"""What other engines do to a lake table: files are rewritten, and rows deleted by delete files.
 
 PyIceberg itself reads delete files and writes none, so their manifests are written here.
 """
@@ -53,7 +53,7 @@ class _AddDeletes(_FastAppendFiles):
 def rewrite(
     directory: Path, which: Callable[[str], bool] = lambda _: True, *, of: LakeName = TO
 ) -> None:
-    """Write files of main anew under other names, in one snapshot: all, or those of some paths."""
+    """Rewrite files of main under other names, in one snapshot: all, or those of some paths."""
     table = place_at(directory).lake().catalog.load_table(of.identifier)
     tasks = [task for task in table.scan().plan_files() if which(task.file.file_path)]
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:

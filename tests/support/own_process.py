@@ -18,7 +18,7 @@ SAID: Final = "said.json"
 
 
 def told_by(module: str, directory: Path, *, seconds: float) -> dict[str, Any]:
-    """Run `python -m module directory`; return what it left in `SAID`.
+    """Run `python -m module directory`; return what it left in `RESULTS`.
 
     Raises:
         CalledProcessError: it ended with an error.

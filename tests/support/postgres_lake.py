@@ -64,7 +64,7 @@ class Lake:
         return replace(ports_of(self.directory, source, effects=effects), lake=opened)
 
     def meets(self, act: Callable[[Exchange], bool], *, after: str = POINTER) -> None:
-        """Do this to the COMMIT of the next transaction in which `after` is said."""
+        """Do this to the COMMIT of the next transaction in which `after` is sent."""
         self.relay.arm(Fault("COMMIT", act, after))
 
     def exported_and_grown(self) -> Partitions:

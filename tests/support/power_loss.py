@@ -124,7 +124,7 @@ class Disk:
             path.write_bytes(data)
 
     def written(self) -> Left:
-        """Return the files that there are, whoever wrote them, without databases."""
+        """Return all files that there are, without databases."""
         paths = (p for p in self.root.rglob("*") if p.is_file())
         return {
             str(p.relative_to(self.root)): p.read_bytes()
@@ -140,7 +140,7 @@ class Disk:
 
 @contextmanager
 def recorded(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
-    """Lend the disk below an empty directory, which sees what this process does."""
+    """Yield the disk below an empty directory, which sees what this process does."""
     disk, sync = Disk(root), os.fsync
 
     def fsync(number: int) -> None:

@@ -1,7 +1,7 @@
 """What tests ask the system of processes, on Linux and on macOS alike.
 
-Two things the library does not tell: whether every thread of a process stands still, and the most
-memory that it had. Linux says them in /proc, and elsewhere the nearest answer is taken. No other
+Two figures the library does not give: whether every thread of a process stands still, and the most
+memory that it had. Linux says them in /proc, and elsewhere the nearest result is taken. No other
 file in tests/ reads /proc (tests/repository/test_portability.py).
 """
 
@@ -85,7 +85,7 @@ def environment(number: int) -> dict[str, str]:
     """Return the variables of a process; none when it is gone, or another user's."""
     try:
         return dict(psutil.Process(number).environ())
-    # On macOS a process that is about to end is told of by errors of the system's.
+    # On macOS a process that is about to end shows as errors of the system.
     except (psutil.Error, OSError):
         return {}
 

@@ -49,7 +49,7 @@ _NOT_FAR: Mapping[str, str] = MappingProxyType({})
 
 
 class Noting(Silent):
-    """An observer that passes on what it is told in sentences."""
+    """An observer that passes notes on."""
 
     def __init__(self, told: Callable[[str], None]) -> None:
         self._told = told

@@ -22,7 +22,7 @@ def properties_of(
 
     Args:
         store: that it is in.
-        account: who asks, the administrator when None.
+        account: the caller, the administrator when None.
         endpoint: where it is asked, as a proxy of it.
         ca_file: the authorities that are trusted, the store's own when None.
     """

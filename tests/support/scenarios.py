@@ -41,7 +41,7 @@ TO = LakeName("lake", ("n",), "t")
 ALL = ExportRequest(TableName("db", "t"), TO, AllPartitions(), ExportOptions(), {})
 FORCED = replace(ALL, options=ExportOptions(force=True))
 TRUE_OF_MAIN = (Status.ALREADY_EXPORTED, Status.UNCHANGED)
-"""Answers that say that all rows of the partition are in main now."""
+"""Outcomes that say that all rows of the partition are in main now."""
 
 
 def parts_of(partition: str, *rows: int) -> list[Part]:
@@ -180,9 +180,9 @@ def run(
     meddled: bool = False,
     slots: int = 1,
 ) -> list[Outcome]:
-    """Run the command as a new process, and check each answer against main as it is then.
+    """Run the command as a new process, and check each outcome against main as it is then.
 
-    `meddled`: somebody may move main between our commit and our answer, which only says that the
+    `meddled`: somebody may move main between our commit and our outcome, which only says that the
     partition was committed.
     """
     ports = ports or ports_of(directory, source, effects=effects)

@@ -122,7 +122,7 @@ class Scene:
         most: int | None = None,
         meddled: bool = False,
     ) -> tuple[str, str]:
-        """Run the command; return its status word and what is said.
+        """Run the command; return its status word and its message.
 
         `alive`: it takes every other process for a living one; `most`: it dies when it has written
         so many files.

@@ -1,7 +1,7 @@
 """Whole exports of the command line from a real server that gets into trouble at a chosen moment.
 
 Two servers: the newest engine behind its front, and the oldest one. A test says what happens before
-a statement is sent, or while rows stream; then it looks at what was said, at the lake, and at what
+a statement is sent, or while rows stream; then it looks at the output, at the lake, and at what
 is left on the server. Files are written by the real tasks, in one process that lasts.
 """
 
@@ -43,7 +43,7 @@ Rows = list[tuple[int, int, str]]
 
 @dataclass(frozen=True)
 class Said:
-    """What a run of the command said."""
+    """The output of a run of the command."""
 
     code: int
     out: str
@@ -131,7 +131,7 @@ class Trouble:
         self.patch.setattr(ServerClient, "_send", watched)
 
     def ask(self, sql: str, **parameters: str) -> str:
-        """Return what the server answers its administrator, without the last line end."""
+        """Return the server's response to its administrator, without the last line end."""
         place = f"{self.url}/?{urlencode(parameters)}"
         trusted = None if self.authority is None else str(self.authority)
         with urllib3.PoolManager(timeout=_SECONDS, retries=False, ca_certs=trusted) as http:
@@ -249,7 +249,7 @@ class Trouble:
         assert "Traceback" not in said.everything
 
     def assert_failed(self, said: Said, code: int, partition: str, *texts: str) -> None:
-        """Check that a run said of a partition why it is not exported, and the next command."""
+        """Check that a run reported why a partition is not exported, and the next command."""
         assert said.code == code, said.everything
         (line,) = (one for one in said.partitions if one.startswith(f"partition {partition}: "))
         for text in ("Cannot ", *texts):

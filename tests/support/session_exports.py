@@ -59,7 +59,7 @@ def _standing(session: ChdbSession) -> list[list[Any]]:
 
 
 def _tried(export: Callable[[], tuple[ExportedPartition, ...]]) -> Said:
-    """Return what an export gave, or what it said."""
+    """Return the result of an export, or its error."""
     try:
         return {"exported": [asdict(one) for one in export()]}
     except TableFormatError as error:

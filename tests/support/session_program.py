@@ -34,7 +34,7 @@ _PAGES: Final = (
 
 
 def _step(spark: SparkSession, step: dict[str, str]) -> str:
-    """Do one thing: `call` a procedure, run `sql`, or `open` a catalog and look into it."""
+    """Do one step: `call` a procedure, run `sql`, or `open` a catalog and look into it."""
     match step:
         case {"call": _}:
             return answer(json.dumps(step), spark)

@@ -67,7 +67,7 @@ def _names(session: ChdbSession, condition: str) -> list[list[str]]:
 
 
 def _connection(root: Path) -> dict[str, Any]:
-    """Ask beside a session that has settings and a stream of its own."""
+    """Query outside of a session that has settings and a stream of its own."""
     session = _SESSION(str(root / "connection"))
     _run(session, "SET limit = 1, max_threads = 3")
     stream = session.send_query("SELECT number FROM numbers(1000000) SETTINGS limit = 0", "TSV")
@@ -146,7 +146,7 @@ def _temporary() -> dict[str, Any]:
 
 
 class _Meanwhile(SessionConnection):
-    """A connection beside a session in which something happens when parts are looked at."""
+    """A connection next to a session in which something happens when parts are looked at."""
 
     def __init__(self, session: ChdbSession, happens: Callable[[], None]) -> None:
         super().__init__(session)
@@ -154,7 +154,7 @@ class _Meanwhile(SessionConnection):
         self.mutations: tuple[Row, ...] = ()
 
     def rows(self, sql: str) -> tuple[Row, ...]:
-        """Answer; before the temporary table's parts are shown, let it happen."""
+        """Respond; before the temporary table's parts are shown, let it happen."""
         if "FROM system.mutations" in sql and self.mutations:
             return self.mutations
         if "FROM system.parts AS" in sql and TEMPORARY in sql:

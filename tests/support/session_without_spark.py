@@ -1,6 +1,6 @@
 """A Spark session without Spark, for procedures that ask it little: what is current, what is there.
 
-It keeps the tables that it was told to show anew. Where rows are written, a test puts another
+It keeps the tables that it was to refresh. Where rows are written, a test puts another
 writer in the place of Spark's.
 """
 
@@ -33,7 +33,7 @@ class _Java:
     current: tuple[str, ...]
 
     def __getattr__(self, name: str) -> Any:
-        """Answer to sessionState(), catalogManager() and the like."""
+        """Respond to sessionState(), catalogManager() and the like."""
         return lambda *_: self
 
     def isDefined(self) -> bool:  # noqa: N802  the name is Scala's
@@ -66,7 +66,7 @@ class _Started:
 
 @dataclass
 class NoSpark:
-    """The session; `conf` are its settings, `refreshed` the tables that were shown anew.
+    """The session; `conf` are its settings, `refreshed` the tables that were refreshed.
 
     The application was started with `started`, None for the settings of the session.
     """
@@ -120,7 +120,7 @@ class NoSpark:
         return name.replace("`", "") in self.tables
 
     def refreshTable(self, name: str) -> None:  # noqa: N802  the name is Spark's
-        """Remember that a table was shown anew."""
+        """Remember that a table was refreshed."""
         self.refreshed.append(name.replace("`", ""))
 
     def call(self, name: str, /, **given: Value) -> list[Row]:
@@ -133,7 +133,7 @@ class NoSpark:
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def answer(self, user: str | None, name: str, /, **given: Value) -> dict[str, Any]:
-        """Ask as the server's JVM does for a user; return the answer, `rows` or `error`.
+        """Ask as the server's JVM does for a user; return the response, `rows` or `error`.
 
         Args:
             user: None where nobody can tell.

@@ -35,7 +35,7 @@ class LostProcesses:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """Note a process that ended, unless it had been told to and did so in good order."""
+        """Note a process that ended, unless it got a request and did so in good order."""
         if error:
             self.lost.append(f"{node.gateway.id}: {error}")
 

@@ -36,11 +36,11 @@ class Shards:
         pair.query(1, f"CREATE TABLE db.{name}_everywhere {over}")
 
     def export(self) -> tuple[int, str]:
-        """Export the Distributed table; return the exit code and what was said."""
+        """Export the Distributed table; return the exit code and the output."""
         return self.run("export", "--all", "--manifest-ttl", "0", "--max-retries", "0")
 
     def run(self, command: str, *words: str) -> tuple[int, str]:
-        """Run a command on the Distributed table; return the exit code and what was said."""
+        """Run a command on the Distributed table; return the exit code and the output."""
         out, err = io.StringIO(), io.StringIO()
         given = [command, f"db.{self._name}_everywhere", *words]
         given += ["--source", self._pair.url(1), "--allow-insecure"]
@@ -49,7 +49,7 @@ class Shards:
         return invoke([*given, *self._hosts()], out, err), out.getvalue() + err.getvalue()
 
     def clean_up(self, *words: str) -> tuple[int, str]:
-        """Run gc on the lake table; return the exit code and what was said."""
+        """Run gc on the lake table; return the exit code and the output."""
         out, err = io.StringIO(), io.StringIO()
         given = ["gc", "--to", f"lake.n.{self._name}", "--source", self._pair.url(1), *words]
         given += ["--warehouse", str(self._root / "warehouse"), "--allow-insecure"]

@@ -60,7 +60,7 @@ class SparkApplication:
     ) -> Iterator[SparkSession]:
         """Show PySpark the application, and a new session as its default one; hide both afterwards.
 
-        Where the session has mergeberg's extensions this process answers its statements.
+        Where the session has mergeberg's extensions this process runs its statements.
 
         Args:
             conf: the settings of the session.

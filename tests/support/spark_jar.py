@@ -1,4 +1,4 @@
-"""Our jar for tests: with declarations of a test beside the product's, and a JVM that has it."""
+"""Our jar for tests: with declarations of a test and the product's, and a JVM that has it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def jar_with(
 
 @contextmanager
 def jvm_with_jar() -> Iterator[Any]:
-    """Start a Java virtual machine that has Spark's classes and ours; yield the door to them."""
+    """Start a Java virtual machine that has Spark's classes and ours; yield the access to them."""
     conf = SparkConf(loadDefaults=False).set("spark.jars", str(build()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", str(find_java(os.environ).home))
@@ -55,15 +55,15 @@ def jvm_with_jar() -> Iterator[Any]:
 
 
 class Answers:
-    """A Python driver that keeps the requests, and answers as a test says."""
+    """A Python driver that keeps the requests, and responds as a test says."""
 
     def __init__(self, told: Mapping[str, Callable[[dict[str, Any]], object]]) -> None:
-        """Answer by the name of the procedure or table."""
+        """Respond by the name of the procedure or table."""
         self._told = dict(told)
         self.requests: list[dict[str, Any]] = []
 
     def answer(self, request: str, session: Any) -> str:
-        """Answer as Java asks for it."""
+        """Respond as Java requests it."""
         assert session is not None
         asked = json.loads(request)
         self.requests.append(asked)

@@ -1,4 +1,4 @@
-"""An export key's state table, cell by cell: the words of `TABLE` stand for what `ANSWERS` says.
+"""An export key's state table, cell by cell: the words of `TABLE` stand for what `OUTCOMES` says.
 
 A line is a state of the key's ledger row and what became of its last export in main; `rows` are in
 main when nothing is exported. The columns are what the source partition holds now, compared with
@@ -155,7 +155,7 @@ ANSWERS: Final = {
     "refill": ("replaced", ""),
     "refill old": ("replaced", _OLD),
 }
-"""By word: the status, and what is said."""
+"""By word: the status, and the message."""
 _RESUMED: Final = ("resume", "resume old", "resume, gone", "refill", "refill old")
 _MADE: Final = ("first", "export", "replace", "with others", "take out", *_RESUMED)
 _NO_FILE: Final = ("take out", *_RESUMED)

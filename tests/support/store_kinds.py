@@ -55,7 +55,7 @@ class S3Place(Place):
     changed = "(BadDigest|ChecksumMismatch|SHA256Mismatch)"
     absent = "s3://not-there"
     make_it = "Create the bucket"
-    # What takes a missing bucket for one without the object: an answer to HEAD says only 404.
+    # What takes a missing bucket for one without the object: a response to HEAD says only 404.
     blind = frozenset({"size"})
     wrong_key = r"SignatureDoesNotMatch.* set s3\.access-key-id"
 
@@ -126,7 +126,7 @@ class S3ProxyPlace(S3Place):
     """A bucket of an S3Proxy, which is not compiled and has one account, without a token."""
 
     name, fixture, nightly = "s3", "s3_server", False
-    # The server answers that it has removed the object.
+    # The server responds that it has removed the object.
     blind = S3Place.blind | {"delete"}
 
 
@@ -296,7 +296,7 @@ class AbfsPlace(HttpPlace):
         return [name.removeprefix("lake/") for name in self.server.objects(self.container)]
 
     def spoil(self, patch: pytest.MonkeyPatch) -> None:
-        """Change bytes of all answers, which have the digest of the file as it was stored."""
+        """Change bytes of all responses, which have the digest of the file as it was stored."""
         real: Send = self.pool.request
 
         def changed(method: str, url: str, **given: Any) -> BaseHTTPResponse:
@@ -326,7 +326,7 @@ class HdfsPlace(HttpPlace):
         Step("shown", "op=RENAME", shows=True),
     )
     in_clear = (HDFS_ENDPOINT, _PLAIN)
-    # The DataNode finds it, and ends the answer.
+    # The DataNode finds it, and ends the response.
     spoiled = "did not recover"
     refused = "AccessControlException.* Let the user read, write and enter the directory"
 

@@ -60,7 +60,7 @@ class Place(ABC):
 
     name: ClassVar[str]
     fixture: ClassVar[str]
-    """Lends the server to a test."""
+    """Yields the server to a test."""
     nightly: ClassVar[bool] = True
     """Whether `make test-all` compiles or installs the server."""
     steps: ClassVar[tuple[Step, ...]]
@@ -103,7 +103,7 @@ class Place(ABC):
 
     @abstractmethod
     def lose_answer(self, patch: pytest.MonkeyPatch, step: Step) -> None:
-        """Lose the next answer to a step, which the server has performed."""
+        """Lose the next response to a step, which the server has performed."""
 
     @abstractmethod
     def flip_byte(self, patch: pytest.MonkeyPatch, step: Step) -> None:

@@ -51,7 +51,7 @@ def make(exports: RealExport, name: TableName, schema: Schema, **more: Any) -> T
 
 
 def make_with_ids(exports: RealExport, name: TableName, schema: Schema) -> None:
-    """Make the destination with exactly these field ids, which a catalog would give anew."""
+    """Make the destination with exactly these field ids, which a catalog would assign itself."""
     table = make(exports, name, schema)
     path = Path(urlparse(table.metadata_location).path)
     metadata = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""A piece of Python in another process answers alike, forked or started anew as on macOS."""
+"""A piece of Python in another process has equal results, forked or newly started as on macOS."""
 
 from __future__ import annotations
 

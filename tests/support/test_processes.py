@@ -1,4 +1,4 @@
-"""What tests ask of processes is answered, also where there is no /proc."""
+"""Questions of tests about processes have results, also where there is no /proc."""
 
 from __future__ import annotations
 

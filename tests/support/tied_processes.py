@@ -1,7 +1,7 @@
 """Processes that end with the one that started them, whatever ends that, also SIGKILL.
 
 Linux does it itself, asked by `setpriv`. Where there is no `setpriv`, a watcher does: a process
-beside them that is told their numbers, and that kills them when its input ends.
+next to them that gets their numbers, and that kills them when its input ends.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ Work = Callable[[Iterable[Any]], Iterator[Any]]
 
 @dataclass(frozen=True)
 class AsIs:
-    """Makes of each thing the thing."""
+    """Returns each item unchanged."""
 
     def __call__(self, things: Iterable[Any]) -> Iterator[Any]:
         yield from things

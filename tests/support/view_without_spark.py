@@ -30,7 +30,7 @@ class GivenView:
 
     @contextmanager
     def written(self, _location: str, _storages: Storages) -> Iterator[tuple[WrittenRows, ...]]:
-        """Write its rows, and lend the files."""
+        """Write its rows, and yield the files."""
         self.evaluated += 1
         made = [write_rows(table.to_batches(), str(self.below), None) for table in self.tables]
         yield tuple(one for one in made if one is not None)

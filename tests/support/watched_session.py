@@ -1,6 +1,6 @@
 """A user's own Spark session in a process of its own, and everything of it that others could see.
 
-What `tests/support/watched_export.py` looks at, and what a session shows besides: the pages of
+What `tests/support/watched_export.py` looks at, and what else a session shows: the pages of
 Spark's web interface (Environment, SQL), the event log, the driver's log. The settings stand in
 `spark-defaults.conf`, as somebody writes them there who wants them out of the list of processes.
 """
@@ -50,7 +50,7 @@ class WatchedSession(WatchedExport):
         Args:
             steps: those of `tests/support/session_program.py`, in order.
             conf: the user's settings.
-            environment: what the session's process gets besides its own.
+            environment: what the session's process gets in addition to its own.
         """
         for name in (_CONF, "events", "spark", "pages"):
             (self.root / name).mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The number beside an error leads to what ClickHouse's documentation says of it."""
+"""The number of an error leads to what ClickHouse's documentation says of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests as values: what differs is told with both figures, and a kept digest is read back."""
+"""Digests as values: differences have both figures, and a kept digest is read back."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def disks(properties: dict[str, str]) -> Disks:
 def test_a_file_is_on_the_disk_that_it_was_moved_to(
     given_places: dict[str, str], data: st.DataObject
 ) -> None:
-    """Harm prevented: a file is moved again and again, or never, or beside another table's."""
+    """Harm prevented: a file is moved again and again, or never, or next to another table's."""
     found = disks({DISK_PREFIX + name: place for name, place in given_places.items()})
     name = data.draw(st.sampled_from([OWN_DISK, *given_places]))
     directory = data.draw(st.sampled_from(["", "p=1", "p=1/q=a%2Fb"]))

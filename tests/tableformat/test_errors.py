@@ -85,7 +85,7 @@ def test_a_message_that_has_a_verb_keeps_it() -> None:
 
 
 def test_a_message_keeps_its_verb_between_processes() -> None:
-    """Harm prevented: an error of another process that cannot be said any more."""
+    """Harm prevented: an error of another process that cannot be shown any more."""
     error = SourceError(Unable.of("partition 1 of db.t", "it is damaged. Mend it."))
 
     copied = pickle.loads(pickle.dumps(error))  # noqa: S301  our own

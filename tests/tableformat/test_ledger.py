@@ -157,7 +157,7 @@ def test_the_kind_of_a_statement_of_a_format_before_is_read_from_its_text(
 def test_what_stopped_a_claim_of_a_format_before_is_read_from_its_error(
     text: str, stop: Stop | None, row: Row, version: int
 ) -> None:
-    """Harm prevented: after an upgrade a run goes on with a statement that was killed."""
+    """Harm prevented: after an upgrade a run resumes a statement that was killed."""
     read = parse_row(of_format(replace(row, last_error=text, stop=stop), version), row.version)
 
     assert (read.last_error, read.stop) == (text, stop)

@@ -57,7 +57,7 @@ def _dropped(places: Places, front: ClickHouseFront, patch: pytest.MonkeyPatch) 
 
 
 def _unproved(places: Places, front: ClickHouseFront, patch: pytest.MonkeyPatch) -> Said:
-    """Let the server be one that computes no transform, and its answer lose all rows."""
+    """Let the server be one that computes no transform, and its result lose all rows."""
     front.commands(*_TABLE)
     patch.setattr(Capabilities, "makes_wire_values", property(lambda _: False))
     front.fail_next(faults.short(0), containing="FORMAT Native")

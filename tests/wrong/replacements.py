@@ -1,4 +1,4 @@
-"""Replacements, and first exports beside files of others, that docs/reference/errors.md refuses."""
+"""Replacements, and first exports with foreign files, that docs/reference/errors.md refuses."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def other_table(places: Places, patch: pytest.MonkeyPatch) -> Said:
 
 
 def namesake(places: Places, patch: pytest.MonkeyPatch) -> Said:
-    """Export a table that was made anew since it was exported."""
+    """Export a table that was recreated since it was exported."""
     words = ("export", "db.events", *_JANUARY, "--to", "lake.n.namesake")
     places.run(*words)
     patch.setattr(

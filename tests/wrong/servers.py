@@ -56,7 +56,7 @@ Case = Callable[[Places, pytest.MonkeyPatch], Said]
 
 
 def _answered(*answers: Answer, options: str = "") -> Case:
-    """Return a run against a server over http that answers so."""
+    """Return a run against a server over http with such a response."""
 
     def run(places: Places, patch: pytest.MonkeyPatch) -> Said:
         patch.setenv("MERGEBERG_SOURCE_PASSWORD", HIDDEN)

@@ -11,7 +11,7 @@ from tests.support.clickhouse_source import Clickhouse, Through, frozen, ids
 
 
 class Without(Through):
-    """A connection to a ClickHouse that seems to lack some offers, and is never let go."""
+    """A connection to a ClickHouse that seems to lack some features, and is never released."""
 
     def __init__(self, connection: Connection, *lacking: Offer) -> None:
         super().__init__(connection)
@@ -31,7 +31,7 @@ def test_the_newest_clickhouse_offers_everything(clickhouse: Clickhouse) -> None
 
 @pytest.mark.parametrize("offer", Offer, ids=lambda offer: offer.name)
 def test_a_snapshot_is_whole_without_any_one_offer(clickhouse: Clickhouse, offer: Offer) -> None:
-    """Every row is frozen, released and counted, whatever one thing a ClickHouse lacks."""
+    """Every row is frozen, released and counted, whichever feature a ClickHouse lacks."""
     name = clickhouse.filled()
     source = ClickHouseSource(lambda _: Without(clickhouse.connection, offer))
     table = source.describe(name)

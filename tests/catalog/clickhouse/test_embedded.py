@@ -1,4 +1,4 @@
-"""An embedded ClickHouse: opened only where there is one, by one process at a time, and let go."""
+"""An embedded ClickHouse: opened only where there is one, by one process at a time; released."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_wait_ends_when_the_other_one_lets_go(directory: Path) -> None:
 
 
 def test_a_killed_process_is_an_error_that_says_how_it_ended(directory: Path) -> None:
-    """Out of memory looks like this; the job must not take it for an empty answer."""
+    """Out of memory looks like this; the job must not take it for an empty response."""
     with EmbeddedConnection(directory) as connection:
         killer = threading.Timer(0.3, os.kill, (connection.process_id, signal.SIGKILL))
         killer.start()

@@ -10,7 +10,7 @@ from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 
 
 class Answering:
-    """A connection that gives one answer, and keeps what it was asked."""
+    """A connection that gives one response, and keeps what it was asked."""
 
     address = "http://server"
     staging_database = ""

@@ -140,7 +140,7 @@ def test_no_secret_is_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_configuration_where_the_command_is_run_is_not_its_own(
     below: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ClickHouse takes a config.xml of the working directory where it is told of no other."""
+    """ClickHouse takes a config.xml of the working directory where no other is configured."""
     place = below.parent / "elsewhere"
     place.mkdir()
     (place / "config.xml").write_text("<clickhouse><macros><m>theirs</m></macros></clickhouse>")

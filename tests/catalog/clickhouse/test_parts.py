@@ -231,7 +231,7 @@ def test_a_slice_that_is_not_there_lets_the_others_be_read(source: Source) -> No
 
 
 def test_together_without_hard_links_each_slice_has_its_own_rows(source: Source) -> None:
-    """Harm prevented: the parts beside them in the original directory are exported with them."""
+    """Harm prevented: the parts next to them in the original directory are exported with them."""
     pieces = tuple(s for i in (0, 2) for s in source.slices(part=i))
 
     found = in_child(WITHOUT_LINKS + READ_TOGETHER, PLAN, pieces)
@@ -268,7 +268,7 @@ def test_without_hard_links_the_parts_are_read_where_they_are(source: Source) ->
 
 
 def test_parts_without_a_place_are_read_in_their_own_directory(source: Source) -> None:
-    """Frozen parts are never written beside; and hard links would count in their files."""
+    """No file is ever written next to frozen parts; and hard links would count in their files."""
     (slice_,) = source.slices(part=0)
     before = files_below(source.disk)
     lent = dataclasses.replace(slice_, place="")

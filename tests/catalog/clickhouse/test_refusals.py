@@ -142,7 +142,7 @@ def test_lightweight_updates_are_refused_with_a_statement_that_applies_them(
 
 
 def test_a_partition_that_lost_a_broken_part_is_refused(tmp_path: Path) -> None:
-    """ClickHouse sets the part aside when it starts; the table goes on with fewer rows."""
+    """ClickHouse sets the part aside when it starts; the table continues with fewer rows."""
     with EmbeddedConnection(tmp_path / "data", create=True) as connection:
         clickhouse = Clickhouse(connection)
         name = clickhouse.filled()

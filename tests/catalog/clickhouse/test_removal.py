@@ -100,7 +100,7 @@ def test_a_partition_that_changed_since_its_export_stays(
 
 
 class _Meanwhile:
-    """A connection on which things happen once, each before the first statement with its text."""
+    """A connection on which events happen once, each before the first statement with its text."""
 
     def __init__(self, real: Connection, happens: dict[str, Callable[[], None]]) -> None:
         self._real, self._happens = real, dict(happens)
@@ -128,7 +128,7 @@ def dropped_while(
     *,
     has_replicas: bool,
 ) -> None:
-    """Take partition 1 out, and drop it, while things happen before statements."""
+    """Take partition 1 out, and drop it, while events happen before statements."""
     known = exported(clickhouse, name)
     meanwhile: Any = _Meanwhile(clickhouse.connection, happens)
     taken_out(meanwhile, name, known, drop=True, has_replicas=has_replicas)
@@ -190,7 +190,7 @@ def test_what_follows_a_detach_of_parts_one_by_one_brings_them_back(
 
 
 def test_a_statement_whose_answer_is_lost_says_where_the_rows_are(clickhouse: Clickhouse) -> None:
-    """Harm prevented: nobody looks for rows that a DETACH without an answer took."""
+    """Harm prevented: nobody looks for rows that a DETACH without a response took."""
     name = clickhouse.filled()
 
     def lose() -> None:

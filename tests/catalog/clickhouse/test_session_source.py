@@ -1,4 +1,4 @@
-"""Tables of an open chdb session as a source: asked beside it, temporary ones by a stand-in.
+"""Tables of an open chdb session as a source: queried outside of it, temporary ones by a stand-in.
 
 What is looked at was found by `tests/support/session_sources.py`, in a process of its own.
 """
@@ -27,7 +27,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_what_the_user_set_in_the_session_hides_no_row(found: dict[str, Any]) -> None:
-    """A `limit` of the session would leave parts out; it is asked beside it."""
+    """A `limit` of the session would leave parts out; the query runs outside of it."""
     assert found["connection"]["rows"] == 3
     assert found["connection"]["threads"] == [[0]]
 
@@ -104,7 +104,7 @@ def test_another_definition_than_was_described_is_refused(found: dict[str, Any])
 
 
 def test_parts_that_come_meanwhile_are_there_or_nothing_is(found: dict[str, Any]) -> None:
-    """Once: the stand-in is made anew with them. Always: the export is not begun."""
+    """Once: the stand-in is made again with them. Always: the export is not begun."""
     assert found["changing"]["once"] == [4, 2]
     assert found["changing"]["kept"] == 1
     assert found["changing"]["always"][0] == "SourceError"

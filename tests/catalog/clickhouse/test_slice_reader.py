@@ -70,7 +70,7 @@ def test_who_stops_in_the_middle_leaves_nothing(scratch: Path) -> None:
 
 
 def test_a_reader_that_fails_at_its_end_gives_no_rows(scratch: Path) -> None:
-    """Harm prevented: a stream that was cut is told by its size only, as a whole one."""
+    """Harm prevented: only its size shows that a stream was cut."""
     reader = Reader(ends_with=SourceError("Cannot read: it was cut. Run again."))
 
     with pytest.raises(SourceError, match="it was cut"):

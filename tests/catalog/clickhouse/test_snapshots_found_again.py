@@ -92,7 +92,7 @@ sys.stdin.read()
 
 
 def freeze_and_die(directory: Path, name: TableName, *, clickhouse_too: bool) -> SourceSnapshot:
-    """Freeze in another process, which is killed when it has said what it froze."""
+    """Freeze in another process, which is killed when it has reported what it froze."""
     with subprocess.Popen(
         [sys.executable, "-c", _DRIVER],
         stdin=subprocess.PIPE,
@@ -222,7 +222,7 @@ def test_a_table_that_was_renamed_finds_its_snapshot(clickhouse: Clickhouse) -> 
 def test_what_somebody_changed_in_the_staging_table_is_not_found(
     clickhouse: Clickhouse, happens: tuple[str, ...], still_found: str
 ) -> None:
-    """Harm prevented: files of other rows, or of fewer, beside the finished ones."""
+    """Harm prevented: files of other rows, or of fewer, next to the finished ones."""
     name = several_parts(clickhouse)
     snapshot = clickhouse.snapshot(name, probes=PROBES)
     staging = staging_table(clickhouse.connection, snapshot.handle[0]).sql

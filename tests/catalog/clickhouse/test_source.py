@@ -1,4 +1,4 @@
-"""The source as a job uses it: look, freeze, let go, release; and what a dead job left is swept."""
+"""The source as a job uses it: look, freeze, release; leftovers of abandoned jobs are swept."""
 
 from __future__ import annotations
 

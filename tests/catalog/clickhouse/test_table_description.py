@@ -94,7 +94,7 @@ def _value(of: DataType) -> DataType | None:
 
 
 def test_an_identity_follows_the_data_and_not_the_name(clickhouse: Clickhouse) -> None:
-    """A table that was renamed is the same; one made anew under its name is another."""
+    """A table that was renamed is the same; one recreated under its name is another."""
     name = clickhouse.filled()
     before = clickhouse.source.describe(name).identity
     moved = TableName("db", f"{name.name}_moved")

@@ -1,4 +1,4 @@
-"""The definitions of a table are told apart whatever their names, texts and brackets hold."""
+"""The definitions of a table are distinguished whatever their names, texts and brackets hold."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ _COALESCING = "CoalescingMergeTree ORDER BY k"
 
 
 def is_unclear_value(held: OwnClickHouse, engine: str, of: str, values: str) -> bool:
-    """Merge values of one key, and ask whether it hangs on their order what comes of them."""
+    """Merge values of one key, and check whether the result depends on their order."""
     columns = (("k", "Float64"), ("v", of))
     table = MergeTreeTable(
         TableName("db", "t"),

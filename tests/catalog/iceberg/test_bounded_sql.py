@@ -143,7 +143,7 @@ def test_a_server_that_is_paused_is_an_error_in_time(relay: Relay) -> None:
     subprocess.run(["kill", "-STOP", str(backend[0])], check=True)
     try:
         began = time.monotonic()
-        # The connection that does not answer is given up, and another one is asked.
+        # The connection that does not respond is given up, and another one is asked.
         assert catalog.list_namespaces() == []
         assert time.monotonic() - began < ENDS_WITHIN
     finally:

@@ -25,7 +25,7 @@ ID = Nullable(Simple("UUID"))
 def test_structs_of_ids_are_counted_also_where_all_of_them_are_null(
     tmp_path: Path, values: list[dict[str, bytes] | None], tally: ColumnTally
 ) -> None:
-    """A right export of `Nullable(Tuple(a UUID))` was said to be unreadable."""
+    """A right export of `Nullable(Tuple(a UUID))` was reported as unreadable."""
     path = tmp_path / "file.parquet"
     plain = pa.array(values, pa.struct([("a", pa.binary(16))]))
     ids = pa.ExtensionArray.from_storage(pa.uuid(), plain.field(0))

@@ -1,4 +1,4 @@
-"""ClickHouse's answers from a lake table: chdb's table function `icebergLocal`."""
+"""ClickHouse's results from a lake table: chdb's table function `icebergLocal`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Daft's answers."""
+"""Daft's results."""
 
 from __future__ import annotations
 

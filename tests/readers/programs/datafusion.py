@@ -1,4 +1,4 @@
-"""DataFusion's answers, through the table provider of PyIceberg's Rust core."""
+"""DataFusion's results, through the table provider of PyIceberg's Rust core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DuckDB's answers, with the extensions that are installed as Python packages."""
+"""DuckDB's results, with the extensions that are installed as Python packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program of every reader has in common: requests and answers, one JSON object a line.
+"""What the program of every reader has in common: requests and results, one JSON object a line.
 
     {"version": true}
         -> {"version": "<of the reader>"}
@@ -7,11 +7,11 @@
     {"metadata": "<location>", "filters": [<filter>, ...]}
         -> {"found": [{"ids": [<id of a row for which it holds>, ...]} or {"error": ...}, ...]}
     anything that fails
-        -> {"error": "<what the reader said>"}
+        -> {"error": "<the reader's message>"}
 
 A reader is a process of its own: some cannot be in one environment with others, one blocks signals,
 one is a Java machine, and garbage in a file may end any of them. Standard output belongs to the
-answers; what libraries print goes to standard error.
+results; what libraries print goes to standard error.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A reader's answer: the values of each column, and the type that it shows for it."""
+    """A reader's result: the values of each column, and the type that it shows for it."""
 
     columns: Sequence[Sequence[Any]]
     shown: Sequence[str]
@@ -81,7 +81,7 @@ Several = Callable[[Sequence[Question]], Sequence[Found]]
 
 
 def of_arrow(table: pa.Table) -> Found:
-    """Return an answer that is an Arrow table."""
+    """Return a result that is an Arrow table."""
     values = [_plain(column).to_pylist() for column in table.columns]
     return Found(values, [str(field.type) for field in table.schema])
 
@@ -93,12 +93,12 @@ def answer_questions(
     *,
     close: Callable[[], object] = lambda: None,
 ) -> None:
-    """Answer requests from standard input until it ends; then end the process at once.
+    """Serve requests from standard input until it ends; then end the process at once.
 
     Args:
         version: of the reader.
-        read: answers one question.
-        several: answers many at once, when that is faster; all of them or none.
+        read: returns the result of one question.
+        several: returns those of many at once, when that is faster; all of them or none.
         close: what the reader must still do to leave nothing behind.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -120,7 +120,7 @@ def answer_questions(
 def _tried(function: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
     try:
         return function(*arguments)
-    except Exception as error:  # noqa: BLE001  whatever a reader says is its answer
+    except Exception as error:  # noqa: BLE001  whatever a reader says is its result
         return {"error": f"{type(error).__name__}: {error}"}
 
 

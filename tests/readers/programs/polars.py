@@ -1,4 +1,4 @@
-"""The answers of Polars."""
+"""The results of Polars."""
 
 from __future__ import annotations
 

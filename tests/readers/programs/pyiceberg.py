@@ -1,4 +1,4 @@
-"""PyIceberg's answers."""
+"""PyIceberg's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's answers, with the Iceberg runtime of the release that Spark fetches and caches itself."""
+"""Spark's results, with the Iceberg runtime of the release that Spark fetches and caches itself."""
 
 from __future__ import annotations
 

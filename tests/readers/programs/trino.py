@@ -1,4 +1,4 @@
-"""Trino's answers, from the catalog that the export has committed to."""
+"""Trino's results, from the catalog that the export has committed to."""
 
 from __future__ import annotations
 

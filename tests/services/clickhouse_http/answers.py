@@ -1,7 +1,7 @@
-"""How an answer goes to the client: held back, in chunks, compressed, and with a fault where told.
+"""How a response goes to the client: held back, in chunks, compressed, with a fault on request.
 
 As ClickHouse's HTTP interface does it: nothing is sent before `buffer` bytes are there, so that a
-query that fails early is answered with a status; one that fails later cannot be, and the answer's
+query that fails early gets a status; one that fails later cannot be, and the response's
 end says it, as `BrokenStream` has it.
 """
 
@@ -42,7 +42,7 @@ _STATUS: Final = {
 
 
 class EndedError(Exception):
-    """The answer ended early, on purpose; the query need not go on."""
+    """The response ended early, on purpose; the query need not go on."""
 
 
 class _Encoder(Protocol):
@@ -112,7 +112,7 @@ def encoding_of(accepted: str) -> str:
 
 
 def status_of(code: int) -> HTTPStatus:
-    """Return the status with which ClickHouse answers an error."""
+    """Return the status of ClickHouse's response to an error."""
     found = (status for status, codes in _STATUS.items() if code in codes)
     return next(found, HTTPStatus.INTERNAL_SERVER_ERROR)
 
@@ -125,7 +125,7 @@ def cut_off(exchange: BaseHTTPRequestHandler) -> None:
 
 
 class Answer:
-    """The answer to one request."""
+    """The response to one request."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Answer:
         fault: Fault | None = None,
         broken: BrokenStream = BrokenStream.BLOCK,
     ) -> None:
-        """Prepare; `buffer` None holds the whole answer back."""
+        """Prepare; `buffer` None holds the whole response back."""
         self._exchange, self._headers, self._tag = exchange, dict(headers), tag
         self._encoding, self._buffer, self._fault = encoding, buffer, fault
         self._broken = broken
@@ -148,10 +148,10 @@ class Answer:
         self._started = False
 
     def write(self, piece: bytes) -> None:
-        """Take the next bytes of the answer.
+        """Take the next bytes of the response.
 
         Raises:
-            EndedError: a fault ended the answer.
+            EndedError: a fault ended the response.
         """
         fault = self._fault
         if fault is not None and self._passed + len(piece) > fault.at:
@@ -166,10 +166,10 @@ class Answer:
         self._take(piece)
 
     def finish(self) -> None:
-        """End the answer.
+        """End the response.
 
         Raises:
-            EndedError: a fault ended the answer.
+            EndedError: a fault ended the response.
         """
         if self._fault is not None and self._fault.kind is not Kind.FLIP:
             self._perform(self._fault)
@@ -177,7 +177,7 @@ class Answer:
         self._end()
 
     def refuse(self, code: int, text: str) -> None:
-        """End the answer with an error."""
+        """End the response with an error."""
         if not self._started:
             headers = {"X-ClickHouse-Exception-Code": str(code)}
             if code == 194:
@@ -209,7 +209,7 @@ class Answer:
 
     @property
     def _keeps_all(self) -> bool:
-        """Whether a fault happens when the whole answer is there."""
+        """Whether a fault happens when the whole response is there."""
         return self._fault is not None and self._fault.kind in {Kind.LENGTH, Kind.LOST}
 
     def _perform(self, fault: Fault) -> None:

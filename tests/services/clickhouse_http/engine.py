@@ -1,4 +1,4 @@
-"""The newest ClickHouse in this process: sessions with a user's rights, and answers as streams.
+"""The newest ClickHouse in this process: sessions with a user's rights, and responses as streams.
 
 Only the server's process loads this. A SELECT is written by the engine itself
 into a pipe (INTO OUTFILE), so that every format is one stream, as a server sends it: chdb's own
@@ -217,7 +217,7 @@ class Session:
         self.run(f"SET ROLE {self._role}")
 
     def run(self, sql: str, form: str = "Null") -> bytes:
-        """Run a statement and return all that it answers.
+        """Run a statement and return its whole response.
 
         Raises:
             EngineError: it was refused, or failed.
@@ -230,12 +230,12 @@ class Session:
         return found.replace(b"default_user", b"default") if _OWN_GRANTS.match(sql) else found
 
     def pour(self, sql: str, form: str, write: Callable[[bytes], None]) -> None:
-        """Run a statement and hand its answer on while it comes.
+        """Run a statement and hand its response on while it comes.
 
         What `write` raises ends the query.
 
         Raises:
-            EngineError: it was refused, or failed; part of the answer may be written already.
+            EngineError: it was refused, or failed; part of the response may be written already.
         """
         if not _READS.match(sql):
             write(self.run(sql, form))
@@ -282,7 +282,7 @@ class Session:
             raise failed[0]
 
     def _translated(self, sql: str) -> str:
-        """Return a statement that says to the one user of the engine what it said to a server."""
+        """Return a statement for the one user of the engine that means the same as on a server."""
         name = f"'{self._name}'"
         sql = re.sub(r"\bcurrentUser\(\)", name, sql, flags=re.IGNORECASE)
         sql = _OWN_GRANTS.sub(f"SHOW GRANTS FOR {self._role}", sql)
@@ -308,7 +308,7 @@ class Session:
 
 
 def _into(sql: str, path: Path, form: str) -> str:
-    """Return a query that writes its answer to a pipe; its own FORMAT goes before `form`."""
+    """Return a query that writes its response to a pipe; its own FORMAT goes before `form`."""
     text = sql.rstrip().rstrip(";")
     found = _FORMAT.search(text)
     head, rest = (text[: found.start()], found[0]) if found else (text, f"FORMAT {form}")

@@ -1,6 +1,6 @@
-"""What a server or a proxy may do to a request instead of answering truthfully: values, no deeds.
+"""What a server or a proxy may do to a request instead of serving it truthfully: values, no deeds.
 
-`client.py` performs them. `Fault` waits for one request; `BrokenStream` is how every answer ends
+`client.py` performs them. `Fault` waits for one request; `BrokenStream` is how every response ends
 whose query fails when part of it has been sent.
 """
 
@@ -40,7 +40,7 @@ class BrokenStream(StrEnum):
     """How a server says that a query failed when the status has been sent already."""
 
     BLOCK = "block"
-    """As from 25.11 on: a block with the answer's tag, then the end without the last chunk."""
+    """As from 25.11 on: a block with the response's tag, then the end without the last chunk."""
     APPENDED = "appended"
     """As 18.16: the text behind the rows, then a clean end."""
     CUT = "cut"
@@ -67,7 +67,7 @@ class Fault:
     """One fault, for the first request whose statement holds `containing`.
 
     `at` counts the bytes of the body, before compression, that arrive as they are; for `LENGTH` it
-    is what is added to the true length. `text` is the body of `ANSWER` and what `TAIL` appends.
+    is what is added to the true length. `text` is the body of `RESPONSE` and what `TAIL` appends.
     """
 
     kind: Kind
@@ -120,7 +120,7 @@ def death(at: int) -> Fault:
 
 
 def short(at: int) -> Fault:
-    """End the answer cleanly behind `at` bytes of the body, as a proxy that lost its server."""
+    """End the response cleanly behind `at` bytes of the body, as a proxy that lost its server."""
     return Fault(Kind.SHORT, at)
 
 
@@ -140,7 +140,7 @@ def wrong_length(by: int) -> Fault:
 
 
 def error(code: int, name: str, text: str, status: int = 500) -> Fault:
-    """Answer with an error of ClickHouse, for those that the engine cannot be brought to."""
+    """Respond with an error of ClickHouse, for those that the engine cannot be brought to."""
     said = f"Code: {code}. DB::Exception: {text}. ({name}) (version 26.9.2.1 (official build))\n"
     return Fault(Kind.ANSWER, text=said, status=status, code=code)
 

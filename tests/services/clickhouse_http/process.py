@@ -184,11 +184,11 @@ class Exchange(BaseHTTPRequestHandler):
         """Say nothing: `Front.requests` has what tests ask for."""
 
     def do_GET(self) -> None:
-        """Answer; a GET may only read."""
+        """Respond; a GET may only read."""
         self._answer(b"")
 
     def do_POST(self) -> None:
-        """Answer."""
+        """Respond."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if "chunked" in self.headers.get("Transfer-Encoding", ""):
             while size := int(self.rfile.readline().strip() or b"0", 16):
@@ -269,7 +269,7 @@ class Exchange(BaseHTTPRequestHandler):
             settings = dict(user.settings)
             only_reads = settings.pop("readonly", "2" if self.command == "GET" else None)
             one.run(_set({MARK: query_id} | settings))
-            # A session that may only read can never again be told anything: not one that is named.
+            # A session that may only read can never get settings again: not one that is named.
             if only_reads is not None and is_own:
                 one.run(_set({"readonly": only_reads}))
             if asked:
@@ -325,7 +325,7 @@ class Control(socketserver.StreamRequestHandler):
     front: Front
 
     def handle(self) -> None:
-        """Answer it."""
+        """Serve it."""
         asked = json.loads(self.rfile.readline())
         try:
             answer: dict[str, Any] = {"done": self._done(asked)}

@@ -1,6 +1,6 @@
 """Whose request it is: what ClickHouse's HTTP interface makes of headers, parameters, certificates.
 
-The order and the texts are those of ClickHouse 26.x (`authenticateUserByHTTP`). One thing is added:
+The order and the texts are those of ClickHouse 26.x (`authenticateUserByHTTP`). One addition:
 a Bearer token, which only ClickHouse Cloud and builds with JWT know.
 """
 

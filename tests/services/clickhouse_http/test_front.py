@@ -269,7 +269,7 @@ def test_one_request_meets_the_fault_that_waits_for_it(
     assert (answer.status, is_clean) == (status, clean)
     assert found.startswith(body)
     assert client.front.faults_left == 0
-    # What came behind an announced length must not be taken for the next answer.
+    # What came behind an announced length must not be taken for the next response.
     client.http.clear()
     assert client.ask(sql).endswith(b"\n49\n")
 

@@ -65,7 +65,7 @@ def test_each_missing_grant_is_named_until_the_clone_works(
             assert answer.startswith("403 Code: 497. DB::Exception: exporter: Not enough")
             _, _, missing = answer.partition("have the grant ")
             grant = missing.partition(". (ACCESS_DENIED)")[0]
-            # Said of a query that names no column, as count() is: any column will do.
+            # The message to a query that names no column, as count() is: any column will do.
             grant = grant.replace(" for at least one column on ", " ON ")
             given.append(grant)
             front.command(f"GRANT {grant} TO exporter")

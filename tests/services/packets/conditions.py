@@ -6,7 +6,7 @@
     ...
     for packet in way.arrived(later): ...
 
-`way.counted` says how often each thing happened, so that a test can see that it did.
+`way.counted` says how often each event happened, so that a test can see that it did.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Conditions:
     """What a way is like. Chances are from 0 to 1, each for one packet.
 
     `delay` is in seconds, `rate` in bytes a second. Nothing at all arrives on a way that `is_cut`,
-    and nobody is told.
+    without a notice.
     """
 
     loss: float = 0.0

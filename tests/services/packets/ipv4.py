@@ -37,7 +37,7 @@ def corrupted(packet: bytes, chance: random.Random) -> bytes:
 def forged(packet: bytes, chance: random.Random) -> bytes | None:
     """Flip a bit of what a TCP packet carries, and make its checksum right; None: it carries none.
 
-    Only who checks what was said finds it: TLS.
+    Only a check of the content finds it: TLS.
     """
     payload = payload_of(packet)
     if payload is None:

@@ -1,6 +1,6 @@
 """A link between two TUN devices: every packet between them passes through this process.
 
-What becomes of it on its way is said by `conditions.py`.
+`conditions.py` decides what becomes of it on its way.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Link:
     """
 
     def __init__(self, here: str, there: str, seed: int) -> None:
-        """Make the devices; whoever uses them gives them addresses, and sets them up.
+        """Make the devices; the caller gives them addresses, and sets them up.
 
         Raises:
             OSError: this process may not make any.

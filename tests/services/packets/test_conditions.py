@@ -1,4 +1,4 @@
-"""What the relay of packets does to them: each thing as often as it says, and nothing else.
+"""What the relay of packets does to them: each event as often as configured, and nothing else.
 
 Without this a soak over bad networks could pass because the network was never bad.
 """
@@ -94,7 +94,7 @@ def test_corruption_is_what_a_checksum_finds() -> None:
 
 
 def test_forgery_is_what_no_checksum_finds() -> None:
-    """Harm prevented: TLS is said to end connections that TCP had mended before."""
+    """Harm prevented: TLS gets the blame for connections that TCP had mended before."""
     way, found = sent(Conditions(forgery=0.05))
 
     wrong = [one for number, one in enumerate(found) if one != packet(number)]

@@ -230,7 +230,7 @@ def test_no_other_error_brings_a_second_host(tmp_path: Path, kind: type[TableFor
 
 
 def test_an_export_that_was_told_to_stop_asks_no_other_host(tmp_path: Path) -> None:
-    """SIGTERM keeps its meaning: nothing is begun any more, and what lost its host is told."""
+    """SIGTERM keeps its meaning: nothing begins; partitions that lost their host are listed."""
     world = World(tmp_path, [{"p2": SourceGoneError(GONE)}, {}])
     world.heard.when_begun = world.stop
 

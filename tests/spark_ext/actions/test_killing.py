@@ -58,7 +58,7 @@ def interrupted(directory: Path, source: Partitions) -> None:
 def killed_while(
     directory: Path, source: Partitions, step: Step, *, nth: int = 1
 ) -> list[KilledPartition]:
-    """Kill a statement while its run takes a step; return the answer."""
+    """Kill a statement while its run takes a step; return the result."""
     answer: list[KilledPartition] = []
     effects = AtStep(step, lambda: answer.extend(kill(directory, "ours")), nth=nth)
     with pytest.raises(StoppedError, match="the query ours was killed"):

@@ -1,4 +1,4 @@
-"""Whoever lists exports waits once for a lake that is away, and never for long."""
+"""A list of exports waits once for an unreachable lake, and never for long."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows(tmp_path: Path) -> tuple[Row, Row]:
 
 @dataclass
 class Away:
-    """What does not answer; `times` says how often it was asked."""
+    """What does not respond; `times` says how often it was asked."""
 
     times: int = 0
     given: list[object] = field(default_factory=list)
@@ -92,7 +92,7 @@ def test_storage_that_is_away_behind_a_catalog_that_answers_is_asked_once(
 def test_a_table_whose_storage_refused_is_loaded_again_in_the_next_look(
     rows: tuple[Row, Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Harm prevented: credentials that a catalog lent end, and the watch says so for ever."""
+    """Harm prevented: credentials that a catalog vended end, and the watch says so for ever."""
     monkeypatch.setattr(schemes, "open_storage", Away())
     lake = KnownDestinations(
         lambda name: open_catalog(name.catalog, warehouse=tmp_path / "warehouse")

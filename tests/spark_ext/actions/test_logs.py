@@ -137,7 +137,7 @@ def test_what_is_cancelled_is_logged_as_given_up(
 def test_an_application_hears_the_records_of_the_logger(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever configures logging in Python gets the same without a file of ours."""
+    """A program that configures logging in Python gets the same without a file of ours."""
     with caplog.at_level(logging.INFO, "mergeberg"):
         export(tmp_path, Partitions(by_id={"p1": parts_of("p1", 7)}))
 

@@ -26,7 +26,7 @@ NO_PARTITION = NotFoundError("Cannot export partition 7 of db.t: it has no activ
 
 
 class Run:
-    """A command that does on each shard what is told."""
+    """A command that does the given act on each shard."""
 
     def __init__(self, *does: Did) -> None:
         self.does, self.turns = does, 0

@@ -1,4 +1,4 @@
-"""`mergeberg alter`: ClickHouse's statements from the command line, and where their answer goes."""
+"""`mergeberg alter`: ClickHouse's statements from the command line, and where their result goes."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def answered(path: Path) -> list[tuple[str, str]]:
 
 
 def test_an_error_of_one_export_loses_no_answer_and_no_other_export(places: Places) -> None:
-    """Harm prevented: what the first one committed is said nowhere, and the third is not tried."""
+    """Harm prevented: the first one's commits are shown nowhere, and the third is not tried."""
     path = places.root / "with_error.json"
     three = TWO.format(name="first", second="209912", to="first") + (
         ", EXPORT PARTITION ID '202402' TO TABLE lake.n.first"

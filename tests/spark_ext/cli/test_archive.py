@@ -221,7 +221,7 @@ def test_dropping_later_frees_what_was_detached(
 def test_a_part_that_took_the_name_of_what_was_detached_is_not_dropped(
     places: Places, table: str
 ) -> None:
-    """Harm prevented: ClickHouse numbers blocks anew after a restart, and a late row is dropped."""
+    """Harm prevented: ClickHouse restarts the numbers of blocks, and a late row is dropped."""
     archive(places, table, "--partition-id", "1")
     for statement in (
         "ALTER TABLE {t} DROP DETACHED PARTITION 1 SETTINGS allow_drop_detached = 1",

@@ -104,7 +104,7 @@ def test_files_that_a_run_has_finished_are_removed(places: Places) -> None:
 
 
 def test_what_is_exported_cannot_be_cancelled(places: Places) -> None:
-    """Harm prevented: KILLED is said of rows that are in main."""
+    """Harm prevented: KILLED is reported for rows that are in main."""
     places.run(*JANUARY, "--to", "lake.n.done")
 
     code, out, _ = cancel(places, "--to", "lake.n.done")

@@ -173,7 +173,7 @@ def test_check_uses_the_conversions_that_the_destination_remembers(idle: Places)
 
 
 def test_check_says_what_can_be_chosen_only_before_the_lake_table_is_there(places: Places) -> None:
-    """Harm prevented: sums of Decimals for ever, because nobody said that it could be a long."""
+    """Harm prevented: sums of Decimals for ever, for lack of a message that it could be a long."""
     places.clickhouse_run(
         "CREATE TABLE db.hinted (id UInt64, `spans.name` Array(String)) ENGINE = MergeTree"
         " ORDER BY id",

@@ -48,7 +48,7 @@ def append_by_hand(places: Places, name: str, day: str) -> None:
 
 @pytest.mark.representative
 def test_a_whole_lake_partition_is_rehearsed_and_replaced(places: Places) -> None:
-    """Harm prevented: nobody is told what was lost, or what will be."""
+    """Harm prevented: no message says what was lost, or what will be."""
     table(places, "whole")
     words = ("export", "db.whole", "--partition-id", "202401", "--to", "lake.n.whole")
     whole = (*words, "--force", "--replace-partition")

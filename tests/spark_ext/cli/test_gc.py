@@ -72,7 +72,7 @@ def test_with_yes_it_goes_and_then_nothing_is_left(places: Places) -> None:
 
 
 def test_what_was_dropped_is_deleted_after_the_age_that_is_given(places: Places) -> None:
-    """As ClickHouse does by itself; told first, and nothing goes without being asked for."""
+    """As ClickHouse does by itself; listed first, and nothing is removed without a request."""
     assert places.run(*JANUARY, "--to", "lake.n.dropped")[0] == 0
     dropped = ("drop", "lake.n.dropped", "--partition-id", "202401", "--yes")
     assert places.run(*dropped, "--warehouse", str(places.warehouse))[0] == 0

@@ -67,7 +67,7 @@ def words_of(places: Places, change: str, name: str) -> list[str]:
 
 
 def undone(places: Places, out: str) -> None:
-    """Run the command that the answer names."""
+    """Run the command that the result names."""
     (command,) = re.findall(r"^  Undo: mergeberg (.*)$", out, re.MULTILINE)
     code, said, err = places.run(*shlex.split(command), "--warehouse", str(places.warehouse))
     assert code == 0, said + err
@@ -133,7 +133,7 @@ def test_programs_get_figures_and_the_statement_that_undoes_it(places: Places, t
 
 
 def at_terminal(places: Places, words: list[str], answer: str) -> tuple[int, str]:
-    """Run a command as a process on a terminal, at which somebody gives an answer."""
+    """Run a command as a process on a terminal, at which somebody types a reply."""
     keyboard, terminal = pty.openpty()
     said = ""
     try:

@@ -1,4 +1,4 @@
-"""What a user is told to run next can be typed as it stands, and keeps what they had said."""
+"""The next command can be typed as it is printed, and keeps the options of the last one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RENAMED = RefusedError("Cannot export: s is missing: RENAME it; otherwise --evol
 
 
 def after(line: str, code: int, error: TableFormatError | None = None) -> str:
-    """Return what is said after a command line that ended with a code."""
+    """Return the advice after a command line that ended with a code."""
     return next_command(shlex.split(line), code, group=main, error=error)
 
 
@@ -75,7 +75,7 @@ def after(line: str, code: int, error: TableFormatError | None = None) -> str:
 def test_each_ending_has_a_command_that_helps(
     line: str, code: int, error: TableFormatError | None, said: str
 ) -> None:
-    """Flags of every command are told from options with a value, wherever the table stands."""
+    """Flags of every command are distinguished from options with a value, wherever the table is."""
     assert after(line, code, error).startswith(f"mergeberg {said}")
 
 
@@ -122,7 +122,7 @@ def test_words_with_single_quotes_inside_are_quoted_twice() -> None:
 def test_options_before_the_command_are_seen_and_kept(
     line: str, code: int, error: TableFormatError | None, said: str
 ) -> None:
-    """A run that is logged is told of as one that is not, and its next command is logged too."""
+    """A run with a log gets the same advice as one without, and its next command is logged too."""
     assert after(line, code, error) == f"mergeberg {said}"
 
 
@@ -136,7 +136,7 @@ def test_options_before_the_command_are_seen_and_kept(
     ],
 )
 def test_a_destination_is_kept_where_the_next_command_reads_it(to: str, kept: str) -> None:
-    """Harm prevented: what is told to be run is refused, because dots were counted."""
+    """Harm prevented: the advised command is refused, because dots were counted."""
     line = shlex.join(("export", "db.t", "--to", to))
 
     assert after(line, 3, REFUSED) == f"mergeberg check db.t{kept}"
@@ -150,7 +150,7 @@ def test_a_destination_is_kept_where_the_next_command_reads_it(to: str, kept: st
 def test_any_words_have_a_next_command_or_none(
     words: list[str], code: int, error: TableFormatError | None
 ) -> None:
-    """Also what no command understands is answered with something that can be typed."""
+    """Even input that no command understands gets a command that can be typed."""
     said = next_command(words, code, group=main, error=error)
 
     assert said == "" or shlex.split(said)[0] == "mergeberg"

@@ -61,7 +61,7 @@ def test_a_typo_in_the_name_of_the_warehouse_is_no_empty_list(
 def test_who_may_only_read_a_warehouse_can_look(
     places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Harm prevented: whoever watches exports needs the right to change them."""
+    """Harm prevented: a user who watches exports needs the right to change them."""
     with open_to_others() as shared:
         warehouse, own = shared / "warehouse", shared / "own"
         own.mkdir()

@@ -110,7 +110,7 @@ def test_after_a_failure_parts_and_the_error_are_told(
     in_files: bool,
     found: tuple[object, ...],
 ) -> None:
-    """Finished files stay, and are told; who looks also sees why it ended."""
+    """Finished files stay, and are listed; the list also shows why it ended."""
 
     def fail() -> None:
         raise FULL
@@ -144,7 +144,7 @@ def _lake_is_away(places: Places, words: tuple[str, ...], monkeypatch: pytest.Mo
 def test_a_lake_that_does_not_answer_hides_the_figures_and_says_so(
     places: Places, words: tuple[str, ...]
 ) -> None:
-    """Harm prevented: 0 is told where nobody knows."""
+    """Harm prevented: 0 is shown where the figure is unknown."""
     assert listed(places, words) == ("FAILED", 2, None, None)
     assert (
         f"the progress of exports to {words[4]} is unknown: Cannot open the catalog lake: it is "

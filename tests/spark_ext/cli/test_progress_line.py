@@ -34,7 +34,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @contextlib.contextmanager
 def terminal(columns: int) -> Iterator[tuple[TextIO, Any]]:
-    """Lend the writing end of a terminal, and what returns all that was written to it."""
+    """Yield the writing end of a terminal, and what returns all that was written to it."""
     reading, writing = pty.openpty()
     fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     os.set_blocking(reading, False)

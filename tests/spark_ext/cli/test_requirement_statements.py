@@ -28,7 +28,7 @@ _PART: Final = re.compile(r"\{(?P<branch>\w+) (?P<id>\d+)\}")
 
 @dataclass
 class Told:
-    """A story that is told: its places, with ClickHouse and a lake of their own."""
+    """A run of a story: its places, with ClickHouse and a lake of their own."""
 
     places: Places
 

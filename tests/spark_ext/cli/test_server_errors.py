@@ -1,4 +1,4 @@
-"""What is said of a server that cannot be used: as docs/reference/errors.md says, and no secret."""
+"""The messages about an unusable server: as docs/reference/errors.md says, and no secret."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tableformat.errors import SourceGoneError, TableFormatError
 from tests.wrong.places import Places
 from tests.wrong.servers import SERVERS
 
-# All others answer, or were never asked.
+# All others respond, or were never asked.
 GONE: Final = frozenset(
     {
         "the server does not run",

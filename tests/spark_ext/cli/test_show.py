@@ -1,4 +1,4 @@
-"""`mergeberg show`: what a lake table holds, and lines that readers answer as they stand."""
+"""`mergeberg show`: what a lake table holds, and lines that readers run as they are."""
 
 from __future__ import annotations
 

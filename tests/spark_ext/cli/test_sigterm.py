@@ -59,7 +59,7 @@ def test_the_group_that_runs_is_exported_and_no_other_is_begun(
 
 @dataclass
 class ToldAfterOne(FakeWriter):
-    """A writer whose process is told to stop while it writes its first file."""
+    """A writer whose process gets a stop while it writes its first file."""
 
     def content(self, piece: Slice) -> bytes:
         if not self.written - 1:
@@ -185,7 +185,7 @@ def test_whoever_listened_before_listens_again() -> None:
 
 
 def test_outside_of_the_main_thread_nothing_is_listened_to() -> None:
-    """Signals belong to whoever runs the main thread."""
+    """Signals belong to the program that runs the main thread."""
     seen: list[object] = []
 
     def enter() -> None:

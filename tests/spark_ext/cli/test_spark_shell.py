@@ -86,7 +86,7 @@ class Newcomer:
             try:
                 out, err = process.communicate(said, timeout=_SECONDS_BETWEEN)
             except subprocess.TimeoutExpired:
-                # Asked again, it goes on with what it was given first.
+                # Asked again, it continues with the first input.
                 said = None
                 self.seen.look(process.pid, self.scratch)
             else:
@@ -161,7 +161,7 @@ def test_pyspark_has_everything_too_and_its_exit_code_is_the_commands(doors: Doo
         "spark.stop()",
         "import os, sys; sys.stdout.flush(); os._exit(7)",
     ]
-    # Without a terminal Python has to be told that somebody types.
+    # Without a terminal Python needs `-i` to be interactive.
     asks = {"PYSPARK_DRIVER_PYTHON_OPTS": "-i"}
 
     words = command(doors, "--python")

@@ -45,7 +45,7 @@ def full() -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def unread() -> Iterator[TextIO]:
-    """Lend a pipe that nobody reads."""
+    """Yield a pipe that nobody reads."""
     reading, writing = os.pipe()
     os.close(reading)
     stream = os.fdopen(writing, "w", encoding="utf-8")

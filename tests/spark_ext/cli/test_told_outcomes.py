@@ -20,7 +20,7 @@ def told(outcome: Outcome) -> tuple[str, dict[str, object]]:
 
 @pytest.mark.parametrize("status", Status)
 def test_every_status_has_a_line_and_a_record(status: Status) -> None:
-    """Harm prevented: a statement lands, and its answer is an error."""
+    """Harm prevented: a statement lands, and its result is an error."""
     line, record = told(Outcome("p", status, "lake.n.t"))
 
     assert line.startswith("partition p: ")

@@ -1,4 +1,4 @@
-"""What is said of a table on an old ClickHouse: as docs/reference/errors.md says."""
+"""The messages about a table on an old ClickHouse: as docs/reference/errors.md says."""
 
 from __future__ import annotations
 

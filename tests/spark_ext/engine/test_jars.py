@@ -1,4 +1,4 @@
-"""The jars that Spark needs besides ours are the pinned ones, or none."""
+"""The other jars that Spark needs are the pinned ones, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our parser beside Iceberg's: nothing that Spark or Iceberg accept is changed.
+"""Our parser together with Iceberg's: nothing that Spark or Iceberg accept is changed.
 
 In both orders of the extensions, and where a session with Iceberg's was enabled afterwards.
 """

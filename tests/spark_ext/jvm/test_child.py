@@ -1,4 +1,4 @@
-"""A child process answers where no Python is the driver; its errors are errors of SQL, too."""
+"""A child process serves calls where no Python is the driver; its errors are errors of SQL, too."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_what_the_child_refuses_is_one_line_with_its_state(spark: SparkSession) 
 def test_a_process_with_too_many_open_files_gets_its_answers_and_is_told(
     spark: SparkSession, python: Any
 ) -> None:
-    """Harm prevented: Py4J's server ends there, and Java waits for its answer for ever."""
+    """Harm prevented: Py4J's server ends there, and Java waits for its response for ever."""
     gateway: Any = spark.sparkContext._gateway
     python("/only/a/child/needs/it")
     try:
@@ -132,7 +132,7 @@ class Running:
 
 
 def cancelled(spark: SparkSession, alive: Path) -> str | None:
-    """Cancel a statement once its child has said so in a pipe; return the state that it ends with.
+    """Cancel a statement once its child wrote so to a pipe; return the state that it ends with.
 
     Who had the pipe open has ended by then, without another word.
     """

@@ -62,7 +62,7 @@ except Exception as refused:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make an environment with nothing of ours but the wheel; other packages are lent to it."""
+    """Make an environment with nothing of ours but the wheel; it uses other packages of ours."""
     directory = tmp_path_factory.mktemp("environment")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
     subprocess.run([*build, "--directory", directory], cwd=ROOT, check=True, capture_output=True)

@@ -112,7 +112,7 @@ def test_a_statement_of_clickhouse_is_known_by_its_first_words(jvm: Any, text: s
 
 @pytest.mark.parametrize("text", THEIRS)
 def test_every_other_refused_text_keeps_the_error_that_spark_gave(jvm: Any, text: str) -> None:
-    """An answer by us about a statement that was meant for Iceberg would mislead."""
+    """A response by us about a statement that was meant for Iceberg would mislead."""
     assert not jvm.mergeberg.spark.Shapes.isClickHouse(text)
 
 
@@ -128,7 +128,7 @@ def test_whatever_python_can_read_is_handed_to_it(jvm: Any, statement: Statement
 
 @pytest.mark.parametrize("text", [*OURS, *THEIRS])
 def test_java_and_python_agree_on_what_is_clickhouses(jvm: Any, text: str) -> None:
-    """Java alone would leave a text without an answer, Python alone would never see it."""
+    """Java alone would leave a text without a response, Python alone would never see it."""
     ours = jvm.mergeberg.spark.Shapes.isClickHouse(text)
 
     assert is_partition_statement(text) == ours or text in STRICTER

@@ -1,4 +1,4 @@
-"""CALL, ClickHouse's statements and the system tables in PySpark, beside Iceberg's own SQL."""
+"""CALL, ClickHouse's statements and the system tables in PySpark, with Iceberg's own SQL."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def session(places: Places) -> NoSpark:
             "spark.mergeberg.source.ch.allow-alter": "true",
             "spark.mergeberg.source.fixed": source,
             "spark.mergeberg.warehouse": str(places.warehouse),
-            # Spark has the catalog, too; how PyIceberg reaches it is told elsewhere.
+            # Spark has the catalog, too; how PyIceberg reaches it is configured elsewhere.
         }
     )
 

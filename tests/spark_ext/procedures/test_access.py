@@ -1,4 +1,4 @@
-"""A policy of the server: who has no right is told which, and nothing is opened or done."""
+"""A policy of the server: a refusal names the missing right, and nothing is opened or done."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def refused(answer: dict[str, object]) -> str:
 def test_a_refused_call_names_every_right_it_needs_before_anything_is_opened(
     nowhere: NoSpark, tmp_path: Path, name: str
 ) -> None:
-    """Harm prevented: a procedure that does what the statement beside it is denied."""
+    """Harm prevented: a procedure that does what its statement is denied."""
     for given, needs in CALLS[name]:
         told = refused(nowhere.answer("eve", name, **given))
 

@@ -100,7 +100,7 @@ def test_an_archived_partition_is_in_the_lake_and_not_in_the_table(
 def test_a_source_that_does_not_allow_it_is_not_touched(
     places: Places, session: NoSpark, table: str
 ) -> None:
-    """Harm prevented: whoever may write SQL takes rows out of production."""
+    """Harm prevented: any user of SQL takes rows out of production."""
     with pytest.raises(RefusedError, match=r"only if that is allowed. Set --allow-alter"):
         archive(session, table, source="fixed")
 

@@ -1,4 +1,4 @@
-"""Statements that write files anew on hosts that share nothing but the lake's storage."""
+"""Statements that rewrite files on hosts that share nothing but the lake's storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gc` tells what dead exports left, and removes it only when it is told to."""
+"""`gc` lists what abandoned exports left, and removes it only on request."""
 
 from __future__ import annotations
 

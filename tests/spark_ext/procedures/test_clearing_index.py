@@ -83,7 +83,7 @@ def test_other_engines_read_what_has_filters_right(places: Places, indexed: str)
 def test_a_table_says_which_filters_its_files_have(
     places: Places, session: NoSpark, indexed: str
 ) -> None:
-    """Iceberg's property decides, whoever set it: another engine's writer follows it, too."""
+    """Iceberg's property decides: another engine's writer follows it, too."""
     table = opened(places, indexed)
     name = "write.parquet.bloom-filter-enabled.column.s"
     with table.transaction() as change:

@@ -1,6 +1,6 @@
 """The conditions of ATTACH … FROM, REPLACE and MOVE … TO TABLE, asked for by the statements.
 
-What is compared, and how, is in `tests/integration/test_alike_tables.py`, beside ClickHouse.
+What is compared, and how, is in `tests/integration/test_alike_tables.py`, with ClickHouse.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INDEX: Final = ", INDEX by_x x TYPE minmax GRANULARITY 1"
 PROJECTION: Final = ", PROJECTION sums (SELECT p, sum(x) GROUP BY p)"
 EXACTLY: Final = " SETTINGS enforce_index_structure_match_on_partition_manipulation = 1"
 NONE: Final = ("", "")
-# What the table that gives a partition has besides, then the other one; what is said of it.
+# What else the source table has, then what the other one has; the message about it.
 DIFFERENT: Final = {
     "an index": ((INDEX, ""), NONE, "secondary indices: by_x is only there"),
     "a projection": ((PROJECTION, ""), NONE, "projections: sums is only there"),

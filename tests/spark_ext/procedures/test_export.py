@@ -1,4 +1,4 @@
-"""CALL export_partition and export_partitions: what they answer, and that nothing is silent."""
+"""CALL export_partition and export_partitions: their results, and that nothing is silent."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def insert(places: Places, partition: int) -> None:
 def test_a_partition_is_exported_by_its_id_or_by_a_value_of_its_key(
     many: Places, session: NoSpark
 ) -> None:
-    """And the answer says what is in the lake now."""
+    """And the result says what is in the lake now."""
     (by_id,) = session.call("export_partition", table="n.one", source=MANY, partition_id="2")
     (by_value,) = session.call("export_partition", table="n.one", source=MANY, partition="3")
 
@@ -339,7 +339,7 @@ def test_a_cancelled_spark_job_ends_the_export_as_stopped_without_a_retry(
 def test_a_row_speaks_the_words_of_its_door(
     many: Places, session: NoSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Harm prevented: who can give no option is told to give one."""
+    """Harm prevented: the message names an option that the user cannot give."""
     session.call("export_partitions", table="n.worded", source=MANY)
     many.clickhouse_run("INSERT INTO db.many VALUES (1, 99)")
 
@@ -387,7 +387,7 @@ def test_in_sql_a_cancelled_job_has_the_state_of_what_is_cancelled(
 def test_a_jar_with_other_parameters_is_another_mergebergs(
     session: NoSpark, arguments: dict[str, object]
 ) -> None:
-    """Harm prevented: "this is a bug" is said of an installation that the user can mend."""
+    """Harm prevented: "this is a bug" about an installation that the user can mend."""
     request = {"call": "partitions", "catalog": "lake", "arguments": arguments}
 
     error = json.loads(answer(json.dumps(request), session.session))["error"]

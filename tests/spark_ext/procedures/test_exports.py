@@ -132,7 +132,7 @@ def test_exports_of_shards_into_one_table_are_cancelled_together(
 def test_an_export_that_cannot_be_cancelled_keeps_none_of_the_others_back(
     places: Places, session: NoSpark
 ) -> None:
-    """The table was made anew; the row of the one before it says for ever that it goes on."""
+    """The table was recreated; the row of the one before it is shown as running for ever."""
     interrupted(places, "anew")
     with contextlib.closing(SqliteLedger(places.warehouse / LEDGER_FILE)) as ledger:
         (row,) = (r for r in ledger.rows() if r.destination_table == "lake.n.anew")
@@ -205,7 +205,7 @@ def test_what_was_forgotten_is_exported_again_without_being_refused(
 def test_a_killed_export_is_told_in_the_words_of_the_statement(
     places: Places, session: NoSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Harm prevented: who gave a statement is told of an option that only commands have."""
+    """Harm prevented: the message for a statement names an option that only commands have."""
     places.run("export", "db.events", "--all", "--to", "lake.n.told")
     with contextlib.closing(SqliteLedger(places.warehouse / LEDGER_FILE)) as ledger:
         row = next(one for one in ledger.rows() if one.destination_table == "lake.n.told")

@@ -1,4 +1,4 @@
-"""The fast form of what compares files: where it is said, and where it is refused."""
+"""The fast form of what compares files: where it is accepted, and where it is refused."""
 
 from __future__ import annotations
 

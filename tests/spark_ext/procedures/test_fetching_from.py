@@ -188,7 +188,7 @@ def test_one_file_is_fetched_by_its_address_or_as_a_part(
 def test_of_two_files_of_one_name_none_is_taken_for_the_part(
     places: Places, session: NoSpark, table: str, tmp_path: Path
 ) -> None:
-    """Harm prevented: half of the rows are fetched, and nobody is told which."""
+    """Harm prevented: half of the rows are fetched, and no message says which."""
     for directory, row in zip(("a", "b"), FEBRUARY, strict=True):
         written_by_duckdb(tmp_path / directory / "202402_1_1_0.parquet", [row])
     before = places.files()

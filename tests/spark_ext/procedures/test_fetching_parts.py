@@ -112,7 +112,7 @@ def test_a_partition_is_fetched_from_frozen_parts(
     (row,) = alter(session, f"ALTER TABLE {name} ATTACH PARTITION 1")
     assert row["rows"] == 6
     assert numbers(places, table) == before
-    # So that a ledger that is lost can be made anew.
+    # So that a lost ledger can be rebuilt.
     assert {t.file.file_path for t in opened(places, table).scan().plan_files()} <= listed(
         places, table
     )

@@ -209,7 +209,7 @@ def test_what_cannot_be_done_is_said_before_any_work(table: Table) -> None:
 
 
 def test_the_command_says_what_it_would_do_and_does_it(table: Table) -> None:
-    """With `--dry-run` nothing is changed; every partition is told by its id."""
+    """With `--dry-run` nothing is changed; every partition is listed by its id."""
     where = ("--source", f"chdb:{table.places.clickhouse}", "--source-wait", "0.3")
     warehouse = ("--warehouse", str(table.places.warehouse))
     on = f"ALTER TABLE lake.n.{table.name}"

@@ -50,7 +50,7 @@ class Lake:
         return row
 
     def refused(self, table: str, statement: str) -> str:
-        """See that a statement is refused and changes nothing; return what is said."""
+        """See that a statement is refused and changes nothing; return the message."""
         before = opened(self.places, table).metadata_location
         with pytest.raises(RefusedError) as refused:
             self.alter(table, statement)

@@ -287,7 +287,7 @@ def test_the_command_line_says_what_it_would_do_and_does_it(
 def test_on_cluster_is_taken_by_every_statement_and_there_is_one_table(
     places: Places, session: NoSpark
 ) -> None:
-    """Harm prevented: scripts for a cluster that have to be written anew for the lake."""
+    """Harm prevented: scripts for a cluster that have to be rewritten for the lake."""
     places.reads_parts = True
     name, other = "on_cluster", "on_cluster_other"
     for to in (name, other):

@@ -74,7 +74,7 @@ def test_a_lake_table_that_is_not_there_is_said_not_to_be_there(session: NoSpark
 
 @pytest.mark.parametrize("name", ["n.nothing", "lake.n.nothing"])
 def test_a_name_that_says_where_it_is_only_misses_its_table(session: NoSpark, name: str) -> None:
-    """Who has said a catalog, or none, is told nothing of sources."""
+    """The message for a name with a catalog, or without, does not mention sources."""
     with pytest.raises(NotFoundError) as refused:
         session.call("partitions", table=name)
 

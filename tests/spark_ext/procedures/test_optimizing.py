@@ -108,7 +108,7 @@ def test_files_become_one_in_the_order_of_the_source(
 
 
 def test_it_is_the_same_export_and_verifies(places: Places, session: NoSpark) -> None:
-    """Harm prevented: an export that answers nothing any more, because its files are others."""
+    """Harm prevented: an export without an outcome, because its files are others."""
     name = made(places, session, "MergeTree")
 
     rows = alter(session, f"OPTIMIZE TABLE lake.n.{name} FINAL")

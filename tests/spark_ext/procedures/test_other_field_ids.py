@@ -73,7 +73,7 @@ def without_ids(schema: pa.Schema) -> pa.Schema:
 
 @contextmanager
 def two_tables(places: Places, session: NoSpark, columns: int) -> Iterator[Lake]:
-    """Lend two tables of the first columns; the second of them is empty."""
+    """Yield two tables of the first columns; the second of them is empty."""
     places.reads_parts = True
     one, two = (f"ids_{next(_NUMBERS)}" for _ in range(2))
     named = COLUMNS[:columns]

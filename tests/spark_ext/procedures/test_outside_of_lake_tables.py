@@ -82,7 +82,7 @@ def reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reach]:
 
 @pytest.fixture
 def lake(places: Places, session: NoSpark) -> Iterator[str]:
-    """Lend a lake table with a default, a computed column and an alias: its properties go back."""
+    """Yield a lake table with a default, a computed column and an alias: its properties go back."""
     name = _MADE.get(places.warehouse) or made(places, session)
     _MADE[places.warehouse] = name
     before = dict(opened(places, name).properties)

@@ -37,7 +37,7 @@ class Lake:
         return str(row["status"])
 
     def refused(self, statement: str, table: str = "") -> str:
-        """See that a statement is refused and changes nothing; return what is said."""
+        """See that a statement is refused and changes nothing; return the message."""
         before = opened(self.places, table or self.months).metadata_location
         with pytest.raises(RefusedError) as refused:
             self.alter(statement, table)
@@ -104,7 +104,7 @@ def test_statements_on_the_month_find_its_days(lake: Lake) -> None:
     found = opened(lake.places, lake.months).scan().to_arrow().to_pylist()
     values = {row["id"]: row["s"] for row in found}
     assert values == {1: "new", 3: "new", 10: "new", 11: "z"}
-    # What was changed here is not brought again beside itself.
+    # Changed rows are not added to themselves again.
     lake.refused(f"ATTACH PARTITION 20240102 FROM lake.n.{lake.days}")
     lake.alter("FREEZE PARTITION 202401, DROP PARTITION 202401, FORGET PARTITION 202401")
     assert lake.ids() == [11]
@@ -165,7 +165,7 @@ def test_a_day_keeps_where_it_comes_from_when_its_month_goes_on(lake: Lake) -> N
 
 @pytest.mark.soak
 def test_rows_of_others_come_with_their_day_and_only_once(lake: Lake) -> None:
-    """Harm prevented: rows that another engine wrote anew are brought beside themselves."""
+    """Harm prevented: rows that another engine rewrote are added a second time."""
     table = opened(lake.places, lake.days)
     arrow = table.schema().as_arrow()
     days = pa.scalar("2024-01-04").cast(pa.date32())
@@ -174,7 +174,7 @@ def test_rows_of_others_come_with_their_day_and_only_once(lake: Lake) -> None:
     assert lake.attach(20240104) == "attached"
     lake.attach(20240102)
     lake.alter("DROP PARTITION 20240103", lake.days)
-    # Another engine writes the day anew: nobody can tell which rows of it are those of before.
+    # Another engine rewrites the day: nobody can tell which rows of it are those of before.
     table = opened(lake.places, lake.days)
     table.overwrite(table.scan("d = '2024-01-02'").to_arrow(), "d = '2024-01-02'")
 

@@ -55,7 +55,7 @@ def alters(
 def test_the_one_says_that_it_was_stopped_and_by_whom_and_the_other_is_done(
     places: Places, session: NoSpark
 ) -> None:
-    """Harm prevented: two users wait for one another, or both are told that it worked."""
+    """Harm prevented: two users wait for one another, or both succeed by their messages."""
     places.reads_parts = True
     export_all(session, "events", "stopped")
     table, partition = "ALTER TABLE lake.n.stopped", "PARTITION ID '202402'"

@@ -44,7 +44,7 @@ def alter(session: NoSpark, tree: Path, what: str, settings: str) -> list[tuple[
 def test_a_statement_and_the_command_line_export_to_one_tree_by_one_ledger(
     keyed: Places, session: NoSpark, tmp_path: Path
 ) -> None:
-    """SQLCommand: the same export, whoever asks for it."""
+    """SQLCommand: the same export from every interface."""
     tree = tmp_path / "tree"
     first = alter(session, tree, "(202401, 1)", f"{ALLOWED}, {NAMED}")
 

@@ -36,7 +36,7 @@ def table(places: Places, session: NoSpark) -> Iterator[str]:
 
 @pytest.fixture
 def command(places: Places, table: str) -> Command:
-    """Return what runs a command on the table; those that read a source are told of it."""
+    """Return what runs a command on the table; those that read a source get its address."""
 
     def run(name: str, *words: str) -> tuple[int, str, str]:
         source = ("--source", f"chdb:{places.clickhouse}") if name in ("attach", "replace") else ()
@@ -120,7 +120,7 @@ def test_rows_are_set_and_deleted_by_typed_statements(places: Places, session: N
 def test_a_setting_that_a_statement_lacks_is_told_as_the_argument_that_it_is(
     session: NoSpark, table: str, command: Command
 ) -> None:
-    """Harm prevented: a message that says to write what has no place at this door."""
+    """Harm prevented: a message with an option that this interface lacks."""
     session.call("freeze", table=table, name="whole")
     given: dict[str, Any] = {
         "table": table,

@@ -1,4 +1,4 @@
-"""A data file that cannot be read when it would be written anew: one line, and nothing changes."""
+"""A data file that cannot be read for a rewrite: one line, and nothing changes."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class Lake:
         return sorted(str(f.schema_arrow.field("a").type) for f in self.files(table))
 
     def verdicts(self, of: str, table: str) -> list[tuple[object, ...]]:
-        """Return what is said of each partition of a source in a lake table."""
+        """Return the verdict on each partition of a source in a lake table."""
         found = self.places.outcomes("verify", f"db.{of}", "--all", "--to", f"lake.n.{table}")
         return [(one["partition_id"], one["verdict"], one["compared_with"]) for one in found]
 
@@ -313,7 +313,7 @@ def test_an_update_computes_in_the_types_that_the_owner_gave_the_table(lake: Lak
 
 
 def test_a_rewritten_export_of_narrow_columns_still_verifies(lake: Lake) -> None:
-    """Harm prevented: a right partition is said to differ, or nobody can say that it is equal."""
+    """Harm prevented: a right partition is reported as different, or cannot be verified."""
     rows = f"SELECT {ROWS} FROM numbers(10)"
     lake.places.clickhouse_run(
         f"CREATE TABLE db.v ({', '.join(NARROW)}) {MADE}", f"INSERT INTO db.v {rows}"

@@ -10,7 +10,7 @@ from spark_ext.sql import export as background
 
 
 class Begins(threading.Thread):
-    """A thread that has ended; whoever asks it meets a statement that begins another."""
+    """A thread that has ended; each query of it meets a statement that begins another."""
 
     def is_alive(self) -> bool:
         """Begin another one."""

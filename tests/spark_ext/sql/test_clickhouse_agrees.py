@@ -1,4 +1,4 @@
-"""The grammar beside ClickHouse's own parser: what both read they read alike, and who refuses what.
+"""The grammar against ClickHouse's parser: what both read they read alike, and who refuses what.
 
 ClickHouse's parser is asked through `EXPLAIN AST`, and through `formatQuery`, which is the same
 parser and shows every name and value that it read. The differences that are left stand in

@@ -306,7 +306,7 @@ def read(text: str) -> Statement | str | None:
 @given(st.sampled_from(["", "ALTER TABLE t ", "ALTER TABLE t DROP PARTITION "]), hostile)
 @settings(max_examples=300)
 def test_no_text_makes_anything_but_a_statement_or_an_error(begin: str, rest: str) -> None:
-    """Whatever arrives, a user gets an answer, never a traceback."""
+    """Whatever arrives, a user gets a result or an error, never a traceback."""
     statement = read(begin + rest)
 
     if isinstance(statement, str):

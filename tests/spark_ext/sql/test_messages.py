@@ -1,4 +1,4 @@
-"""Who writes SQL is told in SQL what to do, never an option of the command line."""
+"""Messages in SQL give their advice in SQL, never as an option of the command line."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_a_source_that_nobody_named_is_not_found() -> None:
 
 
 def test_a_lake_table_that_is_not_there_may_be_one_of_a_source_that_is_not() -> None:
-    """Harm prevented: `ch.db.t` is said to be missing in a lake that nobody meant."""
+    """Harm prevented: `ch.db.t` is reported as missing in a lake that the user did not mean."""
     with pytest.raises(NotFoundError) as caught:
         names("ch").refuse_unknown(("chh", "db", "t"), "list the partitions of lake.chh.db.t")
 

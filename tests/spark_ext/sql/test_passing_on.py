@@ -83,7 +83,7 @@ def test_a_table_that_is_named_alone_is_of_the_database_that_the_source_says() -
     "statement", ["ALTER TABLE ch.db.t DELETE", "DELETE FROM ch.db.t IN PARTITION 1"]
 )
 def test_what_would_not_be_waited_for_is_refused(statement: str) -> None:
-    """Harm prevented: "done" is answered, and the rows are still there."""
+    """Harm prevented: "done" is returned, and the rows are still there."""
     with pytest.raises(UnsupportedError, match="mutations_sync with 0: a statement returns when"):
         passed_on(f"{statement} WHERE a = 1 SETTINGS mutations_sync = 0")
 

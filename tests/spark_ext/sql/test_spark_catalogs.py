@@ -52,7 +52,7 @@ NO_SETTINGS = (
     "DEFAULT$|QUERY_PARAMETER|TOKEN_TYPE|S3_TAG|SCAN_PLAN_ID|REFERENCED_BY"
     "|(KMS_TYPE|KMS_IMPL|AUTH_TYPE|MANAGER_IMPL|SSE_TYPE|CLIENT_TYPE)_|DSSE_TYPE"
 )
-"""Fields that hold values, or names of other things."""
+"""Fields that hold values, or names of other objects."""
 
 
 @dataclass(frozen=True)

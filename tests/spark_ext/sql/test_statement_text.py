@@ -12,7 +12,7 @@ from tests.strategies.statements import statements
 
 @given(statements)
 def test_a_statement_that_is_written_is_read_as_the_same(statement: Statement) -> None:
-    """What is noted of a statement, on one line, must be what the user said."""
+    """What is noted of a statement, on one line, must be what the user wrote."""
     text = render_statement(statement)
 
     assert repr(parse_statement(text)) == repr(statement), text

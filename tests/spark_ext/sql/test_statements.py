@@ -1,4 +1,4 @@
-"""A typed statement is the statement: whichever door it is given at, the value is its text's."""
+"""A typed statement is the statement: from every interface, the value is that of its text."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def called(command: Command | Optimize) -> tuple[str, Arguments]:
 
 
 def every(typed: TypedStatement, given: Mapping[str, GivenValue]) -> Arguments:
-    """Return all arguments, those that are not given as a door leaves them."""
+    """Return all arguments, those that are not given as an interface leaves them."""
     assert given.keys() <= {one.name for one in typed.arguments}
     return {
         one.name: given.get(one.name, False if one.is_flag else None) for one in typed.arguments

@@ -1,4 +1,4 @@
-"""One ClickHouse for each test file, a warehouse beside it, and no catalogs of the user's own."""
+"""One ClickHouse for each test file, a warehouse next to it, and no catalogs of the user's own."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def test_a_statement_on_the_lake_table_is_shown_beside_the_export_not_as_it(
     assert (before["rows_in_main"], seen["rows_in_main"]) == (12, 12)
     assert after["rows_in_main"] == LEFT[statement]
     assert counted == [0]
-    # What OPTIMIZE writes anew is the same export.
+    # Files that OPTIMIZE rewrites are the same export.
     assert after["changed_by"].startswith(statement if statement != "OPTIMIZE" else "")
 
 

@@ -46,7 +46,7 @@ def test_every_table_is_listed_and_has_the_columns_that_are_declared(spark: Spar
 def test_what_is_exported_is_there_at_once_in_the_same_session(
     spark: SparkSession, exports: RealExport
 ) -> None:
-    """Harm prevented: Spark answers from what it read before the export."""
+    """Harm prevented: Spark shows what it read before the export."""
     name = exports.clickhouse.filled()
     question = f"SELECT partition_id FROM {EXPORTS} WHERE source_table = '{name}' ORDER BY 1"
     frame = spark.sql(question)
@@ -168,7 +168,7 @@ def test_tables_are_joined_with_each_other_and_with_others(
 def test_a_query_that_the_table_shows_can_be_killed(
     spark: SparkSession, exports: RealExport
 ) -> None:
-    """From any session that has the ledger, whoever runs the export."""
+    """From any session that has the ledger, wherever the export runs."""
     name = exports.clickhouse.filled()
     answer: list[tuple[object, object]] = []
 

@@ -14,7 +14,7 @@ from tableformat.errors import UnsupportedError
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Path:
-    """Return a warehouse with a ledger beside it."""
+    """Return a warehouse with a ledger next to it."""
     made = tmp_path / "warehouse"
     made.mkdir()
     assert SqliteLedger(made / LEDGER_FILE).identity

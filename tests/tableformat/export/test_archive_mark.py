@@ -101,7 +101,7 @@ def test_a_partition_that_stays_in_the_source_is_exported_anew_as_before(tmp_pat
 
 
 def test_when_nobody_knows_what_became_of_the_source_the_lake_keeps_it(tmp_path: Path) -> None:
-    """Harm prevented: a DETACH without an answer, which was performed."""
+    """Harm prevented: a DETACH without a response, which was performed."""
     source = exported(tmp_path)
 
     with pytest.raises(SourceError, match="lost"), kept(tmp_path, source):
@@ -199,7 +199,7 @@ def test_after_unarchiving_an_export_replaces_it_as_any_other(tmp_path: Path) ->
 
 
 def test_unarchiving_needs_the_row_of_which_the_user_was_told(tmp_path: Path) -> None:
-    """Harm prevented: between the question and the answer it became another export's."""
+    """Harm prevented: between the question and the reply it became another export's."""
     source = archived(tmp_path)
     ledger, row = ports_of(tmp_path, source).ledger, row_of(tmp_path, "p1")
     with kept(tmp_path, source):

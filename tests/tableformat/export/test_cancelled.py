@@ -155,7 +155,7 @@ def test_a_later_claim_of_a_watched_key_is_seen(monkeypatch: pytest.MonkeyPatch)
 
 
 def looks(ledger: Read) -> None:
-    """Wait until the row was read anew, and what was read was thought about."""
+    """Wait until the row was read again and acted on."""
     while ledger.read_again.acquire(blocking=False):
         pass
     for _ in range(3):

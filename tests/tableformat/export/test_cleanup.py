@@ -328,7 +328,7 @@ def at(sequence_number: int, snapshots: Iterable[int] = ()) -> LakeTableState:
 def test_what_may_go_is_always_proved(
     row: Row, seen: int, kept: frozenset[int], referred: int, one: str
 ) -> None:
-    """Nothing goes without a proof, and never what is gone on with or what nobody knows."""
+    """Nothing goes without a proof, and never a resumable or an unknown export."""
     judged = verdict(row, at(seen, kept), referred, one)
     landed = [x for x in row.landed if x.transaction_id == one]
 

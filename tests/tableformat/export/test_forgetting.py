@@ -30,7 +30,7 @@ FOR_EVER = replace(ALL, options=ExportOptions(manifest_ttl=0))
 
 
 def forgotten(directory: Path, source: Partitions, *, alive: bool = True) -> str:
-    """Forget p1, and say what was said."""
+    """Forget p1, and return the message."""
     ledger = ports_of(directory, source).ledger
     row = row_of(directory, "p1")
     return forget(ledger, row, owner=ME, is_alive=lambda _: alive, now=2_000_000)

@@ -1,4 +1,4 @@
-"""An export that was cancelled never lands afterwards, whatever was sent and whoever moves main."""
+"""An export that was cancelled never lands afterwards, whatever was sent and however main moves."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_row_says_that_it_is_being_cancelled_before_anything_is_sent(
 def test_a_request_that_arrives_after_the_cancel_is_refused(
     table: IcebergTable, ledger: MemoryLedger, *, moves: bool
 ) -> None:
-    """Harm prevented: rows appear after the user was told that the export is dead."""
+    """Harm prevented: rows appear after the export was reported as killed."""
     before = table.load().main
     late = Late(table, ledger, claim(ledger))
 
@@ -308,7 +308,7 @@ def test_killed_is_never_said_of_what_lands(
     lost: set[int],
     lands: int | None,
 ) -> None:
-    """In any order of requests, foreign commits, rollbacks and lost answers."""
+    """In any order of requests, foreign commits, rollbacks and lost responses."""
     ledger = MemoryLedger()
     table = prepared(tmp_path_factory.mktemp("lake"), ledger)
     bottom = table.load().main

@@ -240,7 +240,7 @@ def test_a_history_that_cannot_be_kept_never_fails_an_export(tmp_path: Path) -> 
 
 
 def test_an_outcome_is_noted_before_it_is_told(tmp_path: Path) -> None:
-    """Whoever stops listening after the first outcome finds it in the log."""
+    """A caller that stops after the first outcome finds it in the log."""
     order: list[str] = []
     note: Callable[[], None] = lambda: order.append("noted")  # noqa: E731  as short as what it does
     outcomes = run(tmp_path, Partitions(), effects=AtStep(Step.NOTE_HISTORY, note, after=True))

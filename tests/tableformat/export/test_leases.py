@@ -19,7 +19,7 @@ LONG = 60.0
 
 
 class Away(MemoryLedger):
-    """A ledger that can be made silent: then each request waits to be told, and is refused."""
+    """A ledger that can be made silent: then each request waits for a signal, and is refused."""
 
     def __init__(self) -> None:
         super().__init__()

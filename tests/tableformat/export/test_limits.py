@@ -36,7 +36,7 @@ TASKS = tuple(task(number) for number in range(12))
 
 
 class Holding:
-    """A writer that remembers the plans, and ends when it is let go."""
+    """A writer that remembers the plans, and ends when it is released."""
 
     slots = 4
 

@@ -29,7 +29,7 @@ def of(name: str, rows: int, start: int | None = None, stop: int | None = None) 
 def test_a_part_is_processed_when_the_last_of_its_slices_is(
     rows: list[int], cuts: list[int], data: st.DataObject
 ) -> None:
-    """Harm prevented: a part in three files is told as done when one of them is there."""
+    """Harm prevented: a part in three files is reported as done when one of them is there."""
     parts = [part(str(n), count) for n, count in enumerate(rows)]
     slices = [
         of(one.name, one.rows, start, stop)

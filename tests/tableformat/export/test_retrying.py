@@ -72,7 +72,7 @@ class Flaky(FakeWriter):
 
 @dataclass
 class Away(Direct):
-    """A catalog that cannot load a table, as often as it is said; notes what was tried."""
+    """A catalog that cannot load a table, a given number of times; notes what was tried."""
 
     left: int = 0
     tried: list[Step] = field(default_factory=list)
@@ -215,7 +215,7 @@ def test_who_was_told_to_stop_tries_nothing_again(world: World) -> None:
 
 
 def test_the_table_is_loaded_before_a_file_is_written_again(world: World) -> None:
-    """Harm prevented: the credentials that a catalog lent have ended, and every try has the old."""
+    """Harm prevented: credentials that a catalog vended have ended, and every try has the old."""
     effects = Away()
     loads: list[int] = []
 
@@ -261,7 +261,7 @@ ENDED = EndedCredentialsError("Cannot write: InvalidAccessKeyId. Get new ones.")
 
 @dataclass
 class Lent(Flaky):
-    """Writes one file, then what it was lent has ended: nothing more until it is asked anew."""
+    """Writes one file, then its vended credentials have ended: no more until the next request."""
 
     def write(
         self,
@@ -280,7 +280,7 @@ class Lent(Flaky):
 
 
 def test_a_run_outlives_any_number_of_credentials(world: World) -> None:
-    """Harm prevented: a run of hours fails after four lives of what its catalog lends."""
+    """Harm prevented: a run of hours fails after the fourth expiry of its vended credentials."""
     writer = Lent()
 
     assert world.run(writer, most=0).status.value == "committed"

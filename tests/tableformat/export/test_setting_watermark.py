@@ -127,7 +127,7 @@ def test_a_row_that_comes_in_after_the_source_was_listed_is_not_claimed(tmp_path
 
 
 def test_it_is_of_the_main_that_the_request_is_made_for(tmp_path: Path) -> None:
-    """Harm prevented: what an operator took out of main meanwhile is still said to be there."""
+    """Harm prevented: what an operator took out of main meanwhile is still reported as there."""
     source = source_of(JANUARY, FEBRUARY)
     export(tmp_path, source, JANUARY)
     assert up_to(tmp_path) == JANUARY

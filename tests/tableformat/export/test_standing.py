@@ -29,7 +29,7 @@ def test_a_final_state_is_told_whoever_has_a_lease(row: Row, worked_on: bool) ->
 
 @given(ledger_rows())
 def test_what_somebody_works_on_is_in_progress(row: Row) -> None:
-    """Harm prevented: the error of the run before is told of the one that goes on."""
+    """Harm prevented: the error of the run before is shown for the one that runs."""
     running = replace(by_export(row), state=State.RUNNING)
 
     assert standing(running, worked_on=True) is Standing.IN_PROGRESS
@@ -66,7 +66,7 @@ def test_what_left_its_source_is_archived(row: Row, worked_on: bool) -> None:  #
 
 @given(ledger_rows(), st.sampled_from(State), st.booleans())
 def test_a_statement_hides_no_export(row: Row, state: State, worked_on: bool) -> None:  # noqa: FBT001
-    """Harm prevented: a finished export is told as one that runs, because of an UPDATE."""
+    """Harm prevented: a finished export is shown as running, because of an UPDATE."""
     dropping = replace(row.claim, statement="DROP PARTITION 1", kind=StatementKind.DROP)
     claimed = replace(row, state=state, archived=None, claim=dropping)
     export = replace(row.claim, statement="", kind=None, gives_way=None)

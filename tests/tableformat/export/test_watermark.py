@@ -150,7 +150,7 @@ def test_an_export_that_failed_stops_it_and_says_why(tmp_path: Path) -> None:
 
 
 def test_what_landed_and_is_not_settled_stops_it_until_the_next_run(tmp_path: Path) -> None:
-    """Harm prevented: an answer from a ledger that does not know what main holds."""
+    """Harm prevented: a result from a ledger that does not know what main holds."""
     source = three()
     with pytest.raises(Dies):
         run(tmp_path, source, effects=DiesBefore(Step.SETTLE))

@@ -91,7 +91,7 @@ def test_a_death_between_two_commits_loses_and_doubles_nothing(tmp_path: Path, n
 
 
 class Heard(Silent):
-    """Keeps what it was told."""
+    """Keeps the notes that it got."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

@@ -168,7 +168,7 @@ def test_the_refusal_has_clickhouses_code_for_the_first_difference(
 
 @pytest.mark.parametrize("name", ["a", "a;b", "a; --evolve-schema adds it"])
 def test_the_way_out_depends_on_no_name(name: str) -> None:
-    """Harm prevented: a column is not told that no conversion helps, because of its name."""
+    """Harm prevented: no message says that no conversion helps, because of its name."""
     (said,) = differences({name: "Array(Int32)"}, field(1, name, IntegerType()))
 
     assert said.endswith("in the destination; no conversion makes them equal")
@@ -224,7 +224,7 @@ def columns_of_samples(found: list[Sample]) -> MappedColumns:
 def assert_says_exactly(found: tuple[str, ...], expected: list[tuple[str, str]]) -> None:
     """Check that there is one sentence for each difference, and no other."""
     left = list(found)
-    # A field that may be the one that is missing, under its old name, is told with it.
+    # A field that may be the one that is missing, under its old name, is reported with it.
     told = [pair for pair in expected if pair[1] == "extra" and _is_old_name(pair[0], found)]
     expected = [pair for pair in expected if pair not in told]
     for path, kind in sorted(expected, key=lambda pair: (pair[1] == "type", pair)):

@@ -1,4 +1,4 @@
-"""ATTACH beside rows that were changed or copied since: what comes back is never there twice."""
+"""ATTACH alongside rows that were changed or copied since: what comes back is never there twice."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_a_part_of_the_rows_of_others_comes_back_beside_the_rest(
 
 
 def rewritten(directory: Path) -> None:
-    """Let another engine write the export of p1 anew."""
+    """Let another engine rewrite the export of p1."""
     key = row_of(directory, "p1").key.hash
     rewrite(directory, lambda path: key in path)
 

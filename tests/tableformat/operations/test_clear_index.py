@@ -114,7 +114,7 @@ def test_other_statements_keep_the_filters(tmp_path: Path, *, merges: bool) -> N
 
 @pytest.mark.soak  # tests/faults/test_statement_crashes.py tries each statement so.
 def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path) -> None:
-    """Harm prevented: a file beside the one that it is written from, or none of them."""
+    """Harm prevented: a file in addition to the one that it is written from, or none of them."""
     in_files(tmp_path / "count")
     counting = DiesAt(10_000, after=False)
     clear(tmp_path / "count", effects=counting)

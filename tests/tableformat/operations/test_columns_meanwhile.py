@@ -53,7 +53,7 @@ def cases(*statements: str) -> pytest.MarkDecorator:
 
 
 def at_once(directory: Path, statement: str, step: Step) -> Status:
-    """Add a column when a statement is at a step; return what it answers."""
+    """Add a column when a statement is at a step; return its outcome."""
     source = prepared(directory)
     for name in BEFORE.get(statement, ()):
         done(name, directory, source)

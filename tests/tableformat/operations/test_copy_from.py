@@ -76,7 +76,7 @@ def test_the_partition_is_there_and_the_other_table_is_as_it_was(
 
 
 def test_what_was_copied_counts_as_exported(tmp_path: Path, source: Partitions) -> None:
-    """Harm prevented: the same partition is exported beside its own copy."""
+    """Harm prevented: the same partition is exported alongside its own copy."""
     copy(tmp_path, partition("p1"))
 
     row = row_of(tmp_path, "p1")
@@ -154,7 +154,7 @@ def test_replacing_by_nothing_must_be_allowed(tmp_path: Path, source: Partitions
 def test_rows_of_others_come_too_and_are_not_taken_for_exported(
     tmp_path: Path, source: Partitions
 ) -> None:
-    """Harm prevented: rows that others rewrote are exported beside their copy."""
+    """Harm prevented: rows that others rewrote are exported alongside their copy."""
     found = other(tmp_path)
     paths = {f.path for f in found.files_on(found.load(), "main")}
     rewrite(tmp_path, lambda _: True, of=OTHER)
@@ -295,7 +295,7 @@ def test_a_damaged_file_is_named_and_nothing_comes(tmp_path: Path, source: Parti
 
 @pytest.mark.soak  # tests/faults/test_statement_crashes.py tries each statement so.
 def test_a_death_at_any_effect_and_an_export_instead(tmp_path: Path) -> None:
-    """Harm prevented: the export goes on with files that it did not plan, or leaves them there."""
+    """Harm prevented: the export uses files that it did not plan, or leaves them there."""
     in_files(tmp_path / "count")
     running(tmp_path / "count").run(drop("p1"))
     to_other(tmp_path / "count", Partitions())

@@ -136,7 +136,7 @@ def test_all_damaged_files_are_named_at_once(tmp_path: Path) -> None:
 
 
 def test_the_good_files_attach_once_the_bad_one_is_dropped(tmp_path: Path) -> None:
-    """By the part that the message names the file of; the rows of the bad one are exported anew."""
+    """By the part whose file the message names; the rows of the bad one are exported again."""
     source = in_files(tmp_path)
     running(tmp_path).run(detach("p1"))
     path = min(on(tmp_path, DETACHED_BRANCH))

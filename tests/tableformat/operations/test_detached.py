@@ -87,7 +87,7 @@ def test_any_engine_reads_what_is_detached(tmp_path: Path, source: Partitions) -
 
 
 def test_a_file_is_at_every_moment_on_one_of_the_two(tmp_path: Path, source: Partitions) -> None:
-    """Harm prevented: whoever copies the table in between has rows nowhere, or twice."""
+    """Harm prevented: a copy of the table in between has rows nowhere, or twice."""
     before = on(tmp_path, MAIN_BRANCH)
     versions = len(pyiceberg(tmp_path).metadata.metadata_log)
 
@@ -139,7 +139,7 @@ def test_what_is_detached_counts_as_not_there_for_exports(
 
 
 def test_what_came_back_is_the_export_again(tmp_path: Path, source: Partitions) -> None:
-    """Harm prevented: it is exported anew beside itself, or refused for ever."""
+    """Harm prevented: it is exported a second time, or refused for ever."""
     running(tmp_path).run(detach("p1"))
     running(tmp_path).run(attach("p1"))
 

@@ -1,4 +1,4 @@
-"""DETACH, ATTACH, DROP DETACHED where processes die, answers are lost and others come between."""
+"""DETACH, ATTACH, DROP DETACHED where processes die, responses are lost and others come between."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_lost_answer_drops_nothing_that_is_detached_meanwhile(
 
 
 class Silent(Meddling):
-    """A table whose catalog never answers, and does nothing."""
+    """A table whose catalog never responds, and does nothing."""
 
     def send(self, *_: object) -> Sent:
         return Sent(applied=False, error="nobody there")

@@ -1,4 +1,4 @@
-"""FETCH from a directory of Parquet files in trouble: deaths, lost answers, files that change."""
+"""FETCH from a directory of Parquet files in trouble: deaths, lost responses, files that change."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def expire(directory: Path) -> None:
 
 
 def known_of(directory: Path, key: str) -> list[str]:
-    """Return where something is known of a key: the ledger, the table, files beside it."""
+    """Return where something is known of a key: the ledger, the table, files next to it."""
     found = ["row" for row in ledger_rows(directory) if row.key.hash == key]
     found += [name for name in state(directory).properties if key in name]
     for file in (directory / "warehouse").rglob("*"):
@@ -110,7 +110,7 @@ def known_of(directory: Path, key: str) -> list[str]:
 
 
 def test_nothing_is_known_any_more_of_a_partition_that_no_snapshot_has(tmp_path: Path) -> None:
-    """And its first export after that is like the very first: once, and told to be there."""
+    """And its first export after that is like the very first: once, and reported as there."""
     source = Partitions()
     for name in ("p1", "p2"):
         run(tmp_path, source, request=replace(IN_FILES, selection=ById(PartitionId(name))))

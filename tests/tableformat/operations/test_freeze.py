@@ -230,7 +230,7 @@ def test_what_is_taken_off_is_what_was_frozen(tmp_path: Path, source: Partitions
 
 
 class Deaf:
-    """A table whose first answer about tags is lost; `after` happens meanwhile."""
+    """A table whose first response about tags is lost; `after` happens meanwhile."""
 
     def __init__(self, table: IcebergTable, *, applies: bool = True) -> None:
         self._table, self._applies, self.asked = table, applies, 0

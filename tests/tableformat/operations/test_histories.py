@@ -83,11 +83,11 @@ class History:
         )
         first = done(self.first, at, source, Seat(visit, self.alive))
         if self.first == "move" and first in NOT_DONE:
-            # As its answer says: the statement again finishes it, or begins anew.
+            # As its outcome says: the statement again finishes it, or begins again.
             first = done(self.first, at, source)
         second = told[0] if told else None
         if self.first == "move" and self.second in FOREIGN and first is Status.REFUSED:
-            # It may be in both, and that was said: what others changed is never taken away.
+            # It may be in both, and that was reported: what others changed is never taken away.
             alone = directory / "alone"
             done(self.second, alone, self.begun(alone))
             if of_this_table(seen(at)) == of_this_table(seen(alone)):

@@ -229,7 +229,7 @@ def test_what_a_statement_changed_stays_changed(tmp_path: Path, source: Partitio
 
 @pytest.mark.usefixtures("source")
 def test_rows_that_went_to_another_table_are_not_taken_for_moved_to_a_disk(tmp_path: Path) -> None:
-    """Harm prevented: an export answers that its rows are here while another table has them."""
+    """Harm prevented: an export reports that its rows are here while another table has them."""
     disks = Disks.of(state(tmp_path))
     for to in (disks.disk("cold", "Cannot"), disks.volume("slow", "Cannot")):
         for which in (P1, part_in(tmp_path, "p1")):

@@ -155,7 +155,7 @@ STEPS = [
 def test_an_export_here_at_once_has_one_order_with_it(
     tmp_path: Path, source: Partitions, step: Step, nth: int
 ) -> None:
-    """Harm prevented: newer rows are taken away, or the older ones are there beside them."""
+    """Harm prevented: newer rows are taken away, or the older ones are there in addition."""
     source.by_id["p1"] = parts_of("p1", 20)
 
     def visit() -> None:
@@ -264,7 +264,7 @@ class Late(Meddling):
 def test_a_request_of_before_that_arrives_while_it_is_given_up_is_told(
     tmp_path: Path, source: Partitions
 ) -> None:
-    """Harm prevented: "it stays here" is said of rows that have left."""
+    """Harm prevented: "it stays here" is reported for rows that have left."""
     before = other(tmp_path).load().main
     assert before is not None
     late = Late(lake(tmp_path))
@@ -308,7 +308,7 @@ def test_what_another_dead_run_has_landed_lets_nobody_pass_over_it(
 def test_what_was_dropped_there_since_does_not_come_back(
     tmp_path: Path, source: Partitions
 ) -> None:
-    """MOVE, then DROP there: the partition is in no table, as it was said."""
+    """MOVE, then DROP there: the partition is in no table, as was reported."""
     assert source.rows
     killed_between(tmp_path)
     table = other(tmp_path)

@@ -231,7 +231,7 @@ def test_what_is_detached_does_not_come_back_beside_what_was_merged(tmp_path: Pa
 def test_a_death_at_any_effect_and_the_same_statement_again(
     tmp_path: Path, *, after: bool, deduplicates: bool
 ) -> None:
-    """Harm prevented: a file beside those that it is written from, or none of them."""
+    """Harm prevented: a file in addition to those that it is written from, or none of them."""
     source = in_files(tmp_path / "count")
     counting = DiesAt(10_000, after=False)
     optimize(tmp_path / "count", P1, deduplicates=deduplicates, effects=counting)

@@ -89,7 +89,7 @@ def bring(
     effects: Effects | None = None,
     rows: SaidOfRows = IN_P1,
 ) -> Outcome:
-    """Run the statement about p1 as a new process; return what its export said."""
+    """Run the statement about p1 as a new process; return the outcomes of its export."""
     ports = ports_of(directory, source, effects=effects)
     ready = running(directory, effects=effects, rows=rows)
     owned = replace(ready.ports, owner=ports.owner, is_alive=ports.is_alive)
@@ -101,7 +101,7 @@ def bring(
 
 
 def exported(request: ExportRequest, ports: JobPorts) -> list[Outcome]:
-    """Export, and let go of the ledger."""
+    """Export, and release the ledger."""
     with contextlib.closing(ports.ledger):
         return list(export(request, ports, slots=1))
 

@@ -1,4 +1,4 @@
-"""UPDATE and DELETE: files written anew, and what exports and other statements say of them."""
+"""UPDATE and DELETE: rewritten files, and what exports and other statements say of them."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_an_export_of_the_same_source_leaves_it(
 def test_a_source_that_changed_replaces_it_only_with_force(
     tmp_path: Path, *, deletes: bool, below: int
 ) -> None:
-    """Harm prevented: an UPDATE that is undone, or its rows beside those of the export."""
+    """Harm prevented: an UPDATE that is undone, or its rows alongside those of the export."""
     source = in_files(tmp_path)
     change(tmp_path, P1, between=(-1, below), deletes=deletes)
     source.by_id["p1"] = parts_of("p1", 20, 30)
@@ -230,7 +230,7 @@ def test_detach_and_attach_keep_what_was_changed(tmp_path: Path) -> None:
 def test_a_death_at_any_effect_and_the_same_statement_again(
     tmp_path: Path, *, after: bool, deletes: bool
 ) -> None:
-    """Harm prevented: rows that change twice, or a file beside the one that it is written from."""
+    """Harm prevented: rows that change twice, or a file and the one that it is written from."""
     in_files(tmp_path / "count")
     counting = DiesAt(10_000, after=False)
     change(tmp_path / "count", P1, deletes=deletes, effects=counting)
@@ -267,7 +267,7 @@ def test_rows_that_others_append_meanwhile_are_changed_or_come_after(
 
 
 def test_files_that_others_write_anew_meanwhile_are_not_there_twice(tmp_path: Path) -> None:
-    """Harm prevented: the old rows beside the changed ones."""
+    """Harm prevented: the old rows alongside the changed ones."""
     in_files(tmp_path)
     said = SaidOfRows(rest="p1")
 

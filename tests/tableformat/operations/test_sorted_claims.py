@@ -1,4 +1,4 @@
-"""What a file that is written anew says of its order is true, whoever said it of the one before."""
+"""The order that a rewritten file declares is true, whatever the old file declared."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ P3, THERE = partition("p3"), SaidOfRows(rest="p3")
 def add_sorted(
     directory: Path, columns: dict[str, list[int]], *, by: int = 0, rows: int = 100, order: int = 0
 ) -> None:
-    """Append a file of another engine whose row groups are said to be sorted by a column."""
+    """Append a file of another engine whose row groups are declared as sorted by a column."""
     table = pyiceberg(directory)
     ids = {field.name: field.field_id for field in table.schema().fields}
     fields = [

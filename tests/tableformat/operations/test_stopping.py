@@ -115,7 +115,7 @@ def in_another_thread(
     """Run a statement while another one is before its second file, in a thread of its own.
 
     The other one goes on when it is waited for first, or, unless it `stops`, not before the end.
-    Returns what became of both, the stopped one first, and what was said meanwhile.
+    Returns what became of both, the stopped one first, and the notes of that time.
     """
     begun, go, ended, notes = threading.Event(), threading.Event(), list[Outcome](), list[str]()
 
@@ -144,7 +144,7 @@ def in_another_thread(
 
 
 def files_below(at: Path) -> set[str]:
-    """Return the names of all data files that are there, whoever refers to them."""
+    """Return the names of all data files that are there, referenced or not."""
     return {path.name for path in (at / "warehouse").rglob("*.parquet")}
 
 
@@ -174,7 +174,7 @@ def test_one_that_does_not_stop_is_passed_over_and_that_is_said(tmp_path: Path) 
 
 
 def test_asked_too_late_it_has_landed_and_what_it_left_is_detached(tmp_path: Path) -> None:
-    """Harm prevented: rows of before an UPDATE that was answered with success come back."""
+    """Harm prevented: rows of before an UPDATE that was reported as successful come back."""
     in_files(tmp_path)
     told: list[Outcome] = []
 

@@ -196,7 +196,7 @@ def test_what_others_add_elsewhere_meanwhile_stays(
 
 
 def test_a_part_of_what_others_rewrote_leaves_it_unknown_what_is_there(tmp_path: Path) -> None:
-    """Harm prevented: nothing with its name is left, and what others rewrote is exported beside."""
+    """Harm prevented: no file of its name is left; rows that others rewrote are exported again."""
     source = in_files(tmp_path)
     part = part_in(tmp_path, "p1", 1)
     rewrite(tmp_path, lambda path: lake_part_name(part.partition_id, path) != part.part)
@@ -210,7 +210,7 @@ def test_a_part_of_what_others_rewrote_leaves_it_unknown_what_is_there(tmp_path:
 
 
 def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions) -> None:
-    """Harm prevented: a partition that is dropped, and a user who is told that it is not."""
+    """Harm prevented: a partition that is dropped, and a message that says that it is not."""
     deaf = cast("IcebergTable", Meddling(lake(tmp_path), lose=lambda n: n == 1))
 
     done = running(tmp_path, table=deaf).run(drop("p1"))
@@ -220,7 +220,7 @@ def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions) -> None:
 
 
 def test_an_export_and_a_drop_at_once_have_one_order(tmp_path: Path, source: Partitions) -> None:
-    """Harm prevented: half of an export is in main, or rows that its answer promised are gone."""
+    """Harm prevented: half of an export is in main, or rows that its outcome promised are gone."""
     source.by_id["p1"] = parts_of("p1", 20, 30)
     seen: list[Outcome] = []
 
@@ -235,7 +235,7 @@ def test_an_export_and_a_drop_at_once_have_one_order(tmp_path: Path, source: Par
 
 
 def with_a_second_shard(directory: Path) -> Partitions:
-    """Export partitions of the same names from another source, beside those of the first."""
+    """Export partitions of the same names from another source, along with those of the first."""
     second = Partitions(table=replace(TABLE, identity="second"), by_id={"p1": parts_of("p1", 4)})
     options = ExportOptions(overwrite_file_if_exists=True, shards=2)
     run(directory, second, request=replace(ALL, options=options), meddled=True)

@@ -1,4 +1,4 @@
-"""A server that answers what a test says, and a client that speaks to it."""
+"""A server with the responses of a test, and a client that speaks to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Asking = Callable[..., tuple[FaultyHttp, ServerClient]]
 
 @pytest.fixture
 def asking() -> Iterator[Asking]:
-    """Return what starts a server with some answers, and a client of it."""
+    """Return what starts a server with some responses, and a client of it."""
     with contextlib.ExitStack() as stack:
 
         def start(

@@ -37,7 +37,7 @@ CUTS = st.lists(st.integers(1, 5000), max_size=20)
 
 
 class Body:
-    """What urllib3 hands over of an answer: pieces, and then perhaps that the connection ended."""
+    """What urllib3 hands over of a response: pieces, and then perhaps that the connection ended."""
 
     def __init__(self, body: bytes, cuts: list[int], *, ends: bool, **headers: str) -> None:
         self.headers = HTTPHeaderDict({name.replace("_", "-"): v for name, v in headers.items()})
@@ -128,7 +128,7 @@ def test_an_error_of_keeper_is_clickhouses_own() -> None:
 
 
 def test_the_tag_of_another_answer_is_data() -> None:
-    """A table may hold what an earlier answer said."""
+    """A table may hold what an earlier response held."""
     stream = stream_of(Body(b"rows" + BLOCK, [], ends=True, X_ClickHouse_Exception_Tag="other"))
 
     assert b"".join(stream.chunks()) == b"rows" + BLOCK

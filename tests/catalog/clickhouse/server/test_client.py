@@ -1,4 +1,4 @@
-"""Every answer is complete, or an error that says in one line who answered and what came."""
+"""Every response is complete, or an error that names in one line the host and what came."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_an_answer_that_breaks_off_is_an_error(asking: Asking, case: str) -> Non
     ],
 )
 def test_an_answer_whose_end_nobody_sees_is_refused(asking: Asking, said: bytes, what: str) -> None:
-    """Without a length it ends when the connection does, whoever ended that."""
+    """Without a length it ends when either side ends the connection."""
     with pytest.raises(SourceError, match=rf"{what}, so it may be incomplete"):
         asking(said)[1].query("SELECT 1")
 
@@ -311,7 +311,7 @@ def test_a_refused_login_says_who_and_what_to_check(asking: Asking) -> None:
 
 
 def test_a_stream_that_is_left_early_leaves_no_connection_behind(asking: Asking) -> None:
-    """The next answer would begin with the rest of this one."""
+    """The next response would begin with the rest of this one."""
     server, client = asking(chunked([b"a" * 300_000] * 3), answer(b"rows"))
 
     with client.stream("SELECT 1", query_id="q") as stream:

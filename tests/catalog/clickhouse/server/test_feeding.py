@@ -1,4 +1,4 @@
-"""What goes wrong while an answer is handed to ClickHouse is never taken for the answer's end."""
+"""What goes wrong while a response is handed to ClickHouse is never taken for its end."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ KEY = "-----BEGIN EC PRIVATE KEY-----\nBBBB\n-----END EC PRIVATE KEY-----\n"
 
 
 def parse(uri: str = "https://ch1", file: Path | None = None, said: str = "") -> ServerSettings:
-    """Read an address, a file and an environment, said as `NAME=VALUE NAME=VALUE`."""
+    """Read an address, a file and an environment, given as `NAME=VALUE NAME=VALUE`."""
     pairs = (text.partition("=") for text in said.split())
     environment = {f"MERGEBERG_SOURCE_{name}": value for name, _, value in pairs}
     return parse_server(uri, environment=environment, config_file=file)

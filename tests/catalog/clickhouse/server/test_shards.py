@@ -1,4 +1,4 @@
-"""Where the replicas of a shard answer, by what the user says of each."""
+"""The addresses of the replicas of a shard, by the user's settings for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a connection trusts, and what is said when it does not."""
+"""Which authorities a connection trusts, and the messages when it does not."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_own_authority_is_trusted(authority: Authority, identity: Identity, n
 def test_a_certificate_of_somebody_else_is_refused(
     authority: Authority, other: Authority, identity: Identity
 ) -> None:
-    """Whoever sits on the way can have a certificate of an authority of their own."""
+    """A man in the middle can have a certificate of an authority of his own."""
     with FaultyHttp(answer(b"rows"), tls=served(identity)) as server:
         for tls in (Tls(), Tls(other.text)):
             with refused(

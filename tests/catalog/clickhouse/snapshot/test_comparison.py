@@ -1,4 +1,4 @@
-"""Parts of a clone are told by hash and rows, each exactly once."""
+"""Parts of a clone are identified by hash and rows, each exactly once."""
 
 from __future__ import annotations
 

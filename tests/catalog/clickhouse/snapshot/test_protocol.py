@@ -89,7 +89,7 @@ def test_a_snapshot_does_not_merge_after_the_directory_was_opened_again(tmp_path
 
 
 def test_parts_are_known_by_both_names(clickhouse: Clickhouse) -> None:
-    """ClickHouse numbers the parts of a copy anew; the ledger speaks of the source's."""
+    """ClickHouse gives the parts of a copy new numbers; the ledger has the source's."""
     name = clickhouse.filled()
     clickhouse.command(f"ALTER TABLE {name.sql} UPDATE s = 'x' WHERE 1 SETTINGS mutations_sync = 2")
     (source_part,) = clickhouse.source.parts(
