@@ -30,7 +30,7 @@ def test_statements_of_metadata_open_no_data_file_and_update_writes_least(
     }
 
 
-def test_the_table_sets_both_sizes_beside_each_other() -> None:
+def test_the_table_shows_both_sizes_in_one_row() -> None:
     small, large = Measured("DETACH", 0.5, 0, 0), Measured("DETACH", 0.6, 0, 0)
 
     assert table([small], [large]).splitlines()[2] == "| DETACH | 0.50 | 0.60 | 1.20 | 0 | 0 |"

@@ -183,7 +183,7 @@ def test_rows_out_of_order_are_counted_across_batches(tmp_path: Path) -> None:
     assert KEY[:2] == ("kind", "account")
 
 
-def test_a_failed_check_is_told_and_counted() -> None:
+def test_a_failed_check_is_reported_and_counted() -> None:
     checks = [
         Check("rows", "202401", passed=True, seen="5"),
         Check("rows", "202402", passed=False, seen="4, not 5"),

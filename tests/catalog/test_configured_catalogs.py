@@ -31,6 +31,6 @@ def test_a_malformed_entry_of_another_catalog_is_none_of_its_business(
         open_catalog("theirs", warehouse=warehouse)
 
 
-def test_whoever_asks_for_the_malformed_one_is_told(beside_a_malformed_one: Path) -> None:
+def test_a_request_for_the_malformed_catalog_is_refused(beside_a_malformed_one: Path) -> None:
     with pytest.raises(DestinationError, match="read PyIceberg's configuration"):
         open_catalog("old", warehouse=beside_a_malformed_one)

@@ -12,7 +12,7 @@ from catalog.iceberg.catalogs import OpenedCatalog
 from tableformat.errors import DestinationError
 from tests.services.certificates import Authority
 from tests.services.postgres import Postgres, postgres
-from tests.services.postgres_door import Door, door
+from tests.services.postgres_tls_proxy import Door, door
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_an_own_authority_is_trusted(server: Postgres, authority: Authority, mod
 
 
 @pytest.mark.usefixtures("far")
-def test_who_cannot_prove_who_it_is_is_asked_nothing(
+def test_a_server_without_a_valid_certificate_gets_no_query(
     server: Postgres, authority: Authority, tmp_path: Path
 ) -> None:
     """Harm prevented: another server says which files a table has."""

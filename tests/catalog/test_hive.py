@@ -126,7 +126,7 @@ def test_a_commit_file_that_was_edited_or_copied_from_elsewhere_is_refused(
         commits(world)
 
 
-def test_a_file_whose_answer_was_lost_is_not_in_the_commit_file_and_goes(world: TreeWorld) -> None:
+def test_a_file_whose_response_was_lost_is_not_committed_and_is_removed(world: TreeWorld) -> None:
     """N-25: it lies there twice, and is exported once."""
     with pytest.raises(Dies):
         world.run(request_of(world), most_files=1)
@@ -244,7 +244,7 @@ def test_of_many_commits_at_once_one_is_made_and_none_after_it(world: TreeWorld)
     assert not late()
 
 
-def test_a_commit_for_a_tree_that_was_made_anew_is_not_in_the_new_one(
+def test_a_commit_for_a_recreated_tree_is_not_in_the_new_one(
     world: TreeWorld,
 ) -> None:
     world.run(request_of(world))
@@ -264,7 +264,7 @@ def test_a_commit_for_a_tree_that_was_made_anew_is_not_in_the_new_one(
     assert len(commits(world)) == 2
 
 
-def test_who_only_looks_writes_nothing(world: TreeWorld) -> None:
+def test_a_read_only_command_writes_nothing(world: TreeWorld) -> None:
     world.run(request_of(world))
     path = commit_file(world, "p1")
     path.unlink()
@@ -316,7 +316,7 @@ def test_hive_is_a_catalog_like_any_other() -> None:
         open_catalog("hive", warehouse=Path("unused"))
 
 
-def test_a_commit_file_that_was_cut_off_is_to_be_removed_and_is_written_anew(
+def test_a_truncated_commit_file_is_to_be_removed_and_is_rewritten(
     world: TreeWorld,
 ) -> None:
     world.run(request_of(world))
@@ -332,7 +332,7 @@ def test_a_commit_file_that_was_cut_off_is_to_be_removed_and_is_written_anew(
     assert path.read_bytes() == before
 
 
-def test_a_data_file_that_is_gone_is_told_as_such(world: TreeWorld) -> None:
+def test_a_missing_data_file_is_reported_as_missing(world: TreeWorld) -> None:
     """Harm prevented: `Check space and permissions there`, of a file that somebody removed."""
     world.run(request_of(world))
     (commit,) = commits(world)["p1"]

@@ -135,7 +135,7 @@ def test_a_partition_that_is_emptied_has_a_commit_file_without_files(world: Tree
     assert [c.rows for c in commits(world)["p1"]] == [4]
 
 
-def test_a_ledger_lost_after_a_replacement_is_made_anew_from_the_tree(
+def test_a_ledger_lost_after_a_replacement_is_rebuilt_from_the_tree(
     world: TreeWorld,
 ) -> None:
     """Harm prevented: a new ledger that takes what was replaced for what is exported."""
@@ -157,7 +157,7 @@ def test_a_ledger_lost_after_a_replacement_is_made_anew_from_the_tree(
     assert commits(world)["p1"] == [new]
 
 
-def test_a_list_of_commit_files_that_was_replaced_meanwhile_is_read_anew(
+def test_a_list_of_commit_files_that_was_replaced_is_read_again(
     world: TreeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: a reader that fails, or misses the partition, at the moment of a switch."""

@@ -117,7 +117,7 @@ def test_without_proc_a_process_that_ended_is_dead() -> None:
 
 
 @pytest.mark.usefixtures("no_proc")
-def test_without_proc_a_process_of_the_same_number_is_told_by_its_start(
+def test_without_proc_the_start_distinguishes_processes_of_one_number(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Harm prevented: a number that is used again keeps a dead owner alive for ever."""

@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there_is_noticed(judged: tuple[Path, Judge]) -> None
     assert dangling(directory, of) == 1
 
 
-def test_an_answer_that_was_never_true_is_noticed(judged: tuple[Path, Judge]) -> None:
+def test_a_report_that_was_never_true_is_noticed(judged: tuple[Path, Judge]) -> None:
     _, of = judged
     versions = of.read()
     true = Answered("p1", "unchanged", 12, None, "", versions[-1].since, versions[-1].since + 9)

@@ -39,7 +39,7 @@ def back(world: World, *names: str) -> None:
         world.source.by_id[name] = parts_of(name, *was[name])
 
 
-def test_what_was_frozen_goes_with_the_answer(world: World) -> None:
+def test_an_already_exported_partition_leaves_no_staged_parts(world: World) -> None:
     """Harm prevented: parts that nobody can use fill the source's disk until somebody cancels."""
     back(world, "p1", "p2")
 
@@ -61,7 +61,7 @@ def test_what_a_neighbour_may_still_use_stays(world: World) -> None:
     assert look(world).of("p2").claim.staging == tuple(world.source.left)
 
 
-def test_finished_files_are_still_gone_on_with(world: World) -> None:
+def test_finished_files_are_still_used(world: World) -> None:
     """Harm prevented: letting go of the parts costs the files that were made of them."""
     back(world, "p1", "p2")
     world.run(ALL)
@@ -75,7 +75,7 @@ def test_finished_files_are_still_gone_on_with(world: World) -> None:
     assert {r.state for r in look(world).rows} == {State.COMPLETED}
 
 
-def test_what_stands_in_the_way_changes_no_answer(world: World) -> None:
+def test_a_failed_clean_up_of_staged_parts_changes_no_outcome(world: World) -> None:
     """Harm prevented: "already exported" becomes a failure because of a disk that is busy."""
     back(world, "p1", "p2")
 

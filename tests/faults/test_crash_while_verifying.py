@@ -97,7 +97,7 @@ def test_the_digest_is_kept_before_the_request_that_makes_the_rows_visible(tmp_p
     assert rows_in_main(tmp_path) == 0
 
 
-def test_a_lake_that_differs_is_told_and_stays(tmp_path: Path) -> None:
+def test_a_lake_that_differs_is_reported_and_stays(tmp_path: Path) -> None:
     outcome = run(tmp_path, FakeDigests(rows=ROWS - 1))
 
     assert (outcome.status, outcome.verified) == (Status.DIFFERS, False)

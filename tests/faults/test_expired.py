@@ -141,7 +141,7 @@ def test_what_a_cancelled_export_left_goes_though_another_one_is_under_way(
     assert statuses(world.run(forced)) == ["replaced"]
 
 
-def test_a_run_that_is_cleaned_up_beside_says_that_it_landed(world: World) -> None:
+def test_a_run_that_another_process_cleans_up_reports_that_it_landed(world: World) -> None:
     """Harm prevented: the leases of a stalled machine are free, and "in progress" is reported."""
     world.interrupt()
     world.cancel()
@@ -174,9 +174,7 @@ def test_an_export_that_nobody_went_on_with_for_a_week_is_given_up(world: World)
 @pytest.mark.parametrize(
     ("ttl", "age"), [(ABANDONED_TTL, WEEK - 60_000), (3_600, 3_500_000), (0, 90 * WEEK)]
 )
-def test_an_export_that_is_gone_on_with_later_keeps_its_files(
-    world: World, ttl: int, age: int
-) -> None:
+def test_an_export_that_is_resumed_later_keeps_its_files(world: World, ttl: int, age: int) -> None:
     """Harm prevented: a night's finished files go; 0 is for ever."""
     world.interrupt()
     world.now += age
@@ -187,7 +185,7 @@ def test_an_export_that_is_gone_on_with_later_keeps_its_files(
     assert len(world.files()) == 2
 
 
-def test_who_runs_an_export_says_when_others_are_abandoned(world: World) -> None:
+def test_the_running_export_decides_when_others_are_abandoned(world: World) -> None:
     """Harm prevented: a disk that is full of a crash's files for a week, whatever one sets."""
     world.interrupt()
     world.now += 3_601_000
@@ -243,7 +241,7 @@ def test_a_run_cleans_up_a_bounded_share(world: World) -> None:
         (Step.CLEAN_FILE, DestinationError("Cannot delete it: read only.")),
     ],
 )
-def test_what_goes_wrong_is_told_and_changes_no_answer(
+def test_an_error_is_reported_and_changes_no_outcome(
     world: World, step: Step, error: Exception
 ) -> None:
     world.interrupt()

@@ -58,7 +58,7 @@ def test_a_certain_conflict_is_final_and_its_files_go(scene: Scene) -> None:
         assert ledger.holder(row.key.hash) is None
 
 
-def test_after_a_final_failure_the_same_command_exports_anew(scene: Scene) -> None:
+def test_after_a_final_failure_the_same_command_exports_again(scene: Scene) -> None:
     """Harm prevented: a failure that can never be left again."""
     scene.run(None, conflict(scene))
     failed = scene.row.claim.transaction_id
@@ -100,7 +100,7 @@ class _Conflicting:
 
 
 @pytest.mark.parametrize("step", [Step.WRITE_FILES, Step.CHECK_FILES, Step.NOTE_GROUP, Step.STAGE])
-def test_any_other_failure_keeps_files_epoch_and_error_and_is_gone_on_with(
+def test_any_other_failure_keeps_files_epoch_and_error_and_is_resumed(
     scene: Scene, step: Step
 ) -> None:
     """Harm prevented: an error of the store costs the files that are finished."""

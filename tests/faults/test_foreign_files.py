@@ -74,7 +74,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-def test_a_first_export_beside_rows_of_others_is_refused(scene: Scene) -> None:
+def test_a_first_export_alongside_foreign_rows_is_refused(scene: Scene) -> None:
     """Harm prevented: rows that somebody had copied by hand are there twice."""
     assert scene.run() == ("refused", REFUSED.format(1))
 
@@ -83,7 +83,7 @@ def test_a_first_export_beside_rows_of_others_is_refused(scene: Scene) -> None:
     assert scene.source.left == {}
 
 
-def test_the_option_goes_on_beside_them_and_removes_nothing(scene: Scene) -> None:
+def test_the_option_exports_alongside_them_and_removes_nothing(scene: Scene) -> None:
     """Harm prevented: "overwrite" that overwrites."""
     before = set(_paths(scene.directory))
 
@@ -206,7 +206,7 @@ def test_rows_that_others_put_back_under_other_names_are_not_doubled(
     assert "added by snapshot S4 (append)" in says
 
 
-def test_a_user_who_forces_an_export_beside_them_gets_it(tmp_path: Path) -> None:
+def test_force_exports_alongside_foreign_rows(tmp_path: Path) -> None:
     """Harm prevented: rows that were deleted on purpose can never be exported again."""
     scene = Scene(tmp_path)
     scene.run()
@@ -331,7 +331,7 @@ def test_files_of_an_earlier_spec_count_unless_their_values_lie_elsewhere(
     assert sorted(foreign(table, "")) == sorted(by_i.values())
 
 
-def test_a_field_that_divides_nothing_any_more_tells_nothing(tmp_path: Path) -> None:
+def test_a_void_field_does_not_place_files(tmp_path: Path) -> None:
     """Harm prevented: version 1's void fields are taken for a place, and hide files."""
     table = lake_table(tmp_path, ("i", "void"), ("b", "identity"))
     fill(table)

@@ -164,7 +164,7 @@ def test_gc_that_dies_anywhere_is_finished_by_the_next(tmp_path: Path, number: i
     assert on_disk(tmp_path) == set()
 
 
-def test_a_dry_run_tells_what_would_go_and_removes_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_lists_garbage_and_removes_nothing(tmp_path: Path) -> None:
     cancelled(tmp_path)
     before = on_disk(tmp_path)
 
@@ -190,7 +190,7 @@ def test_what_is_younger_than_asked_for_stays(tmp_path: Path) -> None:
     assert on_disk(tmp_path)
 
 
-def test_an_export_that_can_be_gone_on_with_stays_however_old(tmp_path: Path) -> None:
+def test_a_resumable_export_stays_however_old(tmp_path: Path) -> None:
     """Harm prevented: a night's finished files go because the morning is another day."""
     interrupted(tmp_path)
 

@@ -106,7 +106,7 @@ class DiesWhileSending:
         return act()
 
 
-def test_a_late_answer_about_a_landing_while_a_third_run_claims_other_rows(
+def test_a_late_response_to_a_commit_while_a_third_run_claims_other_rows(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: rows that another run is still writing are reported as in main."""
@@ -154,7 +154,7 @@ def test_a_late_answer_about_a_landing_while_a_third_run_claims_other_rows(
     ],
 )
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_three_runs_inside_each_other_with_answers_that_get_lost(
+def test_three_nested_runs_with_lost_responses(
     tmp_path: Path, first: Step, second: Step, *, after: bool
 ) -> None:
     """Harm prevented: what two owners may do to each other, a third one does to both."""

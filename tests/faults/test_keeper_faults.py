@@ -234,7 +234,7 @@ def _noted(ledger: KeeperLedger, losing: Losing) -> None:
     "done",
     [_written, _drawn, *(pytest.param(one, marks=pytest.mark.soak) for one in (_leased, _noted))],
 )
-def test_a_lost_answer_is_made_good_wherever_it_is_lost(
+def test_a_lost_response_is_repaired_wherever_it_is_lost(
     zookeeper_server: ZooKeeper, done: Callable[[KeeperLedger, Losing], None]
 ) -> None:
     """Harm prevented: a write that was made is made again, or taken for somebody else's."""
@@ -265,7 +265,9 @@ def test_a_lost_answer_is_made_good_wherever_it_is_lost(
     assert lost >= len(cuts) * 3 // 4
 
 
-def test_making_a_ledger_is_made_good_when_its_answer_is_lost(zookeeper_server: ZooKeeper) -> None:
+def test_a_ledger_is_created_once_although_the_response_is_lost(
+    zookeeper_server: ZooKeeper,
+) -> None:
     """Harm prevented: two identities of one ledger, so that its tables refuse it."""
     with relay(zookeeper_server.port) as network:
         # What the server says while one is made: some are lost before it, some after.

@@ -18,7 +18,7 @@ from tests.support.time_bounds import ENDS_WITHIN
 KEY = a_row().key.hash
 
 
-def test_who_leaves_waits_a_bounded_time_for_what_was_asked_and_what_follows(
+def test_a_process_that_leaves_waits_a_bounded_time_for_its_requests(
     zookeeper_server: ZooKeeper,
 ) -> None:
     """Harm prevented: what an interruption still notes is waited for a minute each."""
@@ -39,7 +39,7 @@ def test_who_leaves_waits_a_bounded_time_for_what_was_asked_and_what_follows(
     assert time.monotonic() - began < ENDS_WITHIN
 
 
-def test_who_leaves_is_still_answered(zookeeper_server: ZooKeeper) -> None:
+def test_a_process_that_leaves_still_gets_its_response(zookeeper_server: ZooKeeper) -> None:
     """Harm prevented: nobody hears that it was interrupted, and its leases stay."""
     with opened(address_of(zookeeper_server.address)) as ledger:
         ledger.write(a_row())

@@ -181,7 +181,7 @@ def test_a_ledger_that_stays_away(kept: KeptExport, step: Step) -> None:
 
 
 @pytest.mark.parametrize("fault", [loses_answers, loses_requests], ids=named)
-def test_who_is_interrupted_while_the_ledger_is_silent_leaves_soon(
+def test_an_interrupted_process_leaves_soon_while_the_ledger_is_silent(
     kept: KeptExport, fault: Callable[[Proxy], None]
 ) -> None:
     """Harm prevented: Ctrl-C, or the end of the grace, is obeyed a minute later, or by SIGKILL."""
@@ -221,7 +221,7 @@ def test_a_slow_ledger(kept: KeptExport) -> None:
     assert_exported_once(kept.directory, source)
 
 
-def test_every_change_whose_answer_is_lost(zookeeper_server: ZooKeeper, tmp_path: Path) -> None:
+def test_every_change_whose_response_is_lost(zookeeper_server: ZooKeeper, tmp_path: Path) -> None:
     """Harm prevented: what was carried out is taken for "not done", at any of the changes."""
     source = Partitions(by_id={"p1": parts_of("p1", 7, 5)})
     with keeper_relay(zookeeper_server.port) as relay:

@@ -86,7 +86,9 @@ def assert_once(directory: Path, told: list[Outcome]) -> None:
         Step.SEND,
     ],
 )
-def test_whoever_comes_while_another_is_at_a_step(lake: Path, step: Step, *, after: bool) -> None:
+def test_another_export_begins_while_one_is_at_a_step(
+    lake: Path, step: Step, *, after: bool
+) -> None:
     """Harm prevented: two servers with a copy of a table, and every row twice in the lake."""
     one, other, told = table_of("uuid:a"), table_of("uuid:b"), list[Outcome]()
     effects = AtStep(step, lambda: told.append(run(ports_of(lake, other))), after=after)
@@ -164,7 +166,7 @@ def test_of_two_that_see_each_other_the_older_goes_on(lake: Path, *, began_befor
     assert ended[State.COMPLETED] < ended[State.FAILED]
 
 
-def test_who_does_not_hear_that_the_other_gave_up_ends_in_time(lake: Path) -> None:
+def test_an_export_that_misses_the_others_give_up_ends_in_time(lake: Path) -> None:
     """The younger dies where it would give up; a cancel of it lets the older be exported."""
     together, never = threading.Barrier(2), threading.Event()
     sources = [table_of("uuid:a"), table_of("uuid:b")]
@@ -231,7 +233,7 @@ def test_a_rehearsal_reads_the_ledger_once_for_all_partitions(lake: Path) -> Non
     }
 
 
-def test_shards_and_rows_that_are_said_to_be_others_go_on_together(lake: Path) -> None:
+def test_shards_and_rows_declared_as_different_are_exported_together(lake: Path) -> None:
     together, never = threading.Barrier(2), threading.Event()
     sources = [table_of("uuid:a"), table_of("uuid:b")]
 

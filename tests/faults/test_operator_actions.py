@@ -220,7 +220,7 @@ def test_an_operator_between_a_landed_export_and_the_ledger(
 @pytest.mark.parametrize(
     "action", [append, back_and_forth, expire, tag_and_branch, remove_ledger_property, remove_marks]
 )
-def test_what_leaves_the_rows_alone_leaves_the_answer_alone(
+def test_actions_that_keep_the_rows_keep_the_outcome(
     tmp_path: Path, action: Callable[[Path], None]
 ) -> None:
     """Harm prevented: a refusal, or a second export, because of somebody else's snapshots."""
@@ -233,7 +233,9 @@ def test_what_leaves_the_rows_alone_leaves_the_answer_alone(
 
 
 @pytest.mark.parametrize("action", [roll_back, delete_rows, compact, restore_metadata])
-def test_what_takes_rows_away_is_said(tmp_path: Path, action: Callable[[Path], None]) -> None:
+def test_actions_that_remove_rows_are_reported(
+    tmp_path: Path, action: Callable[[Path], None]
+) -> None:
     """Harm prevented: "already exported" of rows that are not in main any more."""
     source = Partitions()
     run(tmp_path, source, request=ONE)
@@ -244,7 +246,7 @@ def test_what_takes_rows_away_is_said(tmp_path: Path, action: Callable[[Path], N
     assert rows_in_main(tmp_path) <= before
 
 
-def test_a_compacted_export_of_expired_snapshots_is_never_exported_beside_it(
+def test_a_compacted_export_of_expired_snapshots_is_never_exported_again(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: expiry makes main look as if it had always been without the export."""

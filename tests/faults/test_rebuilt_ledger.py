@@ -107,7 +107,7 @@ def test_the_numbers_that_the_table_has_seen_are_drawn_at_once(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("change", [compact, delete_rows, drop_one_file])
-def test_what_others_rewrote_is_never_exported_beside_them(tmp_path: Path, change: object) -> None:
+def test_rows_that_others_rewrote_are_never_exported_again(tmp_path: Path, change: object) -> None:
     """Harm prevented: rows of a compacted file come a second time, under a new ledger."""
     source = Partitions()
     run(tmp_path, source)
@@ -126,7 +126,7 @@ def test_what_others_rewrote_is_never_exported_beside_them(tmp_path: Path, chang
 
 
 @pytest.mark.parametrize("step", [Step.WRITE_FILES, Step.SEND])
-def test_an_export_that_never_landed_is_made_anew(tmp_path: Path, step: Step) -> None:
+def test_an_export_that_never_landed_is_repeated(tmp_path: Path, step: Step) -> None:
     """Harm prevented: a partition that nobody can export any more."""
     source = Partitions()
     dies(tmp_path, source, AtStep(step, die))

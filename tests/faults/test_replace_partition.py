@@ -122,7 +122,7 @@ def test_a_first_export_replaces_what_others_had_filled_the_partition_with(tmp_p
     assert rows_in_main(tmp_path) == 12
 
 
-def test_rows_deleted_by_writing_files_anew_come_back(scene: Scene) -> None:
+def test_rows_deleted_by_rewriting_files_come_back(scene: Scene) -> None:
     """Harm prevented: a row that somebody deleted bars the partition for ever."""
     delete_rows(scene.directory)
     assert scene.run(FORCED)[0] == "refused"
@@ -353,7 +353,9 @@ def test_another_key_that_lands_meanwhile_stops_it(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("of_others", [False, True])
-def test_a_dry_run_tells_how_many_files_and_rows_would_go(keyed: Scene, *, of_others: bool) -> None:
+def test_a_dry_run_reports_how_many_files_and_rows_would_go(
+    keyed: Scene, *, of_others: bool
+) -> None:
     """Harm prevented: what is about to be lost is known only when it is lost."""
     if of_others:
         rewrite(keyed.directory)

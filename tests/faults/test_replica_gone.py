@@ -194,7 +194,7 @@ def test_when_no_replica_is_left_the_command_fails_as_with_one(replicas: Replica
     assert replicas.trouble.in_lake("both") == rows
 
 
-def test_a_shard_goes_on_with_its_own_other_replica(replicas: Replicas) -> None:
+def test_a_shard_continues_with_its_own_other_replica(replicas: Replicas) -> None:
     """Which replicas a shard has, its cluster says."""
     rows = replicas.replicated("of_a_shard")
     places = []
@@ -211,7 +211,7 @@ def test_a_shard_goes_on_with_its_own_other_replica(replicas: Replicas) -> None:
 
 
 @pytest.mark.soak
-def test_a_table_that_is_no_replica_is_never_gone_on_with(replicas: Replicas) -> None:
+def test_an_export_never_continues_at_a_table_that_is_no_replica(replicas: Replicas) -> None:
     """Harm prevented: the rows of another table under the same name."""
     rows = replicas.made("alike", "MergeTree")
     replicas.pair.query(2, "INSERT INTO db.alike VALUES (0, 1, 'of another table')")
@@ -228,7 +228,7 @@ def test_a_table_that_is_no_replica_is_never_gone_on_with(replicas: Replicas) ->
 
 
 @pytest.mark.soak
-def test_a_replica_without_a_partition_is_not_gone_on_with(replicas: Replicas) -> None:
+def test_an_export_does_not_continue_at_a_replica_without_the_partition(replicas: Replicas) -> None:
     """Harm prevented: a partition that only the dead replica has, left out without a word."""
     replicas.replicated("newest")
     replicas.pair.query(2, "SYSTEM STOP FETCHES db.newest")

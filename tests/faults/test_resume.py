@@ -89,7 +89,7 @@ def test_files_that_were_written_are_committed_by_the_next_run(
     assert_whole(scene)
 
 
-def test_an_export_that_landed_is_not_gone_on_with(scene: Scene) -> None:
+def test_an_export_that_landed_is_not_resumed(scene: Scene) -> None:
     """Harm prevented: the files of a landed export are committed a second time."""
     scene.dies(KilledAt(Step.SEND, after=True))
 
@@ -193,7 +193,7 @@ def test_files_of_another_recipe_are_not_taken_over(
     assert_whole(scene, files=files)
 
 
-def test_an_old_content_in_files_of_another_recipe_is_said_to_be_old(scene: Scene) -> None:
+def test_old_content_in_files_of_another_recipe_is_reported_as_old(scene: Scene) -> None:
     """Harm prevented: the frozen parts are exported again, and nobody learns that they are old."""
     scene.dies(most=1)
     other_size(scene)
@@ -321,7 +321,7 @@ def test_a_clone_that_is_gone_and_other_parts_are_a_new_export(
     assert_whole(scene, rows, files)
 
 
-def test_a_partition_that_is_gone_with_its_clone_is_said_to_be_lost(scene: Scene) -> None:
+def test_a_partition_that_is_gone_with_its_clone_is_reported_as_lost(scene: Scene) -> None:
     """Harm prevented: exit 0, or a partition with some of its files, where rows are gone."""
     scene.dies(most=1)
     scene.source.left.clear()
@@ -334,7 +334,7 @@ def test_a_partition_that_is_gone_with_its_clone_is_said_to_be_lost(scene: Scene
     assert scene.row.state is State.RUNNING
 
 
-def test_a_partition_gone_before_its_first_file_is_said_to_be_lost(
+def test_a_partition_gone_before_its_first_file_is_reported_as_lost(
     scene: Scene,
 ) -> None:
     """Harm prevented: "its parts hold no rows", exit 0, of a partition whose rows are lost."""

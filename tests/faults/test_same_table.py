@@ -104,7 +104,7 @@ def test_a_partition_that_the_other_table_does_not_have_stays_in_the_lake(
 
 
 @pytest.mark.parametrize("step", [Step.CLAIM, Step.WRITE_FILES, Step.SEND])
-def test_what_another_table_began_is_not_gone_on_with(scene: Scene, step: Step) -> None:
+def test_an_export_that_another_table_began_is_not_resumed(scene: Scene, step: Step) -> None:
     """Harm prevented: half of a partition is of the one table, half of the other."""
     scene.dies(KilledAt(step, after=True))
     show(scene, THERE)
@@ -156,7 +156,7 @@ def test_a_user_who_says_that_it_is_the_same_table_is_believed_from_then_on(
     assert "another table" not in scene.run()[1]
 
 
-def test_an_interrupted_export_of_the_same_table_is_gone_on_with(scene: Scene) -> None:
+def test_an_interrupted_export_of_the_same_table_is_resumed(scene: Scene) -> None:
     """Its finished files are kept."""
     scene.dies(KilledAt(Step.WRITE_FILES, after=True))
     written = scene.files
@@ -181,7 +181,7 @@ def test_a_node_that_is_not_known_on_one_side_is_not_compared(
     assert scene.row.keeper_node == (then or first)
 
 
-def test_while_keeper_is_silent_nothing_is_said_of_what_was_exported(scene: Scene) -> None:
+def test_while_keeper_is_silent_no_export_is_reported_as_done(scene: Scene) -> None:
     """Harm prevented: "already exported" of another table, whose rows are then dropped."""
     scene.run()
     show(scene, KeeperUnavailable("Session expired"))

@@ -206,7 +206,7 @@ class Answers:
         return self._answer(act)
 
 
-def test_an_answer_that_is_lost_is_looked_up(tmp_path: Path) -> None:
+def test_the_result_of_a_lost_response_is_looked_up(tmp_path: Path) -> None:
     """Harm prevented: the same columns are asked for again although they are there."""
     make_table(tmp_path)
 

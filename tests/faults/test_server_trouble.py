@@ -108,7 +108,7 @@ def test_the_certificates_of_others_and_of_yesterday(
     trouble.assert_exported_once(name)
 
 
-def test_a_proxy_that_answers_for_the_server(
+def test_a_proxy_that_responds_for_the_server(
     newest: Trouble, newest_server: ClickHouseFront
 ) -> None:
     name = newest.filled("proxied")

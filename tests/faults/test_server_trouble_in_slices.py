@@ -103,7 +103,7 @@ def assert_one_waits(trouble: Trouble, name: str, said: Said, why: str, *options
     "what",
     [pytest.param(one, marks=pytest.mark.nightly if n % 3 else ()) for n, one in enumerate(BROKEN)],
 )
-def test_a_broken_answer_is_one_file_of_the_next_run(
+def test_a_broken_response_is_one_file_of_the_next_run(
     newest: Trouble, newest_server: ClickHouseFront, what: str
 ) -> None:
     """Harm prevented: rows that were cut off, and are never missed."""
@@ -119,7 +119,7 @@ def test_a_broken_answer_is_one_file_of_the_next_run(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("what", [what for what in BROKEN if "clean" in what or "old" in what])
-def test_a_broken_answer_in_a_format_that_has_no_end(
+def test_a_broken_response_in_a_format_that_has_no_end(
     newest: Trouble, newest_server: ClickHouseFront, what: str
 ) -> None:
     """Native, as older servers send it: nothing but the number of rows tells that it is whole."""
@@ -157,7 +157,7 @@ def test_a_proof_that_lost_its_rows_is_no_proof(
         for number, how in enumerate(BrokenStream)
     ],
 )
-def test_a_query_that_an_operator_ends_however_a_version_tells_it(
+def test_a_query_that_an_operator_ends_in_every_versions_form(
     newest: Trouble, newest_server: ClickHouseFront, wire: str, how: BrokenStream
 ) -> None:
     newest_server.break_streams(how)
@@ -183,7 +183,7 @@ def test_a_query_that_an_operator_ends_on_the_oldest_server(oldest: Trouble) -> 
         oldest.assert_exported_once("killed")
 
 
-def test_a_broken_answer_is_asked_for_again(
+def test_a_broken_response_is_requested_again(
     newest: Trouble, newest_server: ClickHouseFront, wire: str
 ) -> None:
     """With retries, as by default, nobody has to do anything."""

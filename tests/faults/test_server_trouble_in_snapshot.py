@@ -50,9 +50,7 @@ def test_a_server_that_restarts_while_it_freezes(either: Trouble, moment: str) -
     either.assert_exported_once(name)
 
 
-def test_an_answer_to_the_clone_that_is_lost(
-    newest: Trouble, newest_server: ClickHouseFront
-) -> None:
+def test_a_lost_response_to_the_clone(newest: Trouble, newest_server: ClickHouseFront) -> None:
     """Nobody knows whether it was made, so it is never sent again into the same table."""
     name = newest.filled("lost")
     newest_server.fail_next(faults.cut(0), containing=CLONES)

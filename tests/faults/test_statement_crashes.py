@@ -31,7 +31,7 @@ def test_some_faults_and_the_same_statement_again(turn: int) -> None:
         cases.check(fault, seams(cases.steps, fault)[-(turn + 3) :][:1])
 
 
-def test_what_fails_when_the_exports_of_two_shards_are_there_is_told_of_both() -> None:
+def test_a_failure_after_the_exports_of_two_shards_is_reported_for_both() -> None:
     """Harm prevented: an end without a word, and nobody knows what became of the partition."""
     (scenario,) = (one for one in STATEMENTS if one.name == "replace from two shards")
     with StatementCases(scenario) as cases:

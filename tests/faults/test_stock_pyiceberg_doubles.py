@@ -122,7 +122,7 @@ def test_a_landed_commit_that_expired_before_the_retry_loses_its_manifests(
 @pytest.mark.parametrize(
     "kind", [Kind.SERVER_ERROR, Kind.UNAVAILABLE, Kind.DROPPED, Kind.CUT, Kind.PAGE], ids=str
 )
-def test_an_answer_that_was_lost_and_the_same_command_again_after_an_expiry(
+def test_a_lost_response_and_the_same_command_again_after_an_expiry(
     lying: LyingCatalog, kind: Kind
 ) -> None:
     """Harm: rows twice, because only the expired snapshot showed that they are there."""

@@ -27,8 +27,8 @@ from tableformat.receipt import Receipt
 from tests.properties.duckdb_reader import DuckDBReader
 from tests.services.server_process import wait_until
 from tests.services.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
-from tests.support.front_doors import Doors
 from tests.support.iceberg_spark import catalog_settings, iceberg_spark
+from tests.support.interfaces import Doors
 from tests.support.local_spark import SPARK_MARKS
 from tests.support.processes import parent, processes, stands_still
 from tests.support.standing_worker import DAEMON_CONF, let_stand

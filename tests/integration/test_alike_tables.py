@@ -200,7 +200,7 @@ def test_a_difference_of_engines_comes_first(tables: dict[str, MergeTreeTable]) 
     assert len(found) == 5
 
 
-def test_what_divides_tables_is_not_compared_where_their_rows_tell_it(
+def test_partition_keys_are_not_compared_where_the_rows_decide(
     tables: dict[str, MergeTreeTable],
 ) -> None:
     same, otherwise = tables["same"], tables["partitioned otherwise"]

@@ -176,7 +176,7 @@ def test_a_partition_that_changes_while_it_is_written_stays_as_it_is(
     assert archiver.in_lake() == ROWS
 
 
-def test_a_detach_whose_answer_is_lost_says_where_the_rows_are(archiver: Archiver) -> None:
+def test_a_detach_without_a_response_reports_where_the_rows_are(archiver: Archiver) -> None:
     """They are attached again by the statement that is printed, and archived by the next run."""
     archiver.front.fail_next(LOST, containing="DETACH PARTITION")
 

@@ -66,7 +66,7 @@ def test_every_shard_is_compared_with_the_lake(
     assert "Cannot verify partition 8 of db.compared: it has no active parts" in said
 
 
-def test_a_shard_that_is_down_is_said_and_the_others_are_done(
+def test_a_shard_that_is_down_is_reported_and_the_others_are_done(
     old_servers: OldPair, shards: Callable[[str], Shards]
 ) -> None:
     table = shards("half_down")

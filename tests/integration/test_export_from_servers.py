@@ -76,7 +76,7 @@ def test_rows_come_from_the_newest_server_as_they_are(
     assert exports.clickhouse.staging_tables() == ()
 
 
-def test_check_tells_what_is_free_at_the_server_and_not_here(
+def test_check_shows_the_free_space_of_the_server_and_not_of_this_host(
     newest_server: ClickHouseFront, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest_server.commands(

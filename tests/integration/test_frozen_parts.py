@@ -141,7 +141,7 @@ def test_a_damaged_part_refuses_its_partition_and_the_other_one_lands(
     assert [row[0] for row in exports.in_lake(name)] == [0] * 50
 
 
-def test_an_interrupted_export_goes_on_with_the_files_that_it_had(
+def test_an_interrupted_export_resumes_with_its_finished_files(
     exports: RealExport, tmp_path: Path
 ) -> None:
     """The parts are found again by name, hash and rows; nothing is written a second time."""

@@ -331,7 +331,7 @@ def test_a_user_that_may_change_nothing_is_refused(
     assert exporter.staged() == ()
 
 
-def test_staging_tables_that_a_user_may_not_see_are_not_said_to_be_none(exporter: Exporter) -> None:
+def test_invisible_staging_tables_are_not_reported_as_none(exporter: Exporter) -> None:
     """To a user without any right on their database it looks empty."""
     exporter.given_all()
     exporter.front.commands(
@@ -364,7 +364,7 @@ def test_a_cluster_that_nobody_may_ask_for_or_that_is_not_there(exporter: Export
     assert "Cannot find the cluster 'main': the server knows none. Leave --cluster out" in said
 
 
-def test_each_command_of_several_replicas_tells_a_user_every_missing_right(
+def test_each_command_of_several_replicas_lists_every_missing_right(
     exporter: Exporter,
 ) -> None:
     """Also where the user may not see how far the replicas are behind."""

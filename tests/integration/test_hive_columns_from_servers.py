@@ -22,7 +22,7 @@ def trees_of(exports: RealExport) -> RealTree:
 
 
 @pytest.mark.parametrize("casts", [True, False])
-def test_a_server_tells_the_values_of_a_key_whatever_it_can_compute(
+def test_a_server_returns_the_values_of_a_key_without_our_casts(
     newest_server: ClickHouseFront,
     exports_from: Exports,
     monkeypatch: pytest.MonkeyPatch,

@@ -205,7 +205,7 @@ def worded(trees: RealTree) -> TableName:
 WORDED = [*enumerate(WORDS), (100, None)]
 
 
-def test_texts_that_mean_null_to_some_reader_are_told_from_null(
+def test_texts_that_mean_null_to_some_reader_differ_from_null(
     trees: RealTree, worded: TableName
 ) -> None:
     """Harm prevented: DuckDB takes the directory s=NULL, in any case of letters, for NULL."""
@@ -226,7 +226,7 @@ def test_texts_that_mean_null_to_some_reader_are_told_from_null(
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings(*(mark.args[0] for mark in SPARK_MARKS if mark.name != "spark"))
-def test_spark_tells_texts_that_mean_null_from_null(
+def test_spark_distinguishes_texts_that_mean_null_from_null(
     trees: RealTree, worded: TableName, spark_application: SparkApplication
 ) -> None:
     with spark_application.session() as spark:
@@ -240,7 +240,7 @@ def test_spark_tells_texts_that_mean_null_from_null(
     [("", "is the empty text"), (NULL_WORD, f"is the text {NULL_WORD}")],
     ids=["empty", "the word"],
 )
-def test_texts_that_a_directory_cannot_tell_from_null_are_refused_alone(
+def test_only_texts_that_a_directory_reads_as_null_are_refused(
     trees: RealTree, text: str, why: str
 ) -> None:
     """Harm prevented: rows of the text that readers of directories show as NULL.

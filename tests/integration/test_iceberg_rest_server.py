@@ -20,10 +20,10 @@ import pytest
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tableformat.file_names import RECEIPTS
 from tests.repository.source_files import ROOT
-from tests.services.lending_catalog import LendingCatalog
 from tests.services.minio import MinIO
 from tests.services.rest_server import RestServer
 from tests.services.server_process import wait_until
+from tests.services.vending_catalog import LendingCatalog
 from tests.support.local_spark import SPARK_MARKS
 from tests.support.watched_export import WatchedExport
 
@@ -149,7 +149,7 @@ def lake(
         yield Lake(lender, rest_server_of_session, tmp_path)
 
 
-def test_an_export_by_the_server_is_there_once_and_shows_no_lent_credentials(
+def test_an_export_by_the_server_lands_once_and_shows_no_vended_credentials(
     lake: Lake, minio_server: MinIO, tmp_path: Path
 ) -> None:
     """Read back by PyIceberg; the second run finds it there, and compares it with the source."""

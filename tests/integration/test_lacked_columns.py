@@ -125,7 +125,7 @@ def test_an_expression_of_a_column_that_parts_have_changes_nothing(exports: Real
 
 @pytest.mark.parametrize("given", ["", ", u UInt64 DEFAULT k + 1", ", u UInt64 MATERIALIZED k + 1"])
 @pytest.mark.parametrize("flatten", [0, 1])
-def test_a_nested_column_stays_what_it_is_beside_an_expression(
+def test_an_expression_does_not_change_a_nested_column(
     exports: RealExport, given: str, flatten: int
 ) -> None:
     """Harm prevented: a clone without the expression divides the column, and parts fit no more."""
@@ -190,7 +190,7 @@ def test_frozen_parts_of_another_statement_are_another_content(
     assert exports.in_lake(name, "k, s") == [(k, "World") for k in range(6)]
 
 
-def test_a_server_tells_another_expression_too(
+def test_a_server_reports_another_expression_too(
     newest_server: ClickHouseFront, exports_from: Exports
 ) -> None:
     exports = exports_from(newest_server.url)

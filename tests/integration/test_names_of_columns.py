@@ -78,7 +78,7 @@ def test_names_of_columns_and_members_stay_as_they_are(exports: RealExport) -> N
         ("t Tuple(a JSON, A JSON)", r"t\.A and t\.a: the names differ only in case"),
     ],
 )
-def test_names_that_readers_cannot_tell_apart_are_refused(
+def test_names_that_readers_cannot_distinguish_are_refused(
     exports: RealExport, columns: str, why: str
 ) -> None:
     name = exports.clickhouse.table(KEYS, columns)

@@ -31,7 +31,7 @@ def test_a_replica_that_is_killed_comes_back_with_its_rows(old_servers: OldPair)
     assert old_servers.query(1, "SELECT count() FROM default.kept") == "10"
 
 
-def test_a_paused_replica_answers_when_it_goes_on(old_servers: OldPair) -> None:
+def test_a_paused_replica_responds_when_it_continues(old_servers: OldPair) -> None:
     """A replica that stands still keeps its connections open and responds late."""
     old_servers.pause(2)
     with pytest.raises(OSError, match="timed out"):

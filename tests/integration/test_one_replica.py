@@ -70,7 +70,7 @@ def test_a_job_goes_on_at_another_replica_when_its_own_is_gone(pair: OldPair) ->
     assert staged(pair, 2) == []
 
 
-def test_who_exports_is_looked_at_again_at_another_replica(pair: OldPair) -> None:
+def test_the_exporting_user_is_checked_again_at_another_replica(pair: OldPair) -> None:
     """Harm prevented: rows that only this replica's policies hide are left out without a word."""
     with open_source(both(pair), is_exporting=True) as source:
         assert isinstance(source, ServerSource)

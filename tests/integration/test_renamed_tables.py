@@ -63,7 +63,7 @@ def assert_refused(found: list[Outcome], then: str, why: str) -> None:
 
 @pytest.mark.parametrize("merged", [False, True], ids=["as it was", "merged"])
 @pytest.mark.parametrize("grown", [False, True], ids=["no more rows", "more rows"])
-def test_a_renamed_table_that_its_name_alone_tells_apart_is_exported_once(
+def test_a_renamed_table_known_by_its_name_alone_is_exported_once(
     exports: RealExport, *, merged: bool, grown: bool
 ) -> None:
     """Harm prevented: RENAME in a database of the engine Ordinary doubles every row."""
@@ -110,7 +110,7 @@ def test_a_table_whose_old_name_another_one_has_is_known_by_its_parts(exports: R
     assert exports.in_lake(old) == before
 
 
-def test_existing_tables_that_share_no_part_are_exported_beside_each_other(
+def test_existing_tables_that_share_no_part_are_exported_together(
     exports: RealExport,
 ) -> None:
     """One lake table for several tables, such as one for each customer."""
@@ -150,7 +150,7 @@ def test_a_renamed_table_with_a_uuid_is_the_table_that_it_was(exports: RealExpor
 
 @pytest.mark.parametrize("word", ["REPLACE", "MOVE", "ATTACH"])
 @pytest.mark.parametrize("database", ["a", "o"])
-def test_parts_that_another_table_has_too_are_added_only_when_that_is_said(
+def test_parts_that_another_table_has_too_are_added_only_on_request(
     exports: RealExport, database: str, word: str
 ) -> None:
     """Two tables that hold the same rows: whether the lake is to have them twice the user says."""

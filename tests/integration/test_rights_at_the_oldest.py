@@ -21,7 +21,9 @@ def checked(pair: OldPair, user: str, root: Path, *more: str) -> tuple[int, dict
     return code, found
 
 
-def test_what_the_oldest_server_cannot_answer_is_said(old_servers: OldPair, tmp_path: Path) -> None:
+def test_a_query_that_the_oldest_server_lacks_is_reported(
+    old_servers: OldPair, tmp_path: Path
+) -> None:
     """No grant is missing, none can be asked; a read-only user is refused."""
     old_servers.make_room(1, "limited")
     old_servers.query(1, "CREATE TABLE db.limited (k UInt64) ENGINE = MergeTree ORDER BY k")

@@ -96,7 +96,7 @@ def test_a_table_that_is_not_replicated_has_no_node(old_servers: OldPair) -> Non
     assert old.source.describe(old.table()).keeper_node is None
 
 
-def test_a_keeper_that_is_away_is_told_from_none(old_servers: OldPair) -> None:
+def test_a_keeper_that_is_away_differs_from_none(old_servers: OldPair) -> None:
     old = OldSource(old_servers)
     name = old.replicated()
     old_servers.zookeeper.kill()
@@ -106,7 +106,7 @@ def test_a_keeper_that_is_away_is_told_from_none(old_servers: OldPair) -> None:
     assert isinstance(old.source.describe(name).keeper_node, KeeperUnavailable)
 
 
-def test_a_table_that_was_dropped_and_made_anew_is_refused_without_a_change(
+def test_a_table_that_was_dropped_and_recreated_is_refused_unchanged(
     twice: Twice, old_servers: OldPair, exports_from: Exports
 ) -> None:
     """Harm prevented: "already exported" of rows that nobody exported, or theirs for the others."""

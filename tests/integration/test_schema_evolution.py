@@ -168,7 +168,7 @@ def test_rows_are_not_the_same_where_the_table_lost_a_column_meanwhile(
     assert all("Use --force to replace it" in plain(o.message) for o in found)
 
 
-def test_a_column_of_the_lake_alone_is_told_to_prevent_a_comparison(exports: RealExport) -> None:
+def test_a_note_names_the_lake_column_that_prevents_a_comparison(exports: RealExport) -> None:
     name = events(exports, columns=f"{EVENTS}, more Nullable(String)")
     exports.run(name)
     exports.clickhouse.command(f"ALTER TABLE {name.sql} DROP COLUMN more {SETTLED}")

@@ -158,7 +158,7 @@ def test_a_refused_login_is_one_line(old_servers: OldPair, newest_server: ClickH
             assert "\n" not in str(e.value)
 
 
-def test_a_profile_that_ends_answers_early_does_not(newest_server: ClickHouseFront) -> None:
+def test_a_profile_that_cuts_results_off_is_overruled(newest_server: ClickHouseFront) -> None:
     """With result_overflow_mode = 'break' a server gives the first rows and says that it is all."""
     newest_server.command(
         "CREATE USER short SETTINGS max_result_rows = 10, result_overflow_mode = 'break',"
@@ -172,7 +172,7 @@ def test_a_profile_that_ends_answers_early_does_not(newest_server: ClickHouseFro
     assert raised.value.code == 396
 
 
-def test_a_user_that_may_not_change_settings_is_told_what_to_allow(
+def test_the_refusal_for_a_read_only_user_names_what_to_allow(
     old_servers: OldPair, newest_server: ClickHouseFront
 ) -> None:
     """Without them 64 bits would arrive as text from one version and as a number from another."""

@@ -307,7 +307,7 @@ def test_a_dry_run_says_which_replicas_would_read(
     assert two.second.requests("CREATE TABLE `mergeberg_staging`") == ()
 
 
-def test_no_right_at_the_other_replica_is_said(two: Two) -> None:
+def test_a_missing_right_at_the_other_replica_is_reported(two: Two) -> None:
     two.second.commands("CREATE USER exporter", "GRANT SELECT ON db.spread TO exporter")
     two.first.commands("CREATE USER exporter", "GRANT ALL ON *.* TO exporter")
     uri = f"http://exporter@127.0.0.1:{two.first.port},127.0.0.1:{two.second.port}/?replicas=2"

@@ -208,7 +208,7 @@ def test_parts_in_a_remote_store_are_exported(place: Place, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("kind", "file"), [("Compact", "data.bin"), ("Wide", "s.bin")])
-def test_a_damaged_part_beside_good_ones_fails_its_partition_before_any_file(
+def test_a_damaged_part_fails_its_partition_before_any_file(
     exports: RealExport, kind: str, file: str
 ) -> None:
     """Harm prevented: a partition without the rows of its damaged part."""

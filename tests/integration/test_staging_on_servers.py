@@ -174,7 +174,7 @@ def test_staging_tables_of_the_oldest_lie_there_too_and_are_found_there(
     assert "1 leftover (" in command.gc("named", pair.url(1), *ours)[1]
 
 
-def test_leftovers_are_told_and_dropped_on_every_host_of_the_address(
+def test_leftovers_are_listed_and_dropped_on_every_host_of_the_address(
     pair: OldPair, command: Command, dead: str
 ) -> None:
     """Each replica has its own: those of the one that no run chooses would stay for ever."""
@@ -223,7 +223,7 @@ def test_a_source_alone_is_cleaned_of_what_exports_into_any_table_left(
     assert "its export can be resumed or cancelled" in out
 
 
-def test_a_host_that_is_down_is_said_and_the_others_are_done(
+def test_a_host_that_is_down_is_reported_and_the_others_are_done(
     pair: OldPair, command: Command, dead: str
 ) -> None:
     """And the exit code says that something is left to do."""
@@ -241,7 +241,7 @@ def test_a_host_that_is_down_is_said_and_the_others_are_done(
     assert "Next: mergeberg gc" in err
 
 
-def test_a_table_that_the_server_does_not_drop_is_said_and_the_others_go(
+def test_a_table_that_the_server_keeps_is_reported_and_the_others_go(
     newest_server: ClickHouseFront, command: Command, dead: str
 ) -> None:
     """As versions do that know no drop beyond the server's limit."""
@@ -319,7 +319,7 @@ def test_staging_tables_over_the_servers_limit_are_dropped(command: Command) -> 
         assert front.rows(_STAGED.format("mergeberg_staging")) == ()
 
 
-def test_what_is_to_be_known_of_an_address_is_said_once(
+def test_the_warning_about_an_address_appears_once(
     newest_server: ClickHouseFront, command: Command, tmp_path: Path
 ) -> None:
     """A warning that is repeated is not read any more."""

@@ -119,7 +119,7 @@ def test_on_cluster_is_done_on_every_server_of_the_cluster(old_servers: OldPair)
 
 
 @pytest.mark.parametrize("what", ["REPLACE PARTITION 1 FROM passed.local", "DROP PARTITION 1"])
-def test_a_distributed_table_answers_that_it_has_no_partitions(
+def test_a_distributed_table_reports_that_it_has_no_partitions(
     old_servers: OldPair, what: str
 ) -> None:
     for table in ("local", "spread"):
@@ -138,7 +138,7 @@ def test_a_distributed_table_answers_that_it_has_no_partitions(
     assert refused.value.code == 48
 
 
-def test_what_a_server_refuses_is_told_in_its_words(old_servers: OldPair) -> None:
+def test_a_servers_refusal_is_shown_in_its_words(old_servers: OldPair) -> None:
     table = made(old_servers, "refusing")
 
     with pytest.raises(SourceError, match="nowhere") as refused:

@@ -38,7 +38,7 @@ def name(exports: RealExport) -> TableName:
     return name
 
 
-def test_a_table_made_anew_is_not_added_to_what_was_exported_under_its_name(
+def test_a_recreated_table_is_not_added_to_the_export_of_its_name(
     exports: RealExport, name: TableName
 ) -> None:
     """Harm prevented: after a restore every row is there twice."""

@@ -183,7 +183,7 @@ def exported(exports: RealExport) -> TableName:
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_damage_is_told_with_its_column_and_both_figures(
+def test_damage_is_reported_with_its_column_and_both_figures(
     exports: RealExport, exported: TableName, digests: FileDigests, what: str
 ) -> None:
     """Harm prevented: the lake holds something else, and the proof says that it is equal."""
@@ -254,7 +254,7 @@ def test_a_partition_value_with_every_character_is_read_from_its_own_files(
     assert set(verdicts(exports.verify(name, digests)).values()) == {Verdict.EQUAL}
 
 
-def test_a_column_that_the_lake_got_later_is_null_in_older_files_and_told(
+def test_a_later_lake_column_is_null_in_older_files_and_reported(
     exports: RealExport, digests: FileDigests
 ) -> None:
     """A column that an old file does not have reads as NULL, in ClickHouse it has its default."""

@@ -94,7 +94,7 @@ def test_a_source_that_went_on_is_compared_by_the_digest_of_its_export(
 
 
 @pytest.mark.parametrize("what", WENT_ON)
-def test_without_a_digest_nothing_is_said_of_a_source_that_went_on(
+def test_a_changed_source_is_not_compared_without_a_digest(
     exports: RealExport, digests: FileDigests, what: str
 ) -> None:
     """Harm prevented: a lake that cannot be compared is called equal, or called wrong."""
@@ -131,7 +131,7 @@ def test_a_source_whose_parts_were_rewritten_with_the_same_rows_is_equal(
     assert found["0"].message == "its parts changed since, its rows did not"
 
 
-def test_rows_that_others_deleted_or_moved_main_away_from_are_said_to_be_so(
+def test_rows_that_others_deleted_or_that_left_main_are_reported_as_such(
     exports: RealExport, digests: FileDigests
 ) -> None:
     """Harm prevented: rows that nobody sees in main are called equal to the source."""
@@ -235,7 +235,7 @@ def test_another_ledger_is_not_believed(exports: RealExport, digests: FileDigest
         away.rename(ledger)
 
 
-def test_a_value_that_cannot_be_exported_is_told_as_without_a_digest(
+def test_a_value_that_cannot_be_exported_is_reported_as_without_a_digest(
     exports: RealExport, digests: FileDigests
 ) -> None:
     """Harm prevented: with --verify a failure of a cast, instead of the column and its value."""

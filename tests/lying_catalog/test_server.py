@@ -64,9 +64,7 @@ def is_changed(directory: Path) -> bool:
     return wide
 
 
-def test_a_catalog_that_is_not_asked_to_lie_tells_the_truth(
-    tmp_path: Path, lying: LyingCatalog
-) -> None:
+def test_a_catalog_without_faults_gives_true_responses(tmp_path: Path, lying: LyingCatalog) -> None:
     assert change(lying, HONEST).applied
     assert is_changed(tmp_path)
     assert lying.told == []
@@ -103,7 +101,7 @@ def test_a_fault_waits_for_a_request_of_its_sort(lying: LyingCatalog) -> None:
     assert "CommitFailedException" in change(lying, Fault(Kind.CONFLICT)).error
 
 
-def test_others_act_after_the_request_was_applied_and_before_the_answer(
+def test_others_act_after_the_request_was_applied_before_the_response(
     tmp_path: Path, lying: LyingCatalog
 ) -> None:
     seen = list[bool]()

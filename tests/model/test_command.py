@@ -65,7 +65,7 @@ def test_what_was_not_expected_is_shown_and_never_written(
     assert page.read_text(encoding="utf-8") == before
 
 
-def test_no_answer_is_a_failure(
+def test_a_missing_result_is_a_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def check(_asked: Configuration) -> Answer:

@@ -91,7 +91,7 @@ def test_every_invariant_is_defined_and_every_failure_expects_one() -> None:
 
 
 @given(states=st.integers(1, 10**7), depth=st.integers(1, 99))
-def test_the_answer_of_tlc_is_read(states: int, depth: int) -> None:
+def test_the_output_of_tlc_is_parsed(states: int, depth: int) -> None:
     numbers = (
         f"{states + 5} states generated, {states} distinct states found, 0 states left on queue.\n"
         f"The depth of the complete state graph search is {depth}.\n"
@@ -114,7 +114,7 @@ def test_the_answer_of_tlc_is_read(states: int, depth: int) -> None:
         (150, "***Parse Error***"),
     ],
 )
-def test_what_is_no_answer_is_an_error(status: int, text: str) -> None:
+def test_output_without_a_result_is_an_error(status: int, text: str) -> None:
     """A stuck owner, a broken module or too little memory must never pass for a result."""
     with pytest.raises(CannotCheckError, match=f"Cannot check one: TLC ended with {status}"):
         parse("one", status, text)

@@ -53,7 +53,7 @@ def test_what_the_page_shows_is_what_was_found(answers: dict[str, Answer]) -> No
     assert table(ALL, read_results(shown)) == shown
 
 
-def test_the_page_tells_every_configuration_as_it_is() -> None:
+def test_the_page_shows_every_configuration_as_it_is() -> None:
     """A new or changed question must be run, and its result written down."""
     page = PAGE.read_text(encoding="utf-8")
 
@@ -61,7 +61,7 @@ def test_the_page_tells_every_configuration_as_it_is() -> None:
     assert with_results(page, ALL, TOLD) == page
 
 
-def test_nothing_but_the_table_is_written_anew() -> None:
+def test_only_the_table_is_rewritten() -> None:
     page = PAGE.read_text(encoding="utf-8")
     written = with_results(page, ALL, {"ok-move": Result(OK, 12_345, 6, 7.8, "0f")})
     table_of_now = table(ALL, TOLD)
@@ -85,7 +85,7 @@ def test_the_time_that_it_took_is_no_difference(
     assert difference(replace(answer, seconds=seconds), expected, page) == ""
 
 
-def test_other_states_than_the_page_tells_are_a_difference(tmp_path: Path) -> None:
+def test_other_states_than_those_of_the_page_are_a_difference(tmp_path: Path) -> None:
     """The model was changed, and nobody has looked at all of it since."""
     page = told_of(tmp_path, Answer(OK, 1000, 20, ""))
 
@@ -99,13 +99,13 @@ def test_other_states_than_the_page_tells_are_a_difference(tmp_path: Path) -> No
     )
 
 
-def test_another_answer_is_told_before_the_page_is_read(tmp_path: Path) -> None:
+def test_another_result_is_reported_before_the_page_is_read(tmp_path: Path) -> None:
     found = difference(Answer("NoTwice", 10, 2, ""), ONE, tmp_path / "none.md")
 
     assert found == "expected ok, found NoTwice after 10 states, depth 2"
 
 
-def test_the_page_tells_of_the_model_as_it_is() -> None:
+def test_the_page_describes_the_current_model() -> None:
     """Harm prevented: a rule of the model was changed, and what was found before is believed."""
     assert {c.name: TOLD[c.name].of for c in ALL} == {c.name: c.digest() for c in ALL}
 

@@ -92,7 +92,7 @@ def test_a_world_that_is_put_back_goes_on_as_if_nothing_had_been(prepared: Prepa
     assert [len(row.landed) for row in look(again).rows] == [len(row.landed) for row in told.rows]
 
 
-def test_who_dies_leaves_leases_behind_until_the_world_is_put_back(prepared: Prepared) -> None:
+def test_a_killed_process_leaves_leases_until_the_world_is_put_back(prepared: Prepared) -> None:
     """Harm prevented: a crash that gives leases back, as a process that ends in order."""
     world = prepared.world()
 

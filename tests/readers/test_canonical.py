@@ -61,7 +61,7 @@ def test_a_value_survives_its_canonical_form_and_json(of: str) -> None:
 
 
 @given(value=st.floats(width=32, allow_nan=False))
-def test_a_float_is_told_as_the_double_that_it_is(value: float) -> None:
+def test_a_float_is_shown_as_its_exact_double(value: float) -> None:
     assert same(value, float(canonical(value, "float")))
 
 

@@ -26,7 +26,7 @@ def test_a_reader_that_dies_says_so_and_is_asked_again() -> None:
         assert "nothing_of_that_name" in answer.error
 
 
-def test_an_error_of_a_reader_is_its_answer() -> None:
+def test_an_error_of_a_reader_is_its_result() -> None:
     with Reader(Engine("DuckDB", "duckdb", "nothing")) as reader:
         answer = reader.read(NOWHERE, ["id"])
         (found,) = reader.matching(NOWHERE, [["null", "id"]])

@@ -54,7 +54,7 @@ def far_world(
         yield FarWorld(truths, far.store)
 
 
-def test_every_reader_answers_over_s3_as_it_does_in_local_files(
+def test_every_reader_has_the_same_results_over_s3_as_in_local_files(
     far_world: FarWorld, engine: Engine
 ) -> None:
     """Harm prevented: what was verified holds on one machine only, and a lake is in S3."""

@@ -29,7 +29,7 @@ def test_the_pages_are_made_of_what_is_recorded() -> None:
     assert pages.NATIVE.read_text(encoding="utf-8") == native, MADE_ANEW
 
 
-def test_every_answer_that_differs_has_one_explanation() -> None:
+def test_every_result_that_differs_has_one_explanation() -> None:
     """Harm prevented: a wrong value of ours is recorded as some reader's fault."""
     explained = {cell: len(explaining(*cell)) for cell in WRONG}
 
@@ -38,7 +38,7 @@ def test_every_answer_that_differs_has_one_explanation() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.reader} {fault.what}"[:60])
-def test_every_explanation_is_of_an_answer(fault: Fault) -> None:
+def test_every_explanation_belongs_to_a_result(fault: Fault) -> None:
     """Harm prevented: users work around what a reader does right by now."""
     assert [cell for cell in WRONG if fault.explains(*cell)]
 

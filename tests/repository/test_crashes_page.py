@@ -22,7 +22,7 @@ NUMBERS = (
 )
 
 
-def test_every_effect_is_told_once() -> None:
+def test_every_effect_is_listed_once() -> None:
     """Harm prevented: an effect that nobody thought about when it was added."""
     table = PAGE.partition("## Effects")[2]
     first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]

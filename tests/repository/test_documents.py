@@ -76,7 +76,7 @@ def test_each_changelog_fragment_says_its_kind_of_change() -> None:
     ] == []
 
 
-def test_the_first_page_tells_the_targets_that_are_there() -> None:
+def test_the_first_page_names_the_existing_targets() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     pages = "\n".join(page.read_text(encoding="utf-8") for page in documents())
     told = re.findall(r"(?:`|^    )make ([a-z-]+)", pages, re.MULTILINE)

@@ -316,7 +316,7 @@ def test_the_methods_are_those_that_act() -> None:
         ("sorted(rows, key=str)", False),
     ],
 )
-def test_a_call_beside_the_port_is_found(line: str, *, is_found: bool) -> None:
+def test_a_call_outside_the_port_is_found(line: str, *, is_found: bool) -> None:
     """Harm prevented: a test of the source text that lets everything pass."""
     body = "\n    source.release(1)" if "within" in line else " ..."
     text = f"def within():{body}\ndef job():\n    {line}\n"

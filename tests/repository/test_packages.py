@@ -70,7 +70,9 @@ def installed(index: str, digest: str, directory: Path) -> subprocess.CompletedP
     )
 
 
-def test_a_package_comes_from_the_index_that_pip_is_told_of(index: str, tmp_path: Path) -> None:
+def test_a_package_comes_from_the_index_that_pip_is_configured_for(
+    index: str, tmp_path: Path
+) -> None:
     digest = hashlib.sha256((tmp_path / "index/simple/thing" / WHEEL).read_bytes()).hexdigest()
 
     ended = installed(index, digest, tmp_path)
@@ -112,7 +114,7 @@ freeze.timeout='10'
     }
 
 
-def test_what_uv_itself_is_told_goes_before() -> None:
+def test_settings_of_uv_itself_take_precedence() -> None:
     told = {"UV_DEFAULT_INDEX": "https://mine.invalid/", "SSL_CERT_FILE": "/mine.pem"}
 
     assert settings("global.index-url='x'\n:env:.cert='/y'\n", told).items() >= told.items()

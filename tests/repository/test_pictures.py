@@ -103,7 +103,7 @@ def test_no_text_leaves_its_box_or_covers_another(source: Path) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.stem)
-def test_a_picture_tells_what_it_shows_to_who_does_not_see_it(source: Path) -> None:
+def test_a_picture_has_a_text_for_readers_who_do_not_see_it(source: Path) -> None:
     picture = ET.fromstring(source.with_suffix(".svg").read_text(encoding="utf-8"))  # noqa: S314  ours
     told = [picture.find(f"{SVG}{name}") for name in ("title", "desc")]
 

@@ -25,7 +25,10 @@ _ALLOWED = {
     "tests/bench/__main__.py": ({"/proc"}, "says that the benchmark is Linux' alone"),
     "tests/bench/transfer.py": ({"sched_"}, "else all processors; the benchmark is Linux' alone"),
     "tests/spark_ext/test_in_turn.py": ({"/proc"}, "nightly: names of threads"),
-    "tests/integration/test_door_cluster.py": ({"unshare", "setpriv"}, "soak: a disk is hidden"),
+    "tests/integration/test_interface_cluster.py": (
+        {"unshare", "setpriv"},
+        "soak: a disk is hidden",
+    ),
     "tests/services/packets/networks.py": ({"/proc", "unshare", "setpriv"}, "soak: networks"),
     "tests/services/clickhouse_http/engine.py": ({"F_SETPIPE_SZ"}, "else a pipe of usual size"),
     "tests/services/old_clickhouse.py": ({"LD_LIBRARY_PATH"}, "nightly: Debian's packages"),
@@ -78,7 +81,7 @@ def test_what_only_linux_has_is_used_where_the_list_says() -> None:
     assert found == {path: used for path, (used, _) in _ALLOWED.items()}
 
 
-def test_a_test_that_is_said_to_be_of_a_later_command_is() -> None:
+def test_a_test_listed_for_a_later_command_belongs_to_it() -> None:
     """Harm prevented: a reason of the list that has become untrue."""
     texts = {file.path: file.text for file in source_files(*FOLDERS)}
     later = {

@@ -36,7 +36,7 @@ def test_an_example_calls_its_procedure_with_arguments_that_it_has(procedure: Pr
 
 
 @pytest.mark.parametrize("typed", TYPED.values(), ids=list(TYPED))
-def test_the_example_of_a_statement_is_that_of_its_other_doors(typed: TypedStatement) -> None:
+def test_the_example_of_a_statement_is_that_of_its_other_interfaces(typed: TypedStatement) -> None:
     assert written()[typed.name][1] == call(typed, typed.examples[0])
 
 
@@ -53,7 +53,7 @@ def test_names_follow_the_conventions_of_icebergs_procedures(procedure: Procedur
 
 
 @EVERY
-def test_nobody_is_told_options_of_the_command_line(procedure: Procedure) -> None:
+def test_the_page_names_no_options_of_the_command_line(procedure: Procedure) -> None:
     said = [procedure.description, *(p.comment for p in procedure.parameters)]
 
     assert [text for text in said if "--" in text] == []

@@ -81,7 +81,7 @@ def is_left_to_soak(test: str) -> bool:
         ("integration/test_detached_and_trino.py", "altered", True),
     ],
 )  # fmt: skip
-def test_what_is_left_to_soak_is_told(path: str, name: str, left: bool) -> None:  # noqa: FBT001 - expected value
+def test_requirements_left_to_soak_are_reported(path: str, name: str, left: bool) -> None:  # noqa: FBT001 - expected value
     assert is_left_to_soak(f"tests/{path}::{name}") is left
 
 

@@ -60,7 +60,7 @@ def test_every_command_and_statement_has_an_example() -> None:
     assert {type(one) for one in read} == set(get_args(Statement))
 
 
-def test_statements_stand_beside_what_they_are_with_named_arguments() -> None:
+def test_statements_are_listed_with_their_calls_by_named_arguments() -> None:
     """`python -m tests.support.typed_pages` writes the table."""
     assert statements() in text_of("statements/named-arguments.md")
     assert [row for row in TYPED_ROWS if parse_statement(row[0]) is None] == []

@@ -2,7 +2,7 @@
 
 Its tables are in SQLite, by Iceberg's own JDBC catalog; it writes their metadata into an object
 store itself. Jetty reads from a file what it is to serve, so that no Java of ours is needed. It
-requires no login, and vends no credentials: `lending_catalog.py` does.
+requires no login, and vends no credentials: `vending_catalog.py` does.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.services.server_process import ServerProcess, free_port
-from tests.support.front_doors import Doors
+from tests.support.interfaces import Doors
 from tests.support.processes import command_line, processes
 from tests.support.quick_java import QUICK_JAVA
 

@@ -64,7 +64,7 @@ def test_a_program_of_other_modules_is_another_one(root: Path, tmp_path: Path) -
         program_file("minio", services)
 
 
-def test_who_waited_for_another_does_not_build_again(root: Path, tmp_path: Path) -> None:
+def test_a_build_that_waited_for_another_does_not_build_again(root: Path, tmp_path: Path) -> None:
     """Harm prevented: two working trees build at once, into one directory."""
     with (root / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -68,7 +68,7 @@ def test_a_server_that_was_away_is_reached_again() -> None:
             assert answers(between, message(1, _READ)) == [message(0, 0), message(1, _READ)]
 
 
-def test_the_answer_to_the_change_that_was_named_is_lost() -> None:
+def test_the_response_to_the_named_change_is_lost() -> None:
     port = free_port()
     with serving(port), keeper_relay(port) as between:
         between.lose_answer(2)

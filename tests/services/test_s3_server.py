@@ -51,7 +51,7 @@ class Promises:
         with pytest.raises(ClientError, match=said):
             store.client(account).list_buckets()
 
-    def test_who_knows_another_authority_gets_no_connection(
+    def test_a_client_of_another_authority_gets_no_connection(
         self, store: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Harm prevented: the tests of TLS would pass without anybody checking a certificate."""

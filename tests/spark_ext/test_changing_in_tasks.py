@@ -171,7 +171,7 @@ def test_groups_of_files_are_merged_in_tasks(
 
 
 @pytest.mark.soak
-def test_a_refused_value_is_told_in_the_same_words(
+def test_a_refused_value_has_the_same_message(
     lake: Lake, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: a page of Java in the place of one clear line."""
@@ -214,7 +214,7 @@ def test_tasks_that_die_when_they_are_done_leave_each_row_once(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("of", ["FileLooker", "_Writing"])
-def test_who_is_cancelled_is_told_so_and_nothing_has_changed(
+def test_a_cancelled_statement_says_so_and_has_changed_nothing(
     lake: Lake, asked: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, of: str
 ) -> None:
     begun, name = tmp_path / "begun", lake.filled()
@@ -254,14 +254,14 @@ def test_a_drop_stops_what_runs_in_tasks(
     assert lake.spark.range(5).count() == 5
 
 
-def test_of_all_errors_the_first_things_is_raised(lake: Lake) -> None:
+def test_the_error_of_the_first_item_is_raised(lake: Lake) -> None:
     with pytest.raises(RefusedError, match="Cannot do 5: it is refused") as refused:
         in_tasks(lake.spark, "Cannot", range(40), int, Refuses(frozenset({39, 5, 17})))
 
     assert refused.value.code == 36
 
 
-def test_each_thing_has_its_answer_in_its_place(lake: Lake, tmp_path: Path) -> None:
+def test_the_results_keep_the_order_of_the_items(lake: Lake, tmp_path: Path) -> None:
     things = range(100, 140)
 
     made = in_tasks(lake.spark, "Cannot", things, int, DiesOnce(AsIs(), tmp_path))

@@ -96,7 +96,7 @@ def metadata(place: DemoDirectory) -> str:
 
 
 @pytest.mark.spark
-def test_the_first_run_tells_what_it_does_and_all_readers_agree(
+def test_the_first_run_shows_what_it_does_and_all_readers_agree(
     first: tuple[DemoDirectory, Ended],
 ) -> None:
     place, ended = first
@@ -127,7 +127,7 @@ def test_the_second_run_changes_nothing_and_starts_no_spark(made: DemoDirectory)
 
 
 @pytest.mark.spark
-def test_programs_get_an_object_per_partition_and_one_with_the_answers(
+def test_programs_get_an_object_per_partition_and_one_with_the_results(
     made: DemoDirectory,
 ) -> None:
     ended = run_here("--directory", str(made.path), "--json")
@@ -201,7 +201,7 @@ def test_a_demo_that_was_copied_is_not_taken_for_the_original(
     assert metadata(made) == before
 
 
-def test_a_directory_with_other_things_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
     """Somebody's own ./clickhouse must never get a table of ours."""
     (tmp_path / "clickhouse").mkdir()
 
@@ -239,7 +239,7 @@ def test_without_the_demo_extra_nothing_is_begun(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_fill_that_was_interrupted_is_made_anew(tmp_path: Path) -> None:
+def test_an_interrupted_fill_is_repeated(tmp_path: Path) -> None:
     """Half a table under its final name would be exported as if it were whole."""
     with EmbeddedConnection(tmp_path / "clickhouse", create=True) as clickhouse:
         interrupted = fill(clickhouse, rows=10)
@@ -253,7 +253,7 @@ def test_a_fill_that_was_interrupted_is_made_anew(tmp_path: Path) -> None:
         assert months(clickhouse) == filled
 
 
-def test_a_difference_is_told_with_every_answer() -> None:
+def test_a_difference_is_reported_with_every_result() -> None:
     answers: dict[str, Measures] = {"ClickHouse": {"tags": 1, "revenue": Decimal("1.50")},
                "DuckDB": {"tags": 2, "revenue": Decimal("1.5")}}  # fmt: skip
 

@@ -138,7 +138,7 @@ def test_the_page_names_every_parameter_with_its_default(
     assert {n: rows.get(n) for n in named} == {n: str(default) for n, default in named.items()}
 
 
-def test_a_value_has_the_columns_of_the_answer() -> None:
+def test_a_value_has_the_columns_of_the_result() -> None:
     assert [f.name for f in fields(spark_ext.ExportedPartition)] == [c.name for c in EXPORTED]
     assert [c.name for c in EXPORTED if f"`{c.name}`" not in PAGE] == []
 

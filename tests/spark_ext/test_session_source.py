@@ -104,7 +104,7 @@ def test_a_temporary_replicated_table_is_refused_by_clickhouse(said: dict[str, A
         ("three parts", "UsageError", None, "Cannot read the table 'ch.db.t' of a session: it has"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_an_impossible_export_is_refused(
     said: dict[str, Any], step: str, error: str, code: int | None, message: str
 ) -> None:
     assert (said[step]["error"], said[step]["code"]) == (error, code)
@@ -141,7 +141,7 @@ def test_the_export_of_the_requirements_temporary_table_runs(said: dict[str, Any
         ("another statement", 48, "it is a table of an open session, on which only EXPORT"),
     ],
 )
-def test_what_is_not_done_with_a_table_of_a_session_is_said(
+def test_statements_not_possible_on_a_sessions_table_are_refused(
     said: dict[str, Any], step: str, code: int | None, message: str
 ) -> None:
     """Harm prevented: a table of that name elsewhere is taken for it."""

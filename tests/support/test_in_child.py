@@ -25,6 +25,6 @@ def test_a_piece_has_the_values_and_the_environment_of_the_test(
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
-def test_an_error_in_a_piece_is_told(platform: str) -> None:
+def test_an_error_in_a_piece_is_reported(platform: str) -> None:
     with pytest.raises(pytest.fail.Exception, match="ZeroDivisionError"):
         in_child("answer(1 / 0)", platform=platform)

@@ -85,7 +85,7 @@ def test_a_run_may_open_as_many_files_as_elsewhere(
     assert raised(limits) == set_to
 
 
-def test_who_names_a_place_gets_it(tmp_path: Path) -> None:
+def test_a_place_that_the_user_names_is_used(tmp_path: Path) -> None:
     """TMPDIR is how a user says where temporary files are."""
     named = tmp_path / "named"
     named.mkdir()

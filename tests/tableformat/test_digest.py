@@ -70,7 +70,7 @@ def test_two_digests_differ_exactly_when_a_figure_does(
     assert {d.column for d in found} <= {"c"}
 
 
-def test_every_difference_is_told_with_both_figures() -> None:
+def test_every_difference_is_reported_with_both_figures() -> None:
     of = "DateTime64(6, 'UTC')"
     expected = Digest(1_000, 1, (ColumnDigest("ts", of, 0, 0, 10**6, 1),))
     found = Digest(999, 2, (ColumnDigest("ts", of, 1, 1, 10**6, 2),))
@@ -86,7 +86,7 @@ def test_every_difference_is_told_with_both_figures() -> None:
     ]
 
 
-def test_values_in_other_rows_are_told_although_each_column_agrees() -> None:
+def test_values_in_other_rows_are_reported_although_each_column_agrees() -> None:
     digest = KEPT.digest
 
     (found,) = digest.differences(replace(digest, checksum=6))
@@ -144,7 +144,7 @@ def test_digests_of_other_columns_are_never_put_together() -> None:
         (b"ab", "FixedString(2)", "0x6162"),
     ],
 )
-def test_least_and_greatest_are_told_as_people_write_them(
+def test_least_and_greatest_are_shown_as_people_write_them(
     bound: float | bytes | None, of: str, text: str
 ) -> None:
     assert shown(bound, of) == text
@@ -165,5 +165,5 @@ def test_a_digest_of_a_newer_release_is_refused_by_its_format() -> None:
         KeptDigest.from_json(newer)
 
 
-def test_the_time_of_a_digest_is_told() -> None:
+def test_the_time_of_a_digest_is_shown() -> None:
     assert KEPT.time == "1970-01-01 00:00:00 UTC"

@@ -76,7 +76,7 @@ def test_a_volume_is_its_disks_in_their_order(names: list[str], comma: str) -> N
     assert found.volume(OWN_DISK, "Cannot").places == ("s3://lake/n/t/data",)
 
 
-def test_what_is_not_there_is_said_with_what_is() -> None:
+def test_a_missing_disk_is_reported_with_the_existing_ones() -> None:
     found = disks({"mergeberg.disk.cold": "s3://b", "mergeberg.volume.v": "cold, nope"})
 
     with pytest.raises(NotFoundError, match=r"No such disk `nope`.* are cold, default") as disk:

@@ -21,7 +21,7 @@ ATTEMPTS = st.from_regex(r"[0-9a-z]{1,20}|[0-9]{1,3}-[0-9a-f]{12}", fullmatch=Tr
     attempt=ATTEMPTS,
     first=st.booleans(),
 )
-def test_a_name_tells_key_and_transaction_begun_or_finished(
+def test_a_name_has_key_and_transaction_begun_or_finished(
     key: str, transaction: int, number: int, attempt: str, *, first: bool
 ) -> None:
     """Harm prevented: a file is taken for another export's, and removed with it."""

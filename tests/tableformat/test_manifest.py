@@ -55,7 +55,7 @@ def test_it_has_the_fields_that_the_notes_name_first_and_over_several_lines() ->
     assert text.splitlines()[1] == '  "transaction_id": "7161",'
 
 
-def test_a_part_tells_its_first_file_and_all_of_them() -> None:
+def test_a_part_lists_its_first_file_and_all_of_them() -> None:
     """A part may lie in several files, and a file may hold several parts."""
     first, second = fields_of(_DONE)["parts"]
 
@@ -85,7 +85,7 @@ def test_it_is_completed_only_after_the_snapshot(state: State) -> None:
     assert (fields_of(_DONE)["completed"], fields_of(_DONE)["snapshot_id"]) == (True, "4711")
 
 
-def test_a_replacement_that_runs_is_not_completed_and_what_landed_is_told() -> None:
+def test_a_running_replacement_is_incomplete_and_shows_what_landed() -> None:
     """Harm prevented: the manifest of a new export claims the old one's snapshot."""
     again = replace(_DONE, state=State.RUNNING, claim=replace(_CLAIM, epoch=4, transaction_id="8"))
 
@@ -192,7 +192,7 @@ def test_one_of_another_form_is_refused_by_name(change: dict[str, Any], said: st
         parse_manifest(json.dumps({**fields_of(_DONE), **change}))
 
 
-def test_the_page_tells_every_field() -> None:
+def test_the_page_lists_every_field() -> None:
     page = (ROOT / "docs" / "spec" / "manifest.md").read_text(encoding="utf-8")
 
     assert [name for name in fields_of(_DONE) if f"`{name}`" not in page] == []

@@ -62,7 +62,7 @@ def test_sizes_have_the_greatest_unit() -> None:
     ("seconds", "text"),
     [(0.04, "0.0 s"), (3.94, "3.9 s"), (73.2, "73 s"), (725, "12 min 5 s"), (4320, "1 h 12 min")],
 )
-def test_a_duration_is_told_in_the_units_that_fit_it(seconds: float, text: str) -> None:
+def test_a_duration_is_shown_in_the_units_that_fit_it(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 
 
@@ -93,5 +93,5 @@ def test_what_is_left_is_rounded(seconds: float, text: str) -> None:
         (9_000_000, 2.0, "4.5 M rows/s"),
     ],
 )
-def test_a_rate_is_told_where_it_means_something(rows: int, seconds: float, text: str) -> None:
+def test_a_rate_is_shown_where_it_means_something(rows: int, seconds: float, text: str) -> None:
     assert rate_text(rows, seconds) == text

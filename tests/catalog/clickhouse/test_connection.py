@@ -43,7 +43,7 @@ from tableformat.errors import InternalError
         ("", None, "it gave no reason"),
     ],
 )
-def test_an_answer_becomes_code_and_reason(answer: str, code: int | None, reason: str) -> None:
+def test_a_response_becomes_code_and_reason(answer: str, code: int | None, reason: str) -> None:
     """Stack traces and version numbers hide what a user can act on."""
     error = ClickHouseError(answer)
 
@@ -51,14 +51,14 @@ def test_an_answer_becomes_code_and_reason(answer: str, code: int | None, reason
 
 
 @given(st.integers(0, 9999), st.text(st.characters(exclude_characters=".\n"), min_size=1))
-def test_no_answer_breaks_the_reading(code: int, said: str) -> None:
+def test_any_error_text_is_parsed(code: int, said: str) -> None:
     error = ClickHouseError(f"Code: {code}. DB::Exception: {said}\nand more")
 
     assert error.code == code
     assert "and more" not in str(error)
 
 
-def test_an_answer_of_another_type_is_a_bug_and_not_a_value() -> None:
+def test_a_response_of_another_type_is_a_bug_and_not_a_value() -> None:
     assert (text("a"), whole(3), flag(1), flag(value=False)) == ("a", 3, True, False)
     with pytest.raises(InternalError, match="3 is not text"):
         text(3)

@@ -72,7 +72,7 @@ def test_a_directory_in_use_is_refused_after_the_wait_and_its_user_is_named(
         assert first.rows("SELECT count() FROM db.t") == ((3,),)
 
 
-def test_the_wait_ends_when_the_other_one_lets_go(directory: Path) -> None:
+def test_the_wait_ends_when_the_other_process_releases_it(directory: Path) -> None:
     first = EmbeddedConnection(directory)
     opened: list[object] = []
 
@@ -176,7 +176,7 @@ def test_an_error_carries_clickhouses_code_and_one_line(directory: Path) -> None
         assert connection.rows("SELECT 1") == ((1,),)
 
 
-def test_rows_of_a_failed_query_do_not_turn_up_in_the_next_answer(directory: Path) -> None:
+def test_rows_of_a_failed_query_are_not_in_the_next_result(directory: Path) -> None:
     """ClickHouse in a process keeps them: counts and part lists after an error would be wrong."""
     failing = (
         "SELECT number, throwIf(number = 70000) FROM numbers(100000) SETTINGS max_block_size = 1000"
@@ -190,7 +190,7 @@ def test_rows_of_a_failed_query_do_not_turn_up_in_the_next_answer(directory: Pat
             assert connection.rows("SELECT count() FROM db.t") == ((3,),)
 
 
-def test_a_python_that_cannot_be_run_is_said_in_one_line(
+def test_a_python_that_cannot_run_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: a bare PermissionError that names neither what was to be done nor why."""

@@ -74,7 +74,7 @@ def test_a_server_that_cannot_be_asked_says_nothing(keeper: str, said: str) -> N
     ],
     ids=["away", "empty"],
 )
-def test_a_keeper_that_does_not_answer_is_not_taken_for_none(
+def test_a_keeper_that_does_not_respond_does_not_count_as_none(
     connection: Answering, reason: str
 ) -> None:
     """Harm prevented: nothing is compared while Keeper is away."""
@@ -85,7 +85,7 @@ def test_a_keeper_that_does_not_answer_is_not_taken_for_none(
 
 
 @pytest.mark.parametrize("code", [497, 47, 202])
-def test_any_other_answer_is_an_error(code: int) -> None:
+def test_any_other_response_is_an_error(code: int) -> None:
     """A user who may not read it must not be let through."""
     with pytest.raises(ClickHouseError, match="some reason"):
         node_of(Answering(error=f"Code: {code}. DB::Exception: some reason"), "/t", "default")

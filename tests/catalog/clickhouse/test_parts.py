@@ -219,7 +219,7 @@ def test_a_damaged_slice_among_others_fails_alone_and_with_its_own_reason(
     assert found[1][1].startswith(f"Cannot read part {broken.name} of d.t: ClickHouse did not")
 
 
-def test_a_slice_that_is_not_there_lets_the_others_be_read(source: Source) -> None:
+def test_a_missing_slice_does_not_stop_the_others(source: Source) -> None:
     """Harm prevented: one partition that was dropped under the task ends its neighbours."""
     gone, *others = (s for i in range(3) for s in source.slices(part=i))
     span = dataclasses.replace(gone.ranges[0], path="/nowhere/1_1_1_0/")

@@ -226,7 +226,7 @@ def test_a_table_that_changed_since_it_was_described_is_refused(
         raised(all_refused(snapshot))
 
 
-def test_a_table_made_anew_under_the_same_name_is_refused(clickhouse: Clickhouse) -> None:
+def test_a_table_recreated_under_the_same_name_is_refused(clickhouse: Clickhouse) -> None:
     name = clickhouse.filled()
     described = clickhouse.source.describe(name)
     clickhouse.command(f"CREATE TABLE db.other AS {name.sql}")

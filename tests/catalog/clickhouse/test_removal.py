@@ -189,7 +189,7 @@ def test_what_follows_a_detach_of_parts_one_by_one_brings_them_back(
     assert rows(clickhouse, name) == (51, 0)
 
 
-def test_a_statement_whose_answer_is_lost_says_where_the_rows_are(clickhouse: Clickhouse) -> None:
+def test_a_statement_without_a_response_reports_where_the_rows_are(clickhouse: Clickhouse) -> None:
     """Harm prevented: nobody looks for rows that a DETACH without a response took."""
     name = clickhouse.filled()
 
@@ -211,7 +211,7 @@ def test_a_statement_whose_answer_is_lost_says_where_the_rows_are(clickhouse: Cl
         ("ATTACH PART ", "INSERT", 1),
     ],
 )
-def test_a_right_that_is_missing_is_said_as_the_statement_that_gives_it(
+def test_a_missing_right_is_reported_as_its_grant_statement(
     clickhouse: Clickhouse, statement: str, right: str, detached: int
 ) -> None:
     """Taken away meanwhile: at the start it was asked for."""

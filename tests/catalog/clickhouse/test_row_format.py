@@ -43,7 +43,7 @@ def test_rows_are_written_as_clickhouse_writes_them(form: str, written: bytes) -
 @pytest.mark.parametrize(
     ("form", "is_text"), [("JSON", True), ("Null", True), ("PrettyCompact", True), ("ORC", False)]
 )
-def test_a_format_that_is_no_text_is_told_from_others(form: str, *, is_text: bool) -> None:
+def test_a_format_that_is_no_text_is_distinguished_from_others(form: str, *, is_text: bool) -> None:
     assert check_format(form, COLUMNS) == is_text
 
 

@@ -42,7 +42,7 @@ def test_no_digit_and_no_byte_is_lost(found: dict[str, Any]) -> None:
     assert found["connection"]["bytes"] is True
 
 
-def test_a_failed_query_leaves_nothing_in_the_next_answer(found: dict[str, Any]) -> None:
+def test_a_failed_query_leaves_nothing_in_the_next_result(found: dict[str, Any]) -> None:
     error, message = found["connection"]["failed"]
 
     assert error == "ClickHouseError"

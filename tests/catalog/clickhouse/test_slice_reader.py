@@ -57,7 +57,7 @@ def test_of_no_rows_there_are_none(scratch: Path) -> None:
     assert list(scratch.iterdir()) == []
 
 
-def test_who_stops_in_the_middle_leaves_nothing(scratch: Path) -> None:
+def test_a_reader_that_stops_in_the_middle_leaves_nothing(scratch: Path) -> None:
     """Harm prevented: each export that is interrupted leaves its rows on the disk, readable."""
     rows = read_first(Reader().batches())
     assert next(rows) == BATCHES[0]

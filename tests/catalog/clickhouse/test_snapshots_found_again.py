@@ -388,7 +388,7 @@ def test_two_equal_parts_are_found_under_their_names(clickhouse: Clickhouse) -> 
     assert find(clickhouse, name, recorded(snapshot)) == snapshot
 
 
-def test_values_and_digests_are_measured_anew(clickhouse: Clickhouse) -> None:
+def test_values_and_digests_are_measured_again(clickhouse: Clickhouse) -> None:
     """A later release may ask for other values than the dead job did."""
     name = clickhouse.filled()
     clickhouse.command(f"DELETE FROM {name.sql} WHERE k = 98")

@@ -58,7 +58,7 @@ def test_a_comment_of_an_earlier_release_says_only_the_table() -> None:
     assert ORIGIN.comment == old
 
 
-def test_who_made_it_and_when_is_read_by_people_and_programs() -> None:
+def test_people_and_programs_can_read_its_owner_and_time() -> None:
     comment = Origin(ORIGIN.table, ORIGIN.identity, MADE).comment
 
     assert json.loads(comment)["owner"] == {"host": "etl7", "process": 41, "start": "1n2"}

@@ -23,7 +23,7 @@ from tableformat.names import TableName
 from tests.support.clickhouse_source import Clickhouse, ids
 
 
-def test_columns_and_clauses_are_told_as_they_were_declared(clickhouse: Clickhouse) -> None:
+def test_columns_and_clauses_are_described_as_declared(clickhouse: Clickhouse) -> None:
     name = clickhouse.table(
         "ENGINE = ReplacingMergeTree(k) PARTITION BY (p, toYYYYMM(d)) PRIMARY KEY k"
         " ORDER BY (k, s DESC) SAMPLE BY k TTL d + INTERVAL 1 MONTH"
@@ -68,7 +68,7 @@ def test_columns_and_clauses_are_told_as_they_were_declared(clickhouse: Clickhou
     assert table.server_zone
 
 
-def test_a_state_of_an_aggregate_function_tells_what_it_comes_to(clickhouse: Clickhouse) -> None:
+def test_a_state_of_an_aggregate_function_has_the_type_of_its_value(clickhouse: Clickhouse) -> None:
     """Only ClickHouse knows, and the lake's columns get that type with --convert …=finalize."""
     name = clickhouse.table(
         "ENGINE = MergeTree ORDER BY tuple()",

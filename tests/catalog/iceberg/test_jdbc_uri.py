@@ -30,7 +30,7 @@ def test_a_file_is_the_same_file(path: str) -> None:
 
 
 @given(user=TEXTS, password=TEXTS, port=st.integers(1, 65_535))
-def test_a_server_is_the_same_server_and_who_logs_in_the_same(
+def test_the_server_and_the_user_of_the_address_are_the_same(
     user: str, password: str, port: int
 ) -> None:
     """Also where user and password have characters that an address has a use for."""

@@ -146,7 +146,7 @@ def test_without_a_type_it_is_a_metastore_as_in_spark() -> None:
         ({"header.X-Tenant": "a"}, {"header.x-tenant": "a", "auth": {"type": "noop"}}),
     ],
 )
-def test_who_asks_a_server_is_the_same(given: dict[str, str], found: dict[str, Any]) -> None:
+def test_the_user_of_a_server_is_the_same(given: dict[str, str], found: dict[str, Any]) -> None:
     same = {"type": "rest", "uri": "https://lake.example/api", "warehouse": "wh"}
 
     assert opened(KINDS[REST] | given) == same | found

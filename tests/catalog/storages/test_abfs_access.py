@@ -48,7 +48,7 @@ def test_an_account_is_found(location: str, properties: Mapping[str, str], endpo
     assert of(properties, location) == AbfsAccess(endpoint, "acme", key=KEY)
 
 
-def test_who_asks_is_a_property_before_the_environment() -> None:
+def test_the_identity_comes_from_a_property_before_the_environment() -> None:
     named = {"AZURE_STORAGE_CONNECTION_STRING": CONNECTION}
     vended = {"adls.sas-token.acme.dfs.core.windows.net": "?sv=1&sig=hidden"}
 

@@ -29,10 +29,16 @@ from urllib.parse import parse_qsl, urlsplit
 
 from catalog.clickhouse.connection import JSON_SETTINGS
 from tests.services.clickhouse_http.access import Access, User
-from tests.services.clickhouse_http.answers import BUFFER, Answer, EndedError, cut_off, encoding_of
 from tests.services.clickhouse_http.engine import MARK, Engine, EngineError, Session
 from tests.services.clickhouse_http.faults import BrokenStream, Fault, Kind
 from tests.services.clickhouse_http.recognition import RefusedError, user_of
+from tests.services.clickhouse_http.responses import (
+    BUFFER,
+    Answer,
+    EndedError,
+    cut_off,
+    encoding_of,
+)
 
 __all__ = ["main"]
 

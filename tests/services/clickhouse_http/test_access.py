@@ -83,5 +83,7 @@ def test_a_dropped_user_is_gone() -> None:
         ("SHOW GRANTS", False),
     ],
 )
-def test_statements_about_access_are_told_from_others(statement: str, *, is_so: bool) -> None:
+def test_statements_about_access_are_distinguished_from_others(
+    statement: str, *, is_so: bool
+) -> None:
     assert is_about_access(statement) is is_so

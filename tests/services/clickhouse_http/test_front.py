@@ -79,7 +79,7 @@ def received(answer: urllib3.BaseHTTPResponse) -> tuple[bytes, bool]:
     return held, True
 
 
-def test_an_answer_has_the_format_of_the_statement_or_of_the_request(client: Client) -> None:
+def test_a_response_has_the_format_of_the_statement_or_of_the_request(client: Client) -> None:
     assert client.ask("SELECT 1, 'a'") == b"1\ta\n"
     assert client.ask("SELECT 1 AS x FORMAT JSONEachRow") == b'{"x":1}\n'
     assert client.ask("SELECT 1 AS x", default_format="JSONCompactEachRow") == b"[1]\n"
@@ -95,7 +95,7 @@ def test_an_early_error_has_a_status_a_code_and_the_engines_text(client: Client)
     )
 
 
-def test_a_query_that_fails_late_is_said_in_a_block_with_the_answers_tag(client: Client) -> None:
+def test_a_late_failure_is_a_block_with_the_tag_of_the_response(client: Client) -> None:
     answer = client.open(_FAILS_LATE, buffer_size="1000")
     tag = answer.headers["X-ClickHouse-Exception-Tag"].encode()
     body, is_clean = received(answer)
@@ -110,7 +110,7 @@ def test_a_query_that_fails_late_is_said_in_a_block_with_the_answers_tag(client:
     assert body.endswith(end)
 
 
-def test_a_query_that_fails_late_may_be_said_as_old_servers_do(client: Client) -> None:
+def test_a_late_failure_may_have_the_form_of_old_servers(client: Client) -> None:
     client.front.break_streams(BrokenStream.APPENDED)
 
     body, is_clean = received(client.open(_FAILS_LATE, buffer_size="1000"))
@@ -128,7 +128,7 @@ def test_a_query_that_fails_late_may_just_end(client: Client) -> None:
     assert b"Code:" not in body
 
 
-def test_the_late_error_of_a_compressed_answer_is_compressed_with_it(client: Client) -> None:
+def test_the_late_error_of_a_compressed_response_is_compressed_with_it(client: Client) -> None:
     asked = {"enable_http_compression": "1", "buffer_size": "1000"}
 
     body, is_clean = received(client.open(_FAILS_LATE, {"Accept-Encoding": "gzip"}, **asked))
@@ -147,7 +147,7 @@ def test_the_late_error_of_a_compressed_answer_is_compressed_with_it(client: Cli
         ("lz4", lambda body: pa.CompressedInputStream(io.BytesIO(body), "lz4").read()),
     ],
 )
-def test_answers_are_compressed_when_the_client_asks_for_it(
+def test_responses_are_compressed_when_the_client_requests_it(
     client: Client, encoding: str, unpack: Callable[[bytes], bytes]
 ) -> None:
     sql, accepts = "SELECT number FROM numbers(300000)", {"Accept-Encoding": encoding}
@@ -281,7 +281,9 @@ def test_one_request_meets_the_fault_that_waits_for_it(
         (faults.SILENCE, urllib3.exceptions.ReadTimeoutError),
     ],
 )
-def test_a_request_may_have_no_answer(client: Client, fault: Fault, error: type[Exception]) -> None:
+def test_a_request_may_have_no_response(
+    client: Client, fault: Fault, error: type[Exception]
+) -> None:
     client.front.fail_next(fault)
 
     with pytest.raises(error, match=r"Connection aborted|Read timed out"):
@@ -309,9 +311,7 @@ def test_a_server_that_is_killed_comes_back_with_its_data_and_users(client: Clie
 
 
 @pytest.mark.parametrize("fault", [faults.LOST, faults.death(0)])
-def test_a_statement_may_have_been_performed_though_nobody_was_told(
-    client: Client, fault: Fault
-) -> None:
+def test_a_statement_may_be_performed_without_a_response(client: Client, fault: Fault) -> None:
     client.front.fail_next(fault, containing="DATABASE done")
 
     with (
@@ -323,7 +323,7 @@ def test_a_statement_may_have_been_performed_though_nobody_was_told(
     assert client.ask("EXISTS DATABASE done") == b"1\n"
 
 
-def test_a_server_may_die_in_the_middle_of_an_answer_and_come_back(client: Client) -> None:
+def test_a_server_may_die_during_a_response_and_come_back(client: Client) -> None:
     client.front.fail_next(faults.death(1000))
 
     with client.front.revived():
@@ -334,7 +334,7 @@ def test_a_server_may_die_in_the_middle_of_an_answer_and_come_back(client: Clien
     assert client.ask("SELECT 1") == b"1\n"
 
 
-def test_a_server_that_stands_still_answers_nobody(client: Client) -> None:
+def test_a_stopped_server_responds_to_no_client(client: Client) -> None:
     client.front.pause()
 
     with pytest.raises(urllib3.exceptions.ReadTimeoutError, match="Read timed out"):

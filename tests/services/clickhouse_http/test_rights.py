@@ -165,7 +165,7 @@ def test_the_settings_of_a_user_hold_for_its_requests(
     assert "(MEMORY_LIMIT_EXCEEDED)" in poor.ask("SELECT groupArray(number) FROM numbers(1000000)")
 
 
-def test_who_cannot_prove_who_it_is_gets_no_answer(
+def test_a_client_without_valid_credentials_gets_no_result(
     front: ClickHouseFront, http: urllib3.PoolManager
 ) -> None:
     front.command("ALTER USER default IDENTIFIED BY 'set'")

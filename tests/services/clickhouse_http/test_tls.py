@@ -41,7 +41,7 @@ def ask(front: ClickHouseFront, trusts: Authority, shows: Identity | None = None
         return http.request("POST", front.url, body=sql, headers=headers).data.decode()
 
 
-def test_a_client_that_trusts_the_authority_is_answered(
+def test_a_client_that_trusts_the_authority_gets_a_response(
     front: ClickHouseFront, authority: Authority
 ) -> None:
     assert ask(front, authority) == "default\n"

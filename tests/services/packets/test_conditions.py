@@ -175,7 +175,7 @@ def test_nothing_arrives_while_it_is_cut_and_all_does_when_it_is_healed() -> Non
     assert way.counted[Happened.CUT_OFF] == 2
 
 
-def test_every_packet_is_accounted_for_and_a_seed_tells_it_again() -> None:
+def test_every_packet_is_accounted_for_and_a_seed_repeats_the_run() -> None:
     everything = Conditions(
         loss=0.05, duplication=0.05, reordering=0.1, corruption=0.05, forgery=0.05, delay=0.01,
         rate=50_000.0,

@@ -168,7 +168,7 @@ def is_gone(meets: Meets) -> bool:
         max_size=3,
     )
 )
-def test_every_partition_is_told_once_and_every_host_is_asked_once(meets: list[Meets]) -> None:
+def test_every_partition_is_reported_once_and_every_host_is_tried_once(meets: list[Meets]) -> None:
     """And another host is asked only when the one before is gone, whatever else went wrong."""
     with tempfile.TemporaryDirectory() as made:
         world = World(Path(made), meets)
@@ -229,7 +229,7 @@ def test_no_other_error_brings_a_second_host(tmp_path: Path, kind: type[TableFor
     assert of_one.asked == of_all.asked == [of_one.hosts[0]]
 
 
-def test_an_export_that_was_told_to_stop_asks_no_other_host(tmp_path: Path) -> None:
+def test_a_stopped_export_tries_no_other_host(tmp_path: Path) -> None:
     """SIGTERM keeps its meaning: nothing begins; partitions that lost their host are listed."""
     world = World(tmp_path, [{"p2": SourceGoneError(GONE)}, {}])
     world.heard.when_begun = world.stop

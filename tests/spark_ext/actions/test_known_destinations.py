@@ -71,7 +71,7 @@ def test_a_lake_that_cannot_be_opened_is_asked_once_in_a_look(rows: tuple[Row, R
     assert away.times == 2
 
 
-def test_storage_that_is_away_behind_a_catalog_that_answers_is_asked_once(
+def test_unreachable_storage_behind_a_reachable_catalog_is_tried_once(
     rows: tuple[Row, Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A REST catalog says what the table is, and its object store is not there."""

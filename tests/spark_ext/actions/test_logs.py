@@ -74,7 +74,7 @@ def test_every_object_says_when_how_grave_and_what(tmp_path: Path) -> None:
     assert found == sorted(found, key=lambda o: o["time"])
 
 
-def test_every_step_tells_how_long_it_took(tmp_path: Path) -> None:
+def test_every_step_reports_how_long_it_took(tmp_path: Path) -> None:
     found = [o for o in logged(tmp_path, Partitions()) if o["event"] == "step"]
 
     done = Counter(o["step"] for o in found)
@@ -96,7 +96,7 @@ def test_a_run_that_goes_on_says_that_it_resumed(tmp_path: Path) -> None:
     assert first["transaction_id"] == second["transaction_id"]
 
 
-def test_a_request_without_an_answer_is_sent_and_has_not_landed(tmp_path: Path) -> None:
+def test_a_request_without_a_response_is_sent_and_has_not_landed(tmp_path: Path) -> None:
     """Harm prevented: a log says "landed" of what nobody knows."""
     found = logged(tmp_path, Partitions(by_id={"p1": parts_of("p1", 7)}), _Unanswered())
 

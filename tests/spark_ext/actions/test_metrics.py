@@ -138,7 +138,7 @@ def test_what_the_ledger_counts_is_asked_when_the_text_is() -> None:
     assert samples(render(figures))["mergeberg_events_total", "PartsExports"] == 9
 
 
-def test_a_ledger_that_does_not_answer_hides_nothing_else() -> None:
+def test_a_ledger_that_does_not_respond_hides_nothing_else() -> None:
     def fail() -> Mapping[str, int]:
         raise LedgerError("Cannot read the ledger: it is locked. Wait.")
 
@@ -201,7 +201,7 @@ def test_a_scrape_that_fails_is_that_scrape_alone(caplog: pytest.LogCaptureFixtu
     assert "no text" in caplog.text
 
 
-def test_only_this_host_is_answered_unless_another_address_is_said() -> None:
+def test_only_this_host_gets_a_response_unless_another_address_is_set() -> None:
     assert parse_metrics_address("9464") == MetricsAddress("127.0.0.1", 9464)
     assert parse_metrics_address("0.0.0.0:9464") == MetricsAddress("0.0.0.0", 9464)  # noqa: S104
     assert parse_metrics_address("[::1]:9464").url == "http://[::1]:9464/metrics"

@@ -81,7 +81,7 @@ def test_the_exit_code_is_that_of_the_worst_shard(does: tuple[Did, ...], code: i
         ((NO_PARTITION, NO_PARTITION), NotFoundError, "Cannot export partition 7 of db.t", None),
     ],
 )
-def test_a_shard_that_cannot_be_used_is_said_after_all_had_their_turn(
+def test_an_unusable_shard_is_reported_after_all_shards_were_tried(
     does: tuple[Did, ...], kind: type[TableFormatError], said: str, code: int | None
 ) -> None:
     run = Run(*does)

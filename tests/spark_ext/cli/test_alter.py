@@ -31,7 +31,7 @@ def export(places: Places, name: str, ending: str, *more: str) -> tuple[int, str
     return run(places, statement, *more)
 
 
-def test_an_export_is_run_and_said_as_by_the_command_export(places: Places) -> None:
+def test_an_export_runs_and_prints_as_the_command_export(places: Places) -> None:
     """A bare name is of the source, too."""
     code, out, err = run(
         places,
@@ -61,7 +61,7 @@ def test_a_dry_run_does_nothing(places: Places) -> None:
     assert "202401" in out
 
 
-def test_the_answer_is_written_to_the_file_in_the_format(places: Places) -> None:
+def test_the_result_is_written_to_the_file_in_the_format(places: Places) -> None:
     path = places.root / "answer.json"
 
     code, out, err = export(places, "filed", f"INTO OUTFILE '{path}' FORMAT JSONEachRow {ALLOWED}")
@@ -129,7 +129,7 @@ def test_a_format_alone_shapes_what_is_printed(places: Places) -> None:
         ("Null", ""),
     ],
 )
-def test_any_format_of_clickhouse_shapes_the_answer(places: Places, form: str, begins: str) -> None:
+def test_any_format_of_clickhouse_shapes_the_result(places: Places, form: str, begins: str) -> None:
     code, out, err = export(places, f"as_{form.lower()}", f"FORMAT {form} {ALLOWED}")
 
     assert (code, out[: len(begins)]) == (0, begins), err
@@ -244,7 +244,7 @@ def test_a_kill_that_only_looks_changes_nothing(
     assert {row.state for row in before} == {State.RUNNING}
 
 
-def test_the_answer_of_a_kill_has_the_format_too(keyed: Places) -> None:
+def test_the_result_of_a_kill_has_the_format_too(keyed: Places) -> None:
     query_id = interrupted(keyed, "lake.n.kill_format")
 
     code, out, err = run(keyed, f"KILL QUERY WHERE query_id = '{query_id}' TEST FORMAT JSONEachRow")

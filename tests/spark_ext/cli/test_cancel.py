@@ -38,7 +38,7 @@ def data_files(places: Places, table: str) -> list[str]:
     return [name for name in places.files() if f"{table}/data/" in name]
 
 
-def test_an_interrupted_export_is_cancelled_and_exported_anew_later(places: Places) -> None:
+def test_an_interrupted_export_is_cancelled_and_exported_again_later(places: Places) -> None:
     """Retry possible after a kill: the next export begins a transaction of its own."""
     places.before = interrupt
     assert places.run(*JANUARY, "--to", "lake.n.first")[0] == 130

@@ -25,7 +25,7 @@ def idle(places: Places, monkeypatch: pytest.MonkeyPatch) -> Places:
     return places
 
 
-def test_a_dry_run_tells_files_rows_and_space_and_changes_nothing(idle: Places) -> None:
+def test_a_dry_run_reports_files_rows_and_space_and_changes_nothing(idle: Places) -> None:
     before = idle.files()
     code, out, err = idle.run(
         "export", "db.events", "--all", "--to", "lake.n.dry", "--dry-run", "--json"
@@ -61,7 +61,7 @@ def test_a_dry_run_without_room_ends_as_check_does(
     assert idle.run("export", *words, "--all", "--dry-run", "--json")[0] == 3
 
 
-def test_a_dry_run_answers_as_the_run_would(places: Places) -> None:
+def test_a_dry_run_reports_what_the_run_would(places: Places) -> None:
     """Harm prevented: a dry run that promises what the run then refuses."""
     words = ("export", "db.other", "--all", "--to", "lake.n.rehearsed", "--json")
     places.run(*words[:2], "--partition-id", "202401", *words[3:])
@@ -85,7 +85,7 @@ def test_a_dry_run_refuses_what_the_run_refuses(idle: Places) -> None:
     assert dry[2].partition("Next:")[0] == real[2].partition("Next:")[0]
 
 
-def test_check_tells_how_everything_is_mapped(idle: Places) -> None:
+def test_check_shows_how_everything_is_mapped(idle: Places) -> None:
     before = idle.files()
     code, out, _ = idle.run("check", "db.events", "--to", "lake.n.new", "--json")
     found = json.loads(out)
@@ -144,7 +144,7 @@ class _NoJava:
 
 
 @pytest.mark.parametrize("words", [("check",), ("export", "--all", "--dry-run")])
-def test_what_would_be_added_to_the_destination_is_told_and_not_done(
+def test_additions_to_the_destination_are_reported_and_not_made(
     idle: Places, words: tuple[str, ...]
 ) -> None:
     """Harm prevented: a look at an export that changes a table of others."""

@@ -139,7 +139,7 @@ def test_without_the_option_the_outcome_says_that_the_rows_may_be_the_same(
     assert export(places, table) == [("replaced", _SAID)] * 2
 
 
-def test_with_more_rows_nothing_is_said_of_equal_ones(places: Places, table: str) -> None:
+def test_with_more_rows_no_message_speaks_of_equal_ones(places: Places, table: str) -> None:
     export(places, table)
     change(places, table, "INSERT INTO {} VALUES (1, 9, ''), (2, 9, '')")
 

@@ -167,7 +167,7 @@ def test_a_partition_whose_rows_are_all_deleted_is_empty_and_makes_no_export(
     assert listed(places, "db.hollow") == []
 
 
-def test_exports_tell_what_was_exported_what_failed_and_what_runs(places: Places) -> None:
+def test_the_list_shows_finished_failed_and_running_exports(places: Places) -> None:
     """Harm prevented: nobody can tell a failed export from one that still works."""
     table(places, "told")
     words = ("export", "db.told", "--to", "lake.n.told")

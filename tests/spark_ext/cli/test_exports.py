@@ -219,7 +219,7 @@ def test_under_a_group_commit_each_partition_has_a_manifest_of_its_own(
     assert [p.part_name for p in first.parts + second.parts] == ["202401_1_1_0", "202402_2_2_0"]
 
 
-def test_the_log_tells_each_part_that_was_exported_and_each_refusal(
+def test_the_log_lists_each_exported_part_and_each_refusal(
     places: Places, words: tuple[str, ...]
 ) -> None:
     places.run(*words, "--partition-id", "202402")
@@ -290,7 +290,7 @@ def test_the_watermark_rises_by_partitions_and_a_merge_does_not_stop_it(
     assert (second["watermark"], second["reached"], second["stopped_by"]) == ("202402", 2, None)
 
 
-def test_the_watermark_and_what_stops_it_are_told_in_a_sentence(
+def test_one_sentence_reports_the_watermark_and_what_stops_it(
     places: Places, words: tuple[str, ...]
 ) -> None:
     places.run(*words, "--partition-id", "202401")
@@ -359,7 +359,7 @@ def test_of_two_destinations_one_must_be_named(places: Places, words: tuple[str,
     assert f"it was exported to {words[3]}, {other}. Name one of them with --to." in err
 
 
-def test_a_structured_log_is_written_where_the_user_said(
+def test_a_structured_log_is_written_where_the_user_chose(
     places: Places, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By an option or the environment; results and messages stay where they are."""

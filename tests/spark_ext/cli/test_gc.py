@@ -47,7 +47,7 @@ def cancelled(places: Places, name: str) -> Path:
     return file
 
 
-def test_without_yes_it_is_told_and_nothing_goes(places: Places) -> None:
+def test_without_yes_garbage_is_listed_and_nothing_is_removed(places: Places) -> None:
     """Harm prevented: somebody who only looks loses files."""
     file = cancelled(places, "looked")
 
@@ -98,7 +98,7 @@ def test_of_what_has_no_snapshots_nothing_dropped_is_expired(
     assert (code, "only Iceberg tables have any. Name one by --to" in err) == (2, True)
 
 
-def test_what_can_be_gone_on_with_is_kept_and_why_is_said(places: Places) -> None:
+def test_files_of_a_resumable_export_are_kept_with_a_reason(places: Places) -> None:
     """Harm prevented: finished files of an interrupted export are written again."""
     file = interrupted(places, "kept")
 
@@ -129,7 +129,7 @@ def test_age_only_keeps(places: Places, age: str, *, goes: bool) -> None:
     assert goes or "younger than --older-than" in out
 
 
-def test_what_is_exported_is_not_even_told(places: Places) -> None:
+def test_exported_files_are_not_listed(places: Places) -> None:
     """Nothing lies around after an export that went well."""
     places.run(*JANUARY, "--to", "lake.n.exported")
 
@@ -161,7 +161,7 @@ def test_a_source_is_looked_at_when_it_is_named(places: Places) -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_is_changed(
+def test_an_impossible_request_is_refused_and_changes_nothing(
     places: Places, words: tuple[str, ...], code: int, message: str
 ) -> None:
     """A message that says what to do, and the exit code of a refusal."""

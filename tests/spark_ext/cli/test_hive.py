@@ -153,7 +153,7 @@ def test_a_dry_run_writes_nothing(keyed: Places, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_export_is_cancelled_and_exported_anew(
+def test_an_interrupted_export_is_cancelled_and_exported_again(
     keyed: Places, tmp_path: Path
 ) -> None:
     to = tree(tmp_path)
@@ -300,7 +300,7 @@ def test_partitions_are_archived_into_a_tree_and_only_what_everybody_sees(
     assert len(read(to, "--rows")[1].splitlines()) == 2
 
 
-def test_a_lost_ledger_is_made_anew_from_the_tree(keyed: Places, tmp_path: Path) -> None:
+def test_a_lost_ledger_is_rebuilt_from_the_tree(keyed: Places, tmp_path: Path) -> None:
     """Harm prevented: all of a tree is exported into it a second time."""
     to = tree(tmp_path)
     lost = ("--ledger", f"sqlite:{tmp_path}/lost.db")
@@ -329,7 +329,7 @@ def test_a_table_of_a_catalog_that_is_called_hive_is_no_tree(keyed: Places) -> N
     assert "Cannot find the catalog 'hive': it is not configured" in err
 
 
-def test_a_file_that_is_not_what_was_written_is_told_by_name(keyed: Places, tmp_path: Path) -> None:
+def test_a_file_that_differs_from_what_was_written_is_named(keyed: Places, tmp_path: Path) -> None:
     to = tree(tmp_path)
     assert keyed.run(*EXPORT, to)[0] == 0
     damaged, _ = sorted((tmp_path / "tree").rglob("*.parquet"))

@@ -179,7 +179,7 @@ def test_no_output_of_a_command_has_a_number_beyond_what_is_exact(
 
 
 @pytest.mark.parametrize("form", ["JSON", "JSONEachRow", "JSONCompact"])
-def test_neither_has_an_answer_in_a_format_of_clickhouses(places: Places, form: str) -> None:
+def test_neither_has_a_result_in_a_format_of_clickhouse(places: Places, form: str) -> None:
     statement = (
         f"ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.f{form} FORMAT {form}"
     )

@@ -56,7 +56,7 @@ def test_a_partition_is_exported_once_and_found_again(
     assert PASSWORD not in said
 
 
-def test_a_keeper_that_does_not_answer_is_one_line(places: Places) -> None:
+def test_a_keeper_that_does_not_respond_is_one_line(places: Places) -> None:
     """Harm prevented: a command hangs, or shows a traceback, when Keeper is away."""
     said = places.run("exports", "list", "--ledger", "keeper://127.0.0.1:1/x?timeout=1")
 

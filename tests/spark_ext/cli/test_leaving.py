@@ -80,7 +80,7 @@ def undone(places: Places, out: str) -> None:
         for name, text in _CHANGES.items()
     ],
 )
-def test_what_leaves_is_told_before_and_after_and_comes_back_as_told(
+def test_leaving_rows_are_listed_before_and_after_and_come_back_as_shown(
     places: Places, table: str, change: str
 ) -> None:
     """Harm prevented: 300,000 rows are gone at once, and nobody knows how they come back."""
@@ -101,7 +101,7 @@ def test_what_leaves_is_told_before_and_after_and_comes_back_as_told(
     assert rows_of(places, table) == before
 
 
-def test_an_export_that_replaces_tells_what_leaves_and_how_it_comes_back(
+def test_a_replacing_export_reports_what_leaves_and_how_it_comes_back(
     places: Places, table: str
 ) -> None:
     places.clickhouse_run(f"ALTER TABLE db.{table} DELETE WHERE id < 3 SETTINGS mutations_sync = 2")

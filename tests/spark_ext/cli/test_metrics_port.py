@@ -44,7 +44,7 @@ def test_an_export_is_scraped_while_it_runs_and_no_longer(places: Places) -> Non
         scraped(port)
 
 
-def test_tries_and_files_are_counted_and_the_next_export_begins_anew(places: Places) -> None:
+def test_tries_and_files_are_counted_from_zero_in_the_next_export(places: Places) -> None:
     """The second of two files is looked at when the first partition is committed already."""
     port = free_port()
     seen: list[dict[str, int]] = []

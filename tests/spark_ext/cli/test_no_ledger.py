@@ -58,7 +58,7 @@ def test_a_typo_in_the_name_of_the_warehouse_is_no_empty_list(
     assert not (tmp_path / "typo").exists()
 
 
-def test_who_may_only_read_a_warehouse_can_look(
+def test_a_user_who_may_only_read_a_warehouse_can_list_exports(
     places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: a user who watches exports needs the right to change them."""

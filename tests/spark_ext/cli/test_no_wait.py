@@ -126,7 +126,7 @@ def exporting(waiting: int) -> list[int]:
     return [one.pid for one in children if "spark_ext.cli.child" in one.cmdline()]
 
 
-def test_a_process_that_is_killed_before_it_writes_is_told(small: Path) -> None:
+def test_a_process_that_is_killed_before_it_writes_is_reported(small: Path) -> None:
     """Harm prevented: an export that the kernel ended, of which nothing is printed."""
     with EmbeddedConnection(small / "clickhouse"):
         words = command(*WORDS, "--source-wait", "60")
@@ -164,7 +164,7 @@ def test_a_dry_run_begins_nothing(places: Places) -> None:
     assert (code, "Cannot give --dry-run with --no-wait" in err) == (2, True)
 
 
-def test_it_is_told_once_and_nobody_need_read_it() -> None:
+def test_the_report_is_written_once_and_needs_no_reader() -> None:
     read, write = os.pipe()
     report = StartReport(write)
 

@@ -77,7 +77,7 @@ def _processed(line: str) -> bool | None:
     return True if line.endswith(" file:") else None
 
 
-def test_parts_are_told_while_the_export_runs_and_when_it_has_ended(
+def test_parts_are_reported_during_the_export_and_after_it(
     places: Places, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[object, ...]] = []
@@ -102,7 +102,7 @@ def test_parts_are_told_while_the_export_runs_and_when_it_has_ended(
     ("in_files", "found"),
     [(False, ("FAILED", 2, 0, 2)), (True, ("FAILED", 2, 2, 0))],
 )
-def test_after_a_failure_parts_and_the_error_are_told(
+def test_after_a_failure_parts_and_the_error_are_reported(
     places: Places,
     words: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
@@ -141,7 +141,7 @@ def _lake_is_away(places: Places, words: tuple[str, ...], monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("_lake_is_away")
-def test_a_lake_that_does_not_answer_hides_the_figures_and_says_so(
+def test_a_lake_that_does_not_respond_hides_the_figures_and_says_so(
     places: Places, words: tuple[str, ...]
 ) -> None:
     """Harm prevented: 0 is shown where the figure is unknown."""

@@ -7,7 +7,7 @@ import json
 from tests.wrong.places import Places
 
 
-def test_a_lost_ledger_is_made_anew_and_exports_nothing_twice(places: Places) -> None:
+def test_a_rebuilt_ledger_exports_nothing_twice(places: Places) -> None:
     words = ("export", "db.events", "--all", "--to", "lake.n.lost")
     new = ("--ledger", f"sqlite:{places.root / 'new-ledger.db'}")
     assert places.run(*words)[0] == 0
@@ -26,7 +26,7 @@ def test_a_lost_ledger_is_made_anew_and_exports_nothing_twice(places: Places) ->
     assert "exported to with another ledger" in old[2]
 
 
-def test_a_table_that_is_not_there_is_said(places: Places) -> None:
+def test_a_missing_table_is_reported(places: Places) -> None:
     code, _, err = places.run("exports", "rebuild", "--to", "lake.n.nowhere")
 
     assert code == 3

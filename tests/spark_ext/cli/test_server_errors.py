@@ -33,7 +33,7 @@ def test_a_wrong_server_says_what_the_page_says(
 
 
 @pytest.mark.parametrize("what", RIGHTS)
-def test_a_user_without_rights_is_told_what_the_page_says(
+def test_a_user_without_rights_gets_the_message_of_the_page(
     places: Places, newest_server: ClickHouseFront, what: str
 ) -> None:
     """And nothing is left in the source."""

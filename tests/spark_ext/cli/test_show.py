@@ -68,7 +68,7 @@ def test_it_says_where_the_table_is_and_what_it_holds(places: Places, table: str
     assert [name for name in found["read"] if f"\n{name}\n  " not in out] == []
 
 
-def test_the_lines_of_each_reader_here_answer(places: Places, table: str) -> None:
+def test_the_lines_of_each_reader_here_return_rows(places: Places, table: str) -> None:
     """Harm prevented: iceberg_scan of a directory, which finds no version hint."""
     lines = json.loads(shown(places, table, "--json"))["read"]
 

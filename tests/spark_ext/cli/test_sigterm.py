@@ -129,7 +129,7 @@ def test_what_is_done_within_the_grace_is_done(places: Places) -> None:
     assert (code, out.count(": exported")) == (0, 2)
 
 
-def test_after_the_grace_it_is_interrupted_and_can_be_gone_on_with(places: Places) -> None:
+def test_after_the_grace_it_is_interrupted_and_can_be_resumed(places: Places) -> None:
     """Harm prevented: the one who sent SIGTERM has to send SIGKILL."""
 
     def hangs(plan: WritePlan, tasks: tuple[SliceTask, ...]) -> None:
@@ -168,7 +168,7 @@ def test_ctrl_c_stays_what_it_was(places: Places) -> None:
     assert "mergeberg exports cancel" in err
 
 
-def test_whoever_listened_before_listens_again() -> None:
+def test_the_previous_signal_handlers_are_restored() -> None:
     """Harm prevented: a program that uses the export loses its own way of stopping."""
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGALRM)
 
@@ -201,7 +201,7 @@ def test_outside_of_the_main_thread_nothing_is_listened_to() -> None:
 
 
 @pytest.mark.spark
-def test_a_process_that_is_told_to_stop_does_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_a_process_stops_on_request_and_the_next_resumes(tmp_path: Path) -> None:
     """Harm prevented: rows lost or twice because a host was shut down."""
     fill(tmp_path / "clickhouse")
     export = start(tmp_path, "--grace", "0.1")

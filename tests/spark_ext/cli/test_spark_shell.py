@@ -17,8 +17,8 @@ import pytest
 from catalog.iceberg.catalogs import open_catalog
 from spark_ext.cli.main import invoke
 from tableformat.names import LakeName
-from tests.support.front_doors import EVENTS, Doors, Ended, blocks, reads_as
 from tests.support.iceberg_runtime import runtime_jar
+from tests.support.interfaces import EVENTS, Doors, Ended, blocks, reads_as
 from tests.support.processes import command_line, descendants
 
 _SECRET = "swordfish"  # noqa: S105  what is looked for

@@ -169,7 +169,7 @@ def test_a_process_without_standard_output_lists_nothing_and_says_so(tmp_path: P
     )
 
 
-def test_a_log_that_is_full_is_said_once_and_ends_nothing(
+def test_a_full_log_is_reported_once_and_ends_nothing(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: 4 and "this is a bug" after everything was exported."""

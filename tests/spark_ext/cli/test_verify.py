@@ -132,7 +132,7 @@ def test_a_partition_that_was_never_exported_ends_with_3_when_it_is_named(
         ),
     ],
 )
-def test_an_export_that_is_verified_tells_what_the_lake_lacks(
+def test_an_export_that_is_verified_reports_what_the_lake_lacks(
     places: Places,
     exported: tuple[str, str],
     monkeypatch: pytest.MonkeyPatch,

@@ -112,7 +112,7 @@ def test_a_person_ends_it_by_ctrl_c_and_that_is_no_failure(
     assert "IN_PROGRESS" in out
 
 
-def test_a_lake_that_is_away_is_said_once_however_often_it_is_looked_at(
+def test_an_unreachable_lake_is_reported_once_however_often_it_is_read(
     places: Places,
     ledger: Ledger,
     lease: Lease,

@@ -59,7 +59,7 @@ def test_another_content_is_not_used(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
-def test_without_network_it_is_said_what_to_do(tmp_path: Path) -> None:
+def test_without_network_the_message_says_what_to_do(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     program = (
         "printf ':::: ERRORS\\n\\tServer access error at url https://x (timed out)\\n'; exit 1"

@@ -103,7 +103,7 @@ def test_nothing_found_names_every_place_and_the_way_round(tmp_path: Path) -> No
         ({"JAVA_HOME": ""}, "JAVA_HOME is not set"),
     ],
 )
-def test_missing_places_are_said(environ: dict[str, str], said: str) -> None:
+def test_missing_places_are_reported(environ: dict[str, str], said: str) -> None:
     with pytest.raises(NotFoundError, match=said):
         find_java(environ)
 
@@ -118,7 +118,9 @@ def test_a_java_that_may_not_be_started_is_a_reason_and_no_traceback(tmp_path: P
 
 
 @pytest.mark.usefixtures("no_extra")
-def test_a_java_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_does_not_end_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(java_module, "_SECONDS_FOR_VERSION", 0.2)
     home = make_java(tmp_path / "jdk", "17.0.1")
     (home / "bin" / "java").write_text("#!/bin/sh\nwhile :; do :; done\n")
@@ -173,7 +175,7 @@ def test_the_launcher_is_private_and_made_once(tmp_path: Path) -> None:
         assert stat.S_IMODE(place.stat().st_mode) & 0o077 == 0
 
 
-def test_a_launcher_that_was_changed_is_written_anew(tmp_path: Path) -> None:
+def test_a_changed_launcher_is_rewritten(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path)}
     java = launcher_home(BUNDLED / "bin/java", environ) / "bin" / "java"
     script = java.read_text()

@@ -123,7 +123,7 @@ def test_cancelling_does_not_wait_for_the_slice_and_the_session_goes_on(
     assert sum(r.rows for r in receipts) == 2000
 
 
-def test_told_to_stop_the_slice_that_runs_is_finished_and_no_other_is_begun(
+def test_a_stop_finishes_the_running_slice_and_begins_no_other(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
     """Harm prevented: a host that is shut down loses what it wrote, or never comes to an end."""

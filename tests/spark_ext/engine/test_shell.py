@@ -117,7 +117,7 @@ def test_the_command_wins_over_the_file_and_both_over_defaults(spark: Spark) -> 
     assert settings[f"{LAKE}.warehouse"] == "file:///old"
 
 
-def test_jars_and_extensions_of_the_user_stay_beside_ours(spark: Spark) -> None:
+def test_jars_and_extensions_of_the_user_stay_with_ours(spark: Spark) -> None:
     spark.has_settings("spark.jars /my.jar\nspark.sql.extensions my.Extensions\n")
     spark.add_jar("iceberg-spark-runtime-4.1_2.13-1.12.1.jar")
     spark.add_jar("sqlite-jdbc-3.0.jar")
@@ -226,7 +226,7 @@ sys.exit(Shell.made(ShellOptions(), SparkHome(Path(sys.argv[1])), os.environ).ru
         (signal.SIGINT, "echo here; read x; exit 5", 5),
     ],
 )
-def test_a_shell_is_told_to_end_and_ctrl_c_is_its_own(
+def test_a_shell_gets_the_signal_to_end_and_handles_ctrl_c(
     spark: Spark, tmp_path: Path, told: signal.Signals, script: str, code: int
 ) -> None:
     """The terminal tells Ctrl-C to every process; the one that waits must not end by it."""

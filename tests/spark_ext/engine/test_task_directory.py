@@ -43,7 +43,7 @@ def test_those_of_a_cluster_have_one_below_the_table(tmp_path: Path) -> None:
     assert LocalStorage().list(str(tmp_path)) == ()
 
 
-def test_what_cannot_be_removed_is_told_and_fails_nothing(
+def test_a_directory_that_cannot_be_removed_is_reported_and_fails_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Harm prevented: a statement that has landed says that it failed, and is run again."""

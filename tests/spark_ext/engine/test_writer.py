@@ -56,7 +56,7 @@ def written(writer: Cancellable) -> Written:
 @pytest.mark.parametrize(
     ("error", "heard"), [(StoppedError("Cannot. It was cancelled. Do."), 1), (SourceError("x"), 0)]
 )
-def test_who_asked_hears_of_a_cancelled_job_and_of_nothing_else(
+def test_the_caller_gets_a_cancelled_job_and_no_other_error(
     error: TableFormatError, heard: int
 ) -> None:
     cancelled: list[None] = []

@@ -30,7 +30,7 @@ def test_the_jar_is_made_of_what_is_here_now() -> None:
     assert is_current(), "make it anew: python -m spark_ext.jvm.build"
 
 
-def test_who_compiles_gets_the_same_bytes(tmp_path: Path) -> None:
+def test_every_build_has_the_same_bytes(tmp_path: Path) -> None:
     """So a jar can be compared with its sources by anybody."""
     compile_sources(SOURCES, tmp_path / "classes")
     classes = {
@@ -43,7 +43,7 @@ def test_who_compiles_gets_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / JAR.name).read_bytes() == JAR.read_bytes()
 
 
-def test_a_mistake_in_the_sources_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_mistake_in_the_sources_is_reported_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "Wrong.java").write_text("class Wrong { int a = true; }")
 
     with pytest.raises(UsageError, match=r"Wrong\.java .*\(at line 1\)"):

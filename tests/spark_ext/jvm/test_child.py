@@ -63,7 +63,7 @@ def test_what_the_child_refuses_is_one_line_with_its_state(spark: SparkSession) 
     assert error.getSqlState() == "42P01"
 
 
-def test_a_process_with_too_many_open_files_gets_its_answers_and_is_told(
+def test_a_process_with_too_many_open_files_gets_results_and_a_warning(
     spark: SparkSession, python: Any
 ) -> None:
     """Harm prevented: Py4J's server ends there, and Java waits for its response for ever."""
@@ -232,7 +232,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_child_that_is_told_twice_to_end_ends_in_order() -> None:
+def test_a_child_that_gets_two_signals_to_end_ends_in_order() -> None:
     """Harm prevented: the second word interrupts the cancelling of Spark's job, which goes on."""
     child = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED],

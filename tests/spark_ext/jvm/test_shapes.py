@@ -171,7 +171,7 @@ pieces = st.sampled_from(
 
 @settings(max_examples=200)
 @given(text=st.lists(pieces, max_size=30).map(" ".join))
-def test_any_text_is_answered(jvm: Any, text: str) -> None:
+def test_any_text_gets_a_result(jvm: Any, text: str) -> None:
     """A crash here would hide Spark's own error."""
     assert jvm.mergeberg.spark.Shapes.isClickHouse(text) in (True, False)
 

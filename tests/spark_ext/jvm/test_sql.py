@@ -187,7 +187,7 @@ def test_a_call_without_a_catalog_means_the_current_one(
     at=st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30)),  # noqa: DTZ001
     options=st.none() | st.dictionaries(st.text(), st.none() | st.text(), max_size=3),
 )
-def test_every_value_of_an_answer_arrives_as_it_is(
+def test_every_value_of_a_result_arrives_unchanged(
     spark: SparkSession,
     text: str | None,
     small: int,
@@ -265,7 +265,7 @@ def test_arguments_of_statements_have_names_that_spark_reads(
         assert request["arguments"] == given
 
 
-def test_a_jar_of_another_mergeberg_is_told(spark: SparkSession) -> None:
+def test_a_jar_of_another_mergeberg_is_reported(spark: SparkSession) -> None:
     """A copy of the jar on a server is forgotten when the packages are brought up to date."""
     register(spark)
 

@@ -71,7 +71,7 @@ def test_a_refused_call_names_every_right_it_needs_before_anything_is_opened(
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_system_table_is_read_by_who_has_select_on_it(nowhere: NoSpark, name: str) -> None:
+def test_a_system_table_is_readable_with_select_on_it(nowhere: NoSpark, name: str) -> None:
     policy = Path(nowhere.settings[POLICY])
 
     told = refused(nowhere.answer("eve", f"system.{name}"))
@@ -101,7 +101,7 @@ def test_an_export_needs_each_right_that_the_requirement_names(
     assert not session.answer(None, "exports").get("rows")
 
 
-def test_who_has_every_right_exports_and_sees_it(
+def test_a_user_with_every_right_exports_and_sees_it(
     places: Places, session: NoSpark, grant: Callable[[str], None]
 ) -> None:
     grant(
@@ -210,7 +210,7 @@ def test_what_is_checked_is_done_although_the_session_moves_meanwhile(
     assert error["error"]["message"].startswith("Cannot find the lake table lake.n.t:")
 
 
-def test_a_policy_that_only_a_session_has_is_told_to_protect_nothing(
+def test_a_warning_says_that_a_sessions_policy_protects_nothing(
     nowhere: NoSpark,
 ) -> None:
     """Harm prevented: a server that seems to have one."""
@@ -291,7 +291,7 @@ def test_a_policy_that_is_not_named_by_a_whole_path_denies_everything(
 
 
 @pytest.mark.parametrize("user", [None, ""])
-def test_who_cannot_be_told_has_no_right(nowhere: NoSpark, user: str | None) -> None:
+def test_an_unknown_user_has_no_right(nowhere: NoSpark, user: str | None) -> None:
     """Harm prevented: the rights of the server's own user for a statement of anybody."""
     Path(nowhere.settings[POLICY]).write_text("GRANT ALL ON *.* TO eve")
 

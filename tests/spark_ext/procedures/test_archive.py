@@ -152,7 +152,7 @@ def test_what_was_never_exported_cannot_be_compared(
         verify(session, table)
 
 
-def test_a_difference_is_told_also_when_another_shard_cannot_be_read(
+def test_a_difference_is_reported_although_another_shard_is_unreadable(
     places: Places, session: NoSpark, half: str
 ) -> None:
     """Harm prevented: "cannot reach shard 2" hides that shard 1 is not what the lake has."""
@@ -166,7 +166,7 @@ def test_a_difference_is_told_also_when_another_shard_cannot_be_read(
     assert "Cannot verify 1 of 2 shards: shard 2: Cannot" in caught.value.message
 
 
-def test_what_was_taken_out_is_told_also_when_another_shard_cannot_be_read(
+def test_removed_rows_are_reported_although_another_shard_is_unreadable(
     places: Places, session: NoSpark, half: str
 ) -> None:
     """Harm prevented: nobody hears that shard 1's rows have left the table."""
@@ -179,7 +179,7 @@ def test_what_was_taken_out_is_told_also_when_another_shard_cannot_be_read(
     assert in_source(places, half) == (2, 1)
 
 
-def test_why_it_is_not_archived_is_told_though_spark_cannot_show_the_table(
+def test_the_reason_against_archiving_is_shown_without_sparks_table(
     places: Places, session: NoSpark, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: an error of Spark's in the place of the one that matters."""

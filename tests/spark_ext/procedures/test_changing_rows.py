@@ -111,7 +111,7 @@ def test_it_leaves_what_clickhouse_leaves(
     assert after.to_pylist() != before.to_pylist()
 
 
-def test_only_files_with_such_rows_are_written_anew(
+def test_only_files_with_such_rows_are_rewritten(
     places: Places, session: NoSpark, typed: str
 ) -> None:
     export_all(session, "typed", typed)

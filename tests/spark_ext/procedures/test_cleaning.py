@@ -47,7 +47,7 @@ def swept(session: NoSpark, name: str, **given: str | bool) -> list[Row]:
     return session.call("gc", table=name, **given)
 
 
-def test_by_default_it_is_told_and_nothing_goes(
+def test_by_default_garbage_is_listed_and_nothing_is_removed(
     session: NoSpark, file: Path, request: pytest.FixtureRequest
 ) -> None:
     """Harm prevented: somebody who only looks loses files."""
@@ -79,7 +79,7 @@ def test_null_is_no_word_for_removing(
     assert file.exists()
 
 
-def test_what_is_younger_stays_and_why_is_said_in_sql(
+def test_younger_files_stay_with_a_reason_in_words_of_sql(
     session: NoSpark, file: Path, request: pytest.FixtureRequest
 ) -> None:
     before = (datetime.now(UTC) - timedelta(hours=1)).isoformat().replace("+00:00", "Z")
@@ -120,6 +120,6 @@ def test_neither_a_table_nor_a_source_is_nothing_to_clean(session: NoSpark) -> N
         session.call("gc")
 
 
-def test_a_table_that_is_not_there_is_said_not_to_be_there(session: NoSpark) -> None:
+def test_a_missing_table_is_reported_as_missing(session: NoSpark) -> None:
     with pytest.raises(NotFoundError, match=r"clean up lake\.n\.none: there is no such lake table"):
         swept(session, "n.none")

@@ -48,7 +48,7 @@ def filtered(places: Places, name: str) -> set[str]:
     return found
 
 
-def test_an_export_writes_filters_of_its_indices_and_tells_other_writers(
+def test_an_export_writes_filters_of_its_indices_for_other_writers_too(
     places: Places, indexed: str
 ) -> None:
     """Of single values alone, and of types that all readers hash alike; no larger than they are."""
@@ -132,7 +132,7 @@ def test_the_filters_of_its_columns_go_and_the_rows_stay(
         ("i", r"index i is bloom_filter.0\.01. of s, and its filters are those of another index"),
     ],
 )
-def test_of_an_index_without_filters_of_its_own_it_is_said(
+def test_an_index_without_filters_of_its_own_is_reported(
     places: Places, session: NoSpark, indexed: str, index: str, said: str
 ) -> None:
     """Harm prevented: the filters of another index on the same column go."""

@@ -153,7 +153,7 @@ def test_a_view_without_rows_replaces_a_partition_only_where_that_is_allowed(
     assert told(places, table) == SEEN[:1]
 
 
-def test_what_cannot_come_is_said_in_order_and_changes_nothing(
+def test_refusals_come_in_order_and_change_nothing(
     places: Places, session: NoSpark, table: str, shown: Shown
 ) -> None:
     """Names, structure, partition: only then the view is evaluated."""

@@ -270,12 +270,12 @@ def test_a_partition_is_chosen_once(session: NoSpark, given: dict[str, str]) -> 
 
 
 @pytest.mark.usefixtures("many")
-def test_a_partition_that_is_not_there_is_said_not_to_be_there(session: NoSpark) -> None:
+def test_a_missing_partition_is_reported_as_missing(session: NoSpark) -> None:
     with pytest.raises(NotFoundError, match="77"):
         session.call("export_partition", table="n.one", source=MANY, partition_id="77")
 
 
-def test_without_waiting_the_transaction_is_told_and_the_export_still_ends(
+def test_without_waiting_the_transaction_is_returned_and_the_export_ends(
     many: Places, session: NoSpark
 ) -> None:
     """RQ...wait = 0: the statement has returned, and the files are still being written."""
@@ -301,7 +301,7 @@ def test_without_waiting_what_cannot_begin_is_an_error(session: NoSpark) -> None
 
 
 @pytest.mark.usefixtures("many")
-def test_without_waiting_a_bug_is_told_and_not_taken_for_an_export_under_way(
+def test_without_waiting_a_bug_is_reported_and_is_no_running_export(
     session: NoSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -336,7 +336,7 @@ def test_a_cancelled_spark_job_ends_the_export_as_stopped_without_a_retry(
     assert [one["status"] for one in again] == ["committed"] * 3
 
 
-def test_a_row_speaks_the_words_of_its_door(
+def test_a_row_has_the_words_of_its_interface(
     many: Places, session: NoSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: the message names an option that the user cannot give."""

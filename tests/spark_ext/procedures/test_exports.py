@@ -175,7 +175,7 @@ def test_what_landed_cannot_be_cancelled_and_that_is_an_error(
         cancel(session, "n.landed")
 
 
-def test_an_export_that_there_is_not_is_said_to_be_none(session: NoSpark) -> None:
+def test_a_missing_export_is_reported_as_missing(session: NoSpark) -> None:
     with pytest.raises(NotFoundError, match=r"Cannot cancel .* of partition 1 of db\.events"):
         session.call("cancel_export", table="n.none", source="ch.db.events", partition_id="1")
 
@@ -202,7 +202,7 @@ def test_what_was_forgotten_is_exported_again_without_being_refused(
     assert (code, "unchanged" in out) == (0, True)
 
 
-def test_a_killed_export_is_told_in_the_words_of_the_statement(
+def test_a_killed_export_is_reported_in_the_words_of_the_statement(
     places: Places, session: NoSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: the message for a statement names an option that only commands have."""

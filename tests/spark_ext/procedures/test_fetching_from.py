@@ -214,7 +214,7 @@ def test_a_part_of_another_lake_table_is_fetched(
     assert refused.value.code == 234
 
 
-def test_all_differences_of_all_files_are_told_before_anything_is_done(
+def test_all_differences_of_all_files_are_reported_before_any_work(
     places: Places, session: NoSpark, table: str, tmp_path: Path
 ) -> None:
     name = f"lake.n.{table}"
@@ -304,12 +304,12 @@ def test_what_is_no_partition_of_the_table_is_refused_and_changes_nothing(
     assert places.files() == before
 
 
-def test_an_address_that_is_none_is_said(session: NoSpark, table: str) -> None:
+def test_a_malformed_address_is_reported(session: NoSpark, table: str) -> None:
     with pytest.raises(UsageError, match="neither the name of a lake table"):
         alter(session, f"ALTER TABLE lake.n.{table} FETCH PARTITION 202402 FROM 'here'")
 
 
-def test_beside_rows_that_may_be_the_same_nothing_is_attached(
+def test_nothing_is_attached_alongside_rows_that_may_be_the_same(
     places: Places, session: NoSpark, real: str, tmp_path: Path
 ) -> None:
     """Harm prevented: rows that others wrote, and a copy of their file, are there twice."""

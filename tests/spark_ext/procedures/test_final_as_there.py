@@ -150,7 +150,7 @@ def test_it_leaves_what_clickhouse_leaves(places: Places, session: NoSpark, case
         ),
     ],
 )
-def test_what_hangs_on_the_order_of_rows_is_refused_and_changes_nothing(
+def test_a_result_that_depends_on_row_order_is_refused_without_a_change(
     places: Places, session: NoSpark, engine: str, columns: str, rows: str, said: str
 ) -> None:
     """Harm prevented: a lake that has other values than ClickHouse after the same statement."""

@@ -117,7 +117,7 @@ def test_rows_of_the_same_partition_are_never_attached_twice_nor_replaced(
     assert table.ids == [0, 1, 2, 3, 4]
 
 
-def test_a_partition_is_replaced_in_one_snapshot_whoever_wrote_it(
+def test_a_partition_of_any_writer_is_replaced_in_one_snapshot(
     table: Table,
 ) -> None:
     """The rows of another source, and those that others added; other partitions stay."""
@@ -189,7 +189,7 @@ REFUSED: dict[str, tuple[type[TableFormatError], str, int | None]] = {
 }
 
 
-def test_what_cannot_be_done_is_said_before_any_work(table: Table) -> None:
+def test_an_impossible_statement_is_refused_before_any_work(table: Table) -> None:
     """All differences of two tables at once, also of a statement behind one that could be run."""
     table.command(
         "CREATE TABLE db.unlike (ts DateTime('UTC'), id Int32)"

@@ -120,7 +120,7 @@ def test_a_table_is_made_filled_and_looked_at_in_one_session(
     assert (listed[3], listed[7]) == ("ARCHIVED", archived[0][5])
 
 
-def test_an_error_is_told_in_the_words_of_sql(spark: SparkSession) -> None:
+def test_an_error_has_the_words_of_sql(spark: SparkSession) -> None:
     asked = {"source": "ch.db.t", "partition_id": "9", "table": "n.t"}
     request = {"call": "forget_export", "catalog": "lake", "arguments": asked}
 

@@ -101,7 +101,7 @@ def test_a_table_that_no_export_made_is_refused(places: Places, session: NoSpark
         alter(session, "ALTER TABLE lake.n.stranger DROP PARTITION 1")
 
 
-def test_a_table_that_is_not_there_is_said(session: NoSpark) -> None:
+def test_a_missing_table_is_reported(session: NoSpark) -> None:
     with pytest.raises(
         NotFoundError, match=r"Cannot find the lake table lake\.n\.nothing"
     ) as refused:
@@ -196,7 +196,7 @@ def test_small_source_parts_that_are_kept_apart_go_and_come_back_by_name(
     assert ids() == [10, 11, 12, 20, 21, 22]
 
 
-def test_a_part_that_is_not_there_is_said(session: NoSpark, dropped_from: str) -> None:
+def test_a_missing_part_is_reported(session: NoSpark, dropped_from: str) -> None:
     with pytest.raises(NotFoundError, match="Cannot find part 202402_7_7_0") as refused:
         alter(session, f"ALTER TABLE lake.n.{dropped_from} DROP PART '202402_7_7_0'")
 
@@ -252,7 +252,7 @@ def test_a_setting_of_exports_is_refused(session: NoSpark, dropped_from: str) ->
 @pytest.mark.parametrize(
     "command", ["MOVE PARTITION 202401 TO DISK 'd'", "FREEZE PARTITION ID '2024'"]
 )
-def test_what_cannot_be_run_keeps_back_all_that_stands_beside_it(
+def test_a_command_that_cannot_run_holds_back_all_others_of_its_statement(
     places: Places, session: NoSpark, dropped_from: str, command: str
 ) -> None:
     with pytest.raises(TableFormatError):

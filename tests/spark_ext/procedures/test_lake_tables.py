@@ -62,12 +62,12 @@ def test_the_parts_of_a_table_and_of_one_partition(session: NoSpark) -> None:
 
 
 @pytest.mark.parametrize("name", ["partitions", "parts"])
-def test_a_table_that_is_not_there_is_said_not_to_be_there(session: NoSpark, name: str) -> None:
+def test_a_missing_table_is_reported_as_missing(session: NoSpark, name: str) -> None:
     with pytest.raises(NotFoundError, match=r"db\.nowhere"):
         session.call(name, table="ch.db.nowhere")
 
 
-def test_a_lake_table_that_is_not_there_is_said_not_to_be_there(session: NoSpark) -> None:
+def test_a_missing_lake_table_is_reported_as_missing(session: NoSpark) -> None:
     with pytest.raises(NotFoundError, match=r"partitions of lake\.n\.nowhere: there is no such"):
         session.call("partitions", table="n.nowhere")
 
@@ -84,7 +84,7 @@ def test_a_name_that_says_where_it_is_only_misses_its_table(session: NoSpark, na
     )
 
 
-def test_a_name_whose_first_part_is_nothing_is_said_to_be_nothing(session: NoSpark) -> None:
+def test_a_name_with_an_unknown_first_part_is_reported_as_unknown(session: NoSpark) -> None:
     with pytest.raises(NotFoundError, match=r"neither a source nor a catalog is called 'nope'"):
         session.call("partitions", table="nope.db.events")
 

@@ -66,7 +66,7 @@ def test_the_namespace_of_another_catalog_does_not_count() -> None:
         names("second", {"table": "t"}, current=("lake", "n")).lake("table")
 
 
-def test_tables_of_either_side_are_told_apart() -> None:
+def test_tables_of_the_two_sides_are_distinguished() -> None:
     named = names("lake", {"a": "ch.db.t", "b": "n.t", "c": None})
 
     assert named.source("a").table == TableName("db", "t")
@@ -95,7 +95,7 @@ def test_the_ledger_is_that_of_the_session_whatever_the_catalog(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("catalog", ["lake", "mergeberg", "spark_catalog", "second"])
-def test_without_a_ledger_it_is_beside_the_warehouse_of_the_built_in_catalog(
+def test_the_default_ledger_is_next_to_the_built_in_catalogs_warehouse(
     catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: a call refuses to list what the system tables of the session show."""

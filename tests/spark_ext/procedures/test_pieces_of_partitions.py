@@ -110,7 +110,7 @@ def test_statements_on_the_month_find_its_days(lake: Lake) -> None:
     assert lake.ids() == [11]
 
 
-def test_exports_and_days_are_not_there_beside_each_other(lake: Lake) -> None:
+def test_exports_and_days_are_never_there_together(lake: Lake) -> None:
     """Harm prevented: every row of the day is there twice, or goes with an export of the month."""
     lake.attach(20240102)
 

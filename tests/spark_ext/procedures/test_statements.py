@@ -213,7 +213,7 @@ def test_settings_say_how_many_files_spark_may_write_at_a_time_and_how_fast(
     assert partitions(many, name) == [1, 2, 3]
 
 
-def test_without_waiting_every_transaction_is_told_at_once_and_exports_end(
+def test_without_waiting_every_transaction_is_returned_and_exports_end(
     many: Places, session: NoSpark
 ) -> None:
     going_on = threading.Event()
@@ -236,7 +236,7 @@ def test_without_waiting_every_transaction_is_told_at_once_and_exports_end(
     assert (partitions(many, "now1"), partitions(many, "now2")) == ([1], [2])
 
 
-def test_without_waiting_an_export_that_cannot_begin_is_told_with_the_others(
+def test_without_waiting_a_refused_export_is_reported_with_the_others(
     many: Places, session: NoSpark
 ) -> None:
     going_on = threading.Event()
@@ -305,7 +305,7 @@ def test_a_part_is_not_exported_and_the_message_says_what_is(session: NoSpark) -
     assert refused.value.code == 48
 
 
-def test_an_export_does_not_stand_beside_another_command(session: NoSpark) -> None:
+def test_an_export_cannot_be_combined_with_another_command(session: NoSpark) -> None:
     with pytest.raises(UnsupportedError, match="Write two statements"):
         alter(
             session,
@@ -333,7 +333,7 @@ def test_a_mutation_is_finished_when_its_statement_returns(many: Places, session
 
 
 @pytest.mark.usefixtures("many")
-def test_what_clickhouse_refuses_is_told_in_its_words_with_its_code(session: NoSpark) -> None:
+def test_a_refusal_of_clickhouse_has_its_words_and_code(session: NoSpark) -> None:
     with pytest.raises(SourceError, match="doesn't support partitioning") as refused:
         alter(session, "ALTER TABLE ch.db.log DETACH PARTITION 1")
     assert refused.value.code == 48
@@ -359,9 +359,7 @@ def test_a_killed_query_that_nobody_knows_is_no_error(session: NoSpark) -> None:
     "statement",
     ["SELECT 1", "", "ALTER TABLE t DROP PARTITION (p = 'x')", "DELETE FROM t WHERE a = 1"],
 )
-def test_what_is_none_of_clickhouses_statements_is_said_to_be_none(
-    session: NoSpark, statement: str
-) -> None:
+def test_an_unknown_statement_is_reported_as_unknown(session: NoSpark, statement: str) -> None:
     with pytest.raises(UsageError, match="Cannot read the statement"):
         alter(session, statement)
 

@@ -69,7 +69,7 @@ def test_a_tag_of_one_partition_gives_that_partition_alone(
     assert rows_of(places, dropped_from) == 3
 
 
-def test_what_is_detached_does_not_come_back_beside_what_was_frozen_of_it(
+def test_detached_rows_do_not_come_back_alongside_their_frozen_copy(
     places: Places, session: NoSpark, dropped_from: str
 ) -> None:
     """Harm prevented: every row of the partition is there twice."""
@@ -93,7 +93,7 @@ def test_what_is_detached_does_not_come_back_beside_what_was_frozen_of_it(
     assert sorted(found.column("s").to_pylist()) == ["0", "2", "x"]
 
 
-def test_what_others_added_does_not_come_back_beside_itself(
+def test_foreign_rows_do_not_come_back_alongside_themselves(
     places: Places, session: NoSpark, dropped_from: str
 ) -> None:
     """Harm prevented: rows of a file that never left main are there twice."""
@@ -114,7 +114,7 @@ def test_what_others_added_does_not_come_back_beside_itself(
 
 
 @pytest.mark.parametrize("selector", ["tag_nothing", "branch_nothing", "snapshot_id_7", "parts"])
-def test_what_a_table_does_not_have_is_said(
+def test_an_unknown_selector_of_a_lake_table_is_refused(
     session: NoSpark, dropped_from: str, selector: str
 ) -> None:
     name = f"lake.n.{dropped_from}"
@@ -188,7 +188,7 @@ def test_a_partition_is_moved_to_another_table(
         ("PARTITION 202401 TO TABLE lake.n.{self}", RefusedError, "the same table", 36),
     ],
 )
-def test_where_nothing_can_be_moved_is_said(
+def test_a_table_that_cannot_receive_a_move_is_reported(
     places: Places,
     session: NoSpark,
     dropped_from: str,
@@ -215,7 +215,7 @@ def test_where_nothing_can_be_moved_is_said(
         ("lake.n.stranger", RefusedError, "it was not created by an export"),
     ],
 )
-def test_where_nothing_can_come_from_is_said(
+def test_a_table_that_cannot_be_copied_from_is_reported(
     places: Places,
     session: NoSpark,
     dropped_from: str,

@@ -75,7 +75,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     assert opened(places, NAME).metadata == before
 
 
-def test_a_command_is_told_as_its_statement_is(places: Places, command: Command) -> None:
+def test_a_command_prints_what_its_statement_returns(places: Places, command: Command) -> None:
     where = ("--warehouse", str(places.warehouse))
     text = f"ALTER TABLE {TABLE} DETACH PARTITION 202402"
 
@@ -117,7 +117,7 @@ def test_rows_are_set_and_deleted_by_typed_statements(places: Places, session: N
     assert there.select(["id", "s"]).to_pylist() == [{"id": 0, "s": "0"}, {"id": 1, "s": "x"}]
 
 
-def test_a_setting_that_a_statement_lacks_is_told_as_the_argument_that_it_is(
+def test_a_setting_that_a_statement_lacks_is_named_as_its_argument(
     session: NoSpark, table: str, command: Command
 ) -> None:
     """Harm prevented: a message with an option that this interface lacks."""

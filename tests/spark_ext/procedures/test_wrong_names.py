@@ -100,7 +100,7 @@ def test_every_statement_refuses_a_missing_name_in_one_line_without_a_change(
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_name_is_said_by_every_statement_and_nothing_changes(
+def test_every_statement_reports_a_malformed_name_and_changes_nothing(
     places: Places, session: NoSpark, before: tuple[object, ...], name: str
 ) -> None:
     """The first line says it; below it stands the place in the statement."""
@@ -113,7 +113,7 @@ def test_a_malformed_name_is_said_by_every_statement_and_nothing_changes(
 
 
 @pytest.mark.parametrize("name", ["lake..named", "lake.n.", "lake.n.`named", "lake. .x"])
-def test_a_malformed_name_in_the_text_of_fetch_is_said_in_one_line(
+def test_a_malformed_name_in_the_text_of_fetch_is_reported_in_one_line(
     places: Places, session: NoSpark, before: tuple[object, ...], name: str
 ) -> None:
     error = refused(session, f"ALTER TABLE {ONE} FETCH PARTITION ID '202402' FROM '{name}'")
@@ -134,7 +134,7 @@ def test_a_part_of_a_name_that_is_blank_is_no_failure_of_the_catalog(
     assert "a part of it is empty" in str(error)
 
 
-def test_a_table_of_clickhouse_that_is_not_there_is_said_with_its_code(
+def test_a_missing_clickhouse_table_is_reported_with_its_code(
     places: Places, session: NoSpark, before: tuple[object, ...]
 ) -> None:
     """By EXPORT, which reads it; the others name the lake's tables, or are ClickHouse's own."""

@@ -18,7 +18,7 @@ class Begins(threading.Thread):
         return False
 
 
-def test_what_runs_can_be_told_while_another_statement_begins(
+def test_running_statements_are_listed_while_another_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Harm prevented: a statement of a server fails because another one began."""

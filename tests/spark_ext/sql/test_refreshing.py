@@ -14,7 +14,7 @@ LAKE = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}
 TABLE = LakeName("lake", ("n",), "t")
 
 
-def test_a_table_that_spark_has_is_shown_anew() -> None:
+def test_a_table_that_spark_has_cached_is_refreshed() -> None:
     spark = NoSpark(LAKE, tables=frozenset({"lake.n.t"}))
 
     refresh(spark.session, TABLE)

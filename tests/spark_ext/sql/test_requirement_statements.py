@@ -100,9 +100,7 @@ def exported(spark: SparkSession) -> SparkSession:
 
 
 @pytest.mark.parametrize("of", QUERIES)
-def test_what_the_requirement_asks_of_system_tables_is_answered(
-    exported: SparkSession, of: str
-) -> None:
+def test_the_system_tables_of_the_requirement_have_rows(exported: SparkSession, of: str) -> None:
     """Exports are listed by partition, and none runs."""
     found = exported.sql(QUERIES[of].replace("FROM system.", "FROM mergeberg.system.")).collect()
 

@@ -104,7 +104,7 @@ def test_hosts_of_a_cluster_stand_in_one_setting(hosts: dict[str, str]) -> None:
     assert place({"cluster-hosts": text}).cluster_hosts == tuple(hosts.items())
 
 
-def test_who_logs_in_may_stand_in_the_settings() -> None:
+def test_the_settings_may_have_the_login() -> None:
     """Then nothing of the environment is mixed with it."""
     login = {"user": "exporter", "password": "s3cret"}
     made = server_of(place(login, address="https://ch1.example"))
@@ -248,7 +248,7 @@ def test_a_table_of_no_source_is_refused_with_what_there_is(
         source_of(SessionSettings.of({SOURCE: ADDRESS}), text)
 
 
-def test_a_ledger_lies_beside_the_built_in_catalog_only(tmp_path: Path) -> None:
+def test_a_ledger_is_next_to_the_built_in_catalog_only(tmp_path: Path) -> None:
     conf = {"spark.mergeberg.warehouse": str(tmp_path)}
 
     ledger = open_session_ledger(conf)

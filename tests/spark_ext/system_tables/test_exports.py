@@ -164,7 +164,7 @@ def test_a_part_is_processed_once_its_files_are_there_before_all_are_visible(
     assert seen == [0, 3]
 
 
-def test_a_lake_that_does_not_answer_does_not_hide_its_exports(tmp_path: Path) -> None:
+def test_a_lake_that_does_not_respond_does_not_hide_its_exports(tmp_path: Path) -> None:
     """Harm prevented: the table that tells of failed exports fails for the same reason."""
     source = Partitions(by_id={"p1": parts_of("p1", 7)})
 
@@ -222,7 +222,7 @@ LEFT = {"DROP PARTITION": 0, "DETACH PARTITION": 0, "UPDATE": 12, "OPTIMIZE": 12
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_a_statement_on_the_lake_table_is_shown_beside_the_export_not_as_it(
+def test_a_statement_on_the_lake_table_does_not_replace_the_shown_export(
     tmp_path: Path, statement: str
 ) -> None:
     """The export was begun when it was, and is done, whatever is done with its rows afterwards.

@@ -26,7 +26,7 @@ def uri_of(conf: dict[str, str]) -> str | None:
         return None if ledger is None else ledger.uri
 
 
-def test_it_is_the_one_beside_the_built_in_warehouse(warehouse: Path) -> None:
+def test_it_is_the_one_next_to_the_built_in_warehouse(warehouse: Path) -> None:
     conf = {"spark.mergeberg.warehouse": str(warehouse)}
 
     assert uri_of(conf) == f"sqlite:{warehouse / LEDGER_FILE}"
@@ -43,7 +43,7 @@ def test_one_that_is_named_wins(warehouse: Path, tmp_path: Path) -> None:
     assert uri_of(conf) == f"sqlite:{named}"
 
 
-def test_where_lake_is_the_users_own_catalog_there_is_none_beside_it(
+def test_a_users_own_catalog_has_no_default_ledger(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Harm prevented: exports of the demo are shown as those of the production lake."""

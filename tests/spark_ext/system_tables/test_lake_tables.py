@@ -102,7 +102,7 @@ def test_the_name_of_a_part_stays_when_other_parts_come_and_go(tmp_path: Path) -
     assert named[before["file_path"]] == before["name"]
 
 
-def test_files_of_others_are_told_by_their_neighbours_or_not_at_all(tmp_path: Path) -> None:
+def test_foreign_files_have_the_partition_of_their_neighbours_or_none(tmp_path: Path) -> None:
     """Harm prevented: a partition id that was guessed."""
     run(tmp_path, Partitions(by_id={"p1": parts_of("p1", 7)}))
     table = pyiceberg(tmp_path)

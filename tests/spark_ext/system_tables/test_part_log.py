@@ -97,7 +97,7 @@ def test_counters_count_parts_and_the_metric_what_runs_now(exports: RealExport) 
     assert after["Export"] == 0
 
 
-def test_without_a_ledger_nothing_is_told(tmp_path: Path) -> None:
+def test_without_a_ledger_the_table_is_empty(tmp_path: Path) -> None:
     """Harm prevented: an error on the dashboard until the first export."""
     conf = session_of(tmp_path / "warehouse")
 
@@ -105,7 +105,7 @@ def test_without_a_ledger_nothing_is_told(tmp_path: Path) -> None:
 
 
 @given(st.lists(events, max_size=6))
-def test_every_attempt_is_told_and_none_by_its_parts_and_as_a_whole(found: list[Event]) -> None:
+def test_every_attempt_is_listed_once_by_its_parts_or_as_a_whole(found: list[Event]) -> None:
     """Harm prevented: a failure that nobody sees, or rows that are counted twice."""
     told = list(of_parts(found))
 

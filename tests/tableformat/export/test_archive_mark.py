@@ -90,7 +90,7 @@ def test_rows_after_an_archive_never_take_the_place_of_what_was_archived(
     assert rows_in_main(tmp_path) == 12
 
 
-def test_a_partition_that_stays_in_the_source_is_exported_anew_as_before(tmp_path: Path) -> None:
+def test_a_partition_that_stays_in_the_source_is_exported_again(tmp_path: Path) -> None:
     source = exported(tmp_path)
 
     with pytest.raises(RefusedError, match="changed"), kept(tmp_path, source):
@@ -198,7 +198,7 @@ def test_after_unarchiving_an_export_replaces_it_as_any_other(tmp_path: Path) ->
         unarchive(ledger, row_of(tmp_path, "p1"), owner=ME, is_alive=lambda _: True, now=3_000_000)
 
 
-def test_unarchiving_needs_the_row_of_which_the_user_was_told(tmp_path: Path) -> None:
+def test_unarchiving_needs_the_row_that_the_user_was_shown(tmp_path: Path) -> None:
     """Harm prevented: between the question and the reply it became another export's."""
     source = archived(tmp_path)
     ledger, row = ports_of(tmp_path, source).ledger, row_of(tmp_path, "p1")

@@ -108,7 +108,7 @@ def test_the_files_of_a_cancelled_export_go(lake: Lake) -> None:
     assert lake.files() == []
 
 
-def test_the_files_of_an_export_that_can_be_gone_on_with_stay(lake: Lake) -> None:
+def test_the_files_of_a_resumable_export_stay(lake: Lake) -> None:
     """Harm prevented: finished files are written again, or are missing at the commit."""
     row = claim(lake.ledger)
     lake.write(row)

@@ -92,7 +92,7 @@ def test_a_commit_lands_once_and_is_settled(table: IcebergTable, ledger: MemoryL
     assert rows_in_main(table) == 10
 
 
-def test_a_lost_answer_is_looked_up_and_not_sent_again(
+def test_a_commit_without_a_response_is_looked_up_and_not_sent_again(
     table: IcebergTable, ledger: MemoryLedger
 ) -> None:
     """Harm prevented: rows twice, because a 5xx or a dropped connection hid a success."""

@@ -134,7 +134,7 @@ def test_an_export_that_has_landed_is_settled_instead(
     assert [x.snapshot_id for x in after.landed] == [late.staged.snapshot_id]
 
 
-def test_an_export_that_landed_and_was_rolled_back_is_told_so(
+def test_an_export_that_was_rolled_back_is_reported_as_rolled_back(
     table: IcebergTable, ledger: MemoryLedger
 ) -> None:
     before = table.load().main
@@ -165,7 +165,7 @@ def assert_sent(late: Late) -> None:
     assert late.send()
 
 
-def test_a_fence_whose_answer_is_lost_still_kills(
+def test_a_fence_whose_response_is_lost_still_kills(
     table: IcebergTable, ledger: MemoryLedger
 ) -> None:
     claim(ledger)
@@ -175,7 +175,7 @@ def test_a_fence_whose_answer_is_lost_still_kills(
     assert isinstance(outcome, GivenUp)
 
 
-def test_without_any_answer_nothing_is_said_and_the_export_stays_resumable(
+def test_without_any_response_the_export_stays_resumable(
     table: IcebergTable, ledger: MemoryLedger
 ) -> None:
     """Harm prevented: KILLED is written although a request may still be applied."""
@@ -279,7 +279,7 @@ def test_the_table_of_another_ledger_is_left_alone(table: IcebergTable) -> None:
         killed(table, other)
 
 
-def test_the_partition_can_be_exported_anew_after_the_cancel(
+def test_the_partition_can_be_exported_again_after_the_cancel(
     table: IcebergTable, ledger: MemoryLedger
 ) -> None:
     claim(ledger)
@@ -302,7 +302,7 @@ EVENTS = ("foreign", "back", "cancel", *SENT)
     lost=st.sets(st.integers(1, 3)),
     lands=st.none() | st.integers(1, 3),
 )
-def test_killed_is_never_said_of_what_lands(
+def test_an_export_that_lands_is_never_reported_as_killed(
     tmp_path_factory: pytest.TempPathFactory,
     order: list[str],
     lost: set[int],

@@ -239,7 +239,7 @@ def test_a_history_that_cannot_be_kept_never_fails_an_export(tmp_path: Path) -> 
     assert "partition p1: it is not in the log: Cannot use the ledger" in " ".join(heard.notes)
 
 
-def test_an_outcome_is_noted_before_it_is_told(tmp_path: Path) -> None:
+def test_an_outcome_is_recorded_before_it_is_reported(tmp_path: Path) -> None:
     """A caller that stops after the first outcome finds it in the log."""
     order: list[str] = []
     note: Callable[[], None] = lambda: order.append("noted")  # noqa: E731  as short as what it does
@@ -296,7 +296,7 @@ def test_every_status_that_an_export_ends_with_is_in_the_log() -> None:
 
 
 @given(row=ledger_rows().filter(lambda r: r.state is State.COMPLETED), seconds=st.floats(0, 1e6))
-def test_nothing_that_was_written_is_left_over_or_told_twice(row: Row, seconds: float) -> None:
+def test_all_that_was_written_is_reported_exactly_once(row: Row, seconds: float) -> None:
     """A file may hold several parts: its bytes are divided, and add up."""
     assert row.done is not None
     outcome = Outcome(

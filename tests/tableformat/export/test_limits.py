@@ -140,7 +140,7 @@ def test_an_export_alone_has_as_many_slices_as_the_pool_and_no_pace(
 
 
 @pytest.mark.parametrize("slices", [3, 4])
-def test_a_cluster_that_is_left_idle_is_told_of(application: Application, slices: int) -> None:
+def test_a_note_reports_an_idle_cluster(application: Application, slices: int) -> None:
     """Harm prevented: a large cluster that exports no faster than a small one, and nobody why."""
     _, writing = application.begin(Limits(slices=slices))
     writing.close()
@@ -198,7 +198,7 @@ def test_two_exports_share_the_pool(application: Application) -> None:
     two.close()
 
 
-def test_an_export_that_waits_ends_when_it_is_told_to_stop(application: Application) -> None:
+def test_an_export_that_waits_ends_on_a_stop(application: Application) -> None:
     _, writing = application.begin(Limits(slices=1))
     second, waiting = application.begin(Limits(slices=1))
     application.stopped = True

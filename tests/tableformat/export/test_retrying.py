@@ -203,7 +203,7 @@ def test_the_number_of_tries_is_the_users(world: World, most: int) -> None:
     assert writer.tries[FIRST] == most + 1
 
 
-def test_who_was_told_to_stop_tries_nothing_again(world: World) -> None:
+def test_a_stopped_export_tries_nothing_again(world: World) -> None:
     """Harm prevented: a shutdown waits for tries that it has no time for."""
     world.stopped = True
     writer = Flaky(often=Counter({FIRST: 9}))

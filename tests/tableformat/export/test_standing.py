@@ -19,7 +19,7 @@ def by_export(row: Row) -> Row:
 
 
 @given(ledger_rows(), st.booleans())
-def test_a_final_state_is_told_whoever_has_a_lease(row: Row, worked_on: bool) -> None:  # noqa: FBT001
+def test_a_final_state_is_shown_despite_a_lease(row: Row, worked_on: bool) -> None:  # noqa: FBT001
     """Harm prevented: a lease that nobody gave back hides that it landed, or never will."""
     for state in (State.COMPLETED, State.KILLED, State.FAILED):
         final = replace(by_export(row), state=state, archived=None)
@@ -47,7 +47,7 @@ def test_what_ended_without_an_error_is_interrupted(row: Row, why: str | Stop) -
 
 
 @given(ledger_rows(), st.text(min_size=30))
-def test_what_an_error_ended_failed_and_can_be_gone_on_with(row: Row, error: str) -> None:
+def test_an_export_that_an_error_ended_failed_and_is_resumable(row: Row, error: str) -> None:
     """Harm prevented: FAILED is taken for lost work."""
     running = replace(by_export(row), state=State.RUNNING).noted(error, row.updated)
 

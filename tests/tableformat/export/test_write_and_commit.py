@@ -118,7 +118,7 @@ def test_a_look_that_fails_only_makes_the_commit_later(tmp_path: Path) -> None:
     assert_exported_once(tmp_path, source)
 
 
-def test_a_run_told_to_stop_begins_no_file_and_commits_what_is_complete(
+def test_a_stopped_run_begins_no_file_and_commits_what_is_complete(
     tmp_path: Path,
 ) -> None:
     """Harm prevented: a host that is shut down writes on for hours, or throws away what is done."""

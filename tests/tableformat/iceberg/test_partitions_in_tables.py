@@ -155,7 +155,7 @@ def test_a_clamped_time_differs_from_the_last_month(clickhouse: EmbeddedClickHou
         values(clickhouse, derive_spec(table, columns), columns)
 
 
-def test_the_day_of_the_year_does_not_tell_the_last_days_of_2299_apart(
+def test_the_day_of_the_year_does_not_distinguish_the_last_days_of_2299(
     clickhouse: EmbeddedClickHouse,
 ) -> None:
     """ClickHouse gives both the number 364; read as day(d), the key would hide one of them."""

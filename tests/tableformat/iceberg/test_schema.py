@@ -211,7 +211,7 @@ def test_a_type_that_needs_a_conversion_is_refused_with_those_that_would_do(
         mapped(c=type_text)
 
 
-def test_strict_lets_pass_what_a_conversion_asks_for() -> None:
+def test_strict_accepts_what_a_conversion_requests() -> None:
     """A user who gives --convert e=string accepts the other kind of value."""
     table = table_of(
         column_of("e", Enum(8, (("a", 1),))),

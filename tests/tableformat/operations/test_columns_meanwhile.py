@@ -77,7 +77,7 @@ def test_what_does_not_hang_on_the_columns_is_done(
 
 
 @cases(*REWRITES)
-def test_what_writes_rows_anew_is_refused_and_leaves_no_claim(
+def test_a_statement_that_rewrites_rows_is_refused_and_leaves_no_claim(
     tmp_path: Path, statement: str, step: Step
 ) -> None:
     """Harm prevented: a statement that is done for, and stands in the ledger as under way."""
@@ -88,7 +88,7 @@ def test_what_writes_rows_anew_is_refused_and_leaves_no_claim(
     assert again in (Status.CHANGED, Status.OPTIMIZED)
 
 
-def test_a_table_that_was_made_anew_meanwhile_is_another_one(tmp_path: Path) -> None:
+def test_a_table_that_was_recreated_meanwhile_is_another_one(tmp_path: Path) -> None:
     """Harm prevented: a partition is dropped of a table that its user has never seen."""
     source = prepared(tmp_path)
     anew = AtStep(Step.CLAIM, lambda: done("others make the table anew", tmp_path, source, Seat()))

@@ -103,7 +103,9 @@ def test_what_is_there_already_is_not_copied_again(
     assert lake(tmp_path).load().metadata_location == before
 
 
-def test_beside_other_rows_of_its_own_it_is_refused(tmp_path: Path, source: Partitions) -> None:
+def test_a_copy_is_refused_alongside_other_rows_of_its_partition(
+    tmp_path: Path, source: Partitions
+) -> None:
     """Harm prevented: rows of the partition are there twice."""
     source.by_id["p2"] = parts_of("p2", 4, 5)
     to_other(tmp_path, source)
@@ -170,7 +172,7 @@ def test_rows_of_others_come_too_and_are_not_taken_for_exported(
     assert refused.status is Status.REFUSED
 
 
-def test_what_others_rewrote_does_not_come_beside_the_same_rows(
+def test_rows_that_others_rewrote_are_not_copied_to_the_same_rows(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Harm prevented: rows of an export are there twice, under the name of nobody."""
@@ -208,7 +210,7 @@ def test_rows_of_others_are_not_copied_twice_whatever_is_named(
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions, lost: int) -> None:
+def test_a_lost_response_is_repaired(tmp_path: Path, source: Partitions, lost: int) -> None:
     deaf = Meddling(lake(tmp_path), lose=lambda n: n <= lost)
 
     done = copy(tmp_path, partition("p1"), table=deaf)

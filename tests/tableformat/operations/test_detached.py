@@ -151,7 +151,7 @@ def test_what_came_back_is_the_export_again(tmp_path: Path, source: Partitions) 
     assert rows_in_main(tmp_path) == 53
 
 
-def test_beside_a_later_export_it_is_refused(tmp_path: Path, source: Partitions) -> None:
+def test_a_later_export_refuses_the_attach(tmp_path: Path, source: Partitions) -> None:
     """Harm prevented: the rows of the partition are there twice."""
     running(tmp_path).run(detach("p1"))
     assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.COMMITTED
@@ -166,7 +166,7 @@ def test_beside_a_later_export_it_is_refused(tmp_path: Path, source: Partitions)
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
-def test_beside_an_export_that_others_rewrote_it_is_refused(
+def test_an_export_that_others_rewrote_refuses_the_attach(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Harm prevented: no file of main names the key any more, and its rows are doubled."""
@@ -182,7 +182,7 @@ def test_beside_an_export_that_others_rewrote_it_is_refused(
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
-def test_a_part_beside_files_that_others_rewrote_is_refused(
+def test_a_part_is_refused_alongside_files_that_others_rewrote(
     tmp_path: Path, source: Partitions
 ) -> None:
     """The files may hold rows of it: nobody can tell what others put together."""

@@ -52,7 +52,7 @@ def source(tmp_path: Path) -> Partitions:
 
 
 @pytest.mark.parametrize("which", ["detach", "attach"])
-def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions, which: str) -> None:
+def test_a_lost_response_is_repaired(tmp_path: Path, source: Partitions, which: str) -> None:
     statement: Attach | Detach = attach("p1") if which == "attach" else detach("p1")
     if which == "attach":
         running(tmp_path).run(detach("p1"))
@@ -167,7 +167,7 @@ def test_what_is_dropped_from_the_branch_is_gone_for_good(
     assert left_behind(tmp_path) == []
 
 
-def test_a_lost_answer_drops_nothing_that_is_detached_meanwhile(
+def test_a_lost_response_drops_nothing_that_is_detached_meanwhile(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Harm prevented: a retry drops what the user has detached since."""
@@ -193,7 +193,7 @@ class Silent(Meddling):
         return Sent(applied=False, error="nobody there")
 
 
-def test_where_no_answer_comes_it_is_not_known(tmp_path: Path, source: Partitions) -> None:
+def test_without_a_response_the_outcome_is_unknown(tmp_path: Path, source: Partitions) -> None:
     running(tmp_path).run(detach("p1"))
 
     done = drop_detached(tmp_path, partition("p1"), table=Silent(lake(tmp_path)))

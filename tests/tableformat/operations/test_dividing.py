@@ -59,7 +59,7 @@ def test_killed_at_any_step_it_comes_once(
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
-def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions) -> None:
+def test_a_lost_response_is_repaired(tmp_path: Path, source: Partitions) -> None:
     table = Meddling(lake(tmp_path), lose=lambda number: number == 1)
 
     assert piece(tmp_path, PIECE, "p2", table=table).status is Status.ATTACHED

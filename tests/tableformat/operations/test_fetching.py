@@ -66,7 +66,7 @@ def test_it_is_detached_until_it_is_attached(tmp_path: Path, source: Partitions)
     assert rows_detached(tmp_path) == 0
 
 
-def test_what_main_has_is_told_as_before(tmp_path: Path) -> None:
+def test_an_export_of_unchanged_rows_stays_unchanged_after_a_fetch(tmp_path: Path) -> None:
     """Harm prevented: an export of what is there is made again, or refused, after a FETCH."""
     source = in_files(tmp_path)
     to_other(tmp_path, source)
@@ -77,7 +77,7 @@ def test_what_main_has_is_told_as_before(tmp_path: Path) -> None:
     assert {one.status for one in done.values()} == {Status.UNCHANGED}
 
 
-def test_beside_the_rows_that_main_has_it_is_not_attached(tmp_path: Path) -> None:
+def test_fetched_rows_are_not_attached_alongside_the_same_rows(tmp_path: Path) -> None:
     """Harm prevented: the rows of the partition are there twice."""
     source = in_files(tmp_path)
     to_other(tmp_path, source)
@@ -91,9 +91,7 @@ def test_beside_the_rows_that_main_has_it_is_not_attached(tmp_path: Path) -> Non
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
-def test_an_export_does_not_come_beside_what_was_attached(
-    tmp_path: Path, source: Partitions
-) -> None:
+def test_an_export_is_refused_alongside_attached_rows(tmp_path: Path, source: Partitions) -> None:
     fetch(tmp_path, P1)
     running(tmp_path).run(attach("p1"))
 
@@ -135,7 +133,7 @@ def test_rows_of_others_are_fetched_too(tmp_path: Path, source: Partitions) -> N
     assert rows_detached(tmp_path) == sum(source.rows.values())
 
 
-def test_what_others_rewrote_is_not_attached_beside_the_same_rows(tmp_path: Path) -> None:
+def test_rows_that_others_rewrote_are_not_attached_to_the_same_rows(tmp_path: Path) -> None:
     """Harm prevented: rows of an export are there twice, under the name of nobody."""
     source = in_files(tmp_path)
     to_other(tmp_path, source)
@@ -150,7 +148,7 @@ def test_what_others_rewrote_is_not_attached_beside_the_same_rows(tmp_path: Path
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions, lost: int) -> None:
+def test_a_lost_response_is_repaired(tmp_path: Path, source: Partitions, lost: int) -> None:
     assert source.rows
     deaf = Meddling(lake(tmp_path), lose=lambda n: n <= lost)
 

@@ -132,7 +132,7 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
         assert left_behind(directory) == [], step
 
 
-def test_a_lost_answer_is_made_good(tmp_path: Path) -> None:
+def test_a_lost_response_is_repaired(tmp_path: Path) -> None:
     prepared(tmp_path)
     deaf = Meddling(lake(tmp_path), lose=lambda n: n <= 2)
 
@@ -154,7 +154,7 @@ def test_a_file_that_changed_since_it_was_looked_at_is_not_brought(tmp_path: Pat
     assert on(tmp_path, "main") == main
 
 
-def test_the_same_files_are_not_attached_beside_themselves(tmp_path: Path) -> None:
+def test_the_same_files_are_not_attached_twice(tmp_path: Path) -> None:
     """Harm prevented: every row of the partition is there twice."""
     prepared(tmp_path)
     fetch(tmp_path)

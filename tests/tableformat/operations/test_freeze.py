@@ -246,7 +246,7 @@ class Deaf:
 
 @pytest.mark.parametrize("applies", [True, False])
 @pytest.mark.parametrize("name", ["b", None])
-def test_of_a_lost_answer_it_is_frozen_once(
+def test_after_a_lost_response_it_is_frozen_once(
     tmp_path: Path, source: Partitions, name: str | None, *, applies: bool
 ) -> None:
     assert source.rows
@@ -258,7 +258,7 @@ def test_of_a_lost_answer_it_is_frozen_once(
 
 
 @pytest.mark.parametrize("applies", [True, False])
-def test_of_a_lost_answer_it_is_unfrozen(
+def test_after_a_lost_response_it_is_unfrozen(
     tmp_path: Path, source: Partitions, *, applies: bool
 ) -> None:
     assert source.rows
@@ -270,7 +270,7 @@ def test_of_a_lost_answer_it_is_unfrozen(
 
 
 @pytest.mark.parametrize("applies", [True, False])
-def test_of_a_lost_answer_a_partition_is_taken_off_once(
+def test_after_a_lost_response_a_partition_is_removed_once(
     tmp_path: Path, source: Partitions, *, applies: bool
 ) -> None:
     alone(tmp_path, Freeze(ALL, "b"))

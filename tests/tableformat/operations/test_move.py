@@ -107,7 +107,7 @@ def test_again_there_is_nothing_to_move(tmp_path: Path, source: Partitions) -> N
     assert after == before
 
 
-def test_beside_other_rows_of_its_own_it_is_refused_and_nothing_is_claimed(
+def test_a_move_is_refused_alongside_other_rows_without_a_claim(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Harm prevented: rows of the partition are there twice."""

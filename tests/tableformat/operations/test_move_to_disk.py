@@ -198,7 +198,7 @@ def test_a_part_is_moved_alone_and_counts_with_its_partition(
 
 
 @pytest.mark.usefixtures("source")
-def test_statements_work_on_what_was_moved_and_write_beside_it(tmp_path: Path) -> None:
+def test_statements_change_moved_rows_and_write_to_the_same_place(tmp_path: Path) -> None:
     """Harm prevented: rows that were put on cheap storage come back from it, or are lost."""
     move(tmp_path)
     running(tmp_path).run(detach("p1"))

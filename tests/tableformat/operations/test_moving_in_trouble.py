@@ -63,7 +63,7 @@ def source(tmp_path: Path) -> Partitions:
 
 @pytest.mark.parametrize("side", ["here", "there"])
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_lost_answer_is_made_good(
+def test_a_lost_response_is_repaired(
     tmp_path: Path, source: Partitions, side: str, lost: int
 ) -> None:
     assert source.rows
@@ -261,7 +261,7 @@ class Late(Meddling):
         raise Dies
 
 
-def test_a_request_of_before_that_arrives_while_it_is_given_up_is_told(
+def test_a_late_request_that_arrives_during_the_give_up_is_reported(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Harm prevented: "it stays here" is reported for rows that have left."""
@@ -283,7 +283,7 @@ def test_a_request_of_before_that_arrives_while_it_is_given_up_is_told(
     assert (said.status, f"TO TABLE {OTHER}" in said.message) == (Status.REFUSED, True)
 
 
-def test_what_another_dead_run_has_landed_lets_nobody_pass_over_it(
+def test_a_commit_of_another_abandoned_run_is_never_passed_over(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Harm prevented: a MOVE that is forgotten, and rows that stay in both for good."""

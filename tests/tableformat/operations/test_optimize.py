@@ -206,7 +206,7 @@ def test_detach_and_attach_keep_it(tmp_path: Path) -> None:
     assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.UNCHANGED
 
 
-def test_what_is_detached_does_not_come_back_beside_what_was_merged(tmp_path: Path) -> None:
+def test_detached_rows_do_not_come_back_alongside_merged_ones(tmp_path: Path) -> None:
     """Harm prevented: rows that are in a file that was merged, and once more in a detached one."""
     in_files(tmp_path)
     run = running(tmp_path).run
@@ -267,7 +267,7 @@ def test_rows_that_others_append_meanwhile_stay(tmp_path: Path, step: Step) -> N
     assert len(numbers(tmp_path)) == 19
 
 
-def test_files_that_others_write_anew_meanwhile_are_not_there_twice(tmp_path: Path) -> None:
+def test_files_that_others_rewrite_meanwhile_are_not_there_twice(tmp_path: Path) -> None:
     in_files(tmp_path)
     said = SaidOfRows(rest="p1")
 

@@ -193,7 +193,7 @@ def test_the_export_alone_that_lands_by_an_older_request_is_finished(tmp_path: P
     assert later(tmp_path, source) == [Status.UNCHANGED, Status.UNCHANGED]
 
 
-def test_who_works_on_a_key_that_would_leave_keeps_it_back_and_files_stay(tmp_path: Path) -> None:
+def test_a_run_on_a_key_that_would_leave_holds_it_back_and_files_stay(tmp_path: Path) -> None:
     source = filled(tmp_path)
     key = neighbour_row(tmp_path).key.hash
     other = Owner("elsewhere", 1, "now")

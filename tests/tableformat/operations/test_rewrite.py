@@ -72,7 +72,7 @@ def test_rows_of_the_partition_change_and_no_others(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
-def test_an_update_whose_answer_was_lost_is_not_made_twice(tmp_path: Path) -> None:
+def test_an_update_whose_response_was_lost_is_not_made_twice(tmp_path: Path) -> None:
     """Harm prevented: `n = n + 1000` counts twice where "run it again" was followed."""
     in_files(tmp_path)
     before, dead = numbers(tmp_path), SentLate()
@@ -145,7 +145,7 @@ def test_all_partitions_change_in_one_snapshot(tmp_path: Path) -> None:
     assert rows_in_main(tmp_path) == 12
 
 
-def test_nothing_to_change_is_said_and_nothing_is_claimed(tmp_path: Path) -> None:
+def test_a_statement_without_changes_says_so_and_claims_nothing(tmp_path: Path) -> None:
     in_files(tmp_path)
     change(tmp_path, P1)
 
@@ -266,7 +266,7 @@ def test_rows_that_others_append_meanwhile_are_changed_or_come_after(
     assert numbers(tmp_path)[3] >= 3
 
 
-def test_files_that_others_write_anew_meanwhile_are_not_there_twice(tmp_path: Path) -> None:
+def test_files_that_others_rewrite_meanwhile_are_not_there_twice(tmp_path: Path) -> None:
     """Harm prevented: the old rows alongside the changed ones."""
     in_files(tmp_path)
     said = SaidOfRows(rest="p1")

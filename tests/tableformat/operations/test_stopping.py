@@ -92,7 +92,7 @@ def with_twenty_there(at: Path) -> None:
     [(_update, 2), (_delete, 2), (_optimize, 1)],
     ids=["update", "delete", "optimize"],
 )
-def test_what_writes_files_anew_is_stopped_before_the_next_one(
+def test_a_statement_that_rewrites_files_stops_before_the_next_one(
     tmp_path: Path, stopper: Stopper, did: Status, word: str, rewriting: Rewriting, files: int
 ) -> None:
     """Harm prevented: who wants to drop a partition waits for hours until it is merged."""
@@ -162,7 +162,7 @@ def test_it_is_waited_for_and_its_files_are_removed(tmp_path: Path, rewriting: R
     assert files_below(tmp_path) == before
 
 
-def test_one_that_does_not_stop_is_passed_over_and_that_is_said(tmp_path: Path) -> None:
+def test_a_statement_that_does_not_stop_is_passed_over_and_reported(tmp_path: Path) -> None:
     """Harm prevented: a process that hangs keeps everybody from a partition."""
     in_files(tmp_path)
 
@@ -271,7 +271,7 @@ def test_update_and_optimize_do_not_stop_one_another(tmp_path: Path) -> None:
     assert ended.status is Status.CHANGED
 
 
-def test_who_dies_after_asking_has_changed_nothing(tmp_path: Path) -> None:
+def test_a_process_that_dies_after_its_request_has_changed_nothing(tmp_path: Path) -> None:
     """Harm prevented: a partition that nobody can drop, export or change any more."""
     source = in_files(tmp_path)
 
@@ -307,7 +307,7 @@ def test_of_two_that_stop_the_same_one_does_it_after_the_other(tmp_path: Path) -
 
 @pytest.mark.soak
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_who_stops_another_may_die_at_any_effect(tmp_path: Path, *, after: bool) -> None:
+def test_a_process_that_stops_another_may_die_at_any_effect(tmp_path: Path, *, after: bool) -> None:
     """Harm prevented: half an UPDATE, or one that says it was killed and comes later."""
     changed = sorted(n + 1000 if n < 3 else n for n in TWELVE)
 

@@ -114,7 +114,7 @@ def test_a_later_export_does_not_count_as_there_once_main_is_moved_back(
 
 
 @pytest.mark.parametrize("changed", [False, True], ids=["as it was", "with other rows"])
-def test_later_it_is_exported_anew(tmp_path: Path, source: Partitions, *, changed: bool) -> None:
+def test_later_it_is_exported_again(tmp_path: Path, source: Partitions, *, changed: bool) -> None:
     running(tmp_path).run(drop("p1"))
     if changed:
         source.by_id["p1"] = parts_of("p1", 2)
@@ -209,7 +209,7 @@ def test_a_part_of_what_others_rewrote_leaves_it_unknown_what_is_there(tmp_path:
     assert "it is unknown which files it left" in said.message
 
 
-def test_a_lost_answer_is_made_good(tmp_path: Path, source: Partitions) -> None:
+def test_a_lost_response_is_repaired(tmp_path: Path, source: Partitions) -> None:
     """Harm prevented: a partition that is dropped, and a message that says that it is not."""
     deaf = cast("IcebergTable", Meddling(lake(tmp_path), lose=lambda n: n == 1))
 

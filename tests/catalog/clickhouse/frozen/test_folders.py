@@ -42,7 +42,7 @@ def test_the_one_directory_with_parts_is_found_below_what_is_named(
     assert damage(found) == {}
 
 
-def test_folders_that_ClickHouse_puts_beside_parts_are_passed_over_by_name(  # noqa: N802
+def test_folders_that_ClickHouse_puts_next_to_parts_are_skipped_by_name(  # noqa: N802
     tmp_path: Path,
 ) -> None:
     others = ("detached", "tmp_insert_202401_9_9_0", "delete_tmp_202401_8_8_0", "202401_7_7_0.tmp")
@@ -69,7 +69,7 @@ def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
         find_folders(tmp_path)
 
 
-def test_a_directory_of_other_things_is_refused_with_what_it_holds(tmp_path: Path) -> None:
+def test_a_directory_of_other_files_is_refused_with_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "readme.txt").write_text("x")
 
     with pytest.raises(NotFoundError, match=r"it holds readme.txt\. Name the directory"):

@@ -181,7 +181,7 @@ def test_a_name_that_covers_others_refuses_the_partition(folders: Folders) -> No
     )
 
 
-def test_two_copies_of_one_part_refuse_it_unless_they_are_said_to_be_rows(
+def test_two_copies_of_one_part_refuse_it_unless_declared_as_rows(
     folders: Folders,
 ) -> None:
     """Rows are never exported twice because a folder was copied; equal inserts are possible too."""

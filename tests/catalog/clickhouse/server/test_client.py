@@ -92,7 +92,7 @@ def test_an_error_of_clickhouse_keeps_its_code_and_reason(asking: Asking, case: 
 
 
 @pytest.mark.parametrize("case", NOT_CLICKHOUSE)
-def test_an_answer_of_something_else_is_never_taken_for_rows(asking: Asking, case: str) -> None:
+def test_a_response_of_another_program_is_never_read_as_rows(asking: Asking, case: str) -> None:
     """A page of a proxy has status 200, too."""
     said, message = NOT_CLICKHOUSE[case]
     server, client = asking(said)
@@ -107,7 +107,7 @@ def test_an_answer_of_something_else_is_never_taken_for_rows(asking: Asking, cas
 
 
 @pytest.mark.parametrize("case", CUT_OFF)
-def test_an_answer_that_breaks_off_is_an_error(asking: Asking, case: str) -> None:
+def test_a_response_that_breaks_off_is_an_error(asking: Asking, case: str) -> None:
     """Half of the rows look like all of them."""
     server, client = asking(CUT_OFF[case])
 
@@ -127,7 +127,9 @@ def test_an_answer_that_breaks_off_is_an_error(asking: Asking, case: str) -> Non
         (answer(b"rows", headers={"Content-Encoding": "br"}), "Content-Encoding 'br'"),
     ],
 )
-def test_an_answer_whose_end_nobody_sees_is_refused(asking: Asking, said: bytes, what: str) -> None:
+def test_a_response_without_a_visible_end_is_refused(
+    asking: Asking, said: bytes, what: str
+) -> None:
     """Without a length it ends when either side ends the connection."""
     with pytest.raises(SourceError, match=rf"{what}, so it may be incomplete"):
         asking(said)[1].query("SELECT 1")
@@ -143,7 +145,7 @@ def test_an_answer_whose_end_nobody_sees_is_refused(asking: Asking, said: bytes,
         (b"HTTP/1.1 200 OK\r\nX-ClickHouse-Format: TSV\r\nContent-Le", r"has no length"),
     ],
 )
-def test_no_answer_is_an_error_that_says_what_to_check(
+def test_no_response_is_an_error_that_names_what_to_check(
     asking: Asking, said: Answer, message: str
 ) -> None:
     server, client = asking(said)
@@ -155,7 +157,7 @@ def test_no_answer_is_an_error_that_says_what_to_check(
     assert len(server.requests) == 1
 
 
-def test_a_silent_server_is_waited_for_as_long_as_was_said() -> None:
+def test_the_client_waits_for_a_silent_server_until_the_time_out() -> None:
     with FaultyHttp(SILENT) as server:
         settings = ServerSettings((server.host,), read_timeout=0.1)
         with (
@@ -168,7 +170,7 @@ def test_a_silent_server_is_waited_for_as_long_as_was_said() -> None:
         assert len(server.requests) == 1
 
 
-def test_an_answer_that_stops_is_waited_for_as_long_as_was_said() -> None:
+def test_the_client_waits_for_a_stopped_response_until_the_time_out() -> None:
     def stop(connection: object) -> None:
         connection.sendall(chunked([b"rows"], end=False))  # type: ignore[attr-defined]
         SILENT(connection)  # type: ignore[arg-type]
@@ -240,7 +242,7 @@ def test_connections_are_kept_while_they_are_used() -> None:
             assert server.connections == 2
 
 
-def test_a_query_is_sent_again_where_no_answer_came(asking: Asking) -> None:
+def test_a_query_without_a_response_is_sent_again(asking: Asking) -> None:
     busy = answer(
         b"Code: 202. DB::Exception: Too many simultaneous queries.",
         status="500 Error",

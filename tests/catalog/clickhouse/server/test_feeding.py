@@ -27,7 +27,7 @@ class Broken(ServerStream):
 @pytest.mark.parametrize(
     "error", [SourceError("Cannot read."), InternalError("A bug."), MemoryError("no memory")]
 )
-def test_an_error_of_any_kind_is_told_to_who_reads_the_rows(error: Exception) -> None:
+def test_an_error_of_any_kind_reaches_the_reader_of_the_rows(error: Exception) -> None:
     """The reader saw an end, and would take the rows before it for all of them."""
 
     @contextlib.contextmanager

@@ -82,13 +82,13 @@ BROKE_OFF: Final[dict[str, tuple[Exception, bool]]] = {
 
 
 @pytest.mark.parametrize("what", NOT_ANSWERED)
-def test_no_answer_is_of_a_host_that_is_gone_unless_it_speaks(what: str) -> None:
+def test_a_failed_request_means_an_unreachable_host_unless_it_responds(what: str) -> None:
     error, gone = NOT_ANSWERED[what]
     assert isinstance(no_response(SETTINGS, HOST, error), SourceGoneError) is gone
 
 
 @pytest.mark.parametrize("what", BROKE_OFF)
-def test_an_answer_that_breaks_off_is_of_a_host_that_is_gone(what: str) -> None:
+def test_a_response_that_breaks_off_means_an_unreachable_host(what: str) -> None:
     error, gone = BROKE_OFF[what]
     assert isinstance(broke_off(SETTINGS, HOST, error, 7), SourceGoneError) is gone
 

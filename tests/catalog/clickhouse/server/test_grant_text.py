@@ -90,7 +90,7 @@ def test_a_right_is_held_when_the_lines_say_so_in_their_order(
     assert allows(shown(*lines), Grant(privilege, on, "")) is expected
 
 
-def test_roles_are_told_from_rights() -> None:
+def test_roles_are_distinguished_from_rights() -> None:
     assert parse_line("GRANT reader, `odd, role` TO e") == GivenRole(("reader", "odd, role"))
     assert parse_line("something else") is None
 
@@ -102,7 +102,7 @@ def test_what_takes_something_away_and_is_not_understood_is_not_passed_over() ->
 
 
 @given(st.text())
-def test_any_text_is_read_or_said_not_to_be_understood(text: str) -> None:
+def test_any_text_is_read_or_reported_as_not_understood(text: str) -> None:
     try:
         read = parse_line(text)
     except NotUnderstoodError:

@@ -83,7 +83,7 @@ def test_a_server_is_sent_no_setting_that_it_does_not_know(asking: Asking) -> No
     }
 
 
-def test_decimals_are_text_whoever_writes_them(asking: Asking) -> None:
+def test_decimals_are_text_in_every_format(asking: Asking) -> None:
     """As a float 0.1234567890123456789 would be another number."""
     digits = "0.1234567890123456789"
     said = document(
@@ -111,7 +111,7 @@ def test_bytes_that_are_no_utf8_are_kept(asking: Asking) -> None:
             rows_of(asking, known(), damaged, answer(said))
 
 
-def test_decimals_beside_bytes_that_are_no_utf8_keep_their_digits(asking: Asking) -> None:
+def test_decimals_in_rows_with_bytes_that_are_no_utf8_keep_their_digits(asking: Asking) -> None:
     """A server that knows the format of bytes, and not yet decimals as text."""
     digits = "0.1234567890123456789"
     damaged = answer(document([("\ufffd", 1.5, 0.5)], "String", "Decimal(38, 19)", "Float64"))
@@ -148,9 +148,7 @@ def test_the_oldest_server_cannot_say_such_bytes(asking: Asking) -> None:
         ),
     ],
 )
-def test_an_answer_that_is_not_all_rows_is_an_error(
-    asking: Asking, body: bytes, message: str
-) -> None:
+def test_a_response_without_all_rows_is_an_error(asking: Asking, body: bytes, message: str) -> None:
     with pytest.raises(SourceError, match=message):
         rows_of(asking, known(), answer(body))
 
@@ -168,7 +166,7 @@ def test_no_beginning_of_a_document_is_taken_for_the_document(data: st.DataObjec
             ServerConnection(client).rows("SELECT 1")
 
 
-def test_a_statement_is_sent_once_and_its_failure_is_told(asking: Asking) -> None:
+def test_a_statement_is_sent_once_and_its_failure_is_reported(asking: Asking) -> None:
     server, client = asking(known(limit="5"), answer(b""))
     with ServerConnection(client) as connection:
         connection.command("CREATE TABLE t")

@@ -116,7 +116,7 @@ def test_this_machine_may_be_asked_over_http(host: str) -> None:
     assert parse_server(f"http://{host}", environment={}).warnings == ()
 
 
-def test_a_host_elsewhere_is_refused_whoever_names_it() -> None:
+def test_a_host_elsewhere_is_refused_from_every_source_of_settings() -> None:
     """Harm prevented: an address of this machine, and a cluster's other hosts over http."""
     both = (Host("http", "127.0.0.1", 8123), Host("http", "ch2", 8123))
 
@@ -187,5 +187,5 @@ def test_wherever_a_password_stands_before_the_host_it_is_not_shown(
     ("uri", "yes"),
     [("https://a", True), ("HTTP://a", True), ("http:a", True), ("chdb:x", False), ("", False)],
 )
-def test_a_servers_address_is_told_from_other_sources(uri: str, *, yes: bool) -> None:
+def test_a_servers_address_is_distinguished_from_other_sources(uri: str, *, yes: bool) -> None:
     assert is_server(uri) == yes

@@ -15,7 +15,7 @@ REPLICA = ClusterHost("ch1", 9000)
 SHARD = Shard(1, (REPLICA, ClusterHost("ch2", 9000)))
 
 
-def test_a_replica_answers_at_the_port_given_for_it_or_that_of_the_address() -> None:
+def test_a_replica_has_its_own_port_or_that_of_the_address() -> None:
     found = hosts_of(SETTINGS, SHARD, {"ch1:9000": "[::1]:8444"})
 
     assert found == (Host("https", "::1", 8444), Host("https", "ch2", 8443))

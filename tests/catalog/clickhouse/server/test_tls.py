@@ -124,7 +124,7 @@ def test_a_missing_or_wrong_client_certificate_is_named(
         assert "MERGEBERG_SOURCE_CERTIFICATE" in str(raised.value)
 
 
-def test_http_and_https_on_each_others_ports_are_told(identity: Identity) -> None:
+def test_http_and_https_on_each_others_ports_are_reported(identity: Identity) -> None:
     with FaultyHttp(answer(b"rows")) as server:
         host = Host("https", "127.0.0.1", server.host.port)
         client = ServerClient(ServerSettings((host,)), host)

@@ -117,7 +117,7 @@ HERE, THERE = KeeperNode(11, 1000), KeeperNode(98, 1000)
         (KeeperUnavailable("away"), KeeperUnavailable("away"), "its node in Keeper"),
     ],
 )
-def test_a_table_that_was_made_anew_meanwhile_is_another_one(
+def test_a_table_that_was_recreated_meanwhile_is_another_one(
     planned: KeeperNode | KeeperUnavailable | None,
     found: KeeperNode | KeeperUnavailable | None,
     told: str,

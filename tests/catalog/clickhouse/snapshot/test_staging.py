@@ -22,7 +22,7 @@ def test_what_is_to_be_kept_is_neither_released_nor_swept(clickhouse: Clickhouse
     assert clickhouse.source.sweep_leftovers(lambda job: job != "kept") == (first,)
 
 
-def test_leftovers_tell_whose_they_are_and_what_they_take(clickhouse: Clickhouse) -> None:
+def test_leftovers_have_their_owner_and_size(clickhouse: Clickhouse) -> None:
     """An operator wants to know before anything is dropped."""
     name = clickhouse.filled()
     snapshot = clickhouse.snapshot(name, job="told")

@@ -84,7 +84,7 @@ def changed_in_one_file(directory: Path) -> tuple[OnePart, OnePart]:
 
 
 @pytest.mark.parametrize("deletes", [False, True], ids=["update", "delete"])
-def test_what_was_changed_does_not_come_back_beside_what_it_was(
+def test_changed_rows_do_not_come_back_alongside_their_originals(
     tmp_path: Path, source: Partitions, *, deletes: bool
 ) -> None:
     """Changed, detached, and main set back to before the change."""
@@ -101,7 +101,7 @@ def test_what_was_changed_does_not_come_back_beside_what_it_was(
 
 
 @pytest.mark.parametrize("deletes", [False, True], ids=["update", "delete"])
-def test_what_it_was_does_not_come_back_beside_what_was_changed(
+def test_original_rows_do_not_come_back_alongside_changed_ones(
     tmp_path: Path, source: Partitions, *, deletes: bool
 ) -> None:
     """Detached, main set back to where it was there, and changed."""
@@ -115,7 +115,7 @@ def test_what_it_was_does_not_come_back_beside_what_was_changed(
     assert rows_in_main(tmp_path) == sum(source.rows.values()) - (6 if deletes else 0)
 
 
-def test_beside_a_changed_copy_from_another_table_it_is_refused(tmp_path: Path) -> None:
+def test_attach_is_refused_alongside_a_changed_copy_from_another_table(tmp_path: Path) -> None:
     source = prepared(tmp_path)
     to_other(tmp_path, source)
     assert change(tmp_path, P1, name=OTHER).status is Status.CHANGED
@@ -127,7 +127,7 @@ def test_beside_a_changed_copy_from_another_table_it_is_refused(tmp_path: Path) 
     assert rows_in_main(tmp_path) == ALL_ROWS
 
 
-def test_beside_a_copy_of_itself_it_is_refused(tmp_path: Path) -> None:
+def test_attach_is_refused_alongside_a_copy_of_itself(tmp_path: Path) -> None:
     """What was changed here was copied to another table, and came from there."""
     source = in_files(tmp_path)
     to_other(tmp_path, source)
@@ -141,7 +141,7 @@ def test_beside_a_copy_of_itself_it_is_refused(tmp_path: Path) -> None:
     assert rows_in_main(tmp_path) == ALL_ROWS
 
 
-def test_what_main_has_is_said(tmp_path: Path, source: Partitions) -> None:
+def test_the_refusal_names_what_main_has(tmp_path: Path, source: Partitions) -> None:
     assert source.rows
     detached_and_moved_back(tmp_path)
     changed = change(tmp_path, P1)
@@ -195,7 +195,7 @@ def test_parts_of_a_partition_changed_in_part_go_and_come_back_one_by_one(
     assert on(tmp_path, "main") == before
 
 
-def test_a_part_comes_back_beside_the_others_that_were_never_taken_out(
+def test_a_part_comes_back_to_the_others_that_were_never_taken_out(
     tmp_path: Path, source: Partitions
 ) -> None:
     for part in changed_in_one_file(tmp_path):
@@ -214,7 +214,7 @@ def test_parts_that_were_detached_one_by_one_come_back_together(
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
-def test_a_part_does_not_come_back_beside_what_was_changed_since(
+def test_a_part_does_not_come_back_alongside_rows_changed_since(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Of what was changed while it was away nobody notes of which files it was made."""
@@ -237,7 +237,7 @@ def test_a_partition_that_was_changed_in_part_comes_back_after_expiry(
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
-def test_a_part_of_it_does_not_where_no_snapshot_tells_any_more(
+def test_a_part_of_it_does_not_come_back_without_its_snapshot(
     tmp_path: Path, source: Partitions
 ) -> None:
     changed, _ = changed_in_one_file(tmp_path)
@@ -248,7 +248,7 @@ def test_a_part_of_it_does_not_where_no_snapshot_tells_any_more(
     refused(tmp_path, Attach(changed), "as far as its snapshots show")
 
 
-def test_changed_rows_of_others_do_not_come_back_beside_what_they_were(
+def test_changed_foreign_rows_do_not_come_back_alongside_their_originals(
     tmp_path: Path, source: Partitions
 ) -> None:
     add_foreign(tmp_path, 8)
@@ -263,7 +263,7 @@ def test_changed_rows_of_others_do_not_come_back_beside_what_they_were(
     assert rows_in_main(tmp_path) == source.rows["p2"] + 8
 
 
-def test_rows_of_others_do_not_come_back_beside_what_they_became(
+def test_foreign_rows_do_not_come_back_alongside_their_changed_form(
     tmp_path: Path, source: Partitions
 ) -> None:
     path = add_foreign(tmp_path, 8)
@@ -279,7 +279,7 @@ def test_rows_of_others_do_not_come_back_beside_what_they_became(
 
 
 @pytest.mark.parametrize("goes", ["changed", "as others wrote it"])
-def test_a_part_of_the_rows_of_others_comes_back_beside_the_rest(
+def test_a_part_of_foreign_rows_comes_back_to_the_rest(
     tmp_path: Path, source: Partitions, goes: str
 ) -> None:
     """Some of their files were changed, others not."""
@@ -302,7 +302,7 @@ def rewritten(directory: Path) -> None:
     rewrite(directory, lambda path: key in path)
 
 
-def test_what_others_rewrote_does_not_come_back_beside_what_it_was(
+def test_rows_that_others_rewrote_do_not_come_back_with_their_originals(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Rewritten, detached, and main set back to before it was rewritten."""
@@ -316,7 +316,7 @@ def test_what_others_rewrote_does_not_come_back_beside_what_it_was(
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
-def test_what_others_wrote_does_not_come_back_beside_what_they_made_of_it(
+def test_foreign_rows_do_not_come_back_alongside_their_rewritten_form(
     tmp_path: Path, source: Partitions
 ) -> None:
     """Detached, main set back to where it was there, and rewritten by others."""

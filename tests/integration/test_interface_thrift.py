@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from spark_ext.access.check import POLICY
 from tests.services.server_process import free_port
-from tests.support.front_doors import EVENTS, Doors, Ended, blocks, reads_as
+from tests.support.interfaces import EVENTS, Doors, Ended, blocks, reads_as
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 
@@ -45,7 +45,7 @@ def beeline(doors: Doors, statements: str, *options: str) -> Ended:
     return Ended(ended.code, "\n".join(line for line in lines if line), ended.err)
 
 
-def test_beeline_exports_and_is_told_what_is_wrong(doors: Doors) -> None:
+def test_beeline_exports_and_shows_errors(doors: Doors) -> None:
     (statements,) = blocks("thrift.md", "sql")
 
     ended = beeline(doors, statements)

@@ -96,7 +96,7 @@ def surroundings(environment: Path) -> dict[str, str]:
 
 
 @pytest.mark.representative
-def test_spark_sql_answers_a_call_and_tells_a_refusal_in_one_line(
+def test_spark_sql_runs_a_call_and_shows_a_refusal_in_one_line(
     environment: Path, data: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "statements.sql").write_text(STATEMENTS)

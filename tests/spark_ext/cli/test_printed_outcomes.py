@@ -38,7 +38,7 @@ def test_every_status_has_a_line_and_a_record(status: Status) -> None:
         Status.FROZEN,
     ],
 )
-def test_of_a_statement_the_rows_and_the_snapshot_are_said(status: Status) -> None:
+def test_a_statement_reports_its_rows_and_the_snapshot(status: Status) -> None:
     done = Outcome("p", status, "lake.n.t", snapshot_id=7, rows=1200, data_files=2)
 
     assert told(done)[0] == f"partition p: {status.value} · 1,200 rows · 2 files · snapshot 7\n"

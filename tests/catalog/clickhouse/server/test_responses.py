@@ -62,7 +62,7 @@ def stream_of(body: Body) -> ServerStream:
 
 
 @given(ROWS, CUTS, st.booleans(), st.booleans())
-def test_an_error_with_the_answers_own_tag_is_never_data(
+def test_an_error_with_the_tag_of_its_response_is_never_data(
     rows: bytes,
     cuts: list[int],
     ends: bool,  # noqa: FBT001
@@ -127,7 +127,7 @@ def test_an_error_of_keeper_is_clickhouses_own() -> None:
     assert (error.code, error.reason) == (999, "boom")
 
 
-def test_the_tag_of_another_answer_is_data() -> None:
+def test_the_tag_of_another_response_is_data() -> None:
     """A table may hold what an earlier response held."""
     stream = stream_of(Body(b"rows" + BLOCK, [], ends=True, X_ClickHouse_Exception_Tag="other"))
 
@@ -155,7 +155,7 @@ WHOLE = chunked([b"rows", b"more" * 50, b"x"])
 
 @settings(max_examples=50)
 @given(st.integers(1, len(WHOLE) - 5))
-def test_no_beginning_of_an_answer_is_a_whole_one(cut: int) -> None:
+def test_no_beginning_of_a_response_is_a_whole_one(cut: int) -> None:
     """Wherever a connection ends, in bytes on the wire: the chunk of size 0 alone says all came."""
     with FaultyHttp(WHOLE[:cut]) as server:
         client = ServerClient(ServerSettings((server.host,)), server.host)
@@ -163,7 +163,7 @@ def test_no_beginning_of_an_answer_is_a_whole_one(cut: int) -> None:
             client.query("SELECT 1")
 
 
-def test_the_whole_answer_is_one() -> None:
+def test_a_whole_response_is_complete() -> None:
     with FaultyHttp(WHOLE) as server:
         client = ServerClient(ServerSettings((server.host,)), server.host)
         with client:

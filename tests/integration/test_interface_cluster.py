@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.services.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
-from tests.support.front_doors import BIG_ROWS, Doors, Ended, wait_while_it_runs
+from tests.support.interfaces import BIG_ROWS, Doors, Ended, wait_while_it_runs
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 

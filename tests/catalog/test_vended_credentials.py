@@ -18,9 +18,9 @@ from catalog.storages.s3.access import S3Access
 from tableformat.committer import Commit
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName
-from tests.services.lending_catalog import LendingCatalog
 from tests.services.minio import MinIO
 from tests.services.rest_server import RestServer
+from tests.services.vending_catalog import LendingCatalog
 
 SCHEMA = Schema(NestedField(1, "n", LongType(), required=False))
 TIME_OUTS = TimeOuts(connect=5, read=30, retry_for=1)
@@ -69,7 +69,7 @@ def lake(
         yield Lake(lender)
 
 
-def test_what_is_lent_is_used_below_the_table_alone(lake: Lake) -> None:
+def test_vended_credentials_are_used_below_the_table_alone(lake: Lake) -> None:
     """Harm prevented: one table's keys, and where its store is, are used for another's files."""
     lent = lake.lender.lent[-1]
 
@@ -89,7 +89,7 @@ def test_what_is_lent_is_used_below_the_table_alone(lake: Lake) -> None:
         lake.opened.storages(lake.location).put(f"{lake.location}-2/f", b"x")
 
 
-def test_credentials_that_ended_are_told_and_the_next_load_brings_new_ones(
+def test_expired_credentials_are_reported_and_the_next_load_has_new_ones(
     lake: Lake, minio_server: MinIO
 ) -> None:
     """MinIO says of them what it says of a key that never was."""

@@ -31,7 +31,7 @@ def answered(path: Path) -> list[tuple[str, str]]:
     return [(row["partition_id"], row["status"]) for row in rows]
 
 
-def test_an_error_of_one_export_loses_no_answer_and_no_other_export(places: Places) -> None:
+def test_an_error_of_one_export_loses_no_result_and_no_other_export(places: Places) -> None:
     """Harm prevented: the first one's commits are shown nowhere, and the third is not tried."""
     path = places.root / "with_error.json"
     three = TWO.format(name="first", second="209912", to="first") + (
@@ -45,7 +45,7 @@ def test_an_error_of_one_export_loses_no_answer_and_no_other_export(places: Plac
     assert answered(path) == [("202401", "committed"), ("202402", "committed")]
 
 
-def test_errors_of_several_exports_are_all_said(places: Places) -> None:
+def test_errors_of_several_exports_are_all_reported(places: Places) -> None:
     """And where nothing came of it, no file is left that the next try is refused for."""
     path = places.root / "nothing.json"
     both = TWO.replace("202401", "209911").format(name="none", second="209912", to="none")
@@ -57,7 +57,7 @@ def test_errors_of_several_exports_are_all_said(places: Places) -> None:
     assert "209912" in err
 
 
-def test_an_interruption_leaves_the_answer_about_what_is_committed(places: Places) -> None:
+def test_an_interruption_leaves_the_result_of_committed_exports(places: Places) -> None:
     path = places.root / "interrupted.json"
     written: list[WritePlan] = []
 
@@ -75,7 +75,7 @@ def test_an_interruption_leaves_the_answer_about_what_is_committed(places: Place
     assert answered(path) == [("202401", "committed")]
 
 
-def test_what_was_not_begun_when_it_was_told_to_stop_is_said(places: Places) -> None:
+def test_exports_that_a_stop_left_unbegun_are_reported(places: Places) -> None:
     """Harm prevented: a shutdown between two exports ends with 0, as if both were done."""
 
     def shut_down(*_: object) -> None:
@@ -121,7 +121,7 @@ def test_exports_are_waited_for(places: Places, more: str) -> None:
     ],
 )
 @pytest.mark.parametrize("mode", ["", "TRUNCATE", "APPEND"])
-def test_nothing_is_exported_when_the_answer_cannot_be_written(
+def test_nothing_is_exported_when_the_result_cannot_be_written(
     places: Places, tmp_path: Path, path: str, said: str, mode: str
 ) -> None:
     before = places.files()

@@ -11,8 +11,8 @@ import pytest
 
 from spark_ext.engine.java import SUPPORTED, Java, find_java
 from spark_ext.set_up import settings
-from tests.support.front_doors import EVENTS, Doors, blocks, reads_as
 from tests.support.iceberg_runtime import VERSION, local_repository
+from tests.support.interfaces import EVENTS, Doors, blocks, reads_as
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 
@@ -33,7 +33,7 @@ def test_both_javas_are_what_spark_runs_on() -> None:
     assert find_java({}).version == 21
 
 
-def test_spark_sql_exports_and_is_told_what_is_wrong(doors: Doors) -> None:
+def test_spark_sql_exports_and_shows_errors(doors: Doors) -> None:
     assert_as_the_page_says(doors, javas()[:1])
 
 

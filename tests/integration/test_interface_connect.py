@@ -12,7 +12,7 @@ from spark_ext.access.check import POLICY
 from tableformat.receipt import Receipt
 from tests.repository.source_files import ROOT
 from tests.services.server_process import free_port
-from tests.support.front_doors import (
+from tests.support.interfaces import (
     BIG_ROWS,
     EVENTS,
     Doors,

@@ -89,7 +89,7 @@ def test_an_error_alone_is_itself() -> None:
     assert said.value is error
 
 
-def test_an_error_beside_exports_that_are_done_says_which_are() -> None:
+def test_an_error_after_finished_exports_lists_them() -> None:
     """A shard that cannot be read, after another one was exported."""
     error = LedgerError("Cannot read the ledger: it is locked. Wait.")
     ended = Ended(ASKED, (outcome("1", Status.COMMITTED),), (error,))
@@ -98,7 +98,7 @@ def test_an_error_beside_exports_that_are_done_says_which_are() -> None:
         check_all_exported([ended])
 
 
-def test_a_bug_stays_a_bug_and_what_was_not_begun_is_told() -> None:
+def test_a_bug_stays_a_bug_and_unbegun_exports_are_listed() -> None:
     stopped = Ended(ASKED, (), (), is_stopped=True)
     done = Ended(ASKED, (outcome("1", Status.UNCHANGED),), ())
 
