@@ -20,7 +20,7 @@ from tests.bench.figures import Figures, measured
 from tests.bench.report import Goals, Section
 from tests.bench.series import process_side, take_pairs
 
-__all__ = ["MANY_ROWS", "MANY_TABLE", "Transferred", "answer_lines", "measure_many"]
+__all__ = ["MANY_ROWS", "MANY_TABLE", "Transferred", "measure_many", "serve_lines"]
 
 MANY_TABLE: Final = "bench.many"
 MANY_ROWS: Final = 10_000
@@ -58,7 +58,7 @@ def measure_many(directory: Path, partitions: int, pairs: int) -> Section:
     return Section(title, taken, Goals(time=1.0), gated=True)
 
 
-def answer_lines(transfer: Callable[[Path], Transferred], directory: Path) -> None:
+def serve_lines(transfer: Callable[[Path], Transferred], directory: Path) -> None:
     """Transfer once for every line of the input, into a new directory; print what that took."""
     for number, _ in enumerate(sys.stdin):
         found: list[Transferred] = []

@@ -14,7 +14,7 @@ from chdb.session import Session
 
 from tableformat.names import quote_string
 from tableformat.parquet.writer import FileFormat
-from tests.bench.many import MANY_ROWS, MANY_TABLE, Transferred, answer_lines
+from tests.bench.many import MANY_ROWS, MANY_TABLE, Transferred, serve_lines
 from tests.support.processes import own_peak
 
 
@@ -38,7 +38,7 @@ def insert(session: Session, partitions: int, directory: Path) -> Transferred:
 
 if __name__ == "__main__":
     opened = Session(sys.argv[1])  # type: ignore[no-untyped-call]
-    answer_lines(partial(insert, opened, int(sys.argv[3])), Path(sys.argv[2]))
+    serve_lines(partial(insert, opened, int(sys.argv[3])), Path(sys.argv[2]))
     # Past the ending of chdb's threads; the directory is free when the process is gone.
     opened.close()  # type: ignore[no-untyped-call]
     os._exit(0)

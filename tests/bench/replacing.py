@@ -52,14 +52,14 @@ from tests.places.far import FarPlace
 from tests.places.found import place_at
 from tests.places.local import LocalPlace
 from tests.services.postgres import Postgres, postgres
-from tests.support.lake_statements import SaidOfRows, partition
+from tests.support.lake_statements import ForeignPartitions, partition
 from tests.support.scenarios import TO, Partitions, ledger_of, ledger_rows, parts_of, ports_of
 
 __all__ = ["Replaced", "append_again", "in_turns_of", "made", "replace_again", "rows_of"]
 
 T = TypeVar("T")
 _SOURCES: Final = (LakeName("lake", ("n",), "a"), LakeName("lake", ("n",), "b"))
-_OF_OTHERS: Final = SaidOfRows(rest="others")
+_OF_OTHERS: Final = ForeignPartitions(rest="others")
 _BETWEEN_APPENDS: Final = 1.0
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -100,26 +100,26 @@ def _table(directory: Path, name: LakeName) -> IcebergTable:
 
 def replace_again(directory: Path, name: str, times: int) -> Replaced:
     """Replace one partition so many times; return what became of it each time."""
-    told, statuses = Replaced(), Counter[str]()
+    replaced, statuses = Replaced(), Counter[str]()
     # Threads of a test are not one owner.
     owner = replace(this_process(), start=uuid.uuid4().hex)
     began, processor = time.monotonic(), time.process_time()
     for number in range(times):
-        ended = _replace(directory, name, _SOURCES[number % 2], owner, told)
+        ended = _replace(directory, name, _SOURCES[number % 2], owner, replaced)
         statuses[ended.status.value] += 1
         if ended.message:
-            told.messages.append(ended.message)
-    told.seconds, told.processor = time.monotonic() - began, time.process_time() - processor
-    told.statuses = dict(statuses)
-    return told
+            replaced.messages.append(ended.message)
+    replaced.seconds, replaced.processor = time.monotonic() - began, time.process_time() - processor
+    replaced.statuses = dict(statuses)
+    return replaced
 
 
-def _replace(directory: Path, name: str, of: LakeName, owner: Owner, told: Replaced) -> Outcome:
+def _replace(directory: Path, name: str, of: LakeName, owner: Owner, replaced: Replaced) -> Outcome:
     here, there = _table(directory, TO), _table(directory, of)
     ledger = ledger_of(directory)
     try:
         state, which = there.load(), partition(name)
-        commit = replace(operation_ports(here, ledger), effects=told)
+        commit = replace(operation_ports(here, ledger), effects=replaced)
         copies = CopiedFiles(state, there.storages, here.load(), here.storages)
         intact = partial(refuse_changed_files, here.storages, here.load().location, lambda _: None)
         ports = OperationPorts(
@@ -134,7 +134,7 @@ def _replace(directory: Path, name: str, of: LakeName, owner: Owner, told: Repla
         from_other = other_table(
             state, LakePartitions(of, there, ledger, _OF_OTHERS, Direct()), which
         )
-        lies = LakePartitions(TO, here, ledger, _OF_OTHERS, told)
+        lies = LakePartitions(TO, here, ledger, _OF_OTHERS, replaced)
         return Running(ports, TO, lies).run(CopyFrom(which, from_other, replaces=True))
     finally:
         ledger.close()
@@ -183,8 +183,8 @@ def main() -> None:
     arguments.add_argument("--of", help="replace this partition in --directory: a process of it")
     given = arguments.parse_args()
     if given.of:
-        told = replace_again(given.directory, given.of, given.times)
-        sys.stdout.write(json.dumps(asdict(told)) + "\n")
+        replaced = replace_again(given.directory, given.of, given.times)
+        sys.stdout.write(json.dumps(asdict(replaced)) + "\n")
         return
     of_one = "CPU s of one | requests of one"
     _say(f"| processes | statements | refused | per second | {of_one} | appends |")
@@ -224,15 +224,15 @@ def _measured(directory: Path, count: int, times: int, rows: int) -> str:
         return any(one.poll() is None for one in running)
 
     appended = append_again(directory, goes_on)
-    told = [Replaced(**json.loads(one.communicate()[0])) for one in running]
-    done = sum(one.statuses.get("replaced", 0) for one in told)
+    reports = [Replaced(**json.loads(one.communicate()[0])) for one in running]
+    done = sum(one.statuses.get("replaced", 0) for one in reports)
     wanted = Counter({f"p{n}": in_turns_of(times, rows) for n in range(count)})
     wanted[""] = appended
     found = rows_of(directory)
     assert found == wanted, (found, wanted)
-    seconds = max(one.seconds for one in told)
-    requests = sum(one.requests for one in told) / (count * times)
-    processor = sum(one.processor for one in told) / (count * times)
+    seconds = max(one.seconds for one in reports)
+    requests = sum(one.requests for one in reports) / (count * times)
+    processor = sum(one.processor for one in reports) / (count * times)
     return (
         f"| {count} | {count * times} | {count * times - done} | {done / seconds:.1f} "
         f"| {processor:.2f} | {requests:.2f} | {appended} |"

@@ -79,7 +79,9 @@ def _line(section: Section, name: str, figure: Callable[[Figures], float], form:
         if name.startswith("file")
         else (f"{goals.time:.2f}", ratio <= goals.time)
     )
-    said = "" if reached else "not reached" if section.gated else "not reached (told, not demanded)"
+    verdict = (
+        "" if reached else "not reached" if section.gated else "not reached (told, not demanded)"
+    )
     return (
-        f"  {name:<8} {ours:>10{form}} {theirs:>11{form}} {ratio:>6.2f} {goal:>6}  {said}"
+        f"  {name:<8} {ours:>10{form}} {theirs:>11{form}} {ratio:>6.2f} {goal:>6}  {verdict}"
     ).rstrip()

@@ -36,7 +36,7 @@ from tableformat.operations.freeze import Freeze
 from tableformat.operations.partition_files import Partitions as LakePartitions
 from tableformat.operations.run import Running
 from tableformat.operations.statement import FileCopier
-from tests.support.lake_statements import LATER, SaidOfRows, attach, detach, running
+from tests.support.lake_statements import LATER, ForeignPartitions, attach, detach, running
 from tests.support.row_changes import change
 from tests.support.scenarios import Partitions, RealFiles, lake, parts_of, ports_of, run
 from tests.support.two_lake_tables import OTHER, P1, TO_OTHER, other
@@ -126,7 +126,9 @@ def _prepare(directory: Path, files: int, size: int) -> None:
 def _replace(directory: Path) -> Outcome:
     """Let the partition of the other table take the place of what is here, of the same storage."""
     ready, found, here = _fast(directory), other(directory), lake(directory)
-    partitions = LakePartitions(OTHER, found, ready.ports.commit.ledger, SaidOfRows(), Direct())
+    partitions = LakePartitions(
+        OTHER, found, ready.ports.commit.ledger, ForeignPartitions(), Direct()
+    )
     there = other_table(found.load(), partitions, P1)
     fast = checks(fast=True)
     copies = CopiedFiles(found.load(), found.storages, here.load(), here.storages, fast)

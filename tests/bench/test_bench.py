@@ -132,13 +132,13 @@ def test_the_table_shows_minima_ratios_and_goals(*, gated: bool) -> None:
 
     lines = report([section]).splitlines()
 
-    said = "not reached" if gated else "not reached (told, not demanded)"
+    verdict = "not reached" if gated else "not reached (told, not demanded)"
     assert lines[0] == "t: 100 rows, 2 pairs, 50 rows/s"
     assert [line.split(None, 6) for line in lines[2:]] == [
         ["wall", "s", "2.00", "2.00", "1.00", f"{1.0 if gated else 1.1:.2f}"],
         ["CPU", "s", "2.00", "2.00", "1.00", f"{1.0 if gated else 1.1:.2f}"],
-        ["file", "MB", "10.0", "8.0", "1.25", "1.05", said],
-        ["peak", "MB", "700", "900", "0.78", "650", said],
+        ["file", "MB", "10.0", "8.0", "1.25", "1.05", verdict],
+        ["peak", "MB", "700", "900", "0.78", "650", verdict],
     ]
 
 

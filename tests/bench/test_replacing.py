@@ -22,9 +22,9 @@ def test_partitions_are_replaced_at_once_and_none_is_refused(tmp_path: Path) -> 
     with ThreadPoolExecutor(PARTITIONS + 1) as pool:
         others = pool.submit(append_again, tmp_path, lambda done: done < APPENDS)
         replacing = [pool.submit(replace_again, tmp_path, name, TIMES) for name in names]
-        told = [one.result() for one in replacing]
+        reports = [one.result() for one in replacing]
         appended = others.result()
 
-    assert [(one.statuses, one.messages) for one in told] == [({"replaced": TIMES}, [])] * 3
+    assert [(one.statuses, one.messages) for one in reports] == [({"replaced": TIMES}, [])] * 3
     assert appended == APPENDS
     assert rows_of(tmp_path) == {**dict.fromkeys(names, in_turns_of(TIMES, ROWS)), "": APPENDS}

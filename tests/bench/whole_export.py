@@ -23,7 +23,7 @@ from tableformat.export.request import AllPartitions
 from tableformat.export.slices import stored_receipts
 from tableformat.file_names import RECEIPTS
 from tableformat.names import LakeName, TableName
-from tests.bench.many import Transferred, answer_lines
+from tests.bench.many import Transferred, serve_lines
 
 _MASTER: Final = "local[2]"
 
@@ -53,5 +53,5 @@ def export(source: str, table_name: str, spark: SparkWhenNeeded, directory: Path
 
 if __name__ == "__main__":
     session = SparkWhenNeeded(SparkSettings(_MASTER))
-    answer_lines(partial(export, sys.argv[1], sys.argv[2], session), Path(sys.argv[3]))
+    serve_lines(partial(export, sys.argv[1], sys.argv[2], session), Path(sys.argv[3]))
     os._exit(0)

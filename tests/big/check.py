@@ -28,13 +28,13 @@ def report(checks: Iterable[Check], notes: Iterable[tuple[str, str]]) -> tuple[s
     every = list(checks)
     failed = [check for check in every if not check.passed]
     subjects = list(dict.fromkeys(check.subject for check in every))
-    told = [_line(s, [c for c in every if c.subject == s]) for s in subjects]
-    told += [(name, "", "", figure) for name, figure in notes]
+    rows = [_line(s, [c for c in every if c.subject == s]) for s in subjects]
+    rows += [(name, "", "", figure) for name, figure in notes]
     header = ("what", "checks", "failed", "seen")
-    widths = [max(len(row[i]) for row in (header, *told)) for i in range(3)]
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(3)]
     lines = [
         f"{what:<{widths[0]}}  {number:>{widths[1]}}  {bad:>{widths[2]}}  {seen}"
-        for what, number, bad, seen in (header, *told)
+        for what, number, bad, seen in (header, *rows)
     ]
     lines += [f"FAILED {check.subject} of {check.where}: {check.seen}" for check in failed]
     lines.append(f"big: {len(every)} checks, {len(failed)} failed")

@@ -135,9 +135,9 @@ def _outcome_checks(
 ) -> Iterator[Check]:
     words = ("committed", "already_exported") if killed else ("committed",)
     objects = [json.loads(line) for line in done.stdout.splitlines()]
-    said = [one for one in objects if "summary" not in one]
+    outcomes = [one for one in objects if "summary" not in one]
     yield Check("exit code", "mergeberg export", done.returncode == 0, str(done.returncode))
-    found = {o["partition_id"]: (o["status"], o["rows"]) for o in said}
+    found = {o["partition_id"]: (o["status"], o["rows"]) for o in outcomes}
     for p in wanted:
         outcome = found.get(p.id)
         right = outcome in [(word, p.rows) for word in words]

@@ -63,8 +63,10 @@ def _order_checks(
     yield Check("sort_order_id", where, found == order_id, str(found))
     columns = [footer.schema.column(i).path for i in range(footer.num_columns)]
     for number in range(footer.num_row_groups):
-        said = tuple(columns[s.column_index] for s in footer.row_group(number).sorting_columns)
-        yield Check("sorting columns", f"{where}, group {number}", said == KEY, ", ".join(said))
+        declared = tuple(columns[s.column_index] for s in footer.row_group(number).sorting_columns)
+        yield Check(
+            "sorting columns", f"{where}, group {number}", declared == KEY, ", ".join(declared)
+        )
 
 
 def rows_out_of_order(path: str, key: tuple[str, ...]) -> int:
@@ -185,15 +187,15 @@ def _bounds_check(file: LakeFile, where: str, field: NestedField, column: pa.Chu
     else:
         right = (lower, upper) == (least, greatest)
     seen = f"{lower!r} to {upper!r}, values {least!r} to {greatest!r}"
-    told = f"{', '.join(BOUNDED)}: as the values" if right else seen
-    return Check("bounds", place, right, told)
+    seen_bounds = f"{', '.join(BOUNDED)}: as the values" if right else seen
+    return Check("bounds", place, right, seen_bounds)
 
 
 def _cost_checks(file: LakeFile, where: str, target_bytes: int) -> Iterator[Check]:
     size = file.entry.file_size_in_bytes
-    told = f"none above {_SIZE_MARGIN} x {target_bytes / _MIB:.0f} MiB"
+    bound = f"none above {_SIZE_MARGIN} x {target_bytes / _MIB:.0f} MiB"
     small = size <= target_bytes * _SIZE_MARGIN
-    yield Check("file size", where, small, told if small else f"{size / _MIB:.1f} MiB")
+    yield Check("file size", where, small, bound if small else f"{size / _MIB:.1f} MiB")
     receipt = file.receipt
     fits = receipt is not None and (receipt.rows, receipt.file_bytes) == (
         file.entry.record_count, size
@@ -201,8 +203,8 @@ def _cost_checks(file: LakeFile, where: str, target_bytes: int) -> Iterator[Chec
     yield Check("receipts", where, fits, "one for each file, with its rows and bytes")
     peak = 0 if receipt is None else receipt.peak_memory
     kept = 0 < peak <= TASK_MEMORY
-    told = f"none above the planned {TASK_MEMORY / _MIB:.0f} MiB"
-    yield Check("peak memory", where, kept, told if kept else f"{peak / _MIB:.0f} MiB")
+    bound = f"none above the planned {TASK_MEMORY / _MIB:.0f} MiB"
+    yield Check("peak memory", where, kept, bound if kept else f"{peak / _MIB:.0f} MiB")
 
 
 def _is_leaf(schema: Schema, field_id: int) -> bool:

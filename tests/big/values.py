@@ -69,10 +69,10 @@ def value_checks(source: Sums, lake: Sums, columns: Sequence[Column] = COLUMNS) 
     """Compare the two."""
     for partition_id, here in source.items():
         there = lake[partition_id]
-        told = f"{partition_id}: {here[0]:,}"
+        counts = f"{partition_id}: {here[0]:,}"
         if here[0] != there[0]:
-            told += f" in ClickHouse, {there[0]:,} in the lake"
-        yield Check("rows", partition_id, here[0] == there[0] > 0, told)
+            counts += f" in ClickHouse, {there[0]:,} in the lake"
+        yield Check("rows", partition_id, here[0] == there[0] > 0, counts)
     for partition_id, here in source.items():
         there = lake[partition_id]
         for number, name in enumerate([*(c.name for c in columns), "whole rows"]):

@@ -11,7 +11,7 @@ from tableformat.errors import DestinationError, NotFoundError
 
 
 @pytest.fixture
-def beside_a_malformed_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def alongside_a_malformed_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Configure a catalog in the environment, with a malformed one next to it."""
     monkeypatch.setenv("PYICEBERG_CATALOG__OLD", "x")
     monkeypatch.setenv("PYICEBERG_CATALOG__MINE__URI", f"sqlite:///{tmp_path}/mine.db")
@@ -19,10 +19,10 @@ def beside_a_malformed_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> P
 
 
 def test_a_malformed_entry_of_another_catalog_is_none_of_its_business(
-    beside_a_malformed_one: Path,
+    alongside_a_malformed_one: Path,
 ) -> None:
     """Harm prevented: a variable that somebody left behind fails every command."""
-    warehouse = beside_a_malformed_one
+    warehouse = alongside_a_malformed_one
 
     assert open_catalog("MINE", warehouse=warehouse).properties["uri"].endswith("/mine.db")
     assert open_catalog("lake", warehouse=warehouse).local_warehouse == warehouse
@@ -31,6 +31,6 @@ def test_a_malformed_entry_of_another_catalog_is_none_of_its_business(
         open_catalog("theirs", warehouse=warehouse)
 
 
-def test_a_request_for_the_malformed_catalog_is_refused(beside_a_malformed_one: Path) -> None:
+def test_a_request_for_the_malformed_catalog_is_refused(alongside_a_malformed_one: Path) -> None:
     with pytest.raises(DestinationError, match="read PyIceberg's configuration"):
-        open_catalog("old", warehouse=beside_a_malformed_one)
+        open_catalog("old", warehouse=alongside_a_malformed_one)

@@ -12,7 +12,7 @@ from catalog.iceberg.catalogs import OpenedCatalog
 from tableformat.errors import DestinationError
 from tests.services.certificates import Authority
 from tests.services.postgres import Postgres, postgres
-from tests.services.postgres_tls_proxy import Door, door
+from tests.services.postgres_tls_proxy import TlsProxy, tls_proxy
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encrypted, "is_this_machine", lambda _: False)
 
 
-def namespaces(server: Postgres, at: Door, query: str) -> list[tuple[str, ...]]:
+def namespaces(server: Postgres, at: TlsProxy, query: str) -> list[tuple[str, ...]]:
     uri = f"postgresql+psycopg2://{server.account()}@localhost:{at.port}/postgres?{query}"
     catalog = OpenedCatalog("prod", None, {"uri": uri, "warehouse": "file:///nowhere"}).catalog
     catalog.create_namespace("n")
@@ -42,7 +42,7 @@ def namespaces(server: Postgres, at: Door, query: str) -> list[tuple[str, ...]]:
 @pytest.mark.usefixtures("far")
 @pytest.mark.parametrize("mode", ["", "&sslmode=verify-full", "&sslmode=verify-ca"])
 def test_an_own_authority_is_trusted(server: Postgres, authority: Authority, mode: str) -> None:
-    with door(server.socket, authority.sign()) as at:
+    with tls_proxy(server.socket, authority.sign()) as at:
         found = namespaces(server, at, f"sslrootcert={authority.file}{mode}")
 
         assert at.encrypted > 0
@@ -57,10 +57,13 @@ def test_a_server_without_a_valid_certificate_gets_no_query(
     trusting = f"sslrootcert={authority.file}"
     stranger = Authority(tmp_path, "stranger").sign()
     elsewhere = authority.sign(names="DNS:db.example")
-    for identity, said in (
+    for identity, message in (
         (stranger, "certificate verify failed"),
         (elsewhere, "does not match host name"),
         (None, "server does not support SSL"),
     ):
-        with door(server.socket, identity) as at, pytest.raises(DestinationError, match=said):
+        with (
+            tls_proxy(server.socket, identity) as at,
+            pytest.raises(DestinationError, match=message),
+        ):
             namespaces(server, at, trusting)

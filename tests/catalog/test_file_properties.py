@@ -369,15 +369,15 @@ def test_a_rest_catalog_vends_and_its_tables_do_not(rest: LyingCatalog) -> None:
     }
 
 
-@pytest.mark.parametrize("said", ["config", "overrides"])
+@pytest.mark.parametrize("section", ["config", "overrides"])
 def test_the_operators_credentials_do_not_go_where_a_server_says(
-    rest: LyingCatalog, said: str, evil: str
+    rest: LyingCatalog, section: str, evil: str
 ) -> None:
-    setattr(rest.truth, said, {"py-io-impl": evil, "mergeberg.ca-file": "/etc/passwd"})
+    setattr(rest.truth, section, {"py-io-impl": evil, "mergeberg.ca-file": "/etc/passwd"})
     assert "mergeberg.ca-file" not in loaded(rest)
     assert EVIL not in sys.modules
 
-    setattr(rest.truth, said, {"s3.endpoint": "https://theirs"})
+    setattr(rest.truth, section, {"s3.endpoint": "https://theirs"})
     with pytest.raises(RefusedError, match=r"its catalog returns s3\.endpoint: https://theirs"):
         loaded(rest, **{"s3.access-key-id": "own", "s3.secret-access-key": SECRET})
 

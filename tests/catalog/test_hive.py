@@ -157,10 +157,10 @@ def test_files_of_others_in_the_directory_are_refused_by_name_and_stay(
     assert "theirs.parquet" in plain(ran.outcomes[0].message)
     assert "--overwrite-file-if-exists" in plain(ran.outcomes[0].message)
     assert commits(world) == {}
-    beside = world.run(
+    added = world.run(
         replace(request_of(world), options=ExportOptions(overwrite_file_if_exists=True))
     )
-    assert {o.status for o in beside.outcomes} == {Status.COMMITTED}
+    assert {o.status for o in added.outcomes} == {Status.COMMITTED}
     assert theirs.read_bytes() == b"rows"
 
 

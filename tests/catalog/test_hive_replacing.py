@@ -104,8 +104,8 @@ def test_files_that_were_replaced_go_by_gc_after_their_time_and_not_before(
         swept = sweep(table, ledger, (), older_than=0, removes=True)
         ledger.close()
         left = before - data_files(world)
-        told = {t.location.rsplit("/", 1)[-1] for t in swept.garbage if t.may_go}
-        assert left <= told
+        reported = {t.location.rsplit("/", 1)[-1] for t in swept.garbage if t.may_go}
+        assert left <= reported
         return left
 
     assert gone(GRACE) == set()

@@ -81,13 +81,13 @@ def no_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(processes, "_PROC", tmp_path / "no-proc")
 
 
-def _ps(monkeypatch: pytest.MonkeyPatch, directory: Path, said: str) -> None:
+def _ps(monkeypatch: pytest.MonkeyPatch, directory: Path, command: str) -> None:
     """Let `ps` be a program that says one start time of every process, when asked as macOS's is."""
     program = directory / "ps"
     program.write_text(
         f"""#!/bin/sh
 test "$LC_ALL $TZ $1 $2 $3" = "C UTC0 -o lstart= -p" || exit 1
-{said}
+{command}
 """
     )
     program.chmod(0o700)
@@ -131,12 +131,12 @@ def test_without_proc_the_start_distinguishes_processes_of_one_number(
 
 
 @pytest.mark.usefixtures("no_proc")
-@pytest.mark.parametrize("said", ["", "exit 1", "echo no date"])
+@pytest.mark.parametrize("command", ["", "exit 1", "echo no date"])
 def test_where_nothing_says_the_start_the_number_alone_decides(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     """Harm prevented: a run takes a lease that is its own, or waits for one that nobody holds."""
-    _ps(monkeypatch, tmp_path, said)
+    _ps(monkeypatch, tmp_path, command)
     pid, _, _ = _of_a_dead_process()
     me = this_process()
 

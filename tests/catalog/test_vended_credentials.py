@@ -71,19 +71,19 @@ def lake(
 
 def test_vended_credentials_are_used_below_the_table_alone(lake: Lake) -> None:
     """Harm prevented: one table's keys, and where its store is, are used for another's files."""
-    lent = lake.lender.lent[-1]
+    vended = lake.lender.vended[-1]
 
     below = lake.access(f"{lake.location}/data/f")
-    beside = lake.access(f"{lake.location}-2/data/f")
+    outside = lake.access(f"{lake.location}-2/data/f")
 
     assert (below.access_key, below.secret_key, below.token) == (
-        lent.access_key,
-        lent.secret_key,
-        lent.token,
+        vended.access_key,
+        vended.secret_key,
+        vended.token,
     )
     assert below.endpoint is not None
-    assert (beside.access_key, beside.token, beside.endpoint) == (None, None, None)
-    assert below.ca == beside.ca
+    assert (outside.access_key, outside.token, outside.endpoint) == (None, None, None)
+    assert below.ca == outside.ca
     lake.put("f")
     with pytest.raises(DestinationError, match=r"AccessDenied.*Grant s3:ListBucket"):
         lake.opened.storages(lake.location).put(f"{lake.location}-2/f", b"x")
@@ -104,10 +104,10 @@ def test_expired_credentials_are_reported_and_the_next_load_has_new_ones(
         "The credentials have expired: get new ones (a catalog that vends them renews them); "
         "finished files are kept; it is safe to run again."
     )
-    old = lake.lender.lent[-1]
+    old = lake.lender.vended[-1]
     lake.table.load()
     assert (
-        lake.access(lake.location).access_key == lake.lender.lent[-1].access_key != old.access_key
+        lake.access(lake.location).access_key == lake.lender.vended[-1].access_key != old.access_key
     )
     lake.put("after")
 

@@ -184,10 +184,10 @@ def _judged(chaos: _Chaos) -> int:
     for held in chaos.setting.catalog.held:
         held.apply()
     verdict = end(chaos.world)
-    lies = Counter(str(f.kind) for f in chaos.setting.catalog.told)
+    lies = Counter(str(f.kind) for f in chaos.setting.catalog.served)
     say(f"happened: {counted(chaos.done)}")
     say(f"lies: {counted(lies)}")
-    verdict.tell()
+    verdict.show()
     return 1 if verdict.wrong else 0
 
 

@@ -69,8 +69,8 @@ def cancel(world: World, chance: random.Random, name: str) -> None:
         ended = kill(of.ports, row.key.hash, state=State.KILLED)
         if isinstance(ended, GivenUp):
             killed = ended.row.claim.transaction_id
-            said = Outcome(row.key.partition_id, Status.KILLED, str(TO), killed)
-            world.log(name, said, begun)
+            outcome = Outcome(row.key.partition_id, Status.KILLED, str(TO), killed)
+            world.log(name, outcome, begun)
             of.clean(row.key.hash)
 
 

@@ -16,7 +16,7 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
 from tests.chaos.cleaner import cleaning
 from tests.chaos.judge import Judge
-from tests.chaos.world import Answered, World, clock
+from tests.chaos.world import Report, World, clock
 from tests.support.explained import unexplained
 from tests.support.scenarios import ledger_rows, pyiceberg, state
 
@@ -24,7 +24,7 @@ __all__ = ["Verdict", "begin", "counted", "end", "say"]
 
 _QUIET_RUNS: Final = 6
 _CLEANINGS: Final = 2
-_MOST_TOLD: Final = 20
+_MOST_SHOWN: Final = 20
 _SETTLED: Final = frozenset(("committed", "replaced", "unchanged", "already_exported"))
 
 
@@ -32,7 +32,7 @@ _SETTLED: Final = frozenset(("committed", "replaced", "unchanged", "already_expo
 class Verdict:
     """What the processes reported, what was cleaned up, and all that is wrong."""
 
-    answers: Counter[str]
+    reports: Counter[str]
     longest_wait: float
     removed: Counter[str]
     left: int
@@ -40,22 +40,22 @@ class Verdict:
     versions: int
     wrong: tuple[str, ...]
 
-    def tell(self) -> None:
+    def show(self) -> None:
         """Print it."""
-        say(f"answers: {counted(self.answers)}; longest wait {self.longest_wait:.1f} s")
+        say(f"answers: {counted(self.reports)}; longest wait {self.longest_wait:.1f} s")
         cleaned = f"cleaned up: {counted(self.removed)}"
         say(f"{cleaned}; {self.left} files unexplained before the last time")
         kinds = Counter(text.partition(":")[0] for text in self.wrong)
         say(f"versions {self.versions}, wrong {len(self.wrong)}: {counted(kinds)}")
-        for text in self.wrong[:_MOST_TOLD]:
+        for text in self.wrong[:_MOST_SHOWN]:
             say(f"WRONG {text}")
 
 
 def begin(world: World) -> None:
     """Export everything once; what other engines append would be refused before that."""
     _run(world, 0)
-    told = {said.partition_id: said.status for said in world.answers()}
-    assert told == dict.fromkeys(world.content(), "committed"), told
+    statuses = {report.partition_id: report.status for report in world.reports()}
+    assert statuses == dict.fromkeys(world.content(), "committed"), statuses
     # For the judge, who reads every version of the table: by default old ones are deleted.
     with pyiceberg(world.directory).transaction() as transaction:
         transaction.set_properties(
@@ -79,47 +79,47 @@ def end(world: World) -> Verdict:
     keys = {r.key.partition_id: r.key.hash for r in ledger_rows(world.directory)}
     judge = Judge(state(world.directory).metadata_location, keys, world.removed.io())
     versions = judge.read()
-    answers = world.answers()
-    wrong = [*judge.wrong, *(f"false: {a}" for a in judge.false_answers(answers, versions))]
+    reports = world.reports()
+    wrong = [*judge.wrong, *(f"false: {a}" for a in judge.false_reports(reports, versions))]
     if missing := judge.dangling(table_of(state(world.directory)).metadata, world.locations()):
         wrong.append(f"dangling: {missing} files")
     wrong += _unexplained(world)
-    wrong += _lost(world, answers, judge.rows_in(versions[-1]))
-    told = Counter(a.status for a in answers)
+    wrong += _lost(world, reports, judge.rows_in(versions[-1]))
+    statuses = Counter(a.status for a in reports)
     removed = Counter(_kind(Path(name)) for name in world.removed.names())
-    return Verdict(told, world.longest_wait(), removed, left, len(versions), tuple(wrong))
+    return Verdict(statuses, world.longest_wait(), removed, left, len(versions), tuple(wrong))
 
 
 def _run(world: World, seed: int, program: str = "worker") -> None:
     subprocess.run(world.command(seed, "1", program=program), check=False)
 
 
-def _lost(world: World, answers: list[Answered], there: dict[str, int]) -> Iterator[str]:
+def _lost(world: World, reports: list[Report], there: dict[str, int]) -> Iterator[str]:
     """Yield the partitions that are not whole, or that no last report calls whole."""
-    last = _last_answers([a for a in answers if a.status != "killed"])
+    last = _last_reports([a for a in reports if a.status != "killed"])
     for partition, rows in world.content().items():
-        said, found = last.get(partition), there.get(partition, 0)
-        if said is None:
+        report, found = last.get(partition), there.get(partition, 0)
+        if report is None:
             yield f"not settled: nobody was told of {partition}"
-        elif said.status == "refused" and "main was moved away from it" in said.message:
+        elif report.status == "refused" and "main was moved away from it" in report.message:
             continue
-        elif said.status not in _SETTLED:
-            yield f"not settled: {said}"
+        elif report.status not in _SETTLED:
+            yield f"not settled: {report}"
         elif found != sum(rows):
-            yield f"lost: {partition} has {found} of {sum(rows)} rows: {said}"
+            yield f"lost: {partition} has {found} of {sum(rows)} rows: {report}"
 
 
 def _unexplained(world: World) -> Iterator[str]:
     """Yield what nothing explains, with what `gc` says of it and the ledger of its key."""
     found = unexplained(world.directory)
     with cleaning(world) as (of, held):
-        things = Sweeping(of, held, of.ports.ledger.holder, 0, clock()).find() if found else ()
-    why = {one.location: one.why for one in things}
+        garbage = Sweeping(of, held, of.ports.ledger.holder, 0, clock()).find() if found else ()
+    why = {one.location: one.why for one in garbage}
     rows = {r.key.hash: _briefly(r) for r in ledger_rows(world.directory)}
     for path in found:
-        said = [text for location, text in why.items() if location.endswith(f"/{path}")]
+        reasons = [text for location, text in why.items() if location.endswith(f"/{path}")]
         of_it = [text for key, text in rows.items() if key in path]
-        yield f"unexplained: {path}: {[*said, *of_it]}"
+        yield f"unexplained: {path}: {[*reasons, *of_it]}"
 
 
 def _briefly(row: Row) -> str:
@@ -138,8 +138,8 @@ def _kind(path: Path) -> str:
     return "manifest" if ends == "avro" else ends
 
 
-def _last_answers(answers: list[Answered]) -> dict[str, Answered]:
-    return {a.partition_id: a for a in sorted(answers, key=lambda a: a.ended)}
+def _last_reports(reports: list[Report]) -> dict[str, Report]:
+    return {a.partition_id: a for a in sorted(reports, key=lambda a: a.ended)}
 
 
 def counted(of: Counter[str]) -> str:

@@ -21,7 +21,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from tests.chaos.world import Answered
+from tests.chaos.world import Report
 
 __all__ = ["Judge"]
 
@@ -79,22 +79,20 @@ class Judge:
                 needed.update(entry.data_file.file_path for entry in entries)
         return len(needed.difference(there))
 
-    def false_answers(
-        self, answers: list[Answered], versions: tuple[_Version, ...]
-    ) -> Iterator[str]:
+    def false_reports(self, reports: list[Report], versions: tuple[_Version, ...]) -> Iterator[str]:
         """Yield the reports that were true of main at no moment of their run."""
-        for said in answers:
+        for report in reports:
             # Of one that was never claimed the ledger knows nothing, and nothing is in main.
-            key = self.keys.get(said.partition_id, "")
-            if said.status == "killed" and not said.message:
-                if f"{key}-{said.transaction_id}" in self._exports:
-                    yield f"{said} and its rows were seen in a snapshot"
+            key = self.keys.get(report.partition_id, "")
+            if report.status == "killed" and not report.message:
+                if f"{key}-{report.transaction_id}" in self._exports:
+                    yield f"{report} and its rows were seen in a snapshot"
                 continue
-            if said.status not in _IN_MAIN:
+            if report.status not in _IN_MAIN:
                 continue
-            seen = [self._rows_of(v.main)[key] for v in _during(versions, said)]
-            if said.rows not in seen:
-                yield f"{said} while main held {sorted(set(seen))}"
+            seen = [self._rows_of(v.main)[key] for v in _during(versions, report)]
+            if report.rows not in seen:
+                yield f"{report} while main held {sorted(set(seen))}"
 
     def rows_in(self, version: _Version) -> dict[str, int]:
         """Return the rows of each partition in a version's main."""
@@ -139,11 +137,11 @@ class Judge:
         return found
 
 
-def _during(versions: tuple[_Version, ...], said: Answered) -> list[_Version]:
+def _during(versions: tuple[_Version, ...], report: Report) -> list[_Version]:
     """Return the versions that were the table's at some moment of a run."""
     found = []
     for this, following in zip(versions, (*versions[1:], None), strict=True):
-        until = following.since if following is not None else said.ended
-        if this.since <= said.ended and until >= said.begun:
+        until = following.since if following is not None else report.ended
+        if this.since <= report.ended and until >= report.begun:
             found.append(this)
     return found

@@ -101,7 +101,7 @@ class _Outage:
 
     def acts(self, name: str) -> Iterator[tuple[int, Callable[[], None]]]:
         """Yield what may happen, under names of their own; without proxies only servers end."""
-        on_the_way = (self.cut, self.slow, self.loses_answers) if self.proxies else ()
+        on_the_way = (self.cut, self.slow, self.loses_responses) if self.proxies else ()
         yield from (
             (1, _Named(f"{name} {act.__name__}", act)) for act in (self.killed, *on_the_way)
         )
@@ -121,7 +121,7 @@ class _Outage:
         """Let everything arrive late."""
         self._meet(lambda proxy: proxy.latency(_SLOW_SECONDS))
 
-    def loses_answers(self) -> None:
+    def loses_responses(self) -> None:
         """Let what is asked be carried out, and nobody hear of it."""
         self._meet(lambda proxy: proxy.timeout(streams=FROM_SERVER))
 

@@ -11,7 +11,7 @@ import pytest
 from tableformat.export.decision import ExportOptions
 from tableformat.iceberg.snapshot import table_of
 from tests.chaos.judge import Judge
-from tests.chaos.world import Answered, World
+from tests.chaos.world import Report, World
 from tests.support.scenarios import ALL, Partitions, ledger_rows, pyiceberg, run, state
 
 
@@ -69,14 +69,14 @@ def test_a_file_that_is_not_there_is_noticed(judged: tuple[Path, Judge]) -> None
 def test_a_report_that_was_never_true_is_noticed(judged: tuple[Path, Judge]) -> None:
     _, of = judged
     versions = of.read()
-    true = Answered("p1", "unchanged", 12, None, "", versions[-1].since, versions[-1].since + 9)
+    true = Report("p1", "unchanged", 12, None, "", versions[-1].since, versions[-1].since + 9)
     untrue = [
         replace(true, rows=11),
         replace(true, begun=0, ended=versions[0].since),
     ]
 
-    assert list(of.false_answers([true], versions)) == []
-    assert len(list(of.false_answers(untrue, versions))) == 2
+    assert list(of.false_reports([true], versions)) == []
+    assert len(list(of.false_reports(untrue, versions))) == 2
 
 
 def test_an_export_that_was_called_killed_and_is_seen_is_noticed(
@@ -85,11 +85,11 @@ def test_an_export_that_was_called_killed_and_is_seen_is_noticed(
     directory, of = judged
     versions = of.read()
     row = next(r for r in ledger_rows(directory) if r.key.partition_id == "p1")
-    killed = Answered("p1", "killed", 0, None, "", 0, 1, row.landed[0].transaction_id)
+    killed = Report("p1", "killed", 0, None, "", 0, 1, row.landed[0].transaction_id)
 
-    (text,) = of.false_answers([killed], versions)
+    (text,) = of.false_reports([killed], versions)
     assert text.endswith("its rows were seen in a snapshot")
-    assert list(of.false_answers([replace(killed, transaction_id="7")], versions)) == []
+    assert list(of.false_reports([replace(killed, transaction_id="7")], versions)) == []
 
 
 def test_what_was_cleaned_up_is_still_read(judged: tuple[Path, Judge]) -> None:

@@ -15,7 +15,7 @@ from tests.chaos.removed import Removed, removed_in
 from tests.places.found import place_at
 from tests.support.scenarios import Partitions, parts_of
 
-__all__ = ["Answered", "World", "clock", "quiet"]
+__all__ = ["Report", "World", "clock", "quiet"]
 
 
 def clock() -> int:
@@ -29,7 +29,7 @@ def quiet() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class Report:
     """The outcome of a partition for a worker, in a run from `begun` to `ended` (milliseconds)."""
 
     partition_id: str
@@ -92,12 +92,12 @@ class World:
 
     def log(self, worker: str, outcome: Outcome, begun: int) -> None:
         """Add a report to a worker's log; a line is written whole or not at all."""
-        said = Answered(
+        report = Report(
             outcome.partition_id, outcome.status.value, outcome.rows, outcome.snapshot_id,
             outcome.message, begun, clock(), outcome.transaction_id,
         )  # fmt: skip
         with (self.directory / f"{worker}.log").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(said)) + "\n")
+            file.write(json.dumps(asdict(report)) + "\n")
 
     def log_wait(self, worker: str, begun: int) -> None:
         """Add to a worker's log for how long it ran until it got every outcome, or was refused."""
@@ -125,12 +125,12 @@ class World:
         """Return the longest of all workers, in seconds."""
         return max(int(line) for line in self.waits()) / 1000
 
-    def answers(self, worker: str = "*") -> list[Answered]:
+    def reports(self, worker: str = "*") -> list[Report]:
         """Return all reports of a worker, or of all; a line that a kill cut off is left out."""
         found = []
         for line in self._lines(f"{worker}.log"):
             try:
-                found.append(Answered(**json.loads(line)))
+                found.append(Report(**json.loads(line)))
             except ValueError:
                 continue
         return found

@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
                     for fault in faults:
                         numbers = seams(cases.steps, fault)[:: given.every]
                         number += len(numbers)
-                        wrong += _told(cases, fault, numbers, then)
+                        wrong += _report(cases, fault, numbers, then)
     _say(f"{number} cases, {wrong} wrong, {time.monotonic() - began:.0f} s")
     return 1 if wrong else 0
 
@@ -70,7 +70,9 @@ def _known(*, far: bool) -> dict[str, Callable[[Settled], Cases | StatementCases
     return found
 
 
-def _told(cases: Cases | StatementCases, fault: Fault, numbers: tuple[int, ...], then: str) -> int:
+def _report(
+    cases: Cases | StatementCases, fault: Fault, numbers: tuple[int, ...], then: str
+) -> int:
     """Try a fault at all seams of a scenario and tell; return how many ended wrongly."""
     began, wrong = time.monotonic(), 0
     try:

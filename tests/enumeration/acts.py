@@ -47,7 +47,7 @@ from tests.places.place import objects_below
 from tests.support import foreign_actions
 from tests.support.dying import Dies
 from tests.support.fakes import TABLE
-from tests.support.history_acts import SAID, Act, Seat, freeze
+from tests.support.history_acts import OF_OTHERS, Act, Seat, freeze
 from tests.support.lake_statements import drop_detached, running
 from tests.support.row_changes import clear_numbers
 from tests.support.scenarios import (
@@ -89,12 +89,12 @@ def _part(at: Path) -> OnePart:
 
 
 def _of_part(of: Callable[[OnePart], Statement], at: Path, _: Partitions, seat: Seat) -> Status:
-    ready = running(at, effects=seat.by, rows=SAID, alive=seat.alive)
+    ready = running(at, effects=seat.by, rows=OF_OTHERS, alive=seat.alive)
     return ready.run(of(_part(at))).status
 
 
 def _drop_detached_part(at: Path, _: Partitions, seat: Seat) -> Status:
-    return drop_detached(at, _part(at), effects=seat.by, rows=SAID, alive=seat.alive).status
+    return drop_detached(at, _part(at), effects=seat.by, rows=OF_OTHERS, alive=seat.alive).status
 
 
 def _piece(at: Path, _: Partitions, seat: Seat) -> Status:
@@ -102,7 +102,7 @@ def _piece(at: Path, _: Partitions, seat: Seat) -> Status:
 
 
 def _clear_column(at: Path, _: Partitions, seat: Seat) -> Status:
-    return clear_numbers(at, P1, effects=seat.by, rows=SAID, alive=seat.alive).status
+    return clear_numbers(at, P1, effects=seat.by, rows=OF_OTHERS, alive=seat.alive).status
 
 
 def _clear_index(at: Path, _: Partitions, seat: Seat) -> Status:
@@ -119,7 +119,7 @@ def has_disks(at: Path) -> None:
 def _to_disk(at: Path, _: Partitions, seat: Seat) -> Status:
     found = lake(at)
     disks = Disks.of(found.load())
-    one = running(at, effects=seat.by, rows=SAID, alive=seat.alive)
+    one = running(at, effects=seat.by, rows=OF_OTHERS, alive=seat.alive)
     files = MovedFiles(found.storages, one.ports.note, checks(fast=False))
     one = replace(one, ports=replace(one.ports, writer=FileRewriter(files)))
     return one.run(MoveToDisk(P1, disks.disk("cold", "Cannot"), disks)).status
@@ -154,7 +154,7 @@ def _from_view(at: Path, _: Partitions, seat: Seat, *, replaces: bool) -> Status
 
 
 def _remembering(at: Path, seat: Seat) -> tuple[Running, RememberingTable]:
-    ready = running(at, effects=seat.by, rows=SAID, alive=seat.alive)
+    ready = running(at, effects=seat.by, rows=OF_OTHERS, alive=seat.alive)
     found = lake(at)
     source = remembered_source(found.load().properties)
     assert source is not None
@@ -238,9 +238,9 @@ def _from_clickhouse(
 
 def _worst(outcomes: Iterator[Outcome]) -> Status:
     """Return what a statement says of its tables together: of the one that is not done."""
-    told = [one.status for one in outcomes]
-    assert told
-    return next((one for one in told if one.exit_code), told[0])
+    statuses = [one.status for one in outcomes]
+    assert statuses
+    return next((one for one in statuses if one.exit_code), statuses[0])
 
 
 def _change_table(at: Path, _: Partitions, _seat: Seat) -> Status:

@@ -10,9 +10,9 @@ from tests.enumeration.faults import Fault, Recorder, struck
 from tests.enumeration.oracle import (
     IN_MAIN,
     Seen,
-    check_answers,
     check_cleaned_up,
     check_end,
+    check_outcomes,
     check_values,
     check_whole,
     explained,
@@ -44,7 +44,7 @@ class Cases(PreparedCases[Scenario]):
         self.steps = recorder.steps
         self.undisturbed = look(world)
         check_values(world, self.undisturbed)
-        check_answers(ran.outcomes, self._at_first, self.undisturbed)
+        check_outcomes(ran.outcomes, self._at_first, self.undisturbed)
 
     def _check(self, fault: Fault, number: int) -> None:
         world = self._prepared.world()
@@ -54,7 +54,7 @@ class Cases(PreparedCases[Scenario]):
             before = _look(world)
             ran = world.run(self.scenario.request, others_live=fault.others_live)
             assert {o.status for o in ran.outcomes} <= {*_HONEST}, ran
-            check_answers(ran.outcomes, before, look(world))
+            check_outcomes(ran.outcomes, before, look(world))
             others.extend(ran.outcomes)
 
         effects = struck(world.effects, number, fault, other)
@@ -65,7 +65,7 @@ class Cases(PreparedCases[Scenario]):
         assert effects.step is self.steps[number], "it was not the effect that was recorded"
         now = _look(world)
         if now is not None:
-            check_answers(ran.outcomes, self._at_first, now)
+            check_outcomes(ran.outcomes, self._at_first, now)
             check_whole(now, self._at_first, self.undisturbed)
         snapshots = len(now.state.snapshots) if now is not None else 0
         end, later = self._run_again(world, now)
@@ -84,7 +84,7 @@ class Cases(PreparedCases[Scenario]):
         for times in range(1, _MOST_RUNS + 1):
             ran = world.run(self.scenario.request)
             now = look(world)
-            check_answers(ran.outcomes, before, now)
+            check_outcomes(ran.outcomes, before, now)
             if ran.error is None and {o.status for o in ran.outcomes} <= {*IN_MAIN}:
                 return now, times
             before = now

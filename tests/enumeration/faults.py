@@ -12,8 +12,16 @@ from tableformat.errors import DestinationError, LedgerError, SourceError, Table
 from tests.support.dying import Dies
 
 __all__ = [
-    "ANSWERED", "DEATHS", "FAILURES", "PAUSES", "Fault", "Recorder", "Struck", "failure",
-    "seams", "struck",
+    "DEATHS",
+    "FAILURES",
+    "PAUSES",
+    "RESPONDED",
+    "Fault",
+    "Recorder",
+    "Struck",
+    "failure",
+    "seams",
+    "struck",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -26,7 +34,7 @@ class Fault(Enum):
     DIES_AFTER = "the process dies after it"
     FAILS = "it fails"
     LIES = "it succeeds and says that it failed"
-    LOST_ANSWER = "the catalog does it and answers with a failure"
+    LOST_RESPONSE = "the catalog does it and answers with a failure"
     PAUSED_BEFORE_BY_THE_DEAD = "another run does everything before it, and knows this one dead"
     PAUSED_AFTER_BY_THE_DEAD = "another run does everything after it, and knows this one dead"
     PAUSED_BEFORE_ALIVE = "another run comes before it, and knows this one alive"
@@ -46,7 +54,7 @@ PAUSES: Final = (
     Fault.PAUSED_BEFORE_ALIVE,
     Fault.PAUSED_AFTER_ALIVE,
 )
-ANSWERED: Final = (Step.FIRST_SNAPSHOT, Step.SEND, Step.EVOLVE_SCHEMA)
+RESPONDED: Final = (Step.FIRST_SNAPSHOT, Step.SEND, Step.EVOLVE_SCHEMA)
 """Requests to the catalog, whose response is a value."""
 _SOURCE: Final = (
     Step.DESCRIBE_SOURCE,
@@ -159,7 +167,7 @@ def struck(inner: Effects, number: int, fault: Fault, other: Callable[[], object
             raise Dies
         if fault is Fault.LIES:
             raise failure(step)
-        if fault is Fault.LOST_ANSWER:
+        if fault is Fault.LOST_RESPONSE:
             return Sent(applied=False, error="the answer was lost")
         other()
         return done
@@ -169,5 +177,5 @@ def struck(inner: Effects, number: int, fault: Fault, other: Callable[[], object
 
 def seams(steps: list[Step], fault: Fault) -> tuple[int, ...]:
     """Return the numbers of all effects that a fault can meet."""
-    asked = ANSWERED if fault is Fault.LOST_ANSWER else tuple(Step)
+    asked = RESPONDED if fault is Fault.LOST_RESPONSE else tuple(Step)
     return tuple(n for n, step in enumerate(steps) if step in asked)

@@ -27,9 +27,9 @@ from tests.support.scenarios import TO, lake
 __all__ = [
     "IN_MAIN",
     "Seen",
-    "check_answers",
     "check_cleaned_up",
     "check_end",
+    "check_outcomes",
     "check_reachable",
     "check_referred",
     "check_values",
@@ -120,8 +120,8 @@ def _read(world: World, state: LakeTableState) -> Mapping[str, Rows]:
     if not isinstance(world.source, ValuedParts) or state.main is None:
         return found
     for row in table_of(state).scan(snapshot_id=state.main).to_arrow().to_pylist():
-        told = tuple((name, value) for name, value in row.items() if value is not None)
-        found.setdefault(partition_of(row["n"]), Counter())[told] += 1
+        values = tuple((name, value) for name, value in row.items() if value is not None)
+        found.setdefault(partition_of(row["n"]), Counter())[values] += 1
     return found
 
 
@@ -155,7 +155,7 @@ def check_values(world: World, end: Seen) -> None:
         assert all(row.get("later") in (None, row["n"] + 1) for row in rows), "a wrong value"
 
 
-def check_answers(outcomes: tuple[Outcome, ...], before: Seen | None, now: Seen) -> None:
+def check_outcomes(outcomes: tuple[Outcome, ...], before: Seen | None, now: Seen) -> None:
     """Check that the outcome of each partition is true of main."""
     old = {path for path, _ in before.main} if before is not None else set()
     fresh = {exported_by(path) for path, _ in now.main if path not in old}
@@ -308,7 +308,7 @@ def explained(fault: Fault, scenario: Scenario, undisturbed: int, struck: int, l
     if scenario.request.commit_after == 0:
         # Files that a dead run has finished become visible together.
         return range(struck, undisturbed + 2)
-    if fault in (*DEATHS, Fault.LOST_ANSWER):
+    if fault in (*DEATHS, Fault.LOST_RESPONSE):
         return range(undisturbed, undisturbed + 1)
     # A partition that an error, or another run, takes out of its group lands in a snapshot alone.
     return range(undisturbed, undisturbed + 2)

@@ -131,8 +131,8 @@ def _left(directory: Path) -> Left:
         held = tuple(r.key.partition_id for r in rows if ledger.holder(r.key.hash) is not None)
     where = ["--to", str(TO), "--warehouse", str(warehouse)]
     source = ["--source", f"chdb:{directory / 'clickhouse'}"]
-    said = io.StringIO()
-    assert invoke(["gc", "--yes", *where, *source], said, said) == 0, said.getvalue()
+    output = io.StringIO()
+    assert invoke(["gc", "--yes", *where, *source], output, output) == 0, output.getvalue()
     named = {t.file.file_path.removeprefix("file://") for t in table.scan().plan_files()}
     stored = {str(p) for p in warehouse.rglob("*.parquet")}
     return Left(

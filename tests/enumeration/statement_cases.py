@@ -42,7 +42,7 @@ _NOTHING: Final = (Status.EMPTY, Status.UNCHANGED, Status.ALREADY_EXPORTED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Ended:
     """The status of a run, None where it died; and the error that ended it."""
 
     status: Status | None
@@ -59,8 +59,8 @@ class StatementCases(PreparedCases[StatementScenario]):
         # What FETCH freezes of a source it does before there is a statement.
         outside = world.place.outside if self.scenario.name == "fetch parts" else world.outside
         recorder = Recorder(world.effects, outside, around=(Step.WRITE_FILES,))
-        said = self._run(world, recorder)
-        assert said == _Said(self.scenario.did)
+        ended = self._run(world, recorder)
+        assert ended == _Ended(self.scenario.did)
         self.steps = recorder.steps
         self.undisturbed, self._on_the_way = look(world), {*watched.seen}
         check_end(world, self.undisturbed, self.undisturbed, repeats=False)
@@ -72,10 +72,10 @@ class StatementCases(PreparedCases[StatementScenario]):
         effects = struck(
             watched, number, fault, lambda: self._run(world, watched, alive=fault.others_live)
         )
-        said = self._run(world, effects)
+        ended = self._run(world, effects)
         assert effects.step is self.steps[number], "it was not the effect that was recorded"
         now = look(world)
-        self._check_said(said, now, fault)
+        self._check_ended(ended, now, fault)
         end = self._run_again(world, now)
         check_end(world, end, self.undisturbed, repeats=self.scenario.repeats)
         assert {*watched.seen} <= self._may_be_seen, "readers saw something else on the way"
@@ -95,9 +95,9 @@ class StatementCases(PreparedCases[StatementScenario]):
             world.effects = watched = Watched(world)
             fault = Fault.PAUSED_BEFORE_ALIVE
             effects = struck(watched, number, fault, partial(meddle, world.directory))
-            said = self._run(world, effects)
+            ended = self._run(world, effects)
             now = look(world)
-            self._check_said(said, now, fault)
+            self._check_ended(ended, now, fault)
             end = self._run_again(world, now)
             check_end(world, end, self.undisturbed, repeats=self.scenario.repeats)
             assert {*watched.seen} <= self._may_be_seen, f"something else is seen: {number}"
@@ -119,44 +119,44 @@ class StatementCases(PreparedCases[StatementScenario]):
         other = Counter(last.here) - Counter(one.here) + Counter(first.here)
         return {first, last, one, replace(one, here=tuple(sorted(other.elements())))}
 
-    def _run(self, world: World, effects: Effects, *, alive: bool = False) -> _Said:
+    def _run(self, world: World, effects: Effects, *, alive: bool = False) -> _Ended:
         """Run the statement as a new process."""
         try:
             status = self.scenario.act(world.directory, world.source, Seat(effects, alive))
         except Dies:
-            return _Said(None)
+            return _Ended(None)
         except InternalError:
             raise
         except TableFormatError as error:
-            return _Said(None, error)
-        return _Said(status)
+            return _Ended(None, error)
+        return _Ended(status)
 
-    def _check_said(self, said: _Said, now: Seen, fault: Fault) -> None:
+    def _check_ended(self, ended: _Ended, now: Seen, fault: Fault) -> None:
         """Check what is visible after the fault, and that the reported status is true."""
         assert now.visible in self._may_be_seen, "half of it is visible"
         done = now.visible == self.undisturbed.visible and (
             now.tags == self.undisturbed.tags or self.scenario.repeats
         )
-        if said.status in (self.scenario.did, *_NOTHING):
-            assert done, f"{said}, and it is not done"
-        if said.status in (Status.FAILED, Status.KILLED) and fault not in PAUSES:
+        if ended.status in (self.scenario.did, *_NOTHING):
+            assert done, f"{ended}, and it is not done"
+        if ended.status in (Status.FAILED, Status.KILLED) and fault not in PAUSES:
             # Another run may have done what this one could not go on with.
             changes = self.at_first.visible != self.undisturbed.visible
-            assert not (changes and done), f"{said}, and it is done"
+            assert not (changes and done), f"{ended}, and it is done"
 
     def _run_again(self, world: World, before: Seen) -> Seen:
         """Run the statement until it has nothing more to do; return the end."""
         for _ in range(_MOST_RUNS):
-            said = self._run(world, world.effects)
+            ended = self._run(world, world.effects)
             now = look(world)
-            if said.status in (self.scenario.did, *_NOTHING):
+            if ended.status in (self.scenario.did, *_NOTHING):
                 return now
             is_done = before.visible == self.undisturbed.visible and now.visible == before.visible
-            if self.scenario.refused and isinstance(said.error, RefusedError | NotFoundError):
-                assert is_done, f"{said.error}, and it is not done"
+            if self.scenario.refused and isinstance(ended.error, RefusedError | NotFoundError):
+                assert is_done, f"{ended.error}, and it is not done"
                 return now
             before = now
-        message = f"Run again {_MOST_RUNS} times, and it is not done: {said}"
+        message = f"Run again {_MOST_RUNS} times, and it is not done: {ended}"
         raise AssertionError(message)
 
     def _check_cleaned_up(self, world: World) -> None:

@@ -87,7 +87,7 @@ def look(world: World) -> Seen:
     return Seen(
         opened.visible(),
         tuple(sorted(opened.tags())),
-        tuple(sorted(_told(row, uuids.index(row.key.destination)) for row in opened.rows)),
+        tuple(sorted(_recorded(row, uuids.index(row.key.destination)) for row in opened.rows)),
         leases,
         opened,
     )
@@ -187,7 +187,7 @@ class _Opened:
         return tuple(sorted((ids.get(key_in(p), ""), n) for p in paths for n in numbers(p)))
 
 
-def _told(row: Row, table: int) -> tuple[object, ...]:
+def _recorded(row: Row, table: int) -> tuple[object, ...]:
     """Return what the ledger tells of a key, but for what differs from run to run."""
     done, last = row.done, row.landed[-1] if row.landed else None
     held = last.left if last is not None else None

@@ -25,7 +25,7 @@ from tableformat.hive.documents import CommitFile
 from tableformat.ledger import Row, State
 from tableformat.names import HiveName
 from tableformat.storage import Storage
-from tests.enumeration.faults import ANSWERED, PAUSES, Fault, failure
+from tests.enumeration.faults import PAUSES, RESPONDED, Fault, failure
 from tests.enumeration.scenarios import World
 from tests.support.dying import Dies
 
@@ -51,14 +51,16 @@ class Acts:
 
     def __call__(self, step: Step, act: Callable[[], T], /) -> T:
         """Perform an effect."""
-        return self._do(step.value, act, failure(step), answered=step in ANSWERED)
+        return self._do(step.value, act, failure(step), responded=step in RESPONDED)
 
     def storing(self, what: str, act: Callable[[], T]) -> T:
         """Perform a write of the tree."""
         error = DestinationError(f"Cannot {what}: the disk is full. Make room.")
-        return self._do(what, act, error, answered=False)
+        return self._do(what, act, error, responded=False)
 
-    def _do(self, name: str, act: Callable[[], T], error: TableFormatError, *, answered: bool) -> T:
+    def _do(
+        self, name: str, act: Callable[[], T], error: TableFormatError, *, responded: bool
+    ) -> T:
         if self.dead:
             raise Dies
         now = len(self.names) == self.at
@@ -78,8 +80,8 @@ class Acts:
             self._die()
         if fault is Fault.LIES:
             raise error
-        if fault is Fault.LOST_ANSWER:
-            return cast("T", Sent(applied=False, error="lost")) if answered else done
+        if fault is Fault.LOST_RESPONSE:
+            return cast("T", Sent(applied=False, error="lost")) if responded else done
         self.other()
         return done
 

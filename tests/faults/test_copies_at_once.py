@@ -126,9 +126,9 @@ def test_copies_and_replicas_that_export_at_once_are_one_table(
     """Harm prevented: every replica's schedule adds the same rows to the lake."""
     sources = made(tmp_path)
 
-    told = [o for process in export_at_once(tmp_path, sources) for o in process]
+    exported = [o for process in export_at_once(tmp_path, sources) for o in process]
 
-    found = Counter((str(o["partition_id"]), str(o["status"])) for o in told)
+    found = Counter((str(o["partition_id"]), str(o["status"])) for o in exported)
     assert {status for _, status in found} <= DONE
     assert [found[str(p), "committed"] for p in range(PARTITIONS)] == [1] * PARTITIONS
     numbers = {2 * number for number in range(ROWS)}
@@ -140,9 +140,9 @@ def test_shards_that_export_at_once_meet_in_the_same_lake_partitions(tmp_path: P
     sources = shards(tmp_path)
 
     # By commands of their own they are tables of one name: the one that is later has to say so.
-    told = export_at_once(tmp_path, sources, "--overwrite-file-if-exists")
+    exported = export_at_once(tmp_path, sources, "--overwrite-file-if-exists")
 
-    assert [Counter(o["status"] for o in process) for process in told] == [
+    assert [Counter(o["status"] for o in process) for process in exported] == [
         Counter(committed=PARTITIONS)
     ] * len(sources)
     numbers = {first + 2 * n for first in range(len(sources)) for n in range(ROWS)}

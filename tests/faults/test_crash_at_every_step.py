@@ -59,7 +59,7 @@ def test_every_fault_can_meet_every_effect_of_a_scenario(cases: Cases, turn: int
     all_of_them = set(range(len(cases.steps)))
     assert all(set(seams(cases.steps, f)) == all_of_them for f in (*DEATHS, *FAILURES, *PAUSES))
     without = [fault for fault in Fault if not seams(cases.steps, fault)]
-    assert without == ([Fault.LOST_ANSWER] if SCENARIOS[turn].name in SENDS_NOTHING else [])
+    assert without == ([Fault.LOST_RESPONSE] if SCENARIOS[turn].name in SENDS_NOTHING else [])
 
 
 def steps_of(scenario: Scenario) -> list[Step]:
@@ -135,10 +135,12 @@ def test_a_crash_and_other_content_afterwards_never_mixes_the_two(
         (outcome,) = world.run(FIRST.request).outcomes
 
         rows, _ = look(world).figures["p1"]
-        told = (outcome.status, rows)
-        assert told in [(Status.COMMITTED, 15), (Status.COMMITTED, 12), (Status.REFUSED, 12)], (
-            number
-        )
-        if told == (Status.COMMITTED, 12):
+        outcome_and_rows = (outcome.status, rows)
+        assert outcome_and_rows in [
+            (Status.COMMITTED, 15),
+            (Status.COMMITTED, 12),
+            (Status.REFUSED, 12),
+        ], number
+        if outcome_and_rows == (Status.COMMITTED, 12):
             assert "from the snapshot of an interrupted run, with 12 rows" in outcome.message
             assert "the source has 15 now" in outcome.message

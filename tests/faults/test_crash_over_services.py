@@ -32,7 +32,7 @@ def test_a_death_and_the_same_command_again_is_exactly_once(
     services = FarServices(zookeeper_server, minio_server)
     with Cases(scenario, services.settled) as cases:
         cases.check(Fault.DIES_BEFORE, seams(cases.steps, Fault.DIES_BEFORE)[::every])
-        cases.check(Fault.LOST_ANSWER, seams(cases.steps, Fault.LOST_ANSWER))
+        cases.check(Fault.LOST_RESPONSE, seams(cases.steps, Fault.LOST_RESPONSE))
 
 
 def test_a_death_after_which_the_session_is_over_is_exactly_once(

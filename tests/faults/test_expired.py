@@ -150,9 +150,9 @@ def test_a_run_that_another_process_cleans_up_reports_that_it_landed(world: Worl
         found = clean_up(sweeping(world.directory, clock=world.clock))
         assert [t.why for t in found if t.may_go] == ["its export was given up"] * 2
 
-    told = world.run(ONE, AtStep(Step.SETTLE, clean))
+    outcomes = world.run(ONE, AtStep(Step.SETTLE, clean))
 
-    assert statuses(told) == ["committed"]
+    assert statuses(outcomes) == ["committed"]
     row = row_of(world.directory, "p1")
     assert (row.state, [c.parts for c in row.old]) == (State.COMPLETED, [()])
 

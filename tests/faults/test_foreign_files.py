@@ -58,7 +58,7 @@ from tests.support.scenarios import (
 )
 from tests.support.scene import ONE, TTL, Lightly, Scene, snapshot_at
 
-BESIDE = ExportOptions(manifest_ttl=TTL, overwrite_file_if_exists=True)
+ALONGSIDE = ExportOptions(manifest_ttl=TTL, overwrite_file_if_exists=True)
 REFUSED = (
     "Cannot export into this lake partition: main has 1 file with 4 rows there that no export "
     "of this ledger wrote, added by snapshot S{} (append). If they are other rows, export "
@@ -87,7 +87,7 @@ def test_the_option_exports_alongside_them_and_removes_nothing(scene: Scene) -> 
     """Harm prevented: "overwrite" that overwrites."""
     before = set(_paths(scene.directory))
 
-    assert scene.run(BESIDE) == ("committed", "")
+    assert scene.run(ALONGSIDE) == ("committed", "")
 
     assert before < set(_paths(scene.directory))
     assert rows_in_main(scene.directory) == 12 + FOREIGN
@@ -109,14 +109,14 @@ def test_rows_that_arrive_after_the_look_are_seen_before_the_commit(
     scene = Scene(tmp_path)
     nth = 2 if step is Step.STAGE else 1
 
-    answer = scene.run(None, AtStep(step, lambda: append(tmp_path), nth=nth))
+    result = scene.run(None, AtStep(step, lambda: append(tmp_path), nth=nth))
 
-    assert answer == ("refused", REFUSED.format(2))
+    assert result == ("refused", REFUSED.format(2))
     assert rows_in_main(tmp_path) == FOREIGN
     assert scene.row.state is State.RUNNING
     assert "no export of this ledger wrote" in scene.row.last_error
     assert scene.run() == ("refused", REFUSED.format(2))
-    assert scene.run(BESIDE) == ("committed", "")
+    assert scene.run(ALONGSIDE) == ("committed", "")
     assert (scene.files, rows_in_main(tmp_path)) == (1, 12 + FOREIGN)
 
 
@@ -126,9 +126,9 @@ def test_rows_that_arrive_with_the_request_make_it_a_refusal_with_a_reason(
     """Harm prevented: "it may have landed" of a request that the catalog can never apply."""
     scene = Scene(tmp_path)
 
-    answer = scene.run(None, AtStep(Step.SEND, lambda: append(tmp_path)))
+    result = scene.run(None, AtStep(Step.SEND, lambda: append(tmp_path)))
 
-    assert answer == ("refused", REFUSED.format(2))
+    assert result == ("refused", REFUSED.format(2))
     assert rows_in_main(tmp_path) == FOREIGN
 
 
@@ -188,7 +188,7 @@ def test_the_copy_of_a_lake_table_holds_files_of_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [ExportOptions(manifest_ttl=TTL), BESIDE, ExportOptions(manifest_ttl=TTL, force=True)],
+    [ExportOptions(manifest_ttl=TTL), ALONGSIDE, ExportOptions(manifest_ttl=TTL, force=True)],
 )
 def test_rows_that_others_put_back_under_other_names_are_not_doubled(
     tmp_path: Path, options: ExportOptions
@@ -213,7 +213,7 @@ def test_force_exports_alongside_foreign_rows(tmp_path: Path) -> None:
     pyiceberg(tmp_path).delete()
     append(tmp_path)
 
-    assert scene.run(replace(BESIDE, force=True)) == ("committed", "")
+    assert scene.run(replace(ALONGSIDE, force=True)) == ("committed", "")
     assert rows_in_main(tmp_path) == 12 + FOREIGN
 
 

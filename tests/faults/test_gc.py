@@ -246,9 +246,9 @@ def test_what_the_ledger_does_not_know_is_not_judged(tmp_path: Path) -> None:
 
     found = clean_up(one)
 
-    said = [t.why for t in found if t.location in (of_nobody, of_another_time)]
-    assert len(said) == 2
-    assert all(why.startswith("unknown export") for why in said)
+    reasons = [t.why for t in found if t.location in (of_nobody, of_another_time)]
+    assert len(reasons) == 2
+    assert all(why.startswith("unknown export") for why in reasons)
     assert gone(found) == []
     assert not [t for t in found if "part-0" in t.location], "another engine's files are not told"
 

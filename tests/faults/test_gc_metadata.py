@@ -191,8 +191,8 @@ def test_a_ledger_is_rebuilt_as_well_after_everything_was_cleaned_up(
     found = rebuilt(tmp_path)
 
     assert [f.proved for f in found] == [change is None] * 2
-    told = "already_exported" if change is None else "refused"
-    assert statuses(run(tmp_path, Partitions())) == [told] * 2
+    status = "already_exported" if change is None else "refused"
+    assert statuses(run(tmp_path, Partitions())) == [status] * 2
     assert rows_in_main(tmp_path) == before
 
 

@@ -47,7 +47,7 @@ _NOT_IN_A_FIRST_EXPORT = {
 _STEPS = [s for s in Step if s not in _NOT_IN_A_FIRST_EXPORT]
 
 
-class LosesAnswers:
+class LosesResponses:
     """Effects that perform every request and lose the response of every second one."""
 
     def __init__(self, inner: AtStep) -> None:
@@ -131,13 +131,20 @@ def test_a_late_response_to_a_commit_while_a_third_run_claims_other_rows(
 
     with pytest.raises(Dies):
         run(tmp_path, source, effects=first)
-    (told,) = run(tmp_path, source, effects=meanwhile)
+    (outcome,) = run(tmp_path, source, effects=meanwhile)
 
     row = row_of(tmp_path, "p1")
     (landed,) = row.landed
     assert (row.claim.rows, row.claim.epoch > landed.epoch + 1) == (14, True)
-    assert (told.status, told.rows, told.data_files) == (Status.COMMITTED, 12, landed.data_files)
-    assert (told.snapshot_id, told.transaction_id) == (landed.snapshot_id, landed.transaction_id)
+    assert (outcome.status, outcome.rows, outcome.data_files) == (
+        Status.COMMITTED,
+        12,
+        landed.data_files,
+    )
+    assert (outcome.snapshot_id, outcome.transaction_id) == (
+        landed.snapshot_id,
+        landed.transaction_id,
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,7 +174,7 @@ def test_three_nested_runs_with_lost_responses(
         effects = AtStep(second, third, after=after)
         others.extend(run(tmp_path, source, effects=effects))
 
-    woken = run(tmp_path, source, effects=LosesAnswers(AtStep(first, middle, after=after)))
+    woken = run(tmp_path, source, effects=LosesResponses(AtStep(first, middle, after=after)))
     last = run(tmp_path, source)
 
     assert_exported_once(tmp_path, source)

@@ -52,15 +52,15 @@ def child(address: KeeperAddress, name: str) -> Iterator[tuple[int, Callable[[st
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        told, said = process.stdin, process.stdout
+        requests, responses = process.stdin, process.stdout
 
-        def tell(line: str) -> object:
-            told.write(f"{line}\n")
-            told.flush()
-            return json.loads(said.readline())
+        def send(line: str) -> object:
+            requests.write(f"{line}\n")
+            requests.flush()
+            return json.loads(responses.readline())
 
         try:
-            yield process.pid, tell
+            yield process.pid, send
         finally:
             process.kill()
 
@@ -149,22 +149,22 @@ def test_a_ledger_waited_for_in_vain_is_not_waited_for_as_long_again(
 ) -> None:
     """Harm prevented: a command of many partitions that waits a minute for each of its steps."""
     ledger = KeeperLedger(replace(address_of(zookeeper_server.address), seconds=4.0))
-    said = []
+    messages = []
 
     for _ in range(2):
         zookeeper_server.kill()
         for _ in range(2):
             with pytest.raises(LedgerError) as raised:
                 ledger.read(KEY)
-            said.append(str(raised.value).partition(". Check")[0].rpartition(", ")[2])
+            messages.append(str(raised.value).partition(". Check")[0].rpartition(", ")[2])
         zookeeper_server.start()
-        wait_until(lambda: answers(ledger), "the ledger was there again")
+        wait_until(lambda: responds(ledger), "the ledger was there again")
 
     ledger.close()
-    assert said == ["for 4 s", "for 2 s"] * 2
+    assert messages == ["for 4 s", "for 2 s"] * 2
 
 
-def answers(ledger: KeeperLedger) -> bool:
+def responds(ledger: KeeperLedger) -> bool:
     with suppress(LedgerError):
         ledger.read(KEY)
         return True
@@ -281,8 +281,8 @@ def test_a_ledger_is_created_once_although_the_response_is_lost(
 def test_the_lease_of_a_process_that_died_is_free(zookeeper_server: ZooKeeper) -> None:
     """Harm prevented: a partition waits a minute for a process that cannot come back."""
     address = replace(address_of(zookeeper_server.address), session_seconds=2.0)
-    with opened(address) as ledger, child(address, "one") as (pid, tell):
-        assert tell("take 3600") == ["Lease", {"host": "host", "pid": 1, "start": "one"}]
+    with opened(address) as ledger, child(address, "one") as (pid, send):
+        assert send("take 3600") == ["Lease", {"host": "host", "pid": 1, "start": "one"}]
         assert isinstance(ledger.take_lease("k", SOMEBODY, 60), LeaseHeld)
 
         os.kill(pid, signal.SIGKILL)
@@ -297,8 +297,8 @@ def test_a_process_that_stood_still_learns_whose_its_lease_is(
 ) -> None:
     """Harm prevented: two processes work on one partition, each sure that it is alone."""
     address = replace(address_of(zookeeper_server.address), session_seconds=2.0)
-    with opened(address) as ledger, child(address, "one") as (pid, tell):
-        tell("take 3600")
+    with opened(address) as ledger, child(address, "one") as (pid, send):
+        send("take 3600")
         os.kill(pid, signal.SIGSTOP)
         try:
             wait_until(lambda: ledger.holder("k") is None, "the lease was free")
@@ -307,11 +307,11 @@ def test_a_process_that_stood_still_learns_whose_its_lease_is(
         finally:
             os.kill(pid, signal.SIGCONT)
 
-        said = tell("renew 3600")
+        response = send("renew 3600")
 
         found = ledger.holder("k")
         assert found is not None
-        assert said == (
+        assert response == (
             ["Lease", {"host": "host", "pid": 1, "start": "one"}]
             if other is None
             else ["LeaseHeld", {"host": "elsewhere", "pid": 2, "start": "then"}]
@@ -333,14 +333,14 @@ def test_processes_that_race_draw_each_epoch_once_and_lose_no_write(
         row = ledger.write(a_row(ttl=0))
         assert isinstance(row, Row)
         ours = [threads.submit(ledger.next_epoch, 2) for _ in range(20)]
-        drawing = [threads.submit(tell, "draw 40") for tell in (first, second)]
+        drawing = [threads.submit(send, "draw 40") for send in (first, second)]
         drawn = [epoch for one in drawing for epoch in _list(one.result())]
         pairs = [one.result() for one in ours]
         everything = [*drawn, *pairs, *(epoch + 1 for epoch in pairs)]
         assert sorted(everything) == list(range(1, 121))
         assert ledger.highest_epoch() == 120
 
-        raising = [threads.submit(tell, "raise 30") for tell in (first, second)]
+        raising = [threads.submit(send, "raise 30") for send in (first, second)]
         successes = 0
         while not all(one.done() for one in raising):
             successes += raised(ledger)
@@ -350,14 +350,14 @@ def test_processes_that_race_draw_each_epoch_once_and_lose_no_write(
         assert (found.ttl, found.version) == (successes, successes + 1)
 
 
-def _list(answer: object) -> list[int]:
-    assert isinstance(answer, list)
-    return answer
+def _list(response: object) -> list[int]:
+    assert isinstance(response, list)
+    return response
 
 
-def _int(answer: object) -> int:
-    assert isinstance(answer, int)
-    return answer
+def _int(response: object) -> int:
+    assert isinstance(response, int)
+    return response
 
 
 def test_threads_that_make_a_ledger_at_once_make_one(zookeeper_server: ZooKeeper) -> None:

@@ -86,7 +86,7 @@ def kept(zookeeper_server: ZooKeeper, proxies: Toxiproxy, tmp_path: Path) -> Kep
     return KeptExport(tmp_path, proxy, chroot)
 
 
-def loses_answers(proxy: Proxy) -> None:
+def loses_responses(proxy: Proxy) -> None:
     """Let what is asked be carried out, and nobody hear of it."""
     proxy.timeout(streams=FROM_SERVER)
 
@@ -101,7 +101,7 @@ def is_down(proxy: Proxy) -> None:
     proxy.down()
 
 
-FAULTS: Final = (loses_answers, loses_requests, is_down)
+FAULTS: Final = (loses_responses, loses_requests, is_down)
 
 
 def named(fault: object) -> str:
@@ -180,7 +180,7 @@ def test_a_ledger_that_stays_away(kept: KeptExport, step: Step) -> None:
     assert rows_in_main(kept.directory) == sum(source.rows.values())
 
 
-@pytest.mark.parametrize("fault", [loses_answers, loses_requests], ids=named)
+@pytest.mark.parametrize("fault", [loses_responses, loses_requests], ids=named)
 def test_an_interrupted_process_leaves_soon_while_the_ledger_is_silent(
     kept: KeptExport, fault: Callable[[Proxy], None]
 ) -> None:
@@ -229,7 +229,7 @@ def test_every_change_whose_response_is_lost(zookeeper_server: ZooKeeper, tmp_pa
             directory, chroot = tmp_path / str(number), new_chroot()
             directory.mkdir()
             (directory / "ledger").write_text(f"keeper://{zookeeper_server.address}{chroot}")
-            relay.lose_answer(number)
+            relay.lose_response(number)
             uri = f"keeper://127.0.0.1:{relay.port}{chroot}?{SESSION}"
 
             first = statuses(run(directory, source, ports=ports_through(uri, directory, source)))
@@ -271,9 +271,11 @@ def test_the_command_whose_ledger_goes_away_while_it_writes(
     ledger = ("--ledger", f"keeper://{proxy.address}{kept.chroot}?timeout=1&{SESSION}")
     newest.while_writing(proxy.down)
 
-    said = newest.export(name, *ledger)
+    result = newest.export(name, *ledger)
 
-    newest.assert_stopped(said, 4, f"the ledger {ledger[1]}", "for 1 s. Check that its servers run")
+    newest.assert_stopped(
+        result, 4, f"the ledger {ledger[1]}", "for 1 s. Check that its servers run"
+    )
     assert newest.in_lake(name) == []
     written = newest.files()
     proxy.heal()

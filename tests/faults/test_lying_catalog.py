@@ -26,7 +26,7 @@ from tableformat.errors import TableFormatError
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import JobPorts
 from tests.faults.test_operator_actions import (
-    BESIDE,
+    ALONGSIDE,
     FOREIGN,
     Dies,
     add_column,
@@ -115,7 +115,7 @@ def test_a_lie_about_every_commit_and_the_same_command_again(
         with contextlib.suppress(*() if patient else (TableFormatError,)):
             ports = over_http(tmp_path, source, catalog, patient=patient)
             lying = statuses(run(tmp_path, source, ports=ports))
-        assert fault in catalog.told
+        assert fault in catalog.served
         catalog.lie()
         again = statuses(run(tmp_path, source, ports=over_http(tmp_path, source, catalog)))
         assert_exported_once(tmp_path, source)
@@ -231,7 +231,7 @@ def test_somebody_else_commits_at_the_moment_of_the_lie(
     with served(tmp_path) as catalog:
         catalog.lie(HONEST, fault, meanwhile=lambda: action(tmp_path))
         ports = over_http(tmp_path, source, catalog)
-        lying = run(tmp_path, source, ports=ports, request=BESIDE)
+        lying = run(tmp_path, source, ports=ports, request=ALONGSIDE)
         again = run(tmp_path, source, ports=over_http(tmp_path, source, catalog))
         assert_dead_for_ever(tmp_path, catalog)
 
@@ -267,9 +267,9 @@ def test_metadata_that_cannot_be_loaded_once(tmp_path: Path, kind: Kind, number:
     """Harm prevented: an export that cannot look whether it has landed says that it failed."""
     source, first = Partitions(), list[Outcome]()
     honest = Fault(Kind.NONE, on=Asked.LOAD)
-    answer_lost = Fault(Kind.DROPPED, When.AFTER)
+    response_lost = Fault(Kind.DROPPED, When.AFTER)
     with served(tmp_path) as catalog:
-        catalog.lie(*[honest] * number, Fault(kind, on=Asked.LOAD), HONEST, answer_lost)
+        catalog.lie(*[honest] * number, Fault(kind, on=Asked.LOAD), HONEST, response_lost)
         with contextlib.suppress(TableFormatError):
             first = run(tmp_path, source, ports=over_http(tmp_path, source, catalog))
         catalog.lie()
@@ -292,7 +292,7 @@ def test_a_lie_about_the_creation_of_the_table(tmp_path: Path, kind: Kind, when:
         catalog.lie(fault)
         with contextlib.suppress(TableFormatError):
             run(tmp_path, source, ports=over_http(tmp_path, source, catalog))
-        assert fault in catalog.told
+        assert fault in catalog.served
         arrived = [held.apply() for held in catalog.held]
         again = run(tmp_path, source, ports=over_http(tmp_path, source, catalog))
 
@@ -346,12 +346,12 @@ def test_any_lies_in_a_row(runs: list[LyingRun]) -> None:
             catalog.lie(*one.faults, meanwhile=partial(meddle, directory, action))
             ports = over_http(directory, source, catalog, patient=patient)
             with contextlib.suppress(TableFormatError):
-                run(directory, source, ports=ports, request=BESIDE)
+                run(directory, source, ports=ports, request=ALONGSIDE)
             for held in catalog.held if one.arrives else ():
                 held.apply()
         catalog.lie()
         ports = over_http(directory, source, catalog)
-        outcomes = run(directory, source, ports=ports, request=BESIDE)
+        outcomes = run(directory, source, ports=ports, request=ALONGSIDE)
         assert {*statuses(outcomes)} <= DONE
         assert_exported_once(directory, source)
         assert_nothing_is_missing(directory)

@@ -64,10 +64,10 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def assert_once(directory: Path, told: list[Outcome]) -> None:
+def assert_once(directory: Path, outcomes: list[Outcome]) -> None:
     """Check that one of them landed, and that nothing else is under way."""
-    assert sorted(o.status for o in told) == [Status.COMMITTED, Status.REFUSED]
-    (refused,) = (o for o in told if o.status is Status.REFUSED)
+    assert sorted(o.status for o in outcomes) == [Status.COMMITTED, Status.REFUSED]
+    (refused,) = (o for o in outcomes if o.status is Status.REFUSED)
     assert _WORD in refused.message
     assert rows_in_main(directory) == 3 + 12
     assert all(row.state is not State.RUNNING for row in ledger_rows(directory))
@@ -90,12 +90,12 @@ def test_another_export_begins_while_one_is_at_a_step(
     lake: Path, step: Step, *, after: bool
 ) -> None:
     """Harm prevented: two servers with a copy of a table, and every row twice in the lake."""
-    one, other, told = table_of("uuid:a"), table_of("uuid:b"), list[Outcome]()
-    effects = AtStep(step, lambda: told.append(run(ports_of(lake, other))), after=after)
+    one, other, outcomes = table_of("uuid:a"), table_of("uuid:b"), list[Outcome]()
+    effects = AtStep(step, lambda: outcomes.append(run(ports_of(lake, other))), after=after)
 
-    told.append(run(ports_of(lake, one, effects=effects)))
+    outcomes.append(run(ports_of(lake, one, effects=effects)))
 
-    assert_once(lake, told)
+    assert_once(lake, outcomes)
     assert other.left == {}
     again = [run(ports_of(lake, source)) for source in (one, other)]
     assert {o.status for o in again} == {Status.ALREADY_EXPORTED, Status.REFUSED}
@@ -158,9 +158,9 @@ def test_of_two_that_see_each_other_the_older_goes_on(lake: Path, *, began_befor
         return run(replace(ports, pause=lambda _: until(given_up)))
 
     with ThreadPoolExecutor(2) as pool:
-        told = list(pool.map(one, sources))
+        outcomes = list(pool.map(one, sources))
 
-    assert_once(lake, told)
+    assert_once(lake, outcomes)
     rows = [row for row in ledger_rows(lake) if row.key.partition_id == _PARTITION]
     ended = {row.state: int(row.last.transaction_id) for row in rows}
     assert ended[State.COMPLETED] < ended[State.FAILED]
@@ -184,9 +184,9 @@ def test_an_export_that_misses_the_others_give_up_ends_in_time(lake: Path) -> No
         return None
 
     with ThreadPoolExecutor(2) as pool:
-        told = [o for o in pool.map(one, sources) if o is not None]
+        outcomes = [o for o in pool.map(one, sources) if o is not None]
 
-    assert [o.status for o in told] == [Status.REFUSED]
+    assert [o.status for o in outcomes] == [Status.REFUSED]
     assert rows_in_main(lake) == 3
     again = [run(ports_of(lake, source)).status for source in sources]
     assert sorted(again) == [Status.COMMITTED, Status.REFUSED]
@@ -247,7 +247,7 @@ def test_shards_and_rows_declared_as_different_are_exported_together(lake: Path)
         )
 
     with ThreadPoolExecutor(2) as pool:
-        told = [o.status for o in pool.map(one, sources)]
+        statuses = [o.status for o in pool.map(one, sources)]
 
-    assert told == [Status.COMMITTED, Status.COMMITTED]
+    assert statuses == [Status.COMMITTED, Status.COMMITTED]
     assert rows_in_main(lake) == 3 + 12 + 12

@@ -44,7 +44,7 @@ from tests.support.scenarios import (
 )
 
 ONE = replace(ALL, selection=ById(PartitionId("p1")))
-BESIDE = replace(ALL, options=ExportOptions(overwrite_file_if_exists=True))
+ALONGSIDE = replace(ALL, options=ExportOptions(overwrite_file_if_exists=True))
 FOREIGN = 4
 
 
@@ -192,10 +192,10 @@ def test_an_operator_in_the_middle_of_an_export(
     source = Partitions()
     with contextlib.suppress(TableFormatError):
         effects = AtStep(step, lambda: action(tmp_path))
-        run(tmp_path, source, effects=effects, request=BESIDE, meddled=True)
+        run(tmp_path, source, effects=effects, request=ALONGSIDE, meddled=True)
     for _ in range(2):
         with contextlib.suppress(TableFormatError):
-            run(tmp_path, source, request=BESIDE)
+            run(tmp_path, source, request=ALONGSIDE)
         assert_never_twice(tmp_path, source)
     foreign = pyiceberg(tmp_path).scan(row_filter="n >= 100").to_arrow().num_rows
     assert foreign == (FOREIGN if action in {append, expire} else 0)
@@ -213,7 +213,7 @@ def test_an_operator_between_a_landed_export_and_the_ledger(
     action(tmp_path)
     for _ in range(2):
         with contextlib.suppress(TableFormatError):
-            run(tmp_path, source, request=BESIDE)
+            run(tmp_path, source, request=ALONGSIDE)
     assert_never_twice(tmp_path, source)
 
 
@@ -353,7 +353,7 @@ def test_manifests_that_cannot_be_deleted_do_not_make_a_commit_fail(
 
     monkeypatch.setattr(IcebergTable, "discard", fails)
     effects = AtStep(Step.SEND, lambda: append(tmp_path))
-    outcomes = run(tmp_path, source, effects=effects, request=BESIDE)
+    outcomes = run(tmp_path, source, effects=effects, request=ALONGSIDE)
 
     assert statuses(outcomes) == ["already_exported", "committed"]
     assert_exported_once(tmp_path, source)

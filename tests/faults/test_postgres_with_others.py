@@ -13,7 +13,7 @@ import pytest
 
 from catalog.network import TimeOuts
 from tableformat.effects import Step
-from tests.faults.test_operator_actions import BESIDE, FOREIGN, append
+from tests.faults.test_operator_actions import ALONGSIDE, FOREIGN, append
 from tests.services.postgres import ADMINISTRATOR
 from tests.services.postgres_relay import Exchange, Fault
 from tests.support.postgres_lake import DONE, IMPATIENT, POINTER, Lake
@@ -130,7 +130,7 @@ def test_another_engine_commits_between_our_reading_and_our_writing(
 
     arm = AtStep(Step.SEND, lambda: lake.relay.arm(Fault(POINTER, another)))
     ports = lake.ports(source, effects=arm)
-    first = statuses(run(lake.directory, source, request=BESIDE, ports=ports))
+    first = statuses(run(lake.directory, source, request=ALONGSIDE, ports=ports))
 
     assert lake.relay.happened
     assert first == ["committed"] * 2

@@ -148,10 +148,10 @@ def test_three_commands_at_once_export_every_partition_once(directory: Path) -> 
         exporting(directory, "--json") as other,
         exporting(directory, "--json") as third,
     ):
-        told = [o for process in (one, other, third) for o in outcomes(process)]
+        reports = [o for process in (one, other, third) for o in outcomes(process)]
 
     assert_exported_once(directory)
-    found = Counter((str(o["partition_id"]), str(o["status"])) for o in told)
+    found = Counter((str(o["partition_id"]), str(o["status"])) for o in reports)
     assert {s for _, s in found} <= {"committed", "already_exported", "in_progress"}
     assert {p: found[p, "committed"] for p, _ in found} == {str(p): 1 for p in range(PARTITIONS)}
     assert staging(directory) == ()

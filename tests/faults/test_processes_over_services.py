@@ -50,8 +50,8 @@ def check_exported_once(world: World, last: str) -> None:
     held, rows = rows_by_key(world.directory), ledger_rows(world.directory)
     assert {r.key.partition_id: held[r.key.hash] for r in rows} == ROWS
     assert held.total() == sum(ROWS.values())
-    assert {said.partition_id: said.rows for said in world.answers(last)} == ROWS
-    assert {said.status for said in world.answers(last)} <= IN_MAIN
+    assert {report.partition_id: report.rows for report in world.reports(last)} == ROWS
+    assert {report.status for report in world.reports(last)} <= IN_MAIN
 
 
 def test_processes_at_once_and_one_afterwards_export_every_partition_once(world: World) -> None:
@@ -71,7 +71,7 @@ def test_processes_at_once_and_one_afterwards_export_every_partition_once(world:
 
     assert ended == [0, 0, 0]
     assert world.errors() == []
-    assert {said.partition_id for said in world.answers()} == set(ROWS)
+    assert {report.partition_id for report in world.reports()} == set(ROWS)
     assert {len(row.landed) for row in ledger_rows(world.directory)} == {1}
     check_exported_once(world, "worker-4")
 

@@ -12,7 +12,7 @@ from tests.faults.test_rebuilt_ledger import lose, rebuilt
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     add_foreign,
     export_at,
     in_files,
@@ -63,10 +63,10 @@ def test_what_a_statement_left_is_never_taken_for_an_export(
 def test_merged_rows_of_others_do_not_keep_a_table_from_its_new_ledger(
     tmp_path: Path,
 ) -> None:
-    source, said = in_files(tmp_path), SaidOfRows(rest="p3")
+    source, foreign = in_files(tmp_path), ForeignPartitions(rest="p3")
     for _ in range(2):
         add_foreign(tmp_path)
-    optimize(tmp_path, EACH, rows=said)
+    optimize(tmp_path, EACH, rows=foreign)
     lose(tmp_path)
 
     found = {f.row.key.partition_id: f.proved for f in rebuilt(tmp_path)}

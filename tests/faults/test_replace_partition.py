@@ -364,14 +364,14 @@ def test_a_dry_run_reports_how_many_files_and_rows_would_go(
 
     forecast = dry_run(keyed)
 
-    told = (
+    message = (
         f"would remove 2 files with 16 rows from main, 2 of them with {12 + FOREIGN} rows that "
         "other writers wrote"
         if of_others
         else "would remove 1 file with 12 rows from main, 0 of them with 0 rows that other writers "
         "wrote"
     )
-    assert forecast == ("replace", told)
+    assert forecast == ("replace", message)
     assert entries(keyed.directory) == before
 
 

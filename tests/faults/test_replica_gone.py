@@ -16,7 +16,7 @@ from spark_ext.actions import gc as staging
 from spark_ext.cli.main import invoke
 from tests.services.old_clickhouse import OldPair
 from tests.services.relay import Relay, relay
-from tests.support.server_trouble import Rows, Said, Trouble
+from tests.support.server_trouble import Rows, RunResult, Trouble
 
 _STAGED = "SELECT name FROM system.tables WHERE database = 'mergeberg_staging'"
 # A statement of each stage of an export before its files are written, and what it is.
@@ -66,7 +66,7 @@ class Replicas:
         """Return where exports ask the second replica."""
         return self.pair.url(2).removeprefix("http://")
 
-    def export(self, name: str, *options: str, query: str = "") -> Said:
+    def export(self, name: str, *options: str, query: str = "") -> RunResult:
         both = f"http://{self.first},{self.second}"
         return self.trouble.export(name, *options, source=both, query=query)
 
@@ -114,17 +114,17 @@ def test_a_replica_that_dies_in_the_middle_costs_one_line(replicas: Replicas) ->
     trouble.while_writing(lambda: replicas.pair.start(1))
 
     with trouble.meanwhile(replicas.killed_at_a_standstill):
-        said = replicas.export("gone", "--max-retries", "1")
+        result = replicas.export("gone", "--max-retries", "1")
 
-    assert said.code == 0, said.everything
-    assert [line.partition(" · ")[0] for line in said.partitions] == [
+    assert result.code == 0, result.everything
+    assert [line.partition(" · ")[0] for line in result.partitions] == [
         "partition 0: exported",
         "partition 1: exported",
     ]
-    (line,) = (one for one in said.err.splitlines() if " no longer responds (" in one)
+    (line,) = (one for one in result.err.splitlines() if " no longer responds (" in one)
     assert line.startswith(f"· {replicas.first} no longer responds (")
     assert line.endswith(f"); continuing with {replicas.second}")
-    assert said.errors == ()
+    assert result.errors == ()
     assert trouble.in_lake("gone") == rows
     assert 1 <= len(finished[0]) < 8
     assert finished[0] < trouble.files()
@@ -143,14 +143,14 @@ def test_a_replica_that_dies_before_the_first_file(replicas: Replicas, stage: st
     rows = replicas.replicated("early")
     replicas.trouble.when(STAGES[stage], lambda: replicas.pair.kill(1))
 
-    said = replicas.export("early")
+    result = replicas.export("early")
 
-    assert said.code == 0, said.everything
+    assert result.code == 0, result.everything
     assert replicas.trouble.in_lake("early") == rows
     assert replicas.staged(2) == []
     is_over = stage == "closing"
-    assert (f"{replicas.first} no longer responds (" in said.err) is not is_over
-    assert ("the source keeps the frozen parts" in said.err) is is_over
+    assert (f"{replicas.first} no longer responds (" in result.err) is not is_over
+    assert ("the source keeps the frozen parts" in result.err) is is_over
 
 
 @pytest.mark.soak
@@ -159,12 +159,12 @@ def test_a_replica_that_stands_still(replicas: Replicas) -> None:
     rows = replicas.replicated("silent", parts=2, rows=8000)
     replicas.trouble.while_writing(lambda: replicas.pair.pause(1))
 
-    said = replicas.export("silent", "--max-retries", "0", query="?read-timeout=1")
+    result = replicas.export("silent", "--max-retries", "0", query="?read-timeout=1")
 
-    assert said.code == 0, said.everything
+    assert result.code == 0, result.everything
     assert (
         f"{replicas.first} no longer responds (it sent nothing for 1 s); continuing with"
-        in said.err
+        in result.err
     )
     replicas.pair.resume(1)
     assert replicas.trouble.in_lake("silent") == rows
@@ -181,13 +181,15 @@ def test_when_no_replica_is_left_the_command_fails_as_with_one(replicas: Replica
 
     replicas.trouble.while_writing(kill)
 
-    said = replicas.export("both", "--max-retries", "0")
+    result = replicas.export("both", "--max-retries", "0")
 
-    assert said.code == 4, said.everything
+    assert result.code == 4, result.everything
     for partition in ("0", "1"):
-        replicas.trouble.assert_failed(said, 4, partition, "Cannot read", "Finished files are kept")
-    assert f"{replicas.second} cannot continue: Cannot reach ClickHouse at" in said.err
-    assert "continuing with" not in said.err
+        replicas.trouble.assert_failed(
+            result, 4, partition, "Cannot read", "Finished files are kept"
+        )
+    assert f"{replicas.second} cannot continue: Cannot reach ClickHouse at" in result.err
+    assert "continuing with" not in result.err
     assert replicas.trouble.in_lake("both") == []
     replicas.pair.mend()
     assert replicas.export("both").code == 0
@@ -203,10 +205,12 @@ def test_a_shard_continues_with_its_own_other_replica(replicas: Replicas) -> Non
         places += ["--cluster-host", f"127.0.0.1:{one.tcp_port}=127.0.0.1:{one.http_port}"]
     replicas.trouble.when("REPLACE PARTITION", lambda: replicas.pair.kill(1))
 
-    said = replicas.trouble.export("of_a_shard", "--cluster", "pair", *places)
+    result = replicas.trouble.export("of_a_shard", "--cluster", "pair", *places)
 
-    assert said.code == 0, said.everything
-    assert f"no longer responds (Connection refused); continuing with {replicas.second}" in said.err
+    assert result.code == 0, result.everything
+    assert (
+        f"no longer responds (Connection refused); continuing with {replicas.second}" in result.err
+    )
     assert replicas.trouble.in_lake("of_a_shard") == rows
 
 
@@ -217,10 +221,10 @@ def test_an_export_never_continues_at_a_table_that_is_no_replica(replicas: Repli
     replicas.pair.query(2, "INSERT INTO db.alike VALUES (0, 1, 'of another table')")
     replicas.trouble.while_writing(lambda: replicas.pair.kill(1))
 
-    said = replicas.export("alike", "--max-retries", "0")
+    result = replicas.export("alike", "--max-retries", "0")
 
-    assert said.code == 4, said.everything
-    assert f"{replicas.second} cannot continue: its db.alike is no replica of the one" in said.err
+    assert result.code == 4, result.everything
+    assert f"{replicas.second} cannot continue: its db.alike is no replica of the one" in result.err
     assert replicas.trouble.in_lake("alike") == []
     replicas.pair.start(1)
     assert replicas.trouble.export("alike").code == 0
@@ -236,11 +240,13 @@ def test_an_export_does_not_continue_at_a_replica_without_the_partition(replicas
     rows = replicas.trouble.in_source("newest")
     replicas.trouble.while_writing(lambda: replicas.pair.kill(1))
 
-    said = replicas.export("newest", "--max-retries", "0", "--sync-timeout", "1")
+    result = replicas.export("newest", "--max-retries", "0", "--sync-timeout", "1")
 
-    assert said.code == 4, said.everything
-    assert f"{replicas.second} cannot continue: Cannot list the partitions of db.newest" in said.err
-    assert "its replica has still to do GET_PART 7_" in said.err
+    assert result.code == 4, result.everything
+    assert (
+        f"{replicas.second} cannot continue: Cannot list the partitions of db.newest" in result.err
+    )
+    assert "its replica has still to do GET_PART 7_" in result.err
     replicas.pair.start(1)
     replicas.pair.query(2, "SYSTEM START FETCHES db.newest")
     replicas.pair.query(2, "SYSTEM SYNC REPLICA db.newest")

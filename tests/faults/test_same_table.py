@@ -51,7 +51,7 @@ def assert_refused(scene: Scene, options: ExportOptions | None = None) -> None:
     """Check that the other table is refused, and that nothing is changed by it."""
     before = (rows_in_main(scene.directory), scene.snapshots, scene.row, scene.files)
 
-    status, said = scene.run(options)
+    status, output = scene.run(options)
 
     assert status == "refused"
     for text in (
@@ -61,7 +61,7 @@ def assert_refused(scene: Scene, options: ExportOptions | None = None) -> None:
         "Export it into another lake table.",
         "give --same-table",
     ):
-        assert text in said
+        assert text in output
     assert (rows_in_main(scene.directory), scene.snapshots, scene.row, scene.files) == before
 
 
@@ -109,10 +109,10 @@ def test_an_export_that_another_table_began_is_not_resumed(scene: Scene, step: S
     scene.dies(KilledAt(step, after=True))
     show(scene, THERE)
 
-    status, said = scene.run()
+    status, output = scene.run()
 
     assert (status, scene.row.keeper_node) == ("refused", HERE)
-    assert "another table was exported from the Keeper path" in said
+    assert "another table was exported from the Keeper path" in output
     assert rows_in_main(scene.directory) in (0, 12)
 
 
@@ -147,10 +147,10 @@ def test_a_user_who_says_that_it_is_the_same_table_is_believed_from_then_on(
     if later:
         scene.after_ttl()
 
-    status, said = scene.run(SAME)
+    status, output = scene.run(SAME)
 
     assert status == expected
-    assert "another table" not in said
+    assert "another table" not in output
     assert scene.row.keeper_node == THERE
     assert rows_in_main(scene.directory) == (15 if expected == "replaced" else 12)
     assert "another table" not in scene.run()[1]
@@ -186,11 +186,11 @@ def test_while_keeper_is_silent_no_export_is_reported_as_done(scene: Scene) -> N
     scene.run()
     show(scene, KeeperUnavailable("Session expired"))
 
-    status, said = scene.run()
+    status, output = scene.run()
 
     assert status == "refused"
-    assert f"Keeper does not show whether {PATH} is still the table" in said
-    assert said.endswith("(Session expired). Run again when it responds.")
+    assert f"Keeper does not show whether {PATH} is still the table" in output
+    assert output.endswith("(Session expired). Run again when it responds.")
 
 
 def test_a_dry_run_and_the_watermark_say_the_same(scene: Scene) -> None:

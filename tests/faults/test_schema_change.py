@@ -192,18 +192,18 @@ def test_nothing_is_added_to_a_table_that_would_be_refused_all_the_same(tmp_path
     assert lake(tmp_path).metadata_location == before
 
 
-class Answers:
+class Responding:
     """Effects that change the responses to a change of the schema."""
 
-    def __init__(self, answer: Callable[[Callable[[], Any]], Any]) -> None:
-        self._answer = answer
+    def __init__(self, respond: Callable[[Callable[[], Any]], Any]) -> None:
+        self._respond = respond
         self.asked = 0
 
     def __call__(self, step: Step, act: Callable[[], Any], /) -> Any:
         if step is not Step.EVOLVE_SCHEMA:
             return act()
         self.asked += 1
-        return self._answer(act)
+        return self._respond(act)
 
 
 def test_the_result_of_a_lost_response_is_looked_up(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_the_result_of_a_lost_response_is_looked_up(tmp_path: Path) -> None:
         act()
         return Sent(applied=False, error="the answer was lost")
 
-    effects = Answers(lost)
+    effects = Responding(lost)
     run(tmp_path, effects)
 
     assert effects.asked == 1
@@ -224,7 +224,7 @@ def test_the_result_of_a_lost_response_is_looked_up(tmp_path: Path) -> None:
 def test_a_catalog_that_never_takes_the_change_ends_in_a_refusal(tmp_path: Path) -> None:
     """Harm prevented: a run that asks for ever."""
     make_table(tmp_path)
-    effects = Answers(lambda _: Sent(applied=False, error="500: no"))
+    effects = Responding(lambda _: Sent(applied=False, error="500: no"))
 
     with pytest.raises(RefusedError, match=r"10 requests were sent.*the last response: 500: no"):
         run(tmp_path, effects)

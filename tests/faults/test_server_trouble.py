@@ -49,9 +49,9 @@ def test_a_server_that_is_down_costs_one_line(either: Trouble) -> None:
     name = either.filled("down")
     either.process.kill()
 
-    said = either.export(name)
+    result = either.export(name)
 
-    either.assert_stopped(said, 4, "Connection refused", "Check that the server runs")
+    either.assert_stopped(result, 4, "Connection refused", "Check that the server runs")
     assert not (either.root / "warehouse" / "n").exists()
     either.process.start()
     either.assert_exported_once(name)
@@ -60,9 +60,9 @@ def test_a_server_that_is_down_costs_one_line(either: Trouble) -> None:
 def test_a_name_that_nobody_knows_costs_one_line(newest: Trouble) -> None:
     name = newest.filled("unknown_host")
 
-    said = newest.export(name, source="http://no-such-host.invalid")
+    result = newest.export(name, source="http://no-such-host.invalid")
 
-    newest.assert_stopped(said, 4, "no address is known", "Check the name in --source")
+    newest.assert_stopped(result, 4, "no address is known", "Check the name in --source")
     newest.assert_exported_once(name)
 
 
@@ -114,9 +114,9 @@ def test_a_proxy_that_responds_for_the_server(
     name = newest.filled("proxied")
     newest_server.fail_next(faults.PROXY_PAGE)
 
-    said = newest.export(name)
+    result = newest.export(name)
 
-    newest.assert_stopped(said, 4, "another program responded, HTTP 502", "Check host and port")
+    newest.assert_stopped(result, 4, "another program responded, HTTP 502", "Check host and port")
     newest.assert_exported_once(name)
 
 
@@ -138,9 +138,9 @@ def test_a_database_and_a_table_that_are_not_there(either: Trouble) -> None:
 def test_a_database_that_is_not_there(either: Trouble) -> None:
     either.ask("DROP DATABASE IF EXISTS db")
 
-    said = either.export("gone")
+    result = either.export("gone")
 
-    either.assert_stopped(said, 3, "there is no database 'db'")
+    either.assert_stopped(result, 3, "there is no database 'db'")
 
 
 def test_tables_without_parts(
@@ -162,12 +162,12 @@ def test_tables_without_parts(
         trouble.ask("CREATE TABLE db.sink (p UInt8) ENGINE = MergeTree ORDER BY p")
         for engine, statement in statements.items():
             trouble.ask(f"CREATE {statement}")
-            said = trouble.export("one")
+            result = trouble.export("one")
             kind = "VIEW" if engine == "View" else "TABLE"
             trouble.ask(f"DROP {kind} db.one SYNC")
             points = engine in ("MaterializedView", "Buffer")
             way = "Name the table that it writes to" if points else "Copy the rows"
-            trouble.assert_stopped(said, 3, f"its engine is {engine}, and only tables of", way)
+            trouble.assert_stopped(result, 3, f"its engine is {engine}, and only tables of", way)
     assert not (trouble.root / "warehouse" / "n").exists()
 
 
@@ -176,13 +176,15 @@ def test_a_busy_server_is_asked_again(newest: Trouble, newest_server: ClickHouse
     name = newest.filled("busy")
 
     newest_server.fail_next(TOO_MANY, times=9, containing=PARTITIONS)
-    said = newest.export(name)
+    result = newest.export(name)
     newest_server.mend()
     newest_server.fail_next(TOO_MANY, times=2, containing=PARTITIONS)
     # A statement is sent once; the group is then cloned partition by partition.
     newest_server.fail_next(TOO_MANY, containing="REPLACE PARTITION")
 
-    newest.assert_stopped(said, 4, "Too many simultaneous queries", "raise max_concurrent_queries")
+    newest.assert_stopped(
+        result, 4, "Too many simultaneous queries", "raise max_concurrent_queries"
+    )
     newest.assert_exported_once(name)
     assert newest_server.faults_left == 0
 
@@ -197,10 +199,10 @@ def test_a_staging_database_that_cannot_be_made(
     newest_server.command("GRANT SELECT ON system.* TO exporter")
     monkeypatch.setenv("MERGEBERG_SOURCE_USER", "exporter")
 
-    said = newest.export(name)
+    result = newest.export(name)
 
     newest.assert_stopped(
-        said, 3, "Run GRANT CREATE DATABASE", "ON mergeberg_staging.* TO exporter"
+        result, 3, "Run GRANT CREATE DATABASE", "ON mergeberg_staging.* TO exporter"
     )
     assert not (newest.root / "warehouse" / "n").exists()
     newest_server.command("GRANT ALL ON *.* TO exporter")
@@ -221,10 +223,10 @@ def test_a_replica_without_its_keeper_is_refused_until_it_is_back(
     read_only = "SELECT is_readonly FROM system.replicas WHERE table = 'alone'"
     wait_until(lambda: oldest.ask(read_only) == "1", "the replica lost its Keeper")
 
-    said = oldest.export("alone", "--sync-timeout", "0.1")
+    result = oldest.export("alone", "--sync-timeout", "0.1")
 
     for partition in ("0", "1"):
-        oldest.assert_failed(said, 3, partition, "its replica is read-only", "Run again later")
+        oldest.assert_failed(result, 3, partition, "its replica is read-only", "Run again later")
     assert oldest.in_lake("alone") == []
     old_servers.mend()
     oldest.assert_exported_once("alone")

@@ -14,7 +14,7 @@ from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.clickhouse_http import faults
 from tests.services.clickhouse_http.faults import BrokenStream, Fault
 from tests.services.relay import Relay, relay
-from tests.support.server_trouble import Said, Trouble
+from tests.support.server_trouble import RunResult, Trouble
 
 # Of the statements of an export only those that read a slice name parts.
 SLICE = "._part = '"
@@ -67,7 +67,7 @@ def large(trouble: Trouble, name: str) -> str:
     return trouble.filled(name, parts=2, rows=8000)
 
 
-def killed(trouble: Trouble, between: Relay, query: str = "") -> Said:
+def killed(trouble: Trouble, between: Relay, query: str = "") -> RunResult:
     """Export a table of one part, whose query somebody ends while it cannot go on."""
     name = trouble.filled("killed", parts=0)
     # More than all buffers on the way take, compressed too: no hash stands twice.
@@ -85,11 +85,13 @@ def killed(trouble: Trouble, between: Relay, query: str = "") -> Said:
         return trouble.export(name, "--max-retries", "0", *whole, query=query)
 
 
-def assert_one_waits(trouble: Trouble, name: str, said: Said, why: str, *options: str) -> None:
+def assert_one_waits(
+    trouble: Trouble, name: str, result: RunResult, why: str, *options: str
+) -> None:
     """Check that one partition of a `large` table has one of its two files, the other is whole."""
-    (line,) = (one for one in said.partitions if ": failed: " in one)
+    (line,) = (one for one in result.partitions if ": failed: " in one)
     left = int(line.removeprefix("partition ")[0])
-    trouble.assert_failed(said, 4, str(left), why)
+    trouble.assert_failed(result, 4, str(left), why)
     assert trouble.in_lake(name) == [row for row in trouble.in_source(name) if row[0] != left]
     kept = trouble.files()
     assert len(kept) == 3
@@ -111,10 +113,10 @@ def test_a_broken_response_is_one_file_of_the_next_run(
     fault, why = BROKEN[what]
     newest_server.fail_next(fault, containing=SLICE)
 
-    said = newest.export(name, "--max-retries", "0")
+    result = newest.export(name, "--max-retries", "0")
 
     assert newest_server.faults_left == 0
-    assert_one_waits(newest, name, said, why)
+    assert_one_waits(newest, name, result, why)
 
 
 @pytest.mark.soak
@@ -128,11 +130,11 @@ def test_a_broken_response_in_a_format_that_has_no_end(
     fault, why = BROKEN[what]
     newest_server.fail_next(fault, containing=SLICE)
 
-    said = newest.export(name, "--max-retries", "0")
+    result = newest.export(name, "--max-retries", "0")
 
     assert newest_server.faults_left == 0
     assert newest_server.requests("FORMAT Native")
-    assert_one_waits(newest, name, said, why)
+    assert_one_waits(newest, name, result, why)
 
 
 def test_a_proof_that_lost_its_rows_is_no_proof(
@@ -143,9 +145,9 @@ def test_a_proof_that_lost_its_rows_is_no_proof(
     name = newest.filled("unproved")
     newest_server.fail_next(faults.short(0), containing="FORMAT Native")
 
-    said = newest.export(name)
+    result = newest.export(name)
 
-    newest.assert_stopped(said, 4, "0 rows were returned, it has 200", "run again")
+    newest.assert_stopped(result, 4, "0 rows were returned, it has 200", "run again")
     assert newest.in_lake(name) == []
     newest.assert_exported_once(name)
 
@@ -163,12 +165,12 @@ def test_a_query_that_an_operator_ends_in_every_versions_form(
     newest_server.break_streams(how)
     with relay(newest_server.port) as between:
         newest.relay = between
-        said = killed(newest, between, query=f"?compress={int(wire == 'Native')}")
+        result = killed(newest, between, query=f"?compress={int(wire == 'Native')}")
 
     assert newest_server.requests(f"FORMAT {wire}")
     # A connection that just ends says nothing.
     why = "breaks off" if how is BrokenStream.CUT else ""
-    newest.assert_failed(said, 4, "0", why, "Finished files are kept.")
+    newest.assert_failed(result, 4, "0", why, "Finished files are kept.")
     newest.relay = None
     newest.assert_exported_once("killed")
 
@@ -178,8 +180,8 @@ def test_a_query_that_an_operator_ends_on_the_oldest_server(oldest: Trouble) -> 
     """It says so behind the rows, and ends the response as if all were well."""
     with relay(int(oldest.url.rpartition(":")[2])) as between:
         oldest.relay = between
-        said = killed(oldest, between)
-        oldest.assert_failed(said, 4, "0", "Finished files are kept.")
+        result = killed(oldest, between)
+        oldest.assert_failed(result, 4, "0", "Finished files are kept.")
         oldest.assert_exported_once("killed")
 
 
@@ -191,10 +193,10 @@ def test_a_broken_response_is_requested_again(
     for fault, _ in BROKEN.values():
         newest_server.fail_next(fault, containing=SLICE)
 
-    said = newest.assert_exported_once(name, "--max-retries", "9")
+    result = newest.assert_exported_once(name, "--max-retries", "9")
 
     assert newest_server.faults_left == 0
-    assert "to write again, attempt 2 of" in said.err
+    assert "to write again, attempt 2 of" in result.err
     assert newest_server.requests(f"FORMAT {wire}")
     assert len(newest.files()) == 4
 
@@ -205,9 +207,9 @@ def test_a_connection_that_is_cut(relayed: tuple[Trouble, Relay]) -> None:
     name = large(trouble, "cut")
     trouble.while_writing(lambda: between.cut_after(200_000))
 
-    said = trouble.export(name, "--max-retries", "0")
+    result = trouble.export(name, "--max-retries", "0")
 
-    assert_one_waits(trouble, name, said, "breaks off")
+    assert_one_waits(trouble, name, result, "breaks off")
 
 
 @on_one_of_both
@@ -217,10 +219,10 @@ def test_a_server_of_which_no_byte_comes(relayed: tuple[Trouble, Relay]) -> None
     name = large(trouble, "stalled")
     trouble.while_writing(lambda: between.stall_after(200_000))
 
-    said = trouble.export(name, "--max-retries", "0", query="?read-timeout=1")
+    result = trouble.export(name, "--max-retries", "0", query="?read-timeout=1")
     between.resume()
 
-    assert_one_waits(trouble, name, said, "it sent nothing for 1 s")
+    assert_one_waits(trouble, name, result, "it sent nothing for 1 s")
 
 
 @on_one_of_both
@@ -239,10 +241,10 @@ def test_a_server_that_ends_or_stands_still_while_rows_stream(
         between.resume()
 
     with trouble.meanwhile(act):
-        said = trouble.export(name, "--max-retries", "0", query="?read-timeout=1")
+        result = trouble.export(name, "--max-retries", "0", query="?read-timeout=1")
 
-    assert (said.code, said.out.count(": failed: Cannot read ")) == (4, 2)
-    assert "Next: mergeberg export" in said.err
+    assert (result.code, result.out.count(": failed: Cannot read ")) == (4, 2)
+    assert "Next: mergeberg export" in result.err
     finished = trouble.files()
     trouble.process.resume()
     trouble.process.start()
@@ -267,10 +269,10 @@ def test_a_server_that_restarts_while_rows_stream(relayed: tuple[Trouble, Relay]
         between.resume()
 
     with trouble.meanwhile(act):
-        said = trouble.export(name, "--max-retries", "1")
+        result = trouble.export(name, "--max-retries", "1")
 
-    assert said.code == 0, said.everything
-    assert "to write again, attempt 2 of 2" in said.err
+    assert result.code == 0, result.everything
+    assert "to write again, attempt 2 of 2" in result.err
     trouble.assert_exported_once(name)
     assert len(trouble.files()) == 4
 
@@ -283,10 +285,10 @@ def test_a_staging_table_that_an_operator_drops(either: Trouble) -> None:
 
     either.while_writing(drop)
 
-    said = either.export(name, "--max-retries", "1")
+    result = either.export(name, "--max-retries", "1")
 
     for partition in ("0", "1"):
-        either.assert_failed(said, 4, partition, "was dropped meanwhile", "Run the same command")
+        either.assert_failed(result, 4, partition, "was dropped meanwhile", "Run the same command")
     assert either.in_lake(name) == []
     either.assert_exported_once(name)
 
@@ -303,9 +305,9 @@ def test_a_part_that_an_operator_merges_away(either: Trouble) -> None:
         either.ask(f"OPTIMIZE TABLE {table} PARTITION 1 FINAL")
 
     either.while_writing(merge)
-    said = either.export(name, "--max-retries", "1")
+    result = either.export(name, "--max-retries", "1")
 
-    either.assert_failed(said, 4, "1", "gave 0 rows, planned were 300")
+    either.assert_failed(result, 4, "1", "gave 0 rows, planned were 300")
     assert either.in_lake(name) == [row for row in either.in_source(name) if row[0] == 0]
     either.assert_exported_once(name)
 

@@ -33,9 +33,9 @@ def test_a_server_that_dies_while_it_freezes(either: Trouble, moment: str) -> No
     name = either.filled("dies")
     either.when(moment, either.process.kill)
 
-    said = either.export(name)
+    result = either.export(name)
 
-    either.assert_stopped(said, 4, "Connection refused", "Check that the server runs")
+    either.assert_stopped(result, 4, "Connection refused", "Check that the server runs")
     either.process.start()
     assert len(either.staged()) == (moment != CREATES)
     assert either.in_lake(name) == []
@@ -55,9 +55,9 @@ def test_a_lost_response_to_the_clone(newest: Trouble, newest_server: ClickHouse
     name = newest.filled("lost")
     newest_server.fail_next(faults.cut(0), containing=CLONES)
 
-    said = newest.export(name)
+    result = newest.export(name)
 
-    newest.assert_stopped(said, 4, newest.url)
+    newest.assert_stopped(result, 4, newest.url)
     assert len(newest_server.requests(CLONES)) == 1
     newest.assert_exported_once(name)
 
@@ -66,10 +66,10 @@ def test_a_table_that_is_dropped_before_it_is_frozen(either: Trouble) -> None:
     name = either.filled("dropped")
     either.when(CLONES, lambda: either.drop(name))
 
-    said = either.export(name)
+    result = either.export(name)
 
     for partition in ("0", "1"):
-        either.assert_failed(said, 3, partition, f"Cannot find the table db.{name}")
+        either.assert_failed(result, 3, partition, f"Cannot find the table db.{name}")
     assert (either.in_lake(name), either.staged()) == ([], ())
 
 
@@ -101,9 +101,9 @@ def test_a_full_disk_costs_the_partitions_that_have_no_place(
     name = newest.filled("full")
     newest_server.fail_next(NO_SPACE, times=2, containing=CLONES)
 
-    said = newest.export(name)
+    result = newest.export(name)
 
-    newest.assert_failed(said, 4, "0", "not enough space", "Free space on the server's disk")
+    newest.assert_failed(result, 4, "0", "not enough space", "Free space on the server's disk")
     assert newest.in_lake(name) == [row for row in newest.in_source(name) if row[0] == 1]
     assert newest.staged() == ()
     newest.assert_exported_once(name)
@@ -114,10 +114,10 @@ def test_a_server_that_dies_once_everything_is_visible(either: Trouble) -> None:
     name = either.filled("done")
     either.when("DROP TABLE IF EXISTS", either.process.kill)
 
-    said = either.export(name)
+    result = either.export(name)
 
-    assert said.code == 0
-    assert "the next export there drops them" in said.err
+    assert result.code == 0
+    assert "the next export there drops them" in result.err
     either.process.start()
     assert len(either.staged()) == 1
     again = either.assert_exported_once(name)

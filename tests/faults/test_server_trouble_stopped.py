@@ -126,12 +126,12 @@ def test_a_shutdown_ends_the_queries_at_the_server(trouble: Trouble) -> None:
 def test_a_cancel_ends_the_queries_at_the_server(trouble: Trouble) -> None:
     """Harm prevented: a server that continues work that nobody wants."""
     name = large(trouble, "cancelled")
-    said = io.StringIO()
+    output = io.StringIO()
 
     def cancel(_: subprocess.Popen[str]) -> None:
         words = ["exports", "cancel", "0", "--table", f"db.{name}"]
         words += ["--warehouse", str(trouble.root / "warehouse")]
-        assert invoke(words, said, said) == 0, said.getvalue()
+        assert invoke(words, output, output) == 0, output.getvalue()
 
     code, out, err = assert_stopped(trouble, name, cancel)
 

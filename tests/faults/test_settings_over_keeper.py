@@ -38,7 +38,7 @@ class Kept:
         if isinstance(world, TreeWorld):
             self.request = replace(ALL, to=world.to)
 
-    def said(self, options: ExportOptions) -> dict[str, str]:
+    def statuses(self, options: ExportOptions) -> dict[str, str]:
         """Export with these options; return the status of each partition."""
         ran = self.world.run(replace(self.request, options=options))
         assert ran.error is None
@@ -82,12 +82,12 @@ def every(status: str) -> dict[str, str]:
 
 def test_the_ttl_ends_the_refusal_alone_and_zero_never_does(kept: Kept) -> None:
     """Harm prevented: when the refusal is over, what is there comes twice, or goes."""
-    assert kept.said(ExportOptions(manifest_ttl=180)) == every("committed")
-    assert kept.said(ExportOptions(manifest_ttl=180)) == every("already_exported")
+    assert kept.statuses(ExportOptions(manifest_ttl=180)) == every("committed")
+    assert kept.statuses(ExportOptions(manifest_ttl=180)) == every("already_exported")
     before = kept.rows()
 
     kept.world.now += 180_001
-    assert kept.said(ExportOptions(manifest_ttl=0)) == every("unchanged")
+    assert kept.statuses(ExportOptions(manifest_ttl=0)) == every("unchanged")
     kept.assert_once(15)
     after = kept.rows()
     assert {p: r.claim.epoch for p, r in after.items()} == {
@@ -96,21 +96,24 @@ def test_the_ttl_ends_the_refusal_alone_and_zero_never_does(kept: Kept) -> None:
 
 
 def test_for_ever_is_for_ever(kept: Kept) -> None:
-    assert kept.said(ExportOptions(manifest_ttl=0)) == every("committed")
+    assert kept.statuses(ExportOptions(manifest_ttl=0)) == every("committed")
 
     kept.world.now += YEAR
 
-    assert kept.said(ExportOptions(manifest_ttl=180)) == every("already_exported")
+    assert kept.statuses(ExportOptions(manifest_ttl=180)) == every("already_exported")
     kept.assert_once(15)
 
 
 def test_other_content_is_refused_within_the_ttl_and_counted(kept: Kept) -> None:
     """Harm prevented: a table that was changed meanwhile is exported a second time."""
-    kept.said(ExportOptions(manifest_ttl=180))
+    kept.statuses(ExportOptions(manifest_ttl=180))
     counted = kept.duplicates()
     kept.world.source.by_id["p1"] = parts_of("p1", 7, 5, 2)
 
-    assert kept.said(ExportOptions(manifest_ttl=180)) == {"p1": "refused", "p2": "already_exported"}
+    assert kept.statuses(ExportOptions(manifest_ttl=180)) == {
+        "p1": "refused",
+        "p2": "already_exported",
+    }
 
     assert kept.duplicates() > counted
     kept.assert_once(15)
@@ -118,11 +121,11 @@ def test_other_content_is_refused_within_the_ttl_and_counted(kept: Kept) -> None
 
 def test_force_replaces_a_partition_and_one_more_word_a_directory(kept: Kept) -> None:
     """Harm prevented: rows twice; or readers of directories that see old and new files at once."""
-    kept.said(ExportOptions(manifest_ttl=180))
+    kept.statuses(ExportOptions(manifest_ttl=180))
     before = kept.rows()
     kept.world.source.by_id["p1"] = parts_of("p1", 7, 5, 2)
 
-    forced = kept.said(ExportOptions(manifest_ttl=180, force=True))
+    forced = kept.statuses(ExportOptions(manifest_ttl=180, force=True))
 
     assert forced == every("refused" if kept.is_tree else "replaced")
     kept.assert_once(15 if kept.is_tree else 17)
@@ -132,7 +135,7 @@ def test_force_replaces_a_partition_and_one_more_word_a_directory(kept: Kept) ->
         assert grown is not kept.is_tree
         assert len(row.landed) == (1 if kept.is_tree else 2)
     if kept.is_tree:
-        assert kept.said(
+        assert kept.statuses(
             ExportOptions(manifest_ttl=180, force=True, replace_partition=True)
         ) == every("replaced")
         kept.assert_once(17)
@@ -145,19 +148,19 @@ def test_files_of_others_are_refused_and_with_the_setting_left_alone(kept: Kept)
         directory.mkdir()
         theirs = directory / "theirs.parquet"
         theirs.write_bytes(b"rows")
-        assert kept.said(ExportOptions(manifest_ttl=180)) == every("refused")
-        assert kept.said(ExportOptions(manifest_ttl=180, overwrite_file_if_exists=True)) == every(
-            "committed"
-        )
+        assert kept.statuses(ExportOptions(manifest_ttl=180)) == every("refused")
+        assert kept.statuses(
+            ExportOptions(manifest_ttl=180, overwrite_file_if_exists=True)
+        ) == every("committed")
         assert theirs.read_bytes() == b"rows"
         kept.assert_once(15)
     else:
         make_table(kept.world.directory / "warehouse")
         append(kept.world.directory)
-        assert kept.said(ExportOptions(manifest_ttl=180)) == every("refused")
+        assert kept.statuses(ExportOptions(manifest_ttl=180)) == every("refused")
         kept.assert_once(FOREIGN)
-        assert kept.said(ExportOptions(manifest_ttl=180, overwrite_file_if_exists=True)) == every(
-            "committed"
-        )
+        assert kept.statuses(
+            ExportOptions(manifest_ttl=180, overwrite_file_if_exists=True)
+        ) == every("committed")
         kept.assert_once(FOREIGN + 15)
-    assert kept.said(ExportOptions(manifest_ttl=180)) == every("already_exported")
+    assert kept.statuses(ExportOptions(manifest_ttl=180)) == every("already_exported")

@@ -75,14 +75,14 @@ class Lake:
         self.tries += (slice_.number for task in tasks for slice_ in task.slices)
         self.before()
 
-    def assert_refused(self, written: Written, said: str) -> None:
+    def assert_refused(self, written: Written, message: str) -> None:
         """Check that each slice was tried once, and says why it has no file."""
         assert self.tries == [0, 1]
         assert written.receipts == ()
         assert [f.slice_number for f in written.failures] == [0, 1]
         for failure in written.failures:
             assert isinstance(failure.error, LastingError)
-            assert said in failure.error.message
+            assert message in failure.error.message
 
 
 @pytest.fixture

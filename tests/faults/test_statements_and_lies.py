@@ -107,21 +107,21 @@ def test_a_lie_about_any_commit_and_the_same_statement_again(
     # A MOVE changes two tables, each by a commit of its own.
     for fault, nth in itertools.product(faults, range(2 if name == "move" else 1)):
         place.put_back(kept)
-        found = told_once(tmp_path, name, source, fault, nth)
+        found = served_once(tmp_path, name, source, fault, nth)
         if found != expected:
             wrong[f"{fault}, commit {nth}"] = found
 
     assert wrong == {}
 
 
-def told_once(
+def served_once(
     at: Path, name: str, source: Partitions, fault: Fault, nth: int
 ) -> tuple[Seen, dict[str, int]]:
     """Run a statement while its nth commit is lied about, then again; return what is there."""
     with at_an_address(at, patient=fault.kind not in WAITING) as catalog:
         catalog.lie(*[Fault(Kind.NONE)] * nth, fault)
         done(name, at, source)
-        assert fault in catalog.told
+        assert fault in catalog.served
         catalog.lie()
         # What landed may not be asked for again: FETCH and FREEZE are refused then.
         done(name, at, source)

@@ -13,7 +13,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.operations.freeze import Freeze
 from tableformat.operations.statement import AllPartitions
 from tests.places.far import FarPlace
-from tests.services.faulty_http import FaultyHttp, answer
+from tests.services.faulty_http import FaultyHttp, response_of
 from tests.services.minio import READ_ONLY, MinIO
 from tests.support.lake_statements import (
     attach,
@@ -88,14 +88,15 @@ def test_a_store_that_may_only_be_read_refuses_each_statement_in_one_line(lake: 
 
     for name, run in STATEMENTS.items():
         lake.only(*READ_ONLY)
-        said = refusal(run, lake.directory)
+        message = refusal(run, lake.directory)
 
         # What only asks the catalog cannot tell whether its last request was the first.
-        assert said.removeprefix("it may have been frozen: ").startswith("Cannot "), said
+        assert message.removeprefix("it may have been frozen: ").startswith("Cannot "), message
         assert (
-            "AccessDenied: Access Denied. Grant s3:ListBucket, s3:GetObject, s3:PutObject" in said
+            "AccessDenied: Access Denied. Grant s3:ListBucket, s3:GetObject, s3:PutObject"
+            in message
         )
-        assert len(said.splitlines()) == 1, name
+        assert len(message.splitlines()) == 1, name
         assert state(lake.directory).metadata_location == metadata, name
 
     lake.place.name_in(lake.directory)
@@ -108,29 +109,29 @@ def test_a_store_that_may_not_be_read_refuses_each_statement_in_one_line(lake: L
     lake.only("s3:GetBucketLocation")
 
     for name, run in STATEMENTS.items():
-        said = refusal(run, lake.directory)
+        message = refusal(run, lake.directory)
 
-        assert said.startswith("Cannot "), name
-        assert "Grant s3:ListBucket, s3:GetObject" in said, name
-        assert len(said.splitlines()) == 1, name
+        assert message.startswith("Cannot "), name
+        assert "Grant s3:ListBucket, s3:GetObject" in message, name
+        assert len(message.splitlines()) == 1, name
 
 
 @pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
 def test_a_catalog_that_denies_refuses_a_statement_in_one_line(
     status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = b'{"error": {"message": "no such right", "type": "Denied", "code": 403}}'
+    body = b'{"error": {"message": "no such right", "type": "Denied", "code": 403}}'
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     ledger = {"spark.mergeberg.ledger": f"sqlite:{tmp_path}/ledger.db"}
-    with FaultyHttp(answer(told, status=status, ours=False)) as server:
+    with FaultyHttp(response_of(body, status=status, ours=False)) as server:
         monkeypatch.setenv("PYICEBERG_CATALOG__FAR__URI", server.host.url)
         monkeypatch.setenv("PYICEBERG_CATALOG__FAR__MERGEBERG.ALLOW-INSECURE", "true")
         for statement in ("DROP PARTITION 1", "ATTACH PARTITION 1", "FREEZE"):
             with pytest.raises(TableFormatError) as refused:
                 NoSpark(ledger).call("execute_alter", statement=f"ALTER TABLE far.n.t {statement}")
 
-            said = refused.value.message
-            assert said.startswith("Cannot ")
-            assert "the catalog 'far'" in said
-            assert "no such right" in said
-            assert len(said.splitlines()) == 1
+            message = refused.value.message
+            assert message.startswith("Cannot ")
+            assert "the catalog 'far'" in message
+            assert "no such right" in message
+            assert len(message.splitlines()) == 1

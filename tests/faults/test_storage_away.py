@@ -102,10 +102,12 @@ def test_whatever_meets_it_the_same_command_completes_the_export(
     # The table's own first, empty snapshot is staged, too.
     effects = AtStep(step, storage.leave, nth=2 if step is Step.STAGE else 1)
 
-    said = interrupted(scene, RealFiles(), storage, effects)
+    statuses = interrupted(scene, RealFiles(), storage, effects)
 
     landed = step is Step.SETTLE
-    assert said == (["committed"] if landed else ["unknown"] if step is Step.SEND else ["failed"])
+    assert statuses == (
+        ["committed"] if landed else ["unknown"] if step is Step.SEND else ["failed"]
+    )
     assert rows_in_main(tmp_path) == (12 if landed else 0)
     assert scene.run()[0] == ("already_exported" if landed else "committed")
     assert scene.writers[-1].written == (2 if step in {Step.CLAIM, Step.WRITE_FILES} else 0)
@@ -116,9 +118,9 @@ def test_the_file_that_was_finished_before_it_is_kept(tmp_path: Path) -> None:
     """Harm prevented: an outage at the end of a long export restarts it."""
     scene, storage = Scene(tmp_path, request=TWO_FILES), Storage(tmp_path)
 
-    said = interrupted(scene, WritesOne(storage), storage, None)
+    statuses = interrupted(scene, WritesOne(storage), storage, None)
 
-    assert said == ["failed"]
+    assert statuses == ["failed"]
     assert rows_in_main(tmp_path) == 0
     with scene.ledger() as ledger:
         assert dict(ledger.counters())[Counter.FAILURES] == 2

@@ -25,7 +25,7 @@ from tableformat.export.slices import FileFormat
 from tableformat.ledger import State
 from tableformat.messages import plain
 from tableformat.names import PartitionId
-from tests.enumeration.faults import ANSWERED, DEATHS, Fault
+from tests.enumeration.faults import DEATHS, RESPONDED, Fault
 from tests.enumeration.oracle import IN_MAIN
 from tests.enumeration.scenarios import Ran
 from tests.enumeration.trees import WRITES, Acts, TreeWorld, check_end, check_visible, commits
@@ -139,7 +139,7 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
     return found
 
 
-def answers_are_true(
+def outcomes_are_true(
     world: TreeWorld, outcomes: tuple[Outcome, ...], before: frozenset[str] = frozenset()
 ) -> None:
     """Check that what is reported as exported has its commit file, and what failed has none new.
@@ -164,7 +164,7 @@ def run_again(world: TreeWorld, request: ExportRequest) -> None:
     """Run the command until it has nothing more to do."""
     for _ in range(MOST_RUNS):
         ran = world.run(request)
-        answers_are_true(world, ran.outcomes)
+        outcomes_are_true(world, ran.outcomes)
         if ran.error is None and {o.status for o in ran.outcomes} <= {*IN_MAIN}:
             # What a run that was taken for dead froze is swept by the next.
             if world.source.left:
@@ -195,7 +195,7 @@ def check(scenario: Scenario, directory: Path, fault: Fault, number: int) -> Non
     def other() -> None:
         ran = world.run(request, others_live=fault.others_live)
         assert {o.status for o in ran.outcomes} <= {*IN_MAIN, Status.IN_PROGRESS}, ran
-        answers_are_true(world, ran.outcomes)
+        outcomes_are_true(world, ran.outcomes)
 
     before = frozenset(c.transaction_id for found in commits(world).values() for c in found)
     world.acts = acts = Acts(number, fault, other)
@@ -206,7 +206,7 @@ def check(scenario: Scenario, directory: Path, fault: Fault, number: int) -> Non
     assert len(acts.names) > number, "it was not met"
     check_visible(world, contents)
     assert scenario.always <= set(commits(world)), "what was exported is seen by nobody"
-    answers_are_true(world, ran.outcomes, before)
+    outcomes_are_true(world, ran.outcomes, before)
     run_again(world, request)
     check_visible(world, contents)
     check_end(world, expected, fault, replaces=scenario.replaces)
@@ -221,8 +221,8 @@ def sample(names: list[str], fault: Fault) -> tuple[int, ...]:
     """
     if fault is Fault.DIES_BEFORE:
         return tuple(range(len(names)))
-    if fault is Fault.LOST_ANSWER:
-        return tuple(n for n, name in enumerate(names) if name in ANSWERED)
+    if fault is Fault.LOST_RESPONSE:
+        return tuple(n for n, name in enumerate(names) if name in RESPONDED)
     if fault is Fault.DIES_AFTER:
         return tuple(n for n, name in enumerate(names) if name.split()[0] in WRITES)
     return tuple(names.index(name) for name in dict.fromkeys(names))
@@ -230,8 +230,8 @@ def sample(names: list[str], fault: Fault) -> tuple[int, ...]:
 
 def every(names: list[str], fault: Fault) -> tuple[int, ...]:
     """Return all numbers at which a fault can meet a run."""
-    answers = fault is Fault.LOST_ANSWER
-    return tuple(n for n, name in enumerate(names) if name in ANSWERED or not answers)
+    responds = fault is Fault.LOST_RESPONSE
+    return tuple(n for n, name in enumerate(names) if name in RESPONDED or not responds)
 
 
 def check_all(
@@ -292,7 +292,7 @@ def test_an_export_given_up_while_its_commit_is_held_up_never_appears(
     world = SCENARIOS[0].world(tmp_path / "given up")
     request = replace(ONE, to=world.to)
     entry = acts_of(SCENARIOS[0], tmp_path / "undisturbed").index("send") + 1
-    said: list[KillOutcome] = []
+    killed: list[KillOutcome] = []
 
     def give_up() -> None:
         table = open_tree(world.to).table(world.to)
@@ -300,7 +300,7 @@ def test_an_export_given_up_while_its_commit_is_held_up_never_appears(
         ledger = SqliteLedger(world.directory / "ledger.db", clock=world.clock)
         ports = Ports(Direct(), table, ledger, world.clock, lambda _: None)
         (row,) = ledger.rows()
-        said.append(kill(ports, row.key.hash, state=State.KILLED))
+        killed.append(kill(ports, row.key.hash, state=State.KILLED))
         ledger.close()
 
     fault = Fault.PAUSED_AFTER_ALIVE if landed else Fault.PAUSED_BEFORE_ALIVE
@@ -308,10 +308,10 @@ def test_an_export_given_up_while_its_commit_is_held_up_never_appears(
     (outcome,) = world.run(request, effects=acts).outcomes
 
     if landed:
-        assert isinstance(said[0], TooLate)
+        assert isinstance(killed[0], TooLate)
         assert commits(world)["p1"][0].rows == 12
     else:
-        assert isinstance(said[0], GivenUp)
+        assert isinstance(killed[0], GivenUp)
         assert outcome.status is Status.KILLED
         assert commits(world) == {}
     run_again(world, request)

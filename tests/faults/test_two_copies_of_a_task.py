@@ -28,7 +28,7 @@ from tests.properties.duckdb_reader import DuckDBReader
 from tests.services.server_process import wait_until
 from tests.services.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
 from tests.support.iceberg_spark import catalog_settings, iceberg_spark
-from tests.support.interfaces import Doors
+from tests.support.interfaces import Interfaces
 from tests.support.local_spark import SPARK_MARKS
 from tests.support.processes import parent, processes, stands_still
 from tests.support.standing_worker import DAEMON_CONF, let_stand
@@ -94,7 +94,7 @@ class Scene:
 
     def receipts(self, table: str) -> list[Receipt]:
         """Return the receipts of an export, also of files that are not in the lake."""
-        below = self.cluster.doors.root / "lake" / "n" / table / "metadata" / "mergeberg"
+        below = self.cluster.interfaces.root / "lake" / "n" / table / "metadata" / "mergeberg"
         stored = (path for path in below.glob("*/*/[0-9]*.json") if path.is_file())
         return [Receipt.from_json(path.read_text()) for path in stored]
 
@@ -107,11 +107,11 @@ class Scene:
     def check_exactly_once(self, table: str) -> set[str]:
         """Check that every row is there once, for two readers; return the data files."""
         numbers = range(ROWS)
-        loaded = self.cluster.doors.table(f"n.{table}")
+        loaded = self.cluster.interfaces.table(f"n.{table}")
         found = self.duckdb.read(loaded, ["id"])["id"]
-        assert self.cluster.doors.numbers(f"n.{table}", "id") == list(numbers)
+        assert self.cluster.interfaces.numbers(f"n.{table}", "id") == list(numbers)
         assert sorted(found.to_pylist()) == list(numbers)
-        files = self.cluster.doors.data_files(f"n.{table}")
+        files = self.cluster.interfaces.data_files(f"n.{table}")
         in_lake = [r for r in self.receipts(table) if _path(r) in files]
         numbers_of_slices = {r.slice_number for r in self.receipts(table)}
         assert sorted(r.slice_number for r in in_lake) == sorted(numbers_of_slices)
@@ -120,14 +120,14 @@ class Scene:
         return files
 
     def _check_ledger(self, table: str, files: set[str], size: int) -> None:
-        uri = f"sqlite:{self.cluster.doors.root}/ledger.db"
+        uri = f"sqlite:{self.cluster.interfaces.root}/ledger.db"
         with contextlib.closing(open_ledger(uri, local_warehouse=None)) as ledger:
             (row,) = (r for r in ledger.rows() if r.destination_table == f"lake.n.{table}")
         assert (row.state, len(row.landed)) == (State.COMPLETED, 1)
         assert row.done is not None
         landed = row.done.landed
         assert (landed.rows, landed.data_files, row.done.bytes) == (ROWS, len(files), size)
-        main = self.cluster.doors.table(f"n.{table}").current_snapshot()
+        main = self.cluster.interfaces.table(f"n.{table}").current_snapshot()
         assert main is not None
         assert main.snapshot_id == landed.snapshot_id
 
@@ -168,7 +168,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             f"INSERT INTO db.t SELECT number, hex(cityHash64(number)) FROM numbers({ROWS})",
         ):
             connection.command(statement)
-    cluster = Cluster(Doors(root))
+    cluster = Cluster(Interfaces(root))
     lake = catalog_settings(
         "lake",
         type="jdbc",
@@ -204,13 +204,13 @@ def _nothing_stands_still(scene: Scene) -> Iterator[None]:
     """Continue the processes that a test left stopped; the next one gives other orders."""
     yield
     for host in HOSTS:
-        for process in executors(host, scene.cluster.doors.root):
+        for process in executors(host, scene.cluster.interfaces.root):
             os.kill(process, signal.SIGCONT)
-    for told in scene.stand.iterdir():
-        worker = told.suffix.removeprefix(".")
+    for marker in scene.stand.iterdir():
+        worker = marker.suffix.removeprefix(".")
         if worker and stands_still(int(worker)):
             os.kill(int(worker), signal.SIGCONT)
-        told.unlink()
+        marker.unlink()
 
 
 @pytest.mark.soak
@@ -289,9 +289,9 @@ def _check_loser(scene: Scene, table: str) -> None:
     assert copies[1] in files
     assert copies[0] not in files
     assert Path(copies[0]).exists()
-    told = scene.left(table, dry_run=True)
-    assert [one[:2] for one in told] == [("remove", "data file"), ("remove", "receipt")]
-    assert told[0][2] == copies[0]
+    removed = scene.left(table, dry_run=True)
+    assert [one[:2] for one in removed] == [("remove", "data file"), ("remove", "receipt")]
+    assert removed[0][2] == copies[0]
     scene.left(table, dry_run=False)
     assert not Path(copies[0]).exists()
     assert scene.left(table, dry_run=True) == []

@@ -99,8 +99,8 @@ def test_what_is_refused_is_what_clickhouse_refuses_with_its_code(
     with pytest.raises(SourceError) as refused:
         connection.command(statement)
     assert refused.value.code == found[0].code
-    said = str(refused.value)
-    assert any(one.text.partition(":")[0] in said for one in found), said
+    message = str(refused.value)
+    assert any(one.text.partition(":")[0] in message for one in found), message
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_a_destination_may_have_more_labels_than_the_source(
 
 
 def test_all_differences_are_listed(tables: dict[str, MergeTreeTable]) -> None:
-    told = [str(d.text) for d in differences(tables["same"], tables["another in everything"])]
+    messages = [str(d.text) for d in differences(tables["same"], tables["another in everything"])]
 
-    assert told == [
+    assert messages == [
         (
             "Tables have different structure: column p is only there; column x is only there; "
             "column v is only there; column a is only here"

@@ -49,8 +49,8 @@ class Archiver:
 
     def archive(self, *words: str) -> tuple[int, list[dict[str, Any]]]:
         """Archive; return exit code, and what is printed for each partition."""
-        code, said = self.run("archive", *(words or ("--all",)), "--json")
-        return code, [json.loads(line) for line in said.splitlines() if '"source"' in line]
+        code, output = self.run("archive", *(words or ("--all",)), "--json")
+        return code, [json.loads(line) for line in output.splitlines() if '"source"' in line]
 
     def in_source(self) -> tuple[int, int]:
         """Return rows of the table, and the number of its detached parts."""
@@ -109,28 +109,28 @@ def test_a_server_is_changed_only_where_that_was_allowed(
     """Nothing is sent to it before; with the variable it is as with the option."""
     asked = len(archiver.front.requests())
 
-    code, said = archiver.run("archive", "--all", "--drop", allow=False)
+    code, output = archiver.run("archive", "--all", "--drop", allow=False)
 
     assert code == 3
     assert (
-        "that runs ALTER TABLE `db`.`events` DETACH PARTITION ID '...', and DROP DETACHED" in said
+        "that runs ALTER TABLE `db`.`events` DETACH PARTITION ID '...', and DROP DETACHED" in output
     )
-    assert "Give --allow-alter; the user needs GRANT ALTER DELETE, INSERT ON db.events TO" in said
+    assert "Give --allow-alter; the user needs GRANT ALTER DELETE, INSERT ON db.events TO" in output
     assert len(archiver.front.requests()) == asked
     monkeypatch.setenv("MERGEBERG_ALLOW_ALTER", "1")
-    code, said = archiver.run("archive", "--partition-id", "7", allow=False)
-    assert (code, "Cannot archive partition 7" in said) == (3, True)
+    code, output = archiver.run("archive", "--partition-id", "7", allow=False)
+    assert (code, "Cannot archive partition 7" in output) == (3, True)
 
 
 def test_a_missing_right_is_named_before_anything_is_exported(archiver: Archiver) -> None:
     archiver.front.commands(f"REVOKE ALTER DELETE, INSERT ON {TABLE} FROM archiver")
 
-    code, said = archiver.run("archive", "--all")
+    code, output = archiver.run("archive", "--all")
 
     assert code == 3
     assert (
         "Cannot archive partitions of db.events as the user 'archiver': a right is missing. Run "
-        "GRANT ALTER DELETE, INSERT ON db.events TO archiver;" in said
+        "GRANT ALTER DELETE, INSERT ON db.events TO archiver;" in output
     )
     assert archiver.front.requests("REPLACE PARTITION") == ()
 
@@ -144,9 +144,9 @@ def test_partitions_leave_a_server_for_the_lake(archiver: Archiver, *, drop: boo
     assert archiver.in_source() == (0, 0 if drop else 2)
     assert archiver.in_lake() == ROWS
     archiver.front.command(LATE)
-    code, said = archiver.run("export", "--all")
+    code, output = archiver.run("export", "--all")
     assert code == 3
-    assert "it is archived since" in said
+    assert "it is archived since" in output
     assert archiver.in_lake() == ROWS
 
 
@@ -202,10 +202,10 @@ def test_a_replica_that_is_read_only_keeps_its_partitions(
         front.command(f"DETACH TABLE {TABLE}")
         front.command(f"ATTACH TABLE {TABLE} AS REPLICATED")
 
-        code, said = archiver.run("archive", "--all", "--drop")
+        code, output = archiver.run("archive", "--all", "--drop")
 
         assert (code, archiver.in_source()) == (3, (100, 0))
-        assert "read-only" in said
+        assert "read-only" in output
 
 
 def test_a_table_of_a_cluster_is_archived_shard_by_shard(
@@ -222,11 +222,11 @@ def test_a_table_of_a_cluster_is_archived_shard_by_shard(
         places = ["--cluster-host", f"127.0.0.1:9000=127.0.0.1:{front.port}"]
         places += ["--cluster-host", "127.0.0.1:9001=127.0.0.1:1"]
 
-        code, said = archiver.run("archive", "--all", "--drop", *places, table="db.everywhere")
+        code, output = archiver.run("archive", "--all", "--drop", *places, table="db.everywhere")
 
         assert code == 4
-        assert said.count(": dropped · 50 rows are in lake.n.events") == 2
-        assert "Cannot archive from 1 of 2 shards: shard 2: Cannot reach ClickHouse" in said
+        assert output.count(": dropped · 50 rows are in lake.n.events") == 2
+        assert "Cannot archive from 1 of 2 shards: shard 2: Cannot reach ClickHouse" in output
         assert archiver.in_source() == (0, 0)
         assert archiver.in_lake() == ROWS
         with pytest.raises(RuntimeError, match=r"Code: 48.*Distributed"):

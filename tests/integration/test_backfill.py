@@ -43,18 +43,18 @@ def test_partitions_that_read_null_are_named_and_exported_if_that_is_wanted(
 ) -> None:
     """Harm prevented: GROUP BY gives NULL for rows of which ClickHouse shows the default."""
     name = three(exports, "s String DEFAULT 'zz'")
-    said: list[str] = []
+    notes: list[str] = []
 
     found = by_id(
         exports,
         name,
         selection=_NEW,
         evolve_schema=True,
-        note=into(said),
+        note=into(notes),
     )
 
     assert found == {"2": "committed"}
-    assert [one for one in said if "--backfill" in one] == [
+    assert [one for one in notes if "--backfill" in one] == [
         (
             f"partitions of lake.n.{name.name} that differ from what ClickHouse shows for s "
             "(DEFAULT 'zz'), and that this command does not export: 0, 1. --backfill exports them "
@@ -74,11 +74,11 @@ def test_partitions_whose_source_is_gone_are_named_with_what_sets_a_constant(
 ) -> None:
     name = three(exports, "s String DEFAULT 'zz'")
     exports.clickhouse.command(f"ALTER TABLE {name.sql} DROP PARTITION ID '1'")
-    said: list[str] = []
+    notes: list[str] = []
 
-    by_id(exports, name, evolve_schema=True, note=into(said))
+    by_id(exports, name, evolve_schema=True, note=into(notes))
 
-    (gone,) = [one for one in said if "NULL" in one]
+    (gone,) = [one for one in notes if "NULL" in one]
     assert gone == (
         f"partitions of lake.n.{name.name} with NULL for s (DEFAULT 'zz') whose source is gone: 1. "
         f"Set it there: ALTER TABLE lake.n.{name.name} UPDATE `s` = 'zz' IN PARTITION ID '1' WHERE "
@@ -89,7 +89,7 @@ def test_partitions_whose_source_is_gone_are_named_with_what_sets_a_constant(
 @pytest.mark.parametrize("added", ["s Nullable(String)", "a String ALIAS 'zz'"])
 def test_what_is_null_on_both_sides_is_not_named(exports: RealExport, added: str) -> None:
     name = three(exports, added)
-    said: list[str] = []
+    notes: list[str] = []
 
     by_id(
         exports,
@@ -97,10 +97,10 @@ def test_what_is_null_on_both_sides_is_not_named(exports: RealExport, added: str
         selection=_NEW,
         evolve_schema=True,
         backfill=True,
-        note=into(said),
+        note=into(notes),
     )
 
-    assert not any("--backfill" in one or "NULL" in one for one in said)
+    assert not any("--backfill" in one or "NULL" in one for one in notes)
 
 
 def test_an_export_that_may_change_the_table_notes_new_labels_of_an_enum(
@@ -115,18 +115,18 @@ def test_an_export_that_may_change_the_table_notes_new_labels_of_an_enum(
     exports.clickhouse.command(
         f"ALTER TABLE {name.sql} MODIFY COLUMN e Enum8('a' = 1, 'b' = 2) COMMENT 'new'"
     )
-    said: list[str] = []
+    notes: list[str] = []
 
     exports.run(name)
     before = remembered_source(exports.lake(name).properties)
-    exports.run(name, evolve_schema=True, note=into(said))
-    exports.run(name, evolve_schema=True, note=into(said))
+    exports.run(name, evolve_schema=True, note=into(notes))
+    exports.run(name, evolve_schema=True, note=into(notes))
 
     after = remembered_source(exports.lake(name).properties)
     assert before is not None
     assert after is not None
     assert before.table.columns[2].type_text == "Enum8('a' = 1)"
     assert after.table.columns == exports.clickhouse.source.describe(name).columns
-    noted = [one for one in said if one.startswith("noted in")]
+    noted = [one for one in notes if one.startswith("noted in")]
     assert noted == [f"noted in lake.n.{name.name} as the source has it now: columns"]
     assert len(exports.lake(name).schemas()) == 1

@@ -105,10 +105,10 @@ def test_a_shard_that_is_down_is_named_and_the_other_one_lands(
     old_servers.start(2)
     rest = exported(spark, "halved", OF_CLUSTER)
 
-    said = str(caught.value)
-    assert said.count("\n") == 0
-    assert "Cannot export from 1 of 2 shards: shard 2: Cannot reach ClickHouse at" in said
-    assert old_servers.url(2) in said
+    message = str(caught.value)
+    assert message.count("\n") == 0
+    assert "Cannot export from 1 of 2 shards: shard 2: Cannot reach ClickHouse at" in message
+    assert old_servers.url(2) in message
     assert half == [(0, 50, 50, sum(range(0, 100, 2))), (1, 50, 50, sum(range(1, 100, 2)))]
     assert f"at 1 of 2 hosts: Cannot reach ClickHouse at {old_servers.url(2)}" in str(of_gc.value)
     assert [status for _, status, _ in rest] == ["already_exported"] * 2 + ["committed"] * 2

@@ -98,10 +98,10 @@ def test_a_named_directory_is_a_column_of_the_table_over_the_tree(
     over_directories(places, f"S3('{bucket}/t', {HIVE})", "month", "d Date, k UInt8, month UInt32")
 
     refused, _, err = export(places, "months", "--json")
-    code, out, said = export(places, "months", "--hive-column", "month=toYYYYMM(d)")
+    code, out, stderr = export(places, "months", "--hive-column", "month=toYYYYMM(d)")
 
     assert (refused, json.loads(err.splitlines()[-1])["code"]) == (3, 122)
-    assert (code, out.count("exported · 1 row")) == (0, 2), said
+    assert (code, out.count("exported · 1 row")) == (0, 2), stderr
     assert [row["month"] for row in read(f"s3://{bucket.rsplit('/', 1)[-1]}/t")] == [202401, 202403]
 
 

@@ -31,10 +31,10 @@ def test_what_is_listed_says_of_which_shard_it_is(shards: Callable[[str], Shards
         (1, True, 2),
         (2, True, 2),
     ]
-    code, said = table.run("check")
+    code, output = table.run("check")
     assert code == 0
-    assert "shard 1: db.listed at 127.0.0.1:" in said
-    assert said.count(" can be exported.") == 2
+    assert "shard 1: db.listed at 127.0.0.1:" in output
+    assert output.count(" can be exported.") == 2
 
 
 def test_every_shard_is_compared_with_the_lake(
@@ -57,13 +57,13 @@ def test_every_shard_is_compared_with_the_lake(
     code, found = table.records("verify", "--partition-id", "1")
     assert code == 3
     assert [c["verdict"] for c in found] == ["equal", "not_comparable"]
-    code, said = table.run("verify", "--partition-id", "7")
+    code, output = table.run("verify", "--partition-id", "7")
     assert code == 3
-    assert "shard 1: Cannot verify partition 7 of db.compared: it has no active parts" in said
-    assert "partition 7: not exported" in said
-    code, said = table.run("verify", "--partition-id", "8")
+    assert "shard 1: Cannot verify partition 7 of db.compared: it has no active parts" in output
+    assert "partition 7: not exported" in output
+    code, output = table.run("verify", "--partition-id", "8")
     assert code == 3
-    assert "Cannot verify partition 8 of db.compared: it has no active parts" in said
+    assert "Cannot verify partition 8 of db.compared: it has no active parts" in output
 
 
 def test_a_shard_that_is_down_is_reported_and_the_others_are_done(
@@ -80,13 +80,13 @@ def test_a_shard_that_is_down_is_reported_and_the_others_are_done(
         ("verify", ("--all",), "verify"),
         ("export", ("--all", "--where", "rows > 1"), "export from"),
     ):
-        code, said = table.run(command, *words)
+        code, output = table.run(command, *words)
 
-        assert code == 4, said
-        assert f"Cannot {doing} 1 of 2 shards: shard 2: Cannot reach ClickHouse at" in said
-        assert "Connection refused" in said
-        assert "shard 1: db.half_down at 127.0.0.1:" in said
-        assert "next: mergeberg" in said.lower()
+        assert code == 4, output
+        assert f"Cannot {doing} 1 of 2 shards: shard 2: Cannot reach ClickHouse at" in output
+        assert "Connection refused" in output
+        assert "shard 1: db.half_down at 127.0.0.1:" in output
+        assert "next: mergeberg" in output.lower()
     code, found = table.records("verify", "--all")
     assert (code, [c["verdict"] for c in found]) == (4, ["equal", "equal"])
 
@@ -97,9 +97,9 @@ def test_archive_asks_for_leave_and_keeps_what_it_cannot_compare(
     """The oldest version does not show what it detached: exported and compared, it stays."""
     table = shards("kept")
 
-    code, said = table.run("archive", "--all", "--drop")
+    code, output = table.run("archive", "--all", "--drop")
     assert code == 3
-    assert "Give --allow-alter; the user needs GRANT ALTER DELETE, INSERT" in said
+    assert "Give --allow-alter; the user needs GRANT ALTER DELETE, INSERT" in output
     code, found = table.records("archive", "--all", "--drop", "--allow-alter")
     assert code == 3
     assert [(a["shard"], a["source"]) for a in found] == [(1, "kept")] * 2 + [(2, "kept")] * 2
@@ -139,17 +139,17 @@ def test_gc_looks_on_every_shard_of_a_cluster_and_of_a_distributed_table(
     leave(old_servers, dead)
 
     alone = table.clean_up()
-    told = table.clean_up("--cluster", "shards")
+    listed = table.clean_up("--cluster", "shards")
     removed = table.clean_up("--table", "db.cleaned_everywhere", "--yes")
 
-    assert [one[0] for one in (alone, told, removed)] == [0, 0, 0], (alone, told, removed)
-    assert [one[1].count("its run has ended") for one in (alone, told, removed)] == [1, 2, 2]
+    assert [one[0] for one in (alone, listed, removed)] == [0, 0, 0], (alone, listed, removed)
+    assert [one[1].count("its run has ended") for one in (alone, listed, removed)] == [1, 2, 2]
     for number in (1, 2):
-        assert f"{dead} at {old_servers.url(number)}" in told[1]
+        assert f"{dead} at {old_servers.url(number)}" in listed[1]
     assert staged(old_servers) == [[], []]
-    code, said = table.clean_up("--cluster", "shrads")
+    code, output = table.clean_up("--cluster", "shrads")
     assert code == 3
-    assert "Cannot find the cluster 'shrads'" in said
+    assert "Cannot find the cluster 'shrads'" in output
 
 
 def test_gc_says_which_shard_is_down_and_does_the_others(
@@ -160,12 +160,12 @@ def test_gc_says_which_shard_is_down_and_does_the_others(
     leave(old_servers, dead)
     old_servers.kill(2)
 
-    code, said = table.clean_up("--cluster", "shards", "--yes")
+    code, output = table.clean_up("--cluster", "shards", "--yes")
 
-    assert code == 4, said
-    assert "Cannot clean up staging tables at 1 of 2 hosts: Cannot reach ClickHouse at" in said
-    assert old_servers.url(2) in said
-    assert "Next: mergeberg gc --to lake.n.half_cleaned" in said
+    assert code == 4, output
+    assert "Cannot clean up staging tables at 1 of 2 hosts: Cannot reach ClickHouse at" in output
+    assert old_servers.url(2) in output
+    assert "Next: mergeberg gc --to lake.n.half_cleaned" in output
     old_servers.start(2)
     assert staged(old_servers) == [[], [dead]]
     assert table.clean_up("--cluster", "shards", "--yes")[0] == 0

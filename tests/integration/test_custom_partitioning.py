@@ -91,13 +91,13 @@ def test_an_example_of_two_replicas_does_the_same_in_the_lake(
             number, f"CREATE TABLE db.{name} ({example.columns}) ENGINE = {engine} {example.keys}"
         )
 
-    def told(statement: str) -> str:
+    def on_one_replica(statement: str) -> str:
         old_servers.replica(1).query(statement, replication_alter_partitions_sync="2")
         old_servers.query(2, f"SYSTEM SYNC REPLICA db.{name}")
         return DONE
 
     for rows in example.inserts:
-        told(f"INSERT INTO db.{name} VALUES {rows}")
+        on_one_replica(f"INSERT INTO db.{name} VALUES {rows}")
     sides.export(name, spec=example.spec, target=sides.largest_part(name))
 
     def detached() -> set[str]:
@@ -106,5 +106,5 @@ def test_an_example_of_two_replicas_does_the_same_in_the_lake(
         return {one.name.partition("_")[0] for one in place.iterdir()}
 
     assert_both_do_the_same(
-        sides, example, (*example.replicated, *example.statements), told, detached
+        sides, example, (*example.replicated, *example.statements), on_one_replica, detached
     )

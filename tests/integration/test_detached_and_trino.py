@@ -33,7 +33,7 @@ _NO_AGE = "lake.expire_snapshots_min_retention=0s,lake.remove_orphan_files_min_r
 
 def asked(port: int, sql: str) -> list[list[Any]]:
     """Return the rows that Trino reads."""
-    told = {
+    headers = {
         "X-Trino-User": "tests",
         "X-Trino-Catalog": "lake",
         "X-Trino-Schema": "n",
@@ -41,13 +41,13 @@ def asked(port: int, sql: str) -> list[list[Any]]:
     }
     rows: list[list[Any]] = []
     with contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
-        connection.request("POST", "/v1/statement", sql, told)
-        said = json.load(connection.getresponse())
-        while "nextUri" in said:
-            connection.request("GET", urlsplit(said["nextUri"]).path, headers=told)
-            said = json.load(connection.getresponse())
-            rows += said.get("data", [])
-    assert "error" not in said, said["error"]["message"]
+        connection.request("POST", "/v1/statement", sql, headers)
+        response = json.load(connection.getresponse())
+        while "nextUri" in response:
+            connection.request("GET", urlsplit(response["nextUri"]).path, headers=headers)
+            response = json.load(connection.getresponse())
+            rows += response.get("data", [])
+    assert "error" not in response, response["error"]["message"]
     return rows
 
 

@@ -127,7 +127,7 @@ def test_a_table_that_evolved_keeps_its_old_specs_rows_and_ids(exports: RealExpo
         spec.add_field("ts", MonthTransform(), "ts_month")
     ids = {f.name: f.field_id for f in table.schema().fields}
 
-    assert statuses(exports, name, beside=True) == ["committed"] * 2
+    assert statuses(exports, name, alongside=True) == ["committed"] * 2
 
     assert sorted(exports.in_lake(name, COLUMNS), key=str) == sorted(
         [*ROWS, (100, None, None)], key=str

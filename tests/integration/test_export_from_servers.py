@@ -92,10 +92,10 @@ def test_check_shows_the_free_space_of_the_server_and_not_of_this_host(
 
     assert invoke([*words, "--warehouse", str(tmp_path / "warehouse")], out, err) == 0
 
-    told = {one["side"]: one["free"] for one in json.loads(out.getvalue())["space"]}
-    assert told["destination"] == 2**50
+    free_space = {one["side"]: one["free"] for one in json.loads(out.getvalue())["space"]}
+    assert free_space["destination"] == 2**50
     assert isinstance(free, int)
-    assert abs(told["source"] - free) < 2**33
+    assert abs(free_space["source"] - free) < 2**33
 
 
 def test_settings_of_the_user_go_with_the_queries_that_read_rows(
@@ -167,16 +167,16 @@ def test_the_bandwidth_holds_for_what_a_server_reads(
 
 
 @pytest.mark.parametrize(
-    ("uri", "name", "said"),
+    ("uri", "name", "message"),
     [
         ("http://h", "max_threads", "Cannot set max_threads for the queries of an export"),
         ("chdb:.", "priority", "Cannot use --source-setting: the source is no server"),
     ],
 )
 def test_a_setting_that_would_change_rows_or_nothing_is_refused(
-    uri: str, name: str, said: str
+    uri: str, name: str, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         server_of(SourcePlace(uri, allow_insecure=True, reading=((name, "1"),)))
 
 
@@ -347,8 +347,8 @@ def test_both_shards_of_a_distributed_table_land_in_the_same_lake_partitions(
 
     assert exported.export()[0] == 0
     assert exported.in_lake() == sorted((n % 2, n, str(n)) for n in range(200))
-    code, said = exported.export()
-    assert (code, said.count(": already exported")) == (0, 4)
+    code, output = exported.export()
+    assert (code, output.count(": already exported")) == (0, 4)
 
 
 def test_a_shard_that_is_down_costs_its_own_partitions_and_no_others(
@@ -357,10 +357,10 @@ def test_a_shard_that_is_down_costs_its_own_partitions_and_no_others(
     exported = shards("halved")
     old_servers.kill(2)
 
-    code, said = exported.export()
+    code, output = exported.export()
 
     assert code == 4
-    assert "Cannot export from 1 of 2 shards: shard 2: Cannot" in said
+    assert "Cannot export from 1 of 2 shards: shard 2: Cannot" in output
     assert exported.in_lake() == sorted((n % 2, n, str(n)) for n in range(100))
     old_servers.start(2)
     assert exported.export()[0] == 0

@@ -94,14 +94,16 @@ def test_a_path_of_no_table_is_refused_with_the_code_of_clickhouse(
     )
     statement = "FETCH PARTITION 2 FROM '/tables/fetched/nowhere'"
 
-    with pytest.raises(NotFoundError, match=r"no source of the session \(ch\) has a table") as told:
+    with pytest.raises(
+        NotFoundError, match=r"no source of the session \(ch\) has a table"
+    ) as refused:
         alter(session, f"ALTER TABLE lake.n.there {statement}")
 
     place = SourcePlace(old_servers.url(1), allow_insecure=True, allow_alter=True)
     table = TableName("fetched", "there")
     with pytest.raises((SourceError, RefusedError)) as theirs:
         pass_on(place, table, f"ALTER TABLE {table.sql} {statement}")
-    assert told.value.code == theirs.value.code
+    assert refused.value.code == theirs.value.code
     assert len(rows(tmp_path, "there")) == 2
 
 

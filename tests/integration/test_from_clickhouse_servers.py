@@ -75,19 +75,19 @@ def test_a_partition_is_replaced_by_those_of_all_shards_in_one_snapshot(
     replace = "REPLACE PARTITION 0 FROM ch.db.replaced_everywhere"
     old_servers.kill(2)
 
-    code, said = lake.alter(replace)
+    code, output = lake.alter(replace)
 
-    assert (code != 0, lake.rows, lake.snapshots) == (True, of(range(200)), before), said
+    assert (code != 0, lake.rows, lake.snapshots) == (True, of(range(200)), before), output
     old_servers.start(2)
-    code, said = lake.alter(replace)
-    assert (code, lake.snapshots) == (0, before + 1), said
+    code, output = lake.alter(replace)
+    assert (code, lake.snapshots) == (0, before + 1), output
     added = [row for row in of(range(2010, 2030)) if row[0] == 0]
     assert lake.rows == sorted(of(range(200)) + added)
-    assert said.count("partition 0: replaced") == 2, said
+    assert output.count("partition 0: replaced") == 2, output
     # One of the two has changed, and both stay what they are together.
     old_servers.query(2, "INSERT INTO db.replaced VALUES (0, 3000, '3000')")
-    code, said = lake.alter(replace)
-    assert (code, lake.snapshots) == (0, before + 2), said
+    code, output = lake.alter(replace)
+    assert (code, lake.snapshots) == (0, before + 2), output
     assert lake.rows == sorted([*of(range(200)), *added, (0, 3000, "3000")])
 
 
@@ -99,9 +99,9 @@ def test_partitions_are_attached_from_all_shards_and_from_one_of_them(
     assert everywhere.export()[0] == 0
     assert lake.alter("DROP PARTITION ALL")[0] == 0
 
-    code, said = lake.alter("ATTACH PARTITION 0 FROM ch.db.attached_everywhere")
+    code, output = lake.alter("ATTACH PARTITION 0 FROM ch.db.attached_everywhere")
 
-    assert (code, said.count("partition 0: attached")) == (0, 2), said
+    assert (code, output.count("partition 0: attached")) == (0, 2), output
     assert lake.rows == [row for row in of(range(200)) if row[0] == 0]
     of_one = "ATTACH PARTITION 1 FROM ch.db.attached"
     assert lake.alter(of_one, server=1)[0] == 0
@@ -128,20 +128,20 @@ def test_a_partition_is_attached_from_whichever_replica_and_once(
     lake.export("db.beside")
     attach = "ATTACH PARTITION 0 FROM ch.db.twin"
 
-    code, said = lake.alter(attach, server=2)
+    code, output = lake.alter(attach, server=2)
 
-    assert (code, "partition 0: attached" in said) == (0, True), said
-    code, said = lake.alter(attach, server=1)
-    assert (code, "partition 0: unchanged" in said) == (0, True), said
+    assert (code, "partition 0: attached" in output) == (0, True), output
+    code, output = lake.alter(attach, server=1)
+    assert (code, "partition 0: unchanged" in output) == (0, True), output
     twin = [row for row in of(range(1000, 1010)) if row[0] == 0]
     assert lake.rows == sorted(of(range(100)) + twin)
     other = "ATTACH PARTITION 0 FROM ch.db.beside"
-    code, said = lake.alter(other, server=2)
-    assert (code, "may be there already" in said) == (3, True), said
-    code, said = lake.alter(
+    code, output = lake.alter(other, server=2)
+    assert (code, "may be there already" in output) == (3, True), output
+    code, output = lake.alter(
         f"{other} SETTINGS export_merge_tree_part_overwrite_file_if_exists = 1", server=2
     )
-    assert code == 0, said
+    assert code == 0, output
     second = [row for row in of(range(100, 200)) if row[0] == 0]
     assert lake.rows == sorted(of(range(100)) + twin + second)
 
@@ -170,8 +170,8 @@ def test_shards_that_are_replicas_of_one_table_bring_its_rows_once(
     old_servers.query(2, "SYSTEM STOP FETCHES db.one")
     old_servers.query(1, "INSERT INTO db.one VALUES (0, 100, '100')")
 
-    code, said = lake.alter("REPLACE PARTITION 0 FROM ch.db.one_everywhere")
+    code, output = lake.alter("REPLACE PARTITION 0 FROM ch.db.one_everywhere")
 
     old_servers.query(2, "SYSTEM START FETCHES db.one")
-    assert (code, said.count("partition 0: ")) == (0, 1), said
+    assert (code, output.count("partition 0: ")) == (0, 1), output
     assert lake.rows == sorted([*of(range(6)), (0, 100, "100")])

@@ -70,14 +70,14 @@ def test_a_replicated_table_is_the_same_from_its_server_and_from_its_shadow(
     exports.clickhouse.command(f"ATTACH TABLE {name.sql} AS REPLICATED")
     folders = freeze(exports.clickhouse, name, tmp_path)
     identity = exports.clickhouse.source.describe(name).identity
-    folders = folders.told(identity="")
-    said = folders.settings.ddl_file.read_text()
-    assert "ENGINE = ReplicatedMergeTree(" in said
+    folders = folders.with_settings(identity="")
+    statement = folders.settings.ddl_file.read_text()
+    assert "ENGINE = ReplicatedMergeTree(" in statement
 
     first = exports.statuses(name)
     with folders.source() as source, pytest.raises(RefusedError, match="identity=keeper:PATH"):
         source.describe(name)
-    second = exported(exports, folders.told(identity=identity))
+    second = exported(exports, folders.with_settings(identity=identity))
 
     assert {one: status for one, (status, _) in first.items()} == {
         "0": "committed",
@@ -229,7 +229,7 @@ def test_parts_that_the_oldest_version_froze_arrive_with_its_rows_and_sums(
     if "Replicated" in engine:
         identity = old.source.describe(name).identity
         assert identity == f"keeper:/frozen/01/{tmp_path.name}"
-        folders = folders.told(identity=identity)
+        folders = folders.with_settings(identity=identity)
 
     assert exported(exports, folders) == {"202401": "committed", "202402": "committed"}
 

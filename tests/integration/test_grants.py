@@ -56,12 +56,12 @@ class Exporter:
         return RealExport(self._administrator, self._root, place)
 
     def check(self, *options: str) -> dict[str, Any]:
-        code, said = self.said("check", "--json", *options)
-        found: dict[str, Any] = json.loads(said.splitlines()[0])
+        code, output = self.run("check", "--json", *options)
+        found: dict[str, Any] = json.loads(output.splitlines()[0])
         assert code == (0 if found["works"] else 3)
         return found
 
-    def said(self, command: str, *options: str) -> tuple[int, str]:
+    def run(self, command: str, *options: str) -> tuple[int, str]:
         """Run a command on the table as the user; return the exit code and the output."""
         out, err = io.StringIO(), io.StringIO()
         places = ["--source", self.uri, "--allow-insecure", "--warehouse", str(self._root / "w")]
@@ -219,10 +219,10 @@ def test_where_no_right_can_be_asked_the_first_failure_names_it(exporter: Export
         exporter.front.command(f"REVOKE {privilege} ON {on} FROM exporter")
         rights = exporter.check()["server"]["rights"]
         assert rights.startswith("cannot be checked (this version has no GRANT)")
-        code, said = exporter.said("export", "--all", "--to", "lake.n.t", "--max-retries", "0")
+        code, output = exporter.run("export", "--all", "--to", "lake.n.t", "--max-retries", "0")
 
         assert code == (3 if on == "db.events" else 4)
-        assert f"Run GRANT {privilege} ON {on} TO exporter;" in said
+        assert f"Run GRANT {privilege} ON {on} TO exporter;" in output
         assert exporter.staged() == ()
         exporter.front.command(f"GRANT {privilege} ON {on} TO exporter")
 
@@ -326,8 +326,8 @@ def test_a_user_that_may_change_nothing_is_refused(
     assert expected in reason
     assert found["server"]["rights"] == "not checked, because the profile forbids every export"
     assert expected in exporter.refusal()
-    code, said = exporter.said("export", "--all", "--to", "lake.n.t")
-    assert (code, said.count("\n")) == (3, 2)
+    code, output = exporter.run("export", "--all", "--to", "lake.n.t")
+    assert (code, output.count("\n")) == (3, 2)
     assert exporter.staged() == ()
 
 
@@ -353,15 +353,15 @@ def test_invisible_staging_tables_are_not_reported_as_none(exporter: Exporter) -
 
 def test_a_cluster_that_nobody_may_ask_for_or_that_is_not_there(exporter: Exporter) -> None:
     """Harm prevented: a sharded table is taken for one without shards."""
-    code, said = exporter.said("check", "--cluster", "main")
+    code, output = exporter.run("check", "--cluster", "main")
     assert code == 4
-    assert "Run GRANT SELECT ON system.clusters TO exporter;" in said
+    assert "Run GRANT SELECT ON system.clusters TO exporter;" in output
 
     exporter.front.command("GRANT SELECT ON system.clusters TO exporter")
 
-    code, said = exporter.said("check", "--cluster", "main")
+    code, output = exporter.run("check", "--cluster", "main")
     assert code == 3
-    assert "Cannot find the cluster 'main': the server knows none. Leave --cluster out" in said
+    assert "Cannot find the cluster 'main': the server knows none. Leave --cluster out" in output
 
 
 def test_each_command_of_several_replicas_lists_every_missing_right(
@@ -370,13 +370,13 @@ def test_each_command_of_several_replicas_lists_every_missing_right(
     """Also where the user may not see how far the replicas are behind."""
     exporter.has_replicas()
 
-    code, said = exporter.said("export", "--all", "--to", "lake.n.t")
+    code, output = exporter.run("export", "--all", "--to", "lake.n.t")
 
     assert code == 3
-    assert all(f"Run {statement}" in said for statement in exporter.missing())
-    code, said = exporter.said("check")
-    assert (code, said.count("GRANT SELECT ON system.replicas TO exporter;")) == (3, 1)
-    assert "staging        not known yet, in mergeberg_staging" in said
+    assert all(f"Run {statement}" in output for statement in exporter.missing())
+    code, output = exporter.run("check")
+    assert (code, output.count("GRANT SELECT ON system.replicas TO exporter;")) == (3, 1)
+    assert "staging        not known yet, in mergeberg_staging" in output
 
 
 @pytest.mark.parametrize(
@@ -392,9 +392,9 @@ def test_a_limit_of_the_user_is_one_line_with_what_to_raise(
     exporter.given_all()
     exporter.front.fail_next(error(code, name, text), times=50, containing="system.tables")
 
-    exit_code, said = exporter.said("export", "--all", "--to", "lake.n.t")
+    exit_code, output = exporter.run("export", "--all", "--to", "lake.n.t")
 
-    assert (exit_code, said.count("\n")) == (4, 2)
-    assert text in said
-    assert advice in said
+    assert (exit_code, output.count("\n")) == (4, 2)
+    assert text in output
+    assert advice in output
     assert exporter.staged() == ()

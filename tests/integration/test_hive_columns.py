@@ -41,7 +41,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def trees(exports: RealExport) -> RealTree:
-    return RealTree.beside(exports)
+    return RealTree.alongside(exports)
 
 
 def filled(trees: RealTree) -> TableName:
@@ -108,12 +108,12 @@ def test_polars_reads_named_directories(trees: RealTree, exported: TableName) ->
         "found = found.filter(pl.col('month') == 202401).select('id', 'month', 'block')\n"
         "print(json.dumps(sorted(found.collect().rows())))"
     )
-    answer = subprocess.run(
+    ended = subprocess.run(
         [str(environment_python()), "-c", program, str(trees.root(exported))],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
 
-    found = [tuple(row) for row in json.loads(answer.stdout)]
+    found = [tuple(row) for row in json.loads(ended.stdout)]
     assert found == [row for row in expected() if row[1] == 202401]
 
 
@@ -141,12 +141,12 @@ def test_clickhouse_reads_named_directories(trees: RealTree, exported: TableName
         "sql += ' SETTINGS use_hive_partitioning = 1'\n"
         "print(chdb.query(sql, 'JSONCompactEachRow'))"
     )
-    answer = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", program, str(trees.root(exported))],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
 
-    found = sorted(tuple(json.loads(line)) for line in answer.stdout.split("\n") if line)
+    found = sorted(tuple(json.loads(line)) for line in ended.stdout.split("\n") if line)
     assert found == expected()
 
 

@@ -33,7 +33,7 @@ KEYS = [(1, 7, 8, "L"), (2, 7, 9, "M")]
 
 @pytest.fixture(scope="module")
 def trees(exports: RealExport) -> RealTree:
-    return RealTree.beside(exports)
+    return RealTree.alongside(exports)
 
 
 def filled(trees: RealTree) -> TableName:
@@ -99,12 +99,12 @@ def test_clickhouse_sees_the_columns_of_the_table(
         f"sql += ' SETTINGS use_hive_partitioning = {hive}'\n"
         "print(chdb.query(sql, 'JSONCompactEachRowWithNames'))"
     )
-    answer = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", program, str(trees.root(exported))],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
 
-    names, *rows = (json.loads(line) for line in answer.stdout.splitlines() if line)
+    names, *rows = (json.loads(line) for line in ended.stdout.splitlines() if line)
     assert names == NAMES
     assert [(int(r[0]), *r[1:4]) for r in rows] == KEYS
 

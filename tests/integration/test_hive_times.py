@@ -40,7 +40,7 @@ BYTES = (b"eu\0\0", b"\xff\xfe\0\0", b"a/b ", b"ab\0\0")
 
 @pytest.fixture(scope="module")
 def trees(exports: RealExport) -> RealTree:
-    return RealTree.beside(exports)
+    return RealTree.alongside(exports)
 
 
 @pytest.fixture(scope="module")
@@ -155,12 +155,12 @@ def test_polars_reads_times_of_directories_by_their_types(
         "found = found.select(pl.col('k').cast(int), pl.col('t').dt.epoch('us'), 'f')\n"
         "print(json.dumps(sorted(found.collect().rows())))"
     )
-    answer = subprocess.run(
+    ended = subprocess.run(
         [str(environment_python()), "-c", program, pattern(trees, exported)],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
 
-    assert json.loads(answer.stdout) == [
+    assert json.loads(ended.stdout) == [
         [n, at * 10**6, of] for n, (at, of) in enumerate(zip(SECONDS, READ_AS, strict=True))
     ]
 
@@ -196,12 +196,12 @@ def test_clickhouse_reads_the_columns_in_the_files(trees: RealTree, exported: Ta
         "sql += ', output_format_json_quote_64bit_integers = 0'\n"
         "print(chdb.query(sql, 'JSONCompactEachRow'))"
     )
-    answer = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", program, str(trees.root(exported))],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
 
-    found: list[Any] = [json.loads(line) for line in answer.stdout.split("\n") if line]
+    found: list[Any] = [json.loads(line) for line in ended.stdout.split("\n") if line]
     assert found == [
         [n, at * 10**6, at * 10**6 + 250, of.hex().upper()]
         for n, (at, of) in enumerate(zip(SECONDS, BYTES, strict=True))

@@ -30,7 +30,7 @@ DAY = dt.date(2024, 3, 1)
 
 @pytest.fixture(scope="module")
 def trees(exports: RealExport) -> RealTree:
-    return RealTree.beside(exports)
+    return RealTree.alongside(exports)
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +98,12 @@ def test_polars_reads_the_tree(trees: RealTree, exported: TableName) -> None:
         "found = found.filter(pl.col('retention') == 7).select('name', pl.col('id').cast(int))\n"
         "print(json.dumps(sorted(found.collect().rows())))"
     )
-    answer = subprocess.run(
+    ended = subprocess.run(
         [str(environment_python()), "-c", program, str(trees.root(exported))],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
 
-    assert [tuple(row) for row in json.loads(answer.stdout)] == expected()
+    assert [tuple(row) for row in json.loads(ended.stdout)] == expected()
 
 
 @pytest.mark.spark
@@ -132,13 +132,13 @@ def test_clickhouse_reads_the_tree_by_the_columns_in_the_files(
         "sql += ' SETTINGS use_hive_partitioning = 0'\n"
         "print(chdb.query(sql, 'JSONCompactEachRow'))"
     )
-    answer = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", program, str(trees.root(exported))],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
 
     assert (
-        sorted(tuple(json.loads(line)) for line in answer.stdout.split("\n") if line) == expected()
+        sorted(tuple(json.loads(line)) for line in ended.stdout.split("\n") if line) == expected()
     )
 
 

@@ -89,8 +89,8 @@ class Lake:
     def ended(self, *words: str) -> tuple[int, str]:
         """Run a command to its end; return its exit code and its output."""
         command = self.begin(*words)
-        said, _ = command.communicate(timeout=SECONDS)
-        return command.returncode, said
+        output, _ = command.communicate(timeout=SECONDS)
+        return command.returncode, output
 
     def files(self) -> list[str]:
         """Return the keys of the data files."""
@@ -170,11 +170,11 @@ def test_an_export_by_the_server_lands_once_and_shows_no_vended_credentials(
     assert sorted(row["k"] for row in found) == list(range(ROWS))
     assert all(row["p"] == "ab"[row["k"] % 2] for row in found)
     assert len(lake.files()) == 2
-    lent = {word for one in lake.lender.lent for word in (one.secret_key, one.token or "")}
-    assert lent >= {lake.lender.lent[0].secret_key}
+    vended = {word for one in lake.lender.vended for word in (one.secret_key, one.token or "")}
+    assert vended >= {lake.lender.vended[0].secret_key}
     for run in runs:
         assert run.shows() == []
-        seen = [(n, word) for n, c in run.everything() for word in lent if word.encode() in c]
+        seen = [(n, word) for n, c in run.everything() for word in vended if word.encode() in c]
         assert seen == []
 
 
@@ -185,10 +185,10 @@ def begun_and_ended(lake: Lake, *words: str, when: Callable[[], bool]) -> tuple[
     store = lake.server.store
     assert isinstance(store, MinIO)
     store.end_accounts()
-    said, _ = run.communicate(timeout=SECONDS)
-    assert "The credentials have expired: get new ones" in said
-    assert "Traceback" not in said
-    return run.returncode, said
+    output, _ = run.communicate(timeout=SECONDS)
+    assert "The credentials have expired: get new ones" in output
+    assert "Traceback" not in output
+    return run.returncode, output
 
 
 def test_an_export_goes_on_by_itself_with_the_credentials_of_a_new_load(lake: Lake) -> None:
@@ -200,11 +200,11 @@ def test_an_export_goes_on_by_itself_with_the_credentials_of_a_new_load(lake: La
         finished[:] = lake.files() if lake.receipts() else []
         return finished != []
 
-    code, said = begun_and_ended(lake, *SLOWLY, "--max-retries", "0", when=one_is_finished)
+    code, output = begun_and_ended(lake, *SLOWLY, "--max-retries", "0", when=one_is_finished)
 
-    assert code == 0, said
-    assert len(finished) == 1, said
-    assert said.count("1 file(s) are written with new credentials: ") == 1
+    assert code == 0, output
+    assert len(finished) == 1, output
+    assert output.count("1 file(s) are written with new credentials: ") == 1
     assert sorted(row["k"] for row in lake.rows()) == list(range(ROWS))
     assert {*finished} < {*lake.files()}
     assert len(lake.files()) == 2
@@ -215,9 +215,9 @@ def test_credentials_in_whose_time_nothing_was_finished_are_a_try(lake: Lake) ->
     lake.fill(LARGE)
     words = (*STANDING, "--max-retries", "0")
 
-    code, said = begun_and_ended(lake, *words, when=lambda: lake.uploads() != [])
+    code, output = begun_and_ended(lake, *words, when=lambda: lake.uploads() != [])
 
-    assert code == 4, said
+    assert code == 4, output
     assert lake.files() == []
     again = lake.ended("export", *lake.words())
     assert again[0] == 0, again[1]

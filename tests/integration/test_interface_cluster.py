@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.services.spark_cluster import CLUSTER_CONF, HOSTS, Cluster, ask, executors
-from tests.support.interfaces import BIG_ROWS, Doors, Ended, wait_while_it_runs
+from tests.support.interfaces import BIG_ROWS, Ended, Interfaces, wait_while_it_runs
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 
@@ -33,9 +33,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run a master and one worker."""
     root = tmp_path_factory.mktemp("cluster")
     (root / "events").mkdir()
-    made = Cluster(Doors(root))
+    made = Cluster(Interfaces(root))
     places = {"spark.eventLog.dir": f"file://{root}/events", "spark.ui.port": f"{made.ui_port}"}
-    Doors.made(root, CONF | places)
+    Interfaces.made(root, CONF | places)
     try:
         made.start_master()
         made.worker("first", HOSTS[0])
@@ -46,7 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def begin(cluster: Cluster, statement: str) -> Any:
     """Begin a statement in spark-sql."""
-    return cluster.doors.start(["spark-sql", "--master", cluster.master, "-e", statement])
+    return cluster.interfaces.start(["spark-sql", "--master", cluster.master, "-e", statement])
 
 
 def at_work(cluster: Cluster) -> set[str]:
@@ -70,7 +70,7 @@ def events(root: Path, kind: str) -> list[dict[str, Any]]:
 def test_a_killed_executor_costs_no_row_and_doubles_none(
     cluster: Cluster,
 ) -> None:
-    doors = cluster.doors
+    interfaces = cluster.interfaces
     second = cluster.worker("second", HOSTS[1])
     driver = begin(cluster, SLOWLY.format("big", 3))
 
@@ -79,7 +79,7 @@ def test_a_killed_executor_costs_no_row_and_doubles_none(
         lambda: at_work(cluster) == set(HOSTS),
         "both executors had finished a task",
     )
-    killed = executors(HOSTS[1], doors.root)
+    killed = executors(HOSTS[1], interfaces.root)
     for process in killed:
         os.kill(process, signal.SIGKILL)
     ended = Ended.of(driver)
@@ -87,20 +87,22 @@ def test_a_killed_executor_costs_no_row_and_doubles_none(
 
     assert ended.code == 0, ended.err
     assert f"all\tcommitted\t{BIG_ROWS}\t" in ended.out
-    assert doors.numbers("analytics.big", "id") == list(range(BIG_ROWS))
-    good = [e for e in events(doors.root, "TaskEnd") if e["Task End Reason"]["Reason"] == "Success"]
+    assert interfaces.numbers("analytics.big", "id") == list(range(BIG_ROWS))
+    good = [
+        e for e in events(interfaces.root, "TaskEnd") if e["Task End Reason"]["Reason"] == "Success"
+    ]
     assert {event["Task Info"]["Host"] for event in good} == set(HOSTS)
     assert len(killed) == 1
-    assert events(doors.root, "ExecutorRemoved") != []
+    assert events(interfaces.root, "ExecutorRemoved") != []
 
 
 @pytest.mark.soak
 def test_a_host_that_does_not_have_the_source_is_named(cluster: Cluster) -> None:
     """Harm prevented: a page of Java from somewhere in a cluster, or rows that are missing."""
-    doors = cluster.doors
+    interfaces = cluster.interfaces
     # A disk of its own has nothing where the others have the source.
-    hides = doors.root / "hides"
-    hides.write_text(f'#!/bin/sh\nmount -t tmpfs none {doors.root}/clickhouse\nexec "$@"\n')
+    hides = interfaces.root / "hides"
+    hides.write_text(f'#!/bin/sh\nmount -t tmpfs none {interfaces.root}/clickhouse\nexec "$@"\n')
     hides.chmod(0o755)
     # The namespace of its own takes from it that it ends with the tests.
     apart = f"unshare --user --map-root-user --mount {hides} setpriv --pdeathsig KILL"
@@ -111,7 +113,7 @@ def test_a_host_that_does_not_have_the_source_is_named(cluster: Cluster) -> None
 
     assert ended.code == 1
     (line,) = [line for line in ended.err.splitlines() if line.startswith("Cannot ")]
-    assert f"Cannot read {doors.root}/clickhouse/" in line
+    assert f"Cannot read {interfaces.root}/clickhouse/" in line
     assert "no such directory. Run the executors where the source's disk is mounted" in line
     assert line.endswith("SQLSTATE: 58000")
-    assert doors.numbers("analytics.apart", "id") == []
+    assert interfaces.numbers("analytics.apart", "id") == []

@@ -15,8 +15,8 @@ from tests.services.server_process import free_port
 from tests.support.interfaces import (
     BIG_ROWS,
     EVENTS,
-    Doors,
     Ended,
+    Interfaces,
     blocks,
     reads_as,
     wait_while_it_runs,
@@ -44,12 +44,12 @@ for user in ("alice", "eve"):
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+def interfaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interfaces]:
     """Run the server of the page, with a policy."""
     root = tmp_path_factory.mktemp("connect")
     policy = root / "policy.sql"
     policy.write_text(GRANTS)
-    made = Doors.made(
+    made = Interfaces.made(
         root,
         {
             POLICY: str(policy),
@@ -65,12 +65,12 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     server.kill()
 
 
-def client(doors: Doors, program: str) -> subprocess.Popen[str]:
+def client(interfaces: Interfaces, program: str) -> subprocess.Popen[str]:
     """Start a program of the user paula."""
     assert CLIENT.exists(), "there is no client: run make set-up-test-all"
     return subprocess.Popen(
         [CLIENT, "-I", "-c", program],
-        cwd=doors.root,
+        cwd=interfaces.root,
         env={**os.environ, "SPARK_USER": "paula"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -84,35 +84,39 @@ def rows_of(finished: Receipt) -> tuple[object, ...]:
     return tuple((one.source_name, one.start, one.stop) for one in finished.ranges)
 
 
-def test_a_client_without_anything_of_ours_exports_cancels_and_goes_on(doors: Doors) -> None:
+def test_a_client_without_anything_of_ours_exports_cancels_and_goes_on(
+    interfaces: Interfaces,
+) -> None:
     """Harm prevented: a cancelled export that loses what was finished, or exports it twice."""
     # It waits for a line before it cancels.
-    process = client(doors, "".join(blocks("connect.md", "python")).replace("15002", str(PORT)))
+    process = client(
+        interfaces, "".join(blocks("connect.md", "python")).replace("15002", str(PORT))
+    )
 
     wait_while_it_runs(
         process,
-        lambda: len(doors.finished("analytics.big")) > 1,
+        lambda: len(interfaces.finished("analytics.big")) > 1,
         "files of the export that is cancelled were finished",
     )
-    finished = doors.finished("analytics.big")
+    finished = interfaces.finished("analytics.big")
     ended = Ended.of(process, "\n")
 
     assert ended.code == 0, ended.err
     assert reads_as("".join(blocks("connect.md", "text"))).fullmatch(ended.out.strip()), ended
     # What was finished when it was cancelled is not exported again, and is in the lake.
     of_first = {one.epoch for one in finished}
-    after, in_lake = doors.finished("analytics.big"), doors.data_files("analytics.big")
+    after, in_lake = interfaces.finished("analytics.big"), interfaces.data_files("analytics.big")
     again = {rows_of(one) for one in after if one.epoch not in of_first}
     kept = {rows_of(one) for one in after if one.file_path.removeprefix("file://") in in_lake}
     rows = {rows_of(one) for one in finished}
     assert (rows & again, rows - kept, bool(again)) == (set(), set(), True)
-    assert doors.numbers("analytics.big", "id") == list(range(BIG_ROWS))
-    assert doors.numbers("analytics.days", "n") == EVENTS
+    assert interfaces.numbers("analytics.big", "id") == list(range(BIG_ROWS))
+    assert interfaces.numbers("analytics.days", "n") == EVENTS
 
 
-def test_the_user_of_a_client_has_the_rights_of_his_name(doors: Doors) -> None:
+def test_the_user_of_a_client_has_the_rights_of_his_name(interfaces: Interfaces) -> None:
     """Harm prevented: `current_user()` is the server's own user there, who may do everything."""
-    ended = Ended.of(client(doors, LOOK))
+    ended = Ended.of(client(interfaces, LOOK))
 
     shown, denied = ended.out.splitlines()
     assert shown == "0", ended

@@ -12,15 +12,15 @@ import pytest
 from spark_ext.engine.java import SUPPORTED, Java, find_java
 from spark_ext.set_up import settings
 from tests.support.iceberg_runtime import VERSION, local_repository
-from tests.support.interfaces import EVENTS, Doors, blocks, reads_as
+from tests.support.interfaces import EVENTS, Interfaces, blocks, reads_as
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 
 
 @pytest.fixture
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
+def interfaces(tmp_path_factory: pytest.TempPathFactory) -> Interfaces:
     """Make the places and the configuration of the page."""
-    return Doors.made(tmp_path_factory.mktemp("doors"), {"spark.master": "local[2]"})
+    return Interfaces.made(tmp_path_factory.mktemp("doors"), {"spark.master": "local[2]"})
 
 
 def javas() -> list[Java]:
@@ -33,29 +33,31 @@ def test_both_javas_are_what_spark_runs_on() -> None:
     assert find_java({}).version == 21
 
 
-def test_spark_sql_exports_and_shows_errors(doors: Doors) -> None:
-    assert_as_the_page_says(doors, javas()[:1])
+def test_spark_sql_exports_and_shows_errors(interfaces: Interfaces) -> None:
+    assert_as_the_page_says(interfaces, javas()[:1])
 
 
 @pytest.mark.soak
-def test_spark_sql_exports_on_one_java_and_finds_it_done_on_the_other(doors: Doors) -> None:
-    assert_as_the_page_says(doors, javas())
+def test_spark_sql_exports_on_one_java_and_finds_it_done_on_the_other(
+    interfaces: Interfaces,
+) -> None:
+    assert_as_the_page_says(interfaces, javas())
 
 
-def assert_as_the_page_says(doors: Doors, on: list[Java]) -> None:
+def assert_as_the_page_says(interfaces: Interfaces, on: list[Java]) -> None:
     """Run the statements of the page on one Java after the other, and read what each prints."""
     (statements,) = blocks("spark-sql.md", "sql")
-    (doors.root / "statements.sql").write_text(doors.written(statements))
+    (interfaces.root / "statements.sql").write_text(interfaces.written(statements))
     command = shlex.split(blocks("spark-sql.md", "sh")[-1])
 
-    for java, told in zip(on, blocks("spark-sql.md", "text"), strict=False):
-        ended = doors.run(command, java.home)
+    for java, expected in zip(on, blocks("spark-sql.md", "text"), strict=False):
+        ended = interfaces.run(command, java.home)
 
-        assert reads_as(told).fullmatch(ended.out.strip()), (java, ended)
+        assert reads_as(expected).fullmatch(ended.out.strip()), (java, ended)
         refused = blocks("spark-sql.md", "error")[0].strip()
         assert refused in ended.err.splitlines(), ended.err
         assert ended.code == 1
-    assert doors.numbers("analytics.events", "n") == EVENTS
+    assert interfaces.numbers("analytics.events", "n") == EVENTS
 
 
 def test_a_program_exports_with_packages_that_spark_fetches(tmp_path: Path) -> None:
@@ -69,14 +71,14 @@ def test_a_program_exports_with_packages_that_spark_fetches(tmp_path: Path) -> N
         "spark.jars.packages": packages,
         "spark.master": "local[2]",
     }
-    doors = Doors.made(tmp_path, fetching)
+    interfaces = Interfaces.made(tmp_path, fetching)
     (program,) = blocks("pyspark.md", "python")
 
-    ended = doors.run([sys.executable, "-c", program])
+    ended = interfaces.run([sys.executable, "-c", program])
 
     assert reads_as(blocks("pyspark.md", "text")[0]).fullmatch(ended.out.strip()), ended
     assert ended.code == 0
-    assert doors.numbers("analytics.visits", "n") == EVENTS
+    assert interfaces.numbers("analytics.visits", "n") == EVENTS
     assert len([*(tmp_path / "ivy" / "jars").iterdir()]) == len(packages.split(","))
 
 

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from spark_ext.access.check import POLICY
 from tests.services.server_process import free_port
-from tests.support.interfaces import EVENTS, Doors, Ended, blocks, reads_as
+from tests.support.interfaces import EVENTS, Ended, Interfaces, blocks, reads_as
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.nightly]
 
@@ -23,12 +23,12 @@ GRANT SELECT ON system.replicated_partition_exports, SELECT, SHOW ON ch.db.* TO 
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+def interfaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interfaces]:
     """Run the server of the page, with a policy."""
     root = tmp_path_factory.mktemp("thrift")
     policy = root / "policy.sql"
     policy.write_text(GRANTS)
-    made = Doors.made(root, {"spark.master": "local[2]", POLICY: str(policy)})
+    made = Interfaces.made(root, {"spark.master": "local[2]", POLICY: str(policy)})
     command = blocks("thrift.md", "sh")[0].splitlines()[-1].replace("10000", str(PORT))
     server = made.server("server", command, PORT)
     server.start()
@@ -36,33 +36,35 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
     server.kill()
 
 
-def beeline(doors: Doors, statements: str, *options: str) -> Ended:
+def beeline(interfaces: Interfaces, statements: str, *options: str) -> Ended:
     """Run statements as the page does; without a terminal beeline prints a prompt, and blanks."""
-    (doors.root / "statements.sql").write_text(statements)
+    (interfaces.root / "statements.sql").write_text(statements)
     command = blocks("thrift.md", "sh")[1].replace("10000", str(PORT))
-    ended = doors.run([*shlex.split(command), *options])
+    ended = interfaces.run([*shlex.split(command), *options])
     lines = [line.removeprefix("null").rstrip() for line in ended.out.splitlines()]
     return Ended(ended.code, "\n".join(line for line in lines if line), ended.err)
 
 
-def test_beeline_exports_and_shows_errors(doors: Doors) -> None:
+def test_beeline_exports_and_shows_errors(interfaces: Interfaces) -> None:
     (statements,) = blocks("thrift.md", "sql")
 
-    ended = beeline(doors, statements)
+    ended = beeline(interfaces, statements)
 
     assert reads_as(blocks("thrift.md", "text")[0]).fullmatch(ended.out), ended
     assert reads_as(blocks("thrift.md", "error")[0]).search(ended.err), ended.err
     assert ended.code == 2
-    assert doors.numbers("analytics.months", "n") == EVENTS
+    assert interfaces.numbers("analytics.months", "n") == EVENTS
 
 
-def test_a_user_has_the_rights_of_his_name_whatever_his_session_sets(doors: Doors) -> None:
+def test_a_user_has_the_rights_of_his_name_whatever_his_session_sets(
+    interfaces: Interfaces,
+) -> None:
     """Harm prevented: who may look on may export, with the rights of the server's own user."""
-    mine = doors.root / "mine.sql"
+    mine = interfaces.root / "mine.sql"
     mine.write_text("GRANT ALL ON *.* TO alice")
 
     ended = beeline(
-        doors,
+        interfaces,
         f"SET {POLICY}={mine};\n"
         "SELECT count(*) AS seen FROM mergeberg.system.replicated_partition_exports"
         " WHERE destination_table = 'lake.analytics.denied';\n"
@@ -78,4 +80,4 @@ def test_a_user_has_the_rights_of_his_name_whatever_his_session_sets(doors: Door
     ) in ended.err
     assert ended.code == 2
     with pytest.raises(NoSuchTableError):
-        doors.table("analytics.denied")
+        interfaces.table("analytics.denied")

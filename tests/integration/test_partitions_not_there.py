@@ -134,7 +134,7 @@ def test_a_part_that_is_not_there_is_the_same_error(sides: BothSides, what: str,
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "expected"),
     [
         (f"FETCH PARTITION ID '{UNKNOWN}' FROM 'lake.n.t'", "code 257"),
         (f"FETCH PARTITION ID '{DETACHED['FETCH']}' FROM 'lake.n.t'", "code 256"),
@@ -145,10 +145,10 @@ def test_a_part_that_is_not_there_is_the_same_error(sides: BothSides, what: str,
     ],
 )
 def test_what_only_replicated_tables_have_ends_with_their_codes(
-    sides: BothSides, statement: str, said: str
+    sides: BothSides, statement: str, expected: str
 ) -> None:
     """The embedded ClickHouse has no Keeper: the codes are those of its source code."""
-    assert sides.here(f"ALTER TABLE db.u {statement}") == said
+    assert sides.here(f"ALTER TABLE db.u {statement}") == expected
 
     sides.assert_same_rows("t", "u")
 

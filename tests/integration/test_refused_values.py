@@ -23,7 +23,7 @@ class Bad:
     conversion: str
     good: str
     bad: str
-    said: str
+    message: str
 
 
 def ticks(number: int | str, precision: int) -> str:
@@ -147,7 +147,7 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def said(exports: RealExport) -> dict[str, tuple[str, str]]:
+def exported(exports: RealExport) -> dict[str, tuple[str, str]]:
     """Export a table in which each partition has two bad values, of one column each."""
     columns = ", ".join(f"c{i} {c.type}" for i, c in enumerate(CASES))
     name = exports.clickhouse.table(
@@ -172,18 +172,18 @@ def said(exports: RealExport) -> dict[str, tuple[str, str]]:
     ("number", "case"), list(enumerate(CASES)), ids=[f"{c.type} {c.conversion}" for c in CASES]
 )
 def test_a_value_without_a_place_refuses_its_partition_with_count_and_sample(
-    said: dict[str, tuple[str, str]], number: int, case: Bad
+    exported: dict[str, tuple[str, str]], number: int, case: Bad
 ) -> None:
-    status, message = said[str(number)]
+    status, message = exported[str(number)]
 
-    if not case.said:
+    if not case.message:
         assert status == "committed"
         return
     assert status == "refused"
     assert f": column c{number}: " in message
-    assert case.said in message
+    assert case.message in message
     assert message.endswith(".")
 
 
-def test_partitions_without_such_values_are_exported(said: dict[str, tuple[str, str]]) -> None:
-    assert said[str(len(CASES))] == ("committed", "")
+def test_partitions_without_such_values_are_exported(exported: dict[str, tuple[str, str]]) -> None:
+    assert exported[str(len(CASES))] == ("committed", "")

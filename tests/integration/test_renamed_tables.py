@@ -100,12 +100,12 @@ def test_a_table_whose_old_name_another_one_has_is_known_by_its_parts(exports: R
     exports.clickhouse.command(f"OPTIMIZE TABLE {new.sql} FINAL")
 
     found = exports.run(new, to=old)
-    anew = exports.run(old)
+    again = exports.run(old)
 
     assert_refused(found, then, f"its parts are those that were exported from {old}, merged")
-    assert [o.status for o in anew] == [Status.REFUSED] * 2
+    assert [o.status for o in again] == [Status.REFUSED] * 2
     assert all(
-        "it was created again, or another table was renamed to it" in o.message for o in anew
+        "it was created again, or another table was renamed to it" in o.message for o in again
     )
     assert exports.in_lake(old) == before
 
@@ -170,7 +170,7 @@ def test_parts_that_another_table_has_too_are_added_only_on_request(
 
     assert_refused(found, identity(exports, one), f"was exported from {one} already")
     assert exports.in_lake(one) == before
-    assert {o.status for o in exports.run(other, to=one, beside=True)} == {Status.COMMITTED}
+    assert {o.status for o in exports.run(other, to=one, alongside=True)} == {Status.COMMITTED}
     assert exports.in_lake(one) == sorted([*before, *before])
 
 
@@ -181,7 +181,7 @@ def test_frozen_parts_under_another_identity_are_known_by_their_parts(
     name = made(exports, "a")
     exports.run(name)
     before = exports.in_lake(name)
-    folders = freeze(exports.clickhouse, name, tmp_path).told(identity="name:backup")
+    folders = freeze(exports.clickhouse, name, tmp_path).with_settings(identity="name:backup")
     folders.replaced(f"{name.name}", "restored")
 
     with folders.source() as source:

@@ -118,11 +118,13 @@ def test_a_table_that_was_dropped_and_recreated_is_refused_unchanged(
     twice.make(1000)
 
     for options in ((), ("--force",), ("--dry-run",)):
-        code, said = twice.run("export", *options)
-        assert code == 3, said
-        assert f"another table was exported from the Keeper path /tables/{twice.name.name}:" in said
-    code, said = twice.run("archive", "--allow-alter", "--drop")
-    assert (code, said.count("kept in the source: another table was exported")) == (3, 2)
+        code, output = twice.run("export", *options)
+        assert code == 3, output
+        assert (
+            f"another table was exported from the Keeper path /tables/{twice.name.name}:" in output
+        )
+    code, output = twice.run("archive", "--allow-alter", "--drop")
+    assert (code, output.count("kept in the source: another table was exported")) == (3, 2)
     with FileDigests() as digests:
         found = exports.verify(twice.name, digests)
     assert {one.verdict.value for one in found} == {"not_comparable"}
@@ -143,10 +145,10 @@ def test_when_it_is_the_same_table_the_user_says_so_once(
     twice.make(0)
     assert twice.run("export")[0] == 3
 
-    code, said = twice.run("export", "--same-table")
-    assert (code, said.count(": already exported")) == (0, 2)
-    code, said = twice.run("export")
-    assert (code, said.count(": already exported")) == (0, 2)
+    code, output = twice.run("export", "--same-table")
+    assert (code, output.count(": already exported")) == (0, 2)
+    code, output = twice.run("export")
+    assert (code, output.count(": already exported")) == (0, 2)
     assert exports.in_lake(twice.name) == exports.in_source(twice.name)
     twice.make(500)
     assert twice.run("export", "--same-table", "--force")[0] == 0

@@ -173,12 +173,12 @@ def test_a_note_names_the_lake_column_that_prevents_a_comparison(exports: RealEx
     exports.run(name)
     exports.clickhouse.command(f"ALTER TABLE {name.sql} DROP COLUMN more {SETTLED}")
     exports.clickhouse.command(f"ALTER TABLE {name.sql} UPDATE s = s WHERE 1 {SETTLED}")
-    told: list[str] = []
+    notes: list[str] = []
 
-    found = exports.run(name, check_rows=True, note=told.append)
+    found = exports.run(name, check_rows=True, note=notes.append)
 
     assert {o.status.value for o in found} == {"refused"}
-    assert [text for text in told if "could not be compared" in text] == [
+    assert [text for text in notes if "could not be compared" in text] == [
         f"partition {one}: its rows could not be compared with those exported: only the lake table"
         " has more"
         for one in ("202401", "202402")

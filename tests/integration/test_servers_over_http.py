@@ -128,16 +128,16 @@ def test_newer_servers_break_a_failed_stream_off(
         ServerClient(settings, settings.hosts[0]) as client,
         client.stream(f"{FAILS_LATE} FORMAT Native") as stream,
     ):
-        said: SourceError | None = None
+        failure: SourceError | None = None
         try:
             for _ in stream.chunks():
                 pass
-            said = stream.error_at_end
+            failure = stream.error_at_end
         except SourceError as error:
-            said = error
-        assert said is not None
-        assert newest_server.url in str(said)
-        assert said.code == 395 or "breaks off" in str(said)
+            failure = error
+        assert failure is not None
+        assert newest_server.url in str(failure)
+        assert failure.code == 395 or "breaks off" in str(failure)
 
 
 def test_a_refused_login_is_one_line(old_servers: OldPair, newest_server: ClickHouseFront) -> None:

@@ -73,7 +73,7 @@ def part_types(exports: RealExport, name: TableName, partition: str) -> list[str
     return [part.part_type for part in found]
 
 
-def said(exports: RealExport, name: TableName) -> dict[str, str]:
+def statuses_of(exports: RealExport, name: TableName) -> dict[str, str]:
     return {partition: status for partition, (status, _) in exports.statuses(name).items()}
 
 
@@ -86,7 +86,7 @@ def test_every_engine_of_the_family_is_exported_with_all_its_rows(
     exports.clickhouse.insert(name)
     exports.clickhouse.insert(name)
 
-    assert said(exports, name) == {"0": "committed", "1": "committed"}
+    assert statuses_of(exports, name) == {"0": "committed", "1": "committed"}
     assert exports.in_lake(name) == exports.in_source(name)
     assert len(exports.in_lake(name)) == 200
 
@@ -101,7 +101,7 @@ def test_a_table_attached_as_replicated_is_exported(exports: RealExport, engine:
     exports.clickhouse.command(f"DETACH TABLE {name.sql}")
     exports.clickhouse.command(f"ATTACH TABLE {name.sql} AS REPLICATED")
 
-    assert said(exports, name) == {"0": "committed", "1": "committed"}
+    assert statuses_of(exports, name) == {"0": "committed", "1": "committed"}
     assert exports.in_lake(name) == before
     assert {row.key.source.startswith("keeper:") for row in exports.ledger_rows(name)} == {True}
 
@@ -121,7 +121,7 @@ def test_wide_compact_and_mixed_partitions_arrive_without_their_deleted_rows(
 
     assert kinds == {"0": ["Compact", "Wide"], "1": ["Compact", "Wide"], "2": ["Wide"],
                      "3": ["Compact"]}  # fmt: skip
-    assert said(exports, name) == {**dict.fromkeys("0123", "committed"), "4": "empty"}
+    assert statuses_of(exports, name) == {**dict.fromkeys("0123", "committed"), "4": "empty"}
     assert exports.in_lake(name) == exports.in_source(name)
     assert len(exports.in_lake(name)) == 1400 + 666 + 2
 
@@ -158,7 +158,7 @@ def test_parts_on_several_disks_are_exported(exports: RealExport, policy: str) -
     disks = {Path(part.disk).name for part in exports.clickhouse.source.all_parts(name)}
 
     assert disks == {"hot", "cold"}
-    assert said(exports, name) == {"0": "committed", "1": "committed"}
+    assert statuses_of(exports, name) == {"0": "committed", "1": "committed"}
     assert exports.in_lake(name) == exports.in_source(name)
     assert len(exports.in_lake(name)) == 300
 
@@ -173,7 +173,7 @@ def test_parts_on_a_disk_that_holds_no_plain_files_are_exported(
     exports.clickhouse.insert(name, 100)
     exports.clickhouse.command(f"DELETE FROM {name.sql} WHERE k < 10")
 
-    assert said(exports, name) == {"0": "committed", "1": "committed"}
+    assert statuses_of(exports, name) == {"0": "committed", "1": "committed"}
     assert exports.in_lake(name) == exports.in_source(name)
     assert len(exports.in_lake(name)) == 190
     assert exports.clickhouse.staging_tables() == ()
@@ -186,7 +186,7 @@ def test_a_partition_with_one_part_on_object_storage_is_exported_whole(exports: 
         exports.clickhouse.insert(name, first)
     exports.clickhouse.command(f"ALTER TABLE {name.sql} MOVE PART '0_1_1_0' TO DISK 'objects'")
 
-    assert said(exports, name) == {"0": "committed", "1": "committed"}
+    assert statuses_of(exports, name) == {"0": "committed", "1": "committed"}
     assert exports.in_lake(name) == exports.in_source(name)
     assert len(exports.in_lake(name)) == 300
 
@@ -202,7 +202,7 @@ def test_parts_in_a_remote_store_are_exported(place: Place, tmp_path: Path) -> N
         name = exports.clickhouse.filled(clauses)
 
         assert place.stored()
-        assert said(exports, name) == {"0": "committed", "1": "committed"}
+        assert statuses_of(exports, name) == {"0": "committed", "1": "committed"}
         assert exports.in_lake(name) == exports.in_source(name)
         assert len(exports.in_lake(name)) == 100
 
@@ -249,7 +249,7 @@ def test_only_active_parts_are_exported(exports: RealExport) -> None:
     )
 
     assert (inactive != 0, detached) == (True, 1)
-    assert said(exports, name) == {"0": "committed", "1": "committed"}
+    assert statuses_of(exports, name) == {"0": "committed", "1": "committed"}
     assert exports.in_lake(name) == exports.in_source(name)
     assert len(exports.in_lake(name)) == 550
 
@@ -307,7 +307,7 @@ def test_a_reader_that_filters_by_the_key_finds_every_row_of_every_partition(
     )
     partitions = exports.clickhouse.source.partitions(name)
 
-    assert said(exports, name) == {str(p.partition_id): "committed" for p in partitions}
+    assert statuses_of(exports, name) == {str(p.partition_id): "committed" for p in partitions}
     table = exports.lake(name)
     rows = table.scan().to_arrow()
     assert sorted(rows["k"].to_pylist()) == list(range(60))

@@ -260,8 +260,8 @@ def test_a_table_that_the_server_keeps_is_reported_and_the_others_go(
     assert code == 4
     assert newest_server.rows(_STAGED.format("mergeberg_staging")) == ((dead,),)
     assert "removed 1 leftover, 0 B; 1 kept" in out
-    for said in (out, err):
-        assert "it is not dropped: too large" in said
+    for text in (out, err):
+        assert "it is not dropped: too large" in text
     assert command.gc("limited", newest_server.url, "--yes")[0] == 0
     assert newest_server.rows(_STAGED.format("mergeberg_staging")) == ()
 

@@ -18,7 +18,7 @@ from tests.support.real_export import RealExport
 ZERO = ById(PartitionId("0"))
 
 
-def made_anew(exports: RealExport, name: TableName, rows: int = 100) -> str:
+def recreated(exports: RealExport, name: TableName, rows: int = 100) -> str:
     """Drop a table and recreate it with such rows; return the identity that it had."""
     identity = exports.ledger_rows(name)[0].key.source
     definition = exports.clickhouse.rows(f"SHOW CREATE TABLE {name.sql}")[0][0]
@@ -43,7 +43,7 @@ def test_a_recreated_table_is_not_added_to_the_export_of_its_name(
 ) -> None:
     """Harm prevented: after a restore every row is there twice."""
     before = exports.in_lake(name)
-    then = made_anew(exports, name)
+    then = recreated(exports, name)
 
     outcomes = exports.run(name)
 
@@ -60,7 +60,7 @@ def test_a_recreated_table_is_not_added_to_the_export_of_its_name(
 
 def test_it_goes_on_under_the_identity_that_it_had(exports: RealExport, name: TableName) -> None:
     """More rows take the place of the exported ones, and then nothing is to be done."""
-    then = made_anew(exports, name, rows=120)
+    then = recreated(exports, name, rows=120)
 
     replaced = exports.run(name, same_as=then, force=True)
 
@@ -74,7 +74,7 @@ def test_other_rows_take_the_place_of_the_exported_ones_only_as_ever(
 ) -> None:
     """Harm prevented: a restore that was not complete removes rows from the lake."""
     before = exports.in_lake(name)
-    then = made_anew(exports, name, rows=80)
+    then = recreated(exports, name, rows=80)
 
     refused = exports.run(name, same_as=then)
 
@@ -84,7 +84,7 @@ def test_other_rows_take_the_place_of_the_exported_ones_only_as_ever(
 
 
 def test_a_mistake_in_the_identity_is_no_new_table(exports: RealExport, name: TableName) -> None:
-    then = made_anew(exports, name)
+    then = recreated(exports, name)
     before = exports.in_lake(name)
 
     with pytest.raises(RefusedError, match=rf"no export of a table .* Known: {then}\.$"):
@@ -97,9 +97,9 @@ def test_other_rows_are_added_once_when_the_user_says_that_they_are_others(
     exports: RealExport, name: TableName
 ) -> None:
     before = exports.in_lake(name)
-    made_anew(exports, name)
+    recreated(exports, name)
 
-    added = exports.run(name, beside=True)
+    added = exports.run(name, alongside=True)
 
     assert {o.status for o in added} == {Status.COMMITTED}
     assert exports.in_lake(name) == sorted([*before, *exports.in_source(name)])
@@ -111,7 +111,7 @@ def test_partitions_that_only_the_new_table_has_are_exported(
     exports: RealExport, name: TableName
 ) -> None:
     """As where the old months were moved away under another name."""
-    made_anew(exports, name)
+    recreated(exports, name)
     exports.clickhouse.command(f"INSERT INTO {name.sql} VALUES (7, 7, 'seven')")
 
     found = {o.partition_id: o.status for o in exports.run(name)}
@@ -123,7 +123,7 @@ def test_rows_that_somebody_took_out_of_the_lake_keep_nothing_back(
     exports: RealExport, name: TableName
 ) -> None:
     exports.lake(name).delete("p = 0")
-    made_anew(exports, name)
+    recreated(exports, name)
 
     found = {o.partition_id: o.status for o in exports.run(name)}
 
@@ -134,9 +134,9 @@ def test_a_second_table_of_the_name_is_a_shard_when_so_many_were_named(
     exports: RealExport, name: TableName
 ) -> None:
     """And the third is not."""
-    made_anew(exports, name)
+    recreated(exports, name)
 
     assert {o.status for o in exports.run(name, ZERO, shards=2)} == {Status.COMMITTED}
 
-    made_anew(exports, name)
+    recreated(exports, name)
     assert {o.status for o in exports.run(name, ZERO, shards=2)} == {Status.REFUSED}

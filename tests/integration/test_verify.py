@@ -190,7 +190,7 @@ def test_damage_is_reported_with_its_column_and_both_figures(
     (file,) = exports.data_files(exported)
     path = Path(urlparse(file.file_path).path)
     whole = path.read_bytes()
-    damage, told = DAMAGES[what]
+    damage, message = DAMAGES[what]
     table = pq.ParquetFile(pa.BufferReader(whole)).read()
     assert table.num_rows == 100
     try:
@@ -201,7 +201,7 @@ def test_damage_is_reported_with_its_column_and_both_figures(
     (mended,) = exports.verify(exported, digests)
 
     assert damaged.verdict is Verdict.DIFFERS
-    assert any(told in str(d) for d in damaged.differences), damaged.differences
+    assert any(message in str(d) for d in damaged.differences), damaged.differences
     named = {d.column for d in damaged.differences if d.column}
     assert len(named) <= (9 if "row" in what else 2)
     assert mended.verdict is Verdict.EQUAL

@@ -77,7 +77,7 @@ def test_a_source_that_went_on_is_compared_by_the_digest_of_its_export(
     exports: RealExport, digests: FileDigests, what: str
 ) -> None:
     """Harm prevented: the proof is gone with the rows, as soon as the source's TTL has passed."""
-    change, told = WENT_ON[what]
+    change, message = WENT_ON[what]
     name = exports.clickhouse.filled()
     assert [o.verified for o in exports.run(name, verify=True)] == [True, True]
     change(exports, name)
@@ -87,7 +87,7 @@ def test_a_source_that_went_on_is_compared_by_the_digest_of_its_export(
     damaged = by_id(exports.verify(name, digests))
 
     assert {c.verdict for c in found.values()} == {Verdict.EQUAL}
-    assert found["0"].message.startswith(f"{told}; compared with the digest of 20")
+    assert found["0"].message.startswith(f"{message}; compared with the digest of 20")
     assert found["0"].compared_with == "digest"
     assert (damaged["0"].verdict, damaged["1"].verdict) == (Verdict.DIFFERS, Verdict.EQUAL)
     assert str(damaged["0"].differences[0]) == "rows 50 in the source, 49 in the lake"
@@ -98,7 +98,7 @@ def test_a_changed_source_is_not_compared_without_a_digest(
     exports: RealExport, digests: FileDigests, what: str
 ) -> None:
     """Harm prevented: a lake that cannot be compared is called equal, or called wrong."""
-    change, told = WENT_ON[what]
+    change, message = WENT_ON[what]
     name = exports.clickhouse.filled()
     exports.run(name)
     change(exports, name)
@@ -108,7 +108,7 @@ def test_a_changed_source_is_not_compared_without_a_digest(
     damaged = by_id(exports.verify(name, digests))
 
     assert {c.verdict for c in found.values()} == {Verdict.NOT_COMPARABLE}
-    assert found["0"].message.startswith(f"{told}, and the export kept no digest")
+    assert found["0"].message.startswith(f"{message}, and the export kept no digest")
     assert "byte for byte" in found["0"].message
     assert damaged["0"].verdict is Verdict.DIFFERS
     assert "1 file not as written" in damaged["0"].message
@@ -429,9 +429,9 @@ def test_what_is_dropped_before_it_is_frozen_cannot_be_verified(
 
     monkeypatch.setattr(ClickHouseSource, "snapshot", after_a_drop)
     try:
-        said = by_id(exports.verify(name, digests))["0"].message
+        message = by_id(exports.verify(name, digests))["0"].message
     except TableFormatError as error:
-        said = error.message
+        message = error.message
 
-    assert "Cannot export" not in said
-    assert said.startswith(("Cannot verify", "Cannot find", "Cannot read"))
+    assert "Cannot export" not in message
+    assert message.startswith(("Cannot verify", "Cannot find", "Cannot read"))

@@ -72,7 +72,7 @@ class Fault:
     on: Asked = Asked.COMMIT
 
     @property
-    def is_told_now(self) -> bool:
+    def is_served_now(self) -> bool:
         """Whether the request is applied when it comes."""
         return self.when is When.AFTER or self.kind in {Kind.NONE, Kind.TWICE}
 

@@ -26,13 +26,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog, open_catalog
 from catalog.network import TimeOuts
 from tests.lying_catalog.faults import Fault, Kind, When
-from tests.lying_catalog.truth import Answer, Request, TrueCatalog, refusal
+from tests.lying_catalog.truth import Request, Response, TrueCatalog, refusal
 
 __all__ = ["PATIENT", "Held", "LyingCatalog"]
 
 PATIENT: Final = TimeOuts(connect=10.0, read=20.0)
 """Time-outs of a client that no lie makes wait."""
-_PAGE: Final = Answer(200, b"<html><body>Down for maintenance</body></html>")
+_PAGE: Final = Response(200, b"<html><body>Down for maintenance</body></html>")
 _LONGEST_SILENCE: Final = 60.0
 
 
@@ -45,7 +45,7 @@ class Held:
 
     def apply(self) -> bool:
         """Let it arrive, as often as wanted; return whether the catalog applied it."""
-        return self._catalog.answer(self.request).status == 200
+        return self._catalog.response_to(self.request).status == 200
 
 
 class _Server(ThreadingHTTPServer):
@@ -75,7 +75,7 @@ class LyingCatalog:
         self._meanwhile: Callable[[], object] | None = None
         self._lock = threading.Lock()
         self.held: list[Held] = []
-        self.told: list[Fault] = []
+        self.served: list[Fault] = []
         self.errors: list[BaseException] = []
         self._server = _Server(("127.0.0.1", 0), _Connection)
         self._server.catalog = self
@@ -126,16 +126,16 @@ class LyingCatalog:
     def perform(self, connection: _Connection, request: Request) -> None:
         """Serve one request, truthfully or not."""
         fault, meanwhile = self._take(request)
-        answer = self.truth.answer(request) if fault.is_told_now else None
+        response = self.truth.response_to(request) if fault.is_served_now else None
         if fault.kind is Kind.TWICE and fault.when is When.AFTER:
-            answer = self.truth.answer(request)
+            response = self.truth.response_to(request)
         if meanwhile is not None:
             meanwhile()
         match fault.kind:
-            case Kind.NONE | Kind.TWICE if answer is not None:
-                connection.reply(answer)
+            case Kind.NONE | Kind.TWICE if response is not None:
+                connection.reply(response)
                 if fault.kind is Kind.TWICE and fault.when is When.BEFORE:
-                    self.truth.answer(request)
+                    self.truth.response_to(request)
             case Kind.PAGE:
                 connection.reply(_PAGE)
             case Kind.LATE:
@@ -164,7 +164,7 @@ class LyingCatalog:
             self._script.remove(fault)
             meanwhile = None
             if fault.kind is not Kind.NONE:
-                self.told.append(fault)
+                self.served.append(fault)
                 meanwhile, self._meanwhile = self._meanwhile, None
             return fault, meanwhile
 
@@ -175,7 +175,7 @@ class _Connection(BaseHTTPRequestHandler):
     server: _Server
     timeout = _LONGEST_SILENCE
 
-    def answer(self) -> None:
+    def respond(self) -> None:
         """Hand the request to the catalog; remember what goes wrong, so that the test fails."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
@@ -187,16 +187,16 @@ class _Connection(BaseHTTPRequestHandler):
             self.server.catalog.errors.append(error)
             raise
 
-    do_GET = do_HEAD = do_POST = do_DELETE = answer  # noqa: N815  as http.server names them
+    do_GET = do_HEAD = do_POST = do_DELETE = respond  # noqa: N815  as http.server names them
 
-    def reply(self, answer: Answer) -> None:
+    def reply(self, response: Response) -> None:
         """Send a response."""
-        self.send_response(answer.status)
+        self.send_response(response.status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Content-Length", str(len(response.body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(answer.body)
+            self.wfile.write(response.body)
 
     def announce(self) -> None:
         """Send the headers of a success, and no body."""

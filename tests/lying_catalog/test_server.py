@@ -67,7 +67,7 @@ def is_changed(directory: Path) -> bool:
 def test_a_catalog_without_faults_gives_true_responses(tmp_path: Path, lying: LyingCatalog) -> None:
     assert change(lying, HONEST).applied
     assert is_changed(tmp_path)
-    assert lying.told == []
+    assert lying.served == []
 
 
 @pytest.mark.parametrize("fault", every_fault(), ids=str)
@@ -75,7 +75,7 @@ def test_a_fault_does_what_its_name_says(tmp_path: Path, lying: LyingCatalog, fa
     """Harm prevented: a lie that is none, so that nothing is proved by surviving it."""
     sent = change(lying, fault)
 
-    assert lying.told == [fault]
+    assert lying.served == [fault]
     assert is_changed(tmp_path) == (fault.when is When.AFTER or fault.kind is Kind.TWICE)
     assert sent.applied == (fault == Fault(Kind.TWICE, When.BEFORE))
 

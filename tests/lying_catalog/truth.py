@@ -30,7 +30,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from tableformat.errors import DestinationError
 from tests.lying_catalog.faults import Asked
 
-__all__ = ["Answer", "Request", "TrueCatalog", "refusal"]
+__all__ = ["Request", "Response", "TrueCatalog", "refusal"]
 
 # Errors of the interface: (exception, status). The first that fits; anything else about a request
 # that can never be applied is 400, as catalogs differ between 400 and 409 for the fence
@@ -77,7 +77,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """The response to the client."""
 
     status: int
@@ -98,7 +98,7 @@ class TrueCatalog:
         self.credentials: list[dict[str, Any]] = []
         """What it vends with each table, for a prefix of locations each."""
 
-    def answer(self, request: Request) -> Answer:
+    def response_to(self, request: Request) -> Response:
         """Do what a request asks for, or refuse it and change nothing."""
         with self._one_at_a_time:
             try:
@@ -107,7 +107,7 @@ class TrueCatalog:
                 status = next(code for kind, code in _STATUS if isinstance(error, kind))
                 return refusal(status, type(error).__name__, str(error))
 
-    def _route(self, request: Request) -> Answer:
+    def _route(self, request: Request) -> Response:
         path = request.path
         if path == ("v1", "config"):
             return _json({"defaults": {}, "overrides": self.overrides})
@@ -126,18 +126,18 @@ class TrueCatalog:
                 return self._table(self._catalog.load_table((*namespace, path[4])))
             case "DELETE", 5:
                 self._catalog.drop_table((*namespace, path[4]))
-                return Answer(204)
+                return Response(204)
             case "POST", 5:
                 return self._commit((*namespace, path[4]), request.body)
             case _:
                 return refusal(404, "NotFoundException", request.target)
 
-    def _create_namespace(self, asked: Mapping[str, Any]) -> Answer:
+    def _create_namespace(self, asked: Mapping[str, Any]) -> Response:
         properties = asked.get("properties", {})
         self._catalog.create_namespace(tuple(asked["namespace"]), properties)
         return _json({"namespace": asked["namespace"], "properties": properties})
 
-    def _create_table(self, namespace: tuple[str, ...], asked: Mapping[str, Any]) -> Answer:
+    def _create_table(self, namespace: tuple[str, ...], asked: Mapping[str, Any]) -> Response:
         spec, order = asked.get("partition-spec"), asked.get("write-order")
         made = self._catalog.create_table(
             (*namespace, asked["name"]),
@@ -151,7 +151,7 @@ class TrueCatalog:
         )
         return self._table(made)
 
-    def _commit(self, identifier: tuple[str, ...], body: bytes) -> Answer:
+    def _commit(self, identifier: tuple[str, ...], body: bytes) -> Response:
         # Iceberg's own client leaves the name out, which stands in the path.
         named = {"identifier": {"namespace": identifier[:-1], "name": identifier[-1]}}
         asked = CommitTableRequest.model_validate({**named, **json.loads(body)})
@@ -159,22 +159,22 @@ class TrueCatalog:
         made = self._catalog.commit_table(table, asked.requirements, asked.updates)
         return _metadata(made)
 
-    def _table(self, table: Table) -> Answer:
+    def _table(self, table: Table) -> Response:
         parts = _parts(table.metadata_location, table.metadata.model_dump_json())
         vended = {"config": self.config, "storage-credentials": self.credentials}
         return _json({**parts, **vended})
 
 
-def refusal(status: int, kind: str, message: str) -> Answer:
+def refusal(status: int, kind: str, message: str) -> Response:
     """Return an error in the interface's own form."""
     return _json({"error": {"message": message, "type": kind, "code": status}}, status)
 
 
-def _json(value: object, status: int = 200) -> Answer:
-    return Answer(status, json.dumps(value).encode())
+def _json(value: object, status: int = 200) -> Response:
+    return Response(status, json.dumps(value).encode())
 
 
-def _metadata(made: CommitTableResponse) -> Answer:
+def _metadata(made: CommitTableResponse) -> Response:
     return _json(_parts(made.metadata_location, made.metadata.model_dump_json()))
 
 

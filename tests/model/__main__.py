@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tests.model.checker import Answer, CannotCheckError, check
+from tests.model.checker import CannotCheckError, Finding, check
 from tests.model.configurations import Configuration, read_configurations
 from tests.model.results import PAGE, difference, read_results, result_of, with_results
 
@@ -39,30 +39,30 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _ask(configuration: Configuration, *, trace: bool, page: bool) -> bool:
     try:
-        answer = check(configuration)
+        finding = check(configuration)
     except CannotCheckError as error:
         sys.stdout.write(f"FAIL  {error}\n")
         sys.stdout.flush()
         return False
-    if page and answer.found == configuration.finds:
-        _write(configuration, answer)
-    wrong = difference(answer, configuration, PAGE)
+    if page and finding.found == configuration.finds:
+        _write(configuration, finding)
+    wrong = difference(finding, configuration, PAGE)
     sys.stdout.write(
-        f"{'FAIL' if wrong else 'pass'}  {configuration.name:22} {answer.found:14} "
-        f"{answer.states:>9} states  depth {answer.depth:>2}  {answer.seconds:6.1f} s  "
+        f"{'FAIL' if wrong else 'pass'}  {configuration.name:22} {finding.found:14} "
+        f"{finding.states:>9} states  depth {finding.depth:>2}  {finding.seconds:6.1f} s  "
         f"{configuration.shows}\n"
     )
     if wrong:
         sys.stdout.write(f"      {wrong}\n")
-    if trace or answer.found != configuration.finds:
-        sys.stdout.write(answer.trace)
+    if trace or finding.found != configuration.finds:
+        sys.stdout.write(finding.trace)
     sys.stdout.flush()
     return not wrong
 
 
-def _write(configuration: Configuration, answer: Answer) -> None:
+def _write(configuration: Configuration, finding: Finding) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    results = read_results(page) | {configuration.name: result_of(answer, configuration)}
+    results = read_results(page) | {configuration.name: result_of(finding, configuration)}
     PAGE.write_text(with_results(page, read_configurations(), results), encoding="utf-8")
 
 

@@ -22,7 +22,7 @@ from typing import Final
 from spark_ext.engine.java import find_java
 from tests.model.configurations import FOLDER, OK, Configuration
 
-__all__ = ["Answer", "CannotCheckError", "check", "parse", "tlc"]
+__all__ = ["CannotCheckError", "Finding", "check", "parse", "tlc"]
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _CACHE: Final = _ROOT / ".model"
@@ -42,7 +42,7 @@ class CannotCheckError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Finding:
     """What TLC found: `OK` or the invariant that is violated, and then how (`trace`).
 
     `seconds` are of the processor: the machine may have other work.
@@ -55,7 +55,7 @@ class Answer:
     seconds: float = 0
 
 
-def check(configuration: Configuration) -> Answer:
+def check(configuration: Configuration) -> Finding:
     """Ask TLC one configuration.
 
     Raises:
@@ -84,11 +84,11 @@ def check(configuration: Configuration) -> Answer:
             text=True,
         )
         spent = _cpu_seconds() - before
-    answer = parse(configuration.name, done.returncode, done.stdout + done.stderr)
-    return replace(answer, seconds=spent)
+    finding = parse(configuration.name, done.returncode, done.stdout + done.stderr)
+    return replace(finding, seconds=spent)
 
 
-def parse(name: str, status: int, text: str) -> Answer:
+def parse(name: str, status: int, text: str) -> Finding:
     """Read TLC's output.
 
     Raises:
@@ -103,7 +103,7 @@ def parse(name: str, status: int, text: str) -> Answer:
     else:
         message = f"Cannot check {name}: TLC ended with {status}. It said:\n{text[-_TAIL:]}"
         raise CannotCheckError(message)
-    return Answer(
+    return Finding(
         found,
         states=_number(r"(\d+) distinct states found", text),
         depth=_number(r"state graph search is (\d+)", text),

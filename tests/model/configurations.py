@@ -67,24 +67,24 @@ def read_configurations(folder: Path = FOLDER) -> tuple[Configuration, ...]:
 
 
 def _read(file: Path) -> Iterator[Configuration]:
-    told = tomllib.loads(file.read_text(encoding="utf-8"))
-    for name, one in told["configurations"].items():
+    document = tomllib.loads(file.read_text(encoding="utf-8"))
+    for name, one in document["configurations"].items():
         changed = one.get("set", {})
-        if unknown := [*(set(one) - _KNOWN), *(set(changed) - set(told["constants"]))]:
+        if unknown := [*(set(one) - _KNOWN), *(set(changed) - set(document["constants"]))]:
             message = f"Cannot read {name} of {file.name}: it has no {', '.join(sorted(unknown))}."
             raise ValueError(message)
         finds = one["finds"]
-        usual = told["invariants"]["always"] if finds == OK else [finds]
+        usual = document["invariants"]["always"] if finds == OK else [finds]
         yield Configuration(
             name=name,
             module=file.stem,
             shows=one["shows"],
             finds=finds,
-            constants={**told["constants"], **changed},
+            constants={**document["constants"], **changed},
             invariants=(*one.get("only", usual), *one.get("also", ())),
             ends=one.get("ends", False),
             in_test=one.get("test", False),
-            behaviours=told.get("specification", "Spec"),
+            behaviours=document.get("specification", "Spec"),
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tests.model.checker import Answer
+from tests.model.checker import Finding
 from tests.model.configurations import FOLDER, Configuration
 
 __all__ = ["PAGE", "Result", "difference", "read_results", "result_of", "table", "with_results"]
@@ -50,14 +50,14 @@ class Result:
         return f"{self.found} after {self.states:,} states, depth {self.depth}"
 
 
-def result_of(answer: Answer, configuration: Configuration) -> Result:
+def result_of(finding: Finding, configuration: Configuration) -> Result:
     """Return the result of a configuration as the page shows it."""
-    digits = 1 if answer.seconds < _FEW_SECONDS else None
+    digits = 1 if finding.seconds < _FEW_SECONDS else None
     return Result(
-        answer.found,
-        answer.states,
-        answer.depth,
-        round(answer.seconds, digits),
+        finding.found,
+        finding.states,
+        finding.depth,
+        round(finding.seconds, digits),
         configuration.digest(),
     )
 
@@ -97,12 +97,14 @@ def with_results(
     return "".join((before, begin, table(configurations, results), end, after))
 
 
-def difference(answer: Answer, configuration: Configuration, page: Path) -> str:
+def difference(finding: Finding, configuration: Configuration, page: Path) -> str:
     """Say in what a result differs from what is expected and from the page; '' when in nothing."""
-    found = result_of(answer, configuration)
+    found = result_of(finding, configuration)
     if found.found != configuration.finds:
         return f"expected {configuration.finds}, found {found}"
-    told = read_results(page.read_text(encoding="utf-8")).get(configuration.name)
-    if told is None or told != replace(found, seconds=told.seconds):
-        return f"{page.name} tells {told}, found {found}; `python -m tests.model --page` writes it"
+    recorded = read_results(page.read_text(encoding="utf-8")).get(configuration.name)
+    if recorded is None or recorded != replace(found, seconds=recorded.seconds):
+        return (
+            f"{page.name} tells {recorded}, found {found}; `python -m tests.model --page` writes it"
+        )
     return ""

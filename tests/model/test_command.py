@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.model import __main__ as command
-from tests.model.checker import Answer, CannotCheckError
+from tests.model.checker import CannotCheckError, Finding
 from tests.model.configurations import OK, Configuration, read_configurations
 from tests.model.results import PAGE, Result, read_results
 
-HOLDS = Answer(OK, 123_456, 17, "", 2.25)
-BREAKS = Answer("NoTwice", 12, 3, "State 1: everybody is idle\n", 0.5)
+HOLDS = Finding(OK, 123_456, 17, "", 2.25)
+BREAKS = Finding("NoTwice", 12, 3, "State 1: everybody is idle\n", 0.5)
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+def checker_finds(monkeypatch: pytest.MonkeyPatch, finding: Finding) -> None:
     """Let TLC say this, whatever it is asked."""
 
-    def check(_asked: Configuration) -> Answer:
-        return answer
+    def check(_asked: Configuration) -> Finding:
+        return finding
 
     monkeypatch.setattr(command, "check", check)
 
@@ -37,7 +37,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
 def test_what_was_found_is_written_and_then_expected(
     page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers(monkeypatch, HOLDS)
+    checker_finds(monkeypatch, HOLDS)
 
     assert command.main(["ok-move", "--page"]) == 0
     move = next(c for c in read_configurations() if c.name == "ok-move")
@@ -45,7 +45,7 @@ def test_what_was_found_is_written_and_then_expected(
     assert written == Result(OK, 123_456, 17, 2.2, move.digest())
 
     assert command.main(["ok-move"]) == 0
-    answers(monkeypatch, replace(HOLDS, states=123_457))
+    checker_finds(monkeypatch, replace(HOLDS, states=123_457))
     assert command.main(["ok-move"]) == 1
     assert "0 passed, 1 failed" in capsys.readouterr().out
 
@@ -55,7 +55,7 @@ def test_what_was_not_expected_is_shown_and_never_written(
 ) -> None:
     """Else a broken protocol would be on the page as if it were meant."""
     before = page.read_text(encoding="utf-8")
-    answers(monkeypatch, BREAKS)
+    checker_finds(monkeypatch, BREAKS)
 
     assert command.main(["ok-move", "--page"]) == 1
 
@@ -68,7 +68,7 @@ def test_what_was_not_expected_is_shown_and_never_written(
 def test_a_missing_result_is_a_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def check(_asked: Configuration) -> Answer:
+    def check(_asked: Configuration) -> Finding:
         message = "Cannot check ok-move: TLC ended with 150."
         raise CannotCheckError(message)
 

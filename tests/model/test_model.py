@@ -17,6 +17,6 @@ ASKED = [c for c in read_configurations() if c.in_test]
 @pytest.mark.parametrize("configuration", ASKED, ids=[c.name for c in ASKED])
 def test_the_model_finds_what_is_expected(configuration: Configuration) -> None:
     """Every rule of the protocol is needed, and together they lose no row and double none."""
-    answer = check(configuration)
+    finding = check(configuration)
 
-    assert difference(answer, configuration, PAGE) == "", answer.trace
+    assert difference(finding, configuration, PAGE) == "", finding.trace

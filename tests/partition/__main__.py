@@ -75,15 +75,15 @@ def main() -> int:
             second.stop()
         setting.calm(world)
         verdict = end(world)
-        _tell(course)
-        verdict.tell()
+        _show(course)
+        verdict.show()
         missing = [*_missing(course, packets=given.packets), *course.wrong]
         for text in missing:
             say(f"WRONG {text}")
         return 1 if verdict.wrong or missing else 0
 
 
-def _tell(course: Course) -> None:
+def _show(course: Course) -> None:
     """Print what happened to the links, and what each group reported."""
     say(f"happened: {counted(course.happened)}")
     if course.cuts:
@@ -100,7 +100,7 @@ def _tell(course: Course) -> None:
         ended = sum(group.runs().values())
         say(
             f"host {one.name}: {ended} runs, of which errors ended {counted(group.errors())}; "
-            f"answers: {counted(group.told())}"
+            f"answers: {counted(group.statuses())}"
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.chaos.world import Answered, World
+from tests.chaos.world import Report, World
 from tests.services.packets.networks import Host
 
 __all__ = ["IN_MAIN", "Group", "became"]
@@ -39,18 +39,18 @@ class Group:
             process.kill()
             process.wait()
 
-    def answers(self) -> list[Answered]:
+    def reports(self) -> list[Report]:
         """Return all of their outcomes."""
-        return [said for name in self.processes for said in self.world.answers(name)]
+        return [report for name in self.processes for report in self.world.reports(name)]
 
     def has_exported(self, content: dict[str, list[int]], since: int) -> bool:
         """Whether in runs since a time (milliseconds) they reported all of it as in main."""
-        told = {
-            (said.partition_id, said.rows)
-            for said in self.answers()
-            if said.begun >= since and said.status in IN_MAIN
+        exported = {
+            (report.partition_id, report.rows)
+            for report in self.reports()
+            if report.begun >= since and report.status in IN_MAIN
         }
-        return told >= {(partition, sum(rows)) for partition, rows in content.items()}
+        return exported >= {(partition, sum(rows)) for partition, rows in content.items()}
 
     def runs(self) -> dict[str, int]:
         """Return how many runs each of them has ended."""
@@ -66,9 +66,9 @@ class Group:
         texts = [text for name in self.processes for text in self.world.errors(name)]
         return Counter({"in all": len(texts), "by TLS": sum(_TLS in text for text in texts)})
 
-    def told(self) -> Counter[str]:
+    def statuses(self) -> Counter[str]:
         """Return how often they reported each status."""
-        return Counter(said.status for said in self.answers())
+        return Counter(report.status for report in self.reports())
 
     def died(self) -> list[str]:
         """Return those that ended by themselves, which none should."""

@@ -113,7 +113,7 @@ class FarPlace:
         """Return the tags of all objects, the catalog's rows, and the nodes."""
         with self._database() as database:
             rows = tuple(database.iterdump())
-        return self._tags(), rows, Nodes.below(self.ledger_uri).told()
+        return self._tags(), rows, Nodes.below(self.ledger_uri).content()
 
     def keep(self) -> object:
         """Read everything."""
@@ -133,8 +133,10 @@ class FarPlace:
         now = self._tags()
         gone = [{"Key": key} for key in now.keys() - kept.objects.keys()]
         if gone:
-            said = self.client.delete_objects(Bucket=self.bucket.bucket, Delete={"Objects": gone})
-            assert "Errors" not in said, said["Errors"]
+            response = self.client.delete_objects(
+                Bucket=self.bucket.bucket, Delete={"Objects": gone}
+            )
+            assert "Errors" not in response, response["Errors"]
         for key, (tag, data) in kept.objects.items():
             if now.get(key) != tag:
                 self.storage(self.warehouse).put(self.bucket.location(key), data)

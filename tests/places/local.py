@@ -21,7 +21,7 @@ __all__ = ["LocalPlace"]
 
 _LEDGER: Final = "ledger.db"
 _NAMED: Final = "ledger"
-_TOLD: Final = (
+_QUERIES: Final = (
     "* FROM rows",
     "* FROM events",
     "* FROM counters",
@@ -79,7 +79,7 @@ class LocalPlace:
             for path in self.directory.rglob("*")
             if path.is_file() and not path.name.startswith(_LEDGER)
         }
-        return found, _told(self.directory / _LEDGER)
+        return found, _recorded(self.directory / _LEDGER)
 
     def keep(self) -> object:
         """Copy the directory, next to it."""
@@ -94,10 +94,10 @@ class LocalPlace:
         shutil.copytree(kept, self.directory)
 
 
-def _told(ledger: Path) -> list[list[tuple[object, ...]]]:
+def _recorded(ledger: Path) -> list[list[tuple[object, ...]]]:
     """Return what a ledger has; one that nobody has made yet has nothing."""
     if not ledger.exists():
-        return [[] for _ in _TOLD]
+        return [[] for _ in _QUERIES]
     with contextlib.closing(sqlite3.connect(f"{ledger.as_uri()}?mode=ro", uri=True)) as database:
         made = bool(database.execute("SELECT 1 FROM sqlite_master").fetchall())
-        return [database.execute(f"SELECT {what}").fetchall() if made else [] for what in _TOLD]
+        return [database.execute(f"SELECT {what}").fetchall() if made else [] for what in _QUERIES]

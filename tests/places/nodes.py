@@ -34,7 +34,7 @@ class Nodes:
         with peeking(place) as client:
             return cls(dict(_nodes(client, place.chroot)))
 
-    def told(self) -> dict[str, object]:
+    def content(self) -> dict[str, object]:
         """Return what does not move by itself; a ledger that says nothing is none.
 
         Of the numbers of claims one may always be left out.

@@ -83,13 +83,13 @@ def test_a_world_that_is_put_back_goes_on_as_if_nothing_had_been(prepared: Prepa
     """Harm prevented: rows of the ledger have other versions than their readers got."""
     first = prepared.world()
     first.run(REPLACEMENT.request)
-    told = look(first)
+    seen = look(first)
 
     again = prepared.world()
     again.run(REPLACEMENT.request)
 
-    assert look(again).figures == told.figures == {"p1": (14, 2), "p2": (9, 2)}
-    assert [len(row.landed) for row in look(again).rows] == [len(row.landed) for row in told.rows]
+    assert look(again).figures == seen.figures == {"p1": (14, 2), "p2": (9, 2)}
+    assert [len(row.landed) for row in look(again).rows] == [len(row.landed) for row in seen.rows]
 
 
 def test_a_killed_process_leaves_leases_until_the_world_is_put_back(prepared: Prepared) -> None:

@@ -24,7 +24,7 @@ from tests.properties.many_tables import ManyTables, Way
 from tests.properties.table_check import Seen, check_table, statements
 from tests.strategies.tables import TableDefinition, tables
 
-_TOLD_EVERY: Final = 250
+_SHOWN_EVERY: Final = 250
 _PHASES: Final = (Phase.generate, Phase.shrink)
 
 
@@ -51,7 +51,7 @@ def main() -> int:
         def one(table: TableDefinition) -> None:
             failing.table = table
             check_table(opened, table, seen)
-            if seen.outcomes["tables"] % _TOLD_EVERY == 0:
+            if seen.outcomes["tables"] % _SHOWN_EVERY == 0:
                 _say(_speed(seen, begun))
 
         try:
@@ -59,16 +59,16 @@ def main() -> int:
         except Exception as found:  # noqa: BLE001  whatever it is, it is printed with its table
             error = found
         _say(_speed(seen, begun))
-    _tell(seen)
+    _show(seen)
     _say(
         f"{time.monotonic() - start:.0f} s in all, {_cores():.0f} s of processor time, so "
         f"{seen.outcomes['tables'] / _cores():.1f} tables a second of one core"
     )
     if error is not None and failing.table is not None:
-        _tell_failure(failing.table, error)
+        _show_failure(failing.table, error)
         return 1
     # A shorter run by another way draws from the same tables.
-    return _tell_missing(seen) if given_by_user.way is Way.FILES else 0
+    return _show_missing(seen) if given_by_user.way is Way.FILES else 0
 
 
 def _property(one: Callable[[TableDefinition], None], count: int, number: int) -> None:
@@ -96,7 +96,7 @@ def _cores() -> float:
     return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
 
 
-def _tell(seen: Seen) -> None:
+def _show(seen: Seen) -> None:
     for what, found in (
         ("types", seen.families),
         (
@@ -108,7 +108,7 @@ def _tell(seen: Seen) -> None:
         _say(f"{what}: " + ", ".join(f"{name} {count}" for name, count in sorted(found.items())))
 
 
-def _tell_failure(table: TableDefinition, error: Exception) -> None:
+def _show_failure(table: TableDefinition, error: Exception) -> None:
     _say(f"\nWRONG: {type(error).__name__}: {error}\n")
     # A group shows only here which claims did not hold.
     _say("".join(traceback.format_exception(error, limit=-3)))
@@ -117,7 +117,7 @@ def _tell_failure(table: TableDefinition, error: Exception) -> None:
     _say(f"conversions {table.conversions}, partition spec {table.partition_spec}")
 
 
-def _tell_missing(seen: Seen) -> int:
+def _show_missing(seen: Seen) -> int:
     missing = sorted(FAMILIES - seen.families.keys())
     missing += sorted(f"{of} as {word}" for of, word in CONVERSIONS - seen.conversions.keys())
     if missing:

@@ -116,11 +116,11 @@ class Sweep:
         if not asked:
             return
         (texts,) = self._clickhouse.rows(f"SELECT {asked}")
-        for field, answers in zip(fields, texts, strict=True):
-            self.counted["probed values"] += len(answers)
+        for field, texts_of_field in zip(fields, texts, strict=True):
+            self.counted["probed values"] += len(texts_of_field)
             wanted = _iceberg((field,), columns, column.values)
-            for answer, value, (iceberg,) in zip(answers, column.values, wanted, strict=True):
-                text = next(iter(answer.values()))
+            for row, value, (iceberg,) in zip(texts_of_field, column.values, wanted, strict=True):
+                text = next(iter(row.values()))
                 where = f"{column.name}: {field} of {value!r} is {iceberg!r}"
                 self.found += _wrong_probe(where, columns, field, text, iceberg)
 

@@ -311,8 +311,8 @@ def _check_outcome(outcome: Outcome, broken: Counter[tuple[str, Limit]], seen: S
     # What no error would tell is asked first, and then the rest need not be found.
     first = {k: n for k, n in broken.items() if k[1].always} or broken
     for (column, limit), rows in first.items():
-        said = f"column {column}: {limit.what} in {counted(rows, 'row')}, for example "
-        assert said in outcome.message, outcome
+        message = f"column {column}: {limit.what} in {counted(rows, 'row')}, for example "
+        assert message in outcome.message, outcome
         seen.outcomes[f"columns refused for values {limit.what}"] += 1
     assert outcome.message.count(", for example ") == len(first), outcome
     seen.outcomes["partitions refused"] += 1

@@ -69,7 +69,7 @@ class TaskWorker:
             env={**os.environ, "PYTHONPATH": str(_ROOT)},
         )
         os.close(theirs)
-        self._answers = os.fdopen(mine, "rb")
+        self._responses = os.fdopen(mine, "rb")
         return self
 
     def __exit__(
@@ -81,7 +81,7 @@ class TaskWorker:
         assert self._child.stdin is not None
         self._child.stdin.close()
         self._child.wait(timeout=60)
-        self._answers.close()
+        self._responses.close()
 
     @property
     def process_id(self) -> int:
@@ -111,10 +111,10 @@ class TaskWorker:
         request = pickle.dumps(values)
         self._child.stdin.write(struct.pack("<I", len(request)) + request)
         self._child.stdin.flush()
-        head = self._answers.read(4)
+        head = self._responses.read(4)
         assert head, "the process that writes ended"
         size = struct.unpack("<I", head)[0]
-        rows: list[dict[str, Any]] = pickle.loads(self._answers.read(size))  # noqa: S301  our own
+        rows: list[dict[str, Any]] = pickle.loads(self._responses.read(size))  # noqa: S301  our own
         return rows
 
 

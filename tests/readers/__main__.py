@@ -51,18 +51,18 @@ def _record() -> None:
             poisoned = make_poisoned(lake)
             native_parquet.save(native_parquet.compare(lake, truths[0].table))
         local = tuple(engine for engine in ENGINES if engine.of_files)
-        answers = {e.name: _measured(e, None, truths, poisoned) for e in local}
-    answers |= _over_s3([engine for engine in ENGINES if not engine.of_files])
-    recorded.save(answers)
+        results = {e.name: _measured(e, None, truths, poisoned) for e in local}
+    results |= _over_s3([engine for engine in ENGINES if not engine.of_files])
+    recorded.save(results)
 
 
 def _compare() -> int:
     known = recorded.load()
     others = [
-        f"{name}: {part} {told}\n"
+        f"{name}: {part} {results}\n"
         for name, found in _over_s3(ENGINES).items()
-        for part, told in asdict(found).items()
-        if told != asdict(known[name])[part]
+        for part, results in asdict(found).items()
+        if results != asdict(known[name])[part]
     ]
     sys.stdout.writelines(others or ["All answers are those recorded.\n"])
     return 1 if others else 0
@@ -78,8 +78,8 @@ def _over_s3(engines: Sequence[Engine]) -> dict[str, OfReader]:
             truths = [truth_of(lake, table) for table in lake.make_all()]
             poisoned = make_poisoned(lake)
         with trino(store, far.store.catalog) as server:
-            told = replace(far.store, trino=server.port)
-            return {e.name: _measured(e, told, truths, poisoned) for e in engines}
+            far_store = replace(far.store, trino=server.port)
+            return {e.name: _measured(e, far_store, truths, poisoned) for e in engines}
 
 
 def _measured(

@@ -20,10 +20,10 @@ from tests.readers.store import ObjectStore
 
 __all__ = [
     "ENGINES",
-    "Answer",
     "Engine",
     "Matches",
     "Reader",
+    "ReaderResult",
     "environment_packages",
     "environment_python",
 ]
@@ -117,7 +117,7 @@ def environment_packages() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReaderResult:
     """The result of a reader: rows with canonical values and the types it showed, or an error."""
 
     rows: tuple[tuple[Cell, ...], ...] = ()
@@ -139,25 +139,27 @@ class Reader:
     def __init__(self, engine: Engine, store: ObjectStore | None = None) -> None:
         """Take an engine, and the object store that it reads, when it reads no local files."""
         self.engine = engine
-        self._told = {} if store is None else store.environment
+        self._environment = {} if store is None else store.environment
         self._process: subprocess.Popen[str] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
 
-    def read(self, metadata: str, columns: Sequence[str], where: Filter | None = None) -> Answer:
+    def read(
+        self, metadata: str, columns: Sequence[str], where: Filter | None = None
+    ) -> ReaderResult:
         """Return columns of the rows for which a filter holds, in the reader's order."""
-        told = self._ask({"metadata": metadata, "columns": list(columns), "where": where})
-        if "error" in told:
-            return Answer(error=told["error"])
-        return Answer(tuple(map(tuple, told["rows"])), tuple(told["shown"].items()))
+        response = self._ask({"metadata": metadata, "columns": list(columns), "where": where})
+        if "error" in response:
+            return ReaderResult(error=response["error"])
+        return ReaderResult(tuple(map(tuple, response["rows"])), tuple(response["shown"].items()))
 
     def matching(self, metadata: str, filters: Sequence[Filter]) -> list[Matches]:
         """Return for which rows each filter holds."""
-        told = self._ask({"metadata": metadata, "filters": list(filters)})
-        if "error" in told:
-            return [Matches(error=told["error"])] * len(filters)
+        response = self._ask({"metadata": metadata, "filters": list(filters)})
+        if "error" in response:
+            return [Matches(error=response["error"])] * len(filters)
         return [
             Matches(tuple(sorted(found.get("ids", ()))), found.get("error", ""))
-            for found in told["found"]
+            for found in response["found"]
         ]
 
     def version(self) -> str:
@@ -196,9 +198,9 @@ class Reader:
         if not line.endswith("\n"):
             status = _end(process)
             self._process = None
-            return {"error": f"the process ended with {status}: {self._said()}"}
-        told: dict[str, Any] = json.loads(line)
-        return told
+            return {"error": f"the process ended with {status}: {self._last_output()}"}
+        response: dict[str, Any] = json.loads(line)
+        return response
 
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -211,11 +213,11 @@ class Reader:
                 text=True,
                 env=os.environ
                 | {"PYTHONWARNINGS": "ignore", "TZ": "UTC", "DAFT_ANALYTICS_ENABLED": "0"}
-                | self._told,
+                | self._environment,
             )
         return self._process
 
-    def _said(self) -> str:
+    def _last_output(self) -> str:
         self._log.seek(0, os.SEEK_END)
         end = self._log.tell()
         return os.pread(self._log.fileno(), _TAIL, max(0, end - _TAIL)).decode(errors="replace")

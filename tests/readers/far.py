@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spark_ext.engine.java import find_java
 from tests.readers.measure import Truth
-from tests.readers.questions import told
+from tests.readers.questions import filter_text
 from tests.readers.recorded import OfReader
 from tests.readers.store import ObjectStore
 from tests.services.java_trust import trust_store
@@ -59,17 +59,17 @@ def far_catalog(store: MinIO, directory: Path) -> Iterator[FarCatalog]:
         )
 
 
-def of_questions(answers: OfReader, truths: tuple[Truth, ...]) -> dict[str, dict[str, object]]:
+def of_questions(results: OfReader, truths: tuple[Truth, ...]) -> dict[str, dict[str, object]]:
     """Return what is recorded as wrong of these tables, columns and filters alone."""
     asked = {
         truth.table.name: {
             *(column.name for column in truth.table.columns),
-            *(told(of) for of, _ in truth.filters),
+            *(filter_text(of) for of, _ in truth.filters),
         }
         for truth in truths
     }
     found = {
-        table: {one: answer for one, answer in wrong.items() if one in asked.get(table, ())}
-        for table, wrong in answers.wrong.items()
+        table: {one: result for one, result in wrong.items() if one in asked.get(table, ())}
+        for table, wrong in results.wrong.items()
     }
     return {table: wrong for table, wrong in found.items() if wrong}

@@ -28,7 +28,7 @@ class Fault:
     reader: str
     pattern: str
     what: str
-    answer: str
+    result: str
     way_round: str
 
     def explains(self, reader: str, table: str, asked: str) -> bool:

@@ -11,7 +11,7 @@ from tests.readers.canonical import Cell
 from tests.readers.engines import Matches, Reader
 from tests.readers.filters import Filter
 from tests.readers.lake import Exported, ReadersLake
-from tests.readers.questions import filters_of, told
+from tests.readers.questions import filter_text, filters_of
 
 __all__ = ["Truth", "Wrong", "shown_types", "truth_of", "wrong_filters", "wrong_values"]
 
@@ -41,7 +41,7 @@ class Wrong:
 
     table: str
     asked: str
-    answer: dict[str, Any]
+    result: dict[str, Any]
 
 
 def truth_of(lake: ReadersLake, table: Exported, *, every: int = 1) -> Truth:
@@ -56,15 +56,15 @@ def wrong_values(reader: Reader, truth: Truth) -> Iterator[Wrong]:
     """Read a whole table; yield for each column what differs. Errors are given column by column."""
     table = truth.table
     names = [column.name for column in table.columns]
-    answer = reader.read(table.metadata, names)
-    if not answer.error:
+    result = reader.read(table.metadata, names)
+    if not result.error:
         for place, name in enumerate(names):
-            yield from _compared(truth, name, place, [(r[0], r[place]) for r in answer.rows])
+            yield from _compared(truth, name, place, [(r[0], r[place]) for r in result.rows])
         return
     for place, name in enumerate(names[1:], 1):
         alone = reader.read(table.metadata, ["id", name])
         if alone.error:
-            yield Wrong(table.name, name, {"error": _said(alone.error)})
+            yield Wrong(table.name, name, {"error": _beginning(alone.error)})
         else:
             yield from _compared(truth, name, place, [(r[0], r[1]) for r in alone.rows])
 
@@ -72,10 +72,10 @@ def wrong_values(reader: Reader, truth: Truth) -> Iterator[Wrong]:
 def wrong_filters(reader: Reader, truth: Truth) -> Iterator[Wrong]:
     """Ask every filter of a table; yield those that find other rows than ClickHouse does."""
     filters = [of for of, _ in truth.filters]
-    answers = reader.matching(truth.table.metadata, filters)
-    for (of, wanted), found in zip(truth.filters, answers, strict=True):
+    results = reader.matching(truth.table.metadata, filters)
+    for (of, wanted), found in zip(truth.filters, results, strict=True):
         if found != Matches(wanted):
-            yield Wrong(truth.table.name, told(of), _difference(wanted, found))
+            yield Wrong(truth.table.name, filter_text(of), _difference(wanted, found))
 
 
 def shown_types(reader: Reader, table: Exported) -> dict[str, str]:
@@ -85,8 +85,8 @@ def shown_types(reader: Reader, table: Exported) -> dict[str, str]:
         of = table.types[column.name]
         name = of if isinstance(of, str) else of["type"]
         if name not in shown:
-            answer = reader.read(table.metadata, [column.name])
-            shown[name] = answer.shown[0][1] if answer.shown else "error"
+            result = reader.read(table.metadata, [column.name])
+            shown[name] = result.shown[0][1] if result.shown else "error"
     return shown
 
 
@@ -105,16 +105,16 @@ def _compared(
 
 def _difference(wanted: tuple[int, ...], found: Matches) -> dict[str, Any]:
     if found.error:
-        return {"error": _said(found.error)}
-    told_twice = sorted(i for i in set(found.ids) if found.ids.count(i) > 1)
+        return {"error": _beginning(found.error)}
+    twice = sorted(i for i in set(found.ids) if found.ids.count(i) > 1)
     differ = {
         "missing": sorted(set(wanted) - set(found.ids)),
         "extra": sorted(set(found.ids) - set(wanted)),
-        "twice": told_twice,
+        "twice": twice,
     }
     return {key: ids for key, ids in differ.items() if ids}
 
 
-def _said(error: str) -> str:
+def _beginning(error: str) -> str:
     """Return the beginning of a message, without places of this run."""
     return _PLACE.sub("…", error.partition("\n")[0])[:_MESSAGE]

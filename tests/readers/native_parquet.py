@@ -101,8 +101,8 @@ def _leaves(path: Path) -> list[str]:
         leaf = file.schema.column(place)
         logical = _NOISE.sub("", str(leaf.logical_type))
         length = f"({leaf.length})" if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else ""
-        told = f"{leaf.physical_type}{length}" + ("" if logical == "None" else f" {logical}")
-        found.setdefault(_top(leaf.path, file.schema_arrow.names), []).append(told)
+        type_text = f"{leaf.physical_type}{length}" + ("" if logical == "None" else f" {logical}")
+        found.setdefault(_top(leaf.path, file.schema_arrow.names), []).append(type_text)
     file.close()
     return [" · ".join(leaves) for leaves in found.values()]
 

@@ -92,23 +92,23 @@ def write() -> None:
     NATIVE.write_text(native_page(native_parquet.load(), version), encoding="utf-8")
 
 
-def readers_page(answers: Mapping[str, OfReader]) -> str:
+def readers_page(results: Mapping[str, OfReader]) -> str:
     """Return the page about the readers."""
     names = [engine.name for engine in ENGINES]
-    versions = ", ".join(f"{name} {answers[name].version}" for name in names)
-    faults = [(f.reader, f.what, f.answer, f.way_round) for f in FAULTS]
+    versions = ", ".join(f"{name} {results[name].version}" for name in names)
+    faults = [(f.reader, f.what, f.result, f.way_round) for f in FAULTS]
     rows = sorted([*faults, *REMARKS], key=lambda row: names.index(row[0]))
     pruning = [
-        (c.name, c.reads, *("yes" if answers[n].pruned[c.name] else "**no**" for n in names))
+        (c.name, c.reads, *("yes" if results[n].pruned[c.name] else "**no**" for n in names))
         for c in CASES
     ]
     return _READERS.format(
         made=_MADE,
         versions=f"Tested with {versions}",
-        right=_right(answers),
+        right=_right(results),
         faults=_table(("reader", "query or table", "result", "workaround"), rows),
         pruning=_table(("pruning", "what remains to read", *names), pruning),
-        shown=_table(("Iceberg", *names), _shown(answers)),
+        shown=_table(("Iceberg", *names), _shown(results)),
         far=_table(
             ("reader", "setting", "how it trusts the authority"),
             [(engine.name, engine.far, engine.trusts) for engine in ENGINES],
@@ -134,11 +134,11 @@ def native_page(found: Iterable[Compared], version: str) -> str:
     )
 
 
-def _right(answers: Mapping[str, OfReader]) -> str:
+def _right(results: Mapping[str, OfReader]) -> str:
     """Return how many results differ, by reader."""
-    counts = {name: sum(map(len, of.wrong.values())) for name, of in answers.items()}
-    told = ", ".join(f"{name} {count}" for name, count in counts.items())
-    return f"Results that differ, of {answers['PyIceberg'].asked} queries: {told}"
+    counts = {name: sum(map(len, of.wrong.values())) for name, of in results.items()}
+    counted = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return f"Results that differ, of {results['PyIceberg'].asked} queries: {counted}"
 
 
 def _far_only() -> str:
@@ -156,10 +156,10 @@ def _value(compared: Compared) -> str:
     return compared.values or "the same"
 
 
-def _shown(answers: Mapping[str, OfReader]) -> list[tuple[str, ...]]:
+def _shown(results: Mapping[str, OfReader]) -> list[tuple[str, ...]]:
     names = [engine.name for engine in ENGINES]
-    types = answers[names[0]].shown
-    return [(of, *(f"`{answers[name].shown[of]}`" for name in names)) for of in types]
+    types = results[names[0]].shown
+    return [(of, *(f"`{results[name].shown[of]}`" for name in names)) for of in types]
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -148,9 +148,9 @@ def make_poisoned(lake: ReadersLake) -> tuple[Poisoned, ...]:
 
 def prunes(reader: Reader, poisoned: Poisoned) -> bool:
     """Whether a reader's result is right although all the rest is garbage."""
-    answer = reader.read(poisoned.metadata, poisoned.case.columns, poisoned.case.where)
-    rows = frozenset(answer.rows)
-    return not answer.error and (len(answer.rows), rows) == (len(poisoned.rows), poisoned.rows)
+    result = reader.read(poisoned.metadata, poisoned.case.columns, poisoned.case.where)
+    rows = frozenset(result.rows)
+    return not result.error and (len(result.rows), rows) == (len(poisoned.rows), poisoned.rows)
 
 
 def _least_id(file: DataFile) -> bytes:

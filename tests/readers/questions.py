@@ -9,7 +9,7 @@ from tests.readers.canonical import Cell
 from tests.readers.filters import Filter
 from tests.readers.lake import Exported
 
-__all__ = ["filters_of", "told"]
+__all__ = ["filter_text", "filters_of"]
 
 _DIVIDED: Final = ("texts", "numbers", "times")
 
@@ -31,11 +31,11 @@ def filters_of(table: Exported, rows: Sequence[Sequence[Cell]]) -> tuple[Filter,
     )
 
 
-def told(of: Filter) -> str:
+def filter_text(of: Filter) -> str:
     """Return a filter as people read it, which is also its name in the recorded results."""
     match of:
         case ["and", left, right]:
-            return f"{told(left)} and {told(right)}"
+            return f"{filter_text(left)} and {filter_text(right)}"
         case ["null", column]:
             return f"{column} is null"
         case ["in", column, cells]:

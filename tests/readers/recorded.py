@@ -43,14 +43,14 @@ def measure(reader: Reader, truths: Iterable[Truth], poisoned: Iterable[Poisoned
     tables = list(truths)
     wrong = {
         truth.table.name: {
-            w.asked: w.answer for w in (*wrong_values(reader, truth), *wrong_filters(reader, truth))
+            w.asked: w.result for w in (*wrong_values(reader, truth), *wrong_filters(reader, truth))
         }
         for truth in tables
     }
     return OfReader(
         reader.version(),
         shown_types(reader, tables[0].table),
-        {table: answers for table, answers in wrong.items() if answers},
+        {table: results for table, results in wrong.items() if results},
         {case.case.name: prunes(reader, case) for case in poisoned},
         sum(len(truth.filters) + len(truth.table.columns) for truth in tables),
     )
@@ -62,8 +62,8 @@ def load() -> dict[str, OfReader]:
     return {engine.name: OfReader(**found[engine.name]) for engine in ENGINES}
 
 
-def save(answers: Mapping[str, OfReader]) -> None:
+def save(results: Mapping[str, OfReader]) -> None:
     """Record results; the text is the same for the same results."""
-    content = {engine.name: asdict(answers[engine.name]) for engine in ENGINES}
+    content = {engine.name: asdict(results[engine.name]) for engine in ENGINES}
     text = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=False)
     FILE.write_text(f"{text}\n", encoding="utf-8")

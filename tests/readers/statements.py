@@ -12,7 +12,7 @@ from typing import Final
 
 from tableformat.names import TableName
 from tests.readers.canonical import Cell, canonical
-from tests.readers.engines import Answer
+from tests.readers.engines import ReaderResult
 from tests.support.both_sides import DONE, UNMERGED, BothSides
 
 __all__ = ["COLUMNS", "STATEMENTS", "TABLES", "Shown", "by_partition", "run_all"]
@@ -120,10 +120,10 @@ def in_clickhouse(sides: BothSides, name: str) -> Shown:
     return _shown(sides.exports.clickhouse.rows(f"SELECT {columns} FROM db.{name}"))
 
 
-def by_partition(answer: Answer) -> Shown:
+def by_partition(result: ReaderResult) -> Shown:
     """Return the rows of a reader's result."""
-    assert not answer.error, answer.error
-    return _shown(answer.rows)
+    assert not result.error, result.error
+    return _shown(result.rows)
 
 
 def metadata_of(sides: BothSides, name: str) -> str:

@@ -62,5 +62,5 @@ class ObjectStore:
     @classmethod
     def of_process(cls) -> Self | None:
         """Return the one that this process was given; None when tables are in local files."""
-        told = os.environ.get(_VARIABLE)
-        return None if told is None else cls(**json.loads(told))
+        given = os.environ.get(_VARIABLE)
+        return None if given is None else cls(**json.loads(given))

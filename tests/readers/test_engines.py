@@ -19,20 +19,20 @@ NOWHERE = "file:///nowhere/metadata/x.metadata.json"
 def test_a_reader_that_dies_says_so_and_is_asked_again() -> None:
     """Harm prevented: garbage that ends one reader ends all tests, or hides their results."""
     with Reader(Engine("gone", "nothing_of_that_name", "nothing")) as reader:
-        answers = [reader.read(NOWHERE, ["id"]) for _ in range(2)]
+        results = [reader.read(NOWHERE, ["id"]) for _ in range(2)]
 
-    for answer in answers:
-        assert "the process ended with 1" in answer.error
-        assert "nothing_of_that_name" in answer.error
+    for result in results:
+        assert "the process ended with 1" in result.error
+        assert "nothing_of_that_name" in result.error
 
 
 def test_an_error_of_a_reader_is_its_result() -> None:
     with Reader(Engine("DuckDB", "duckdb", "nothing")) as reader:
-        answer = reader.read(NOWHERE, ["id"])
+        result = reader.read(NOWHERE, ["id"])
         (found,) = reader.matching(NOWHERE, [["null", "id"]])
 
-    assert answer.error.startswith("FileNotFoundError")
-    assert found == Matches(error=answer.error)
+    assert result.error.startswith("FileNotFoundError")
+    assert found == Matches(error=result.error)
 
 
 @settings(max_examples=25, deadline=None)

@@ -61,11 +61,11 @@ def test_every_reader_has_the_same_results_over_s3_as_in_local_files(
     with Reader(engine, far_world.store) as reader:
         wrong = {
             truth.table.name: {
-                w.asked: w.answer
+                w.asked: w.result
                 for w in (*wrong_values(reader, truth), *wrong_filters(reader, truth))
             }
             for truth in far_world.truths
         }
 
-    found = {table: answers for table, answers in wrong.items() if answers}
+    found = {table: results for table, results in wrong.items() if results}
     assert found == of_questions(RECORDED[engine.name], far_world.truths)

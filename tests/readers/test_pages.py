@@ -9,24 +9,24 @@ from tests.readers.engines import ENGINES
 from tests.readers.faults import FAULTS, REMARKS, Fault, explaining
 from tests.repository.source_files import ROOT
 
-ANSWERS = recorded.load()
+RESULTS = recorded.load()
 WRONG = [
     (reader, table, asked)
-    for reader, of in ANSWERS.items()
+    for reader, of in RESULTS.items()
     for table, differ in of.wrong.items()
     for asked in differ
 ]
 GATE = ("PyIceberg", "DuckDB", "ClickHouse", "Spark")
-MADE_ANEW = "python -m tests.readers write-docs"
+REGENERATED_BY = "python -m tests.readers write-docs"
 
 
 def test_the_pages_are_made_of_what_is_recorded() -> None:
     """Harm prevented: the page tells what was true once."""
-    told = pages.readers_page(ANSWERS)
-    native = pages.native_page(native_parquet.load(), ANSWERS["ClickHouse"].version)
+    page = pages.readers_page(RESULTS)
+    native = pages.native_page(native_parquet.load(), RESULTS["ClickHouse"].version)
 
-    assert pages.READERS.read_text(encoding="utf-8") == told, MADE_ANEW
-    assert pages.NATIVE.read_text(encoding="utf-8") == native, MADE_ANEW
+    assert pages.READERS.read_text(encoding="utf-8") == page, REGENERATED_BY
+    assert pages.NATIVE.read_text(encoding="utf-8") == native, REGENERATED_BY
 
 
 def test_every_result_that_differs_has_one_explanation() -> None:
@@ -60,7 +60,7 @@ def test_the_readers_of_the_gate_read_every_value() -> None:
 def test_every_reader_is_recorded_and_named_once() -> None:
     names = [engine.name for engine in ENGINES]
 
-    assert list(ANSWERS) == names
+    assert list(RESULTS) == names
     assert len(set(names)) == len(names)
     assert {fault.reader for fault in FAULTS} | {remark[0] for remark in REMARKS} == set(names)
 

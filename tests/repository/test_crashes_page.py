@@ -27,9 +27,9 @@ def test_every_effect_is_listed_once() -> None:
     table = PAGE.partition("## Effects")[2]
     first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
 
-    told = [name for cell in first for name in re.findall(r"`([^`]+)`", cell)]
+    listed = [name for cell in first for name in re.findall(r"`([^`]+)`", cell)]
 
-    assert sorted(told) == sorted(step.value for step in Step)
+    assert sorted(listed) == sorted(step.value for step in Step)
 
 
 def test_the_page_counts_the_runs() -> None:

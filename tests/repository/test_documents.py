@@ -79,7 +79,7 @@ def test_each_changelog_fragment_says_its_kind_of_change() -> None:
 def test_the_first_page_names_the_existing_targets() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     pages = "\n".join(page.read_text(encoding="utf-8") for page in documents())
-    told = re.findall(r"(?:`|^    )make ([a-z-]+)", pages, re.MULTILINE)
+    named = re.findall(r"(?:`|^    )make ([a-z-]+)", pages, re.MULTILINE)
 
-    assert told
-    assert [name for name in told if not re.search(rf"^{name}:.*##", makefile, re.MULTILINE)] == []
+    assert named
+    assert [name for name in named if not re.search(rf"^{name}:.*##", makefile, re.MULTILINE)] == []

@@ -109,11 +109,11 @@ def test_a_file_that_leaves_something_fails_and_names_it(
     tmp_path: Path, text: str, left: str
 ) -> None:
     """Harm prevented: a later file fails by chance for what this one left."""
-    said = run(tmp_path, text)
+    output = run(tmp_path, text)
 
-    assert f"this file leaves behind: {left}" in said, said
-    assert "2 passed, 1 error" in said
-    assert "test_a.py::test_it" in said.rpartition("short test summary")[2]
+    assert f"this file leaves behind: {left}" in output, output
+    assert "2 passed, 1 error" in output
+    assert "test_a.py::test_it" in output.rpartition("short test summary")[2]
 
 
 @pytest.mark.parametrize(

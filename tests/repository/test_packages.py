@@ -25,7 +25,7 @@ from tests.repository.source_files import ROOT
 WHEEL = "thing-1.0-py3-none-any.whl"
 
 
-class _Answers(SimpleHTTPRequestHandler):
+class _Responses(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
@@ -45,8 +45,8 @@ def index(tmp_path: Path) -> Iterator[str]:
         for name, text in files.items():
             wheel.writestr(name, text)
     (place / "index.html").write_text(f'<a href="{WHEEL}">{WHEEL}</a>')
-    answers = partial(_Answers, directory=str(tmp_path / "index"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), answers) as server:
+    responses = partial(_Responses, directory=str(tmp_path / "index"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), responses) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/simple/"
@@ -91,7 +91,7 @@ def test_a_package_of_another_digest_is_refused(index: str, tmp_path: Path) -> N
 
 
 def test_uv_has_what_pip_is_set_up_with(tmp_path: Path) -> None:
-    said = f"""\
+    settings_of_pip = f"""\
 global.index-url='https://a.invalid/simple'
 install.index-url='https://b.invalid/simple'
 :env:.extra-index-url='https://c.invalid/simple https://d.invalid/simple'
@@ -100,7 +100,7 @@ global.find-links='\\n{tmp_path}\\n/no-such-place'
 freeze.timeout='10'
 :env:.disable-pip-version-check='1'
 """
-    found = settings(said, {"HOME": "/home"})
+    found = settings(settings_of_pip, {"HOME": "/home"})
 
     assert found == {
         "HOME": "/home",
@@ -115,9 +115,12 @@ freeze.timeout='10'
 
 
 def test_settings_of_uv_itself_take_precedence() -> None:
-    told = {"UV_DEFAULT_INDEX": "https://mine.invalid/", "SSL_CERT_FILE": "/mine.pem"}
+    environment = {"UV_DEFAULT_INDEX": "https://mine.invalid/", "SSL_CERT_FILE": "/mine.pem"}
 
-    assert settings("global.index-url='x'\n:env:.cert='/y'\n", told).items() >= told.items()
+    assert (
+        settings("global.index-url='x'\n:env:.cert='/y'\n", environment).items()
+        >= environment.items()
+    )
 
 
 def test_a_command_that_is_none_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,9 +163,9 @@ def test_the_makefile_takes_every_supported_python() -> None:
         if re.search(r"Python :: 3\.\d+$", line)
     }
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (told,) = re.findall(r"^SUPPORTED := (.*)$", makefile, re.MULTILINE)
+    (supported,) = re.findall(r"^SUPPORTED := (.*)$", makefile, re.MULTILINE)
 
-    assert set(told.split()) == wanted
+    assert set(supported.split()) == wanted
 
 
 @pytest.mark.parametrize(
@@ -185,14 +188,14 @@ def test_the_makefile_takes_every_supported_python() -> None:
 )
 def test_a_set_up_has_what_its_tier_needs_and_no_more(target: str, does: set[str]) -> None:
     """Harm prevented: everybody waits minutes for a compiler of which a few tests have need."""
-    said = subprocess.check_output(
+    output = subprocess.check_output(
         ["make", "--dry-run", "--always-make", target], cwd=ROOT, text=True
     )
 
     found = re.findall(
         r"install requirements/(?:\w+/)?(\w+\.lock)"
         r"|python -m (?:tests\.services\.)?([\w.]+)(?= |$)",
-        said,
+        output,
         re.MULTILINE,
     )
     assert {one or other for one, other in found} - {"venv"} == does

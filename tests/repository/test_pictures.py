@@ -105,13 +105,13 @@ def test_no_text_leaves_its_box_or_covers_another(source: Path) -> None:
 @pytest.mark.parametrize("source", SOURCES, ids=lambda s: s.stem)
 def test_a_picture_has_a_text_for_readers_who_do_not_see_it(source: Path) -> None:
     picture = ET.fromstring(source.with_suffix(".svg").read_text(encoding="utf-8"))  # noqa: S314  ours
-    told = [picture.find(f"{SVG}{name}") for name in ("title", "desc")]
+    texts = [picture.find(f"{SVG}{name}") for name in ("title", "desc")]
 
     assert picture.attrib["role"] == "img"
     assert picture.attrib["aria-labelledby"].split() == [
-        one.attrib["id"] for one in told if one is not None
+        one.attrib["id"] for one in texts if one is not None
     ]
-    title, text = (one.text or "" for one in told if one is not None)
+    title, text = (one.text or "" for one in texts if one is not None)
     assert 20 < len(title) < 80
     assert len(text) > 200
 

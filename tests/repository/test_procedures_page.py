@@ -54,6 +54,6 @@ def test_names_follow_the_conventions_of_icebergs_procedures(procedure: Procedur
 
 @EVERY
 def test_the_page_names_no_options_of_the_command_line(procedure: Procedure) -> None:
-    said = [procedure.description, *(p.comment for p in procedure.parameters)]
+    texts = [procedure.description, *(p.comment for p in procedure.parameters)]
 
-    assert [text for text in said if "--" in text] == []
+    assert [text for text in texts if "--" in text] == []

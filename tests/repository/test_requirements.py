@@ -119,7 +119,7 @@ def test_a_named_test_is_looked_up(test: str, there: bool) -> None:  # noqa: FBT
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("done = []\n" + ENTRY, "N-01 has no owner"),
         ("done = []\n" + ENTRY + 'owners.Z = "planned"', "N-01 has an unknown owner"),
@@ -133,9 +133,9 @@ def test_a_named_test_is_looked_up(test: str, there: bool) -> None:  # noqa: FBT
         ("done = []\nrequirement = [1]", "1 is not a table"),
     ],
 )
-def test_a_list_that_does_not_fit_is_refused(text: str, said: str) -> None:
+def test_a_list_that_does_not_fit_is_refused(text: str, message: str) -> None:
     """A list that is read half is a list that proves half."""
-    with pytest.raises(InternalError, match=said):
+    with pytest.raises(InternalError, match=message):
         load_requirements(text)
 
 

@@ -51,7 +51,7 @@ def run(directory: Path, **files: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "expected"),
     [
         ({"test_b": DIES_IN_A_TEST}, "crashed while running 'test_b.py"),
         ({"conftest": DIES_AFTER_THE_LAST, "test_b": WELL}, "processes of the tests that died"),
@@ -59,13 +59,13 @@ def run(directory: Path, **files: str) -> subprocess.CompletedProcess[str]:
     ids=["in a test", "after the last"],
 )
 def test_a_process_that_dies_fails_the_run(
-    tmp_path: Path, files: dict[str, str], said: str
+    tmp_path: Path, files: dict[str, str], expected: str
 ) -> None:
     """Harm prevented: the tests that it had left, or their teardown, are taken for done."""
     ended = run(tmp_path, test_a=WELL, **files)
 
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout + ended.stderr
-    assert said in ended.stdout
+    assert expected in ended.stdout
 
 
 def test_each_process_has_ports_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tests.repository.source_files import ROOT
 PAGE = (ROOT / "docs" / "reference" / "system-tables.md").read_text()
 
 
-def told() -> dict[str, list[tuple[str, str, str]]]:
+def documented() -> dict[str, list[tuple[str, str, str]]]:
     """Return the columns of each table on the page."""
     found = {}
     for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]:
@@ -29,7 +29,7 @@ def test_the_page_has_every_table_and_column() -> None:
         for table in TABLES.values()
     }
 
-    assert told() == there
+    assert documented() == there
     assert [table.name for table in TABLES.values() if table.description not in PAGE] == []
 
 

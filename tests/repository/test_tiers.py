@@ -98,17 +98,17 @@ def test_a_tier_runs_its_tests_and_those_before_it(
 
 
 @pytest.mark.parametrize(
-    ("tier", "said"),
+    ("tier", "expected"),
     [
         ("check", "make check left out 4 tests, by the share "),
         ("test", "make test left out 2 tests, by the share "),
         ("all", "==="),
     ],
 )
-def test_the_last_line_says_what_was_left_out(tmp_path: Path, tier: str, said: str) -> None:
+def test_the_last_line_says_what_was_left_out(tmp_path: Path, tier: str, expected: str) -> None:
     _, last = run(tmp_path, "--tier", tier)
 
-    assert last.startswith(said)
+    assert last.startswith(expected)
 
 
 def test_the_last_line_is_right_when_several_processes_ran_the_tests(tmp_path: Path) -> None:

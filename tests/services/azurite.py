@@ -65,7 +65,7 @@ class Azurite(ServerProcess):
         command += ["--blobHost", "127.0.0.1", "--blobPort", str(self.port), "--disableTelemetry"]
         command += ["--location", str(data), "--cert", str(signed.certificate)]
         command += ["--key", str(signed.key)]
-        super().__init__("azurite", command, directory, self._answers)
+        super().__init__("azurite", command, directory, self._responds)
 
     @property
     def key(self) -> str:
@@ -145,7 +145,7 @@ class Azurite(ServerProcess):
     def _client(self) -> AbfsObjects:
         return AbfsObjects(self.access())
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         with contextlib.suppress(HTTPError):
             # Whatever the response, it runs.
             self._http.request("GET", self.endpoint)

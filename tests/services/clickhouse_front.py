@@ -82,7 +82,7 @@ class ClickHouseFront(ServerProcess):
                 str(self._file),
             ),
         ]
-        super().__init__("the ClickHouse front", command, directory, self._answers)
+        super().__init__("the ClickHouse front", command, directory, self._responds)
         self._config = config
         self.tls = tls
         """What the next start speaks; it stays https, or http."""
@@ -143,8 +143,8 @@ class ClickHouseFront(ServerProcess):
 
     def fail_next(self, fault: Fault, *, times: int = 1, containing: str = "") -> None:
         """Meet the next requests whose statement holds a text with a fault."""
-        told = replace(fault, containing=containing)
-        self._ask(ask="fault", fault=told.to_json(), times=times)
+        narrowed = replace(fault, containing=containing)
+        self._ask(ask="fault", fault=narrowed.to_json(), times=times)
 
     @property
     def faults_left(self) -> int:
@@ -220,7 +220,7 @@ class ClickHouseFront(ServerProcess):
         path.write_text(content)
         path.chmod(0o600)
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         try:
             self._ask(ask="ready")
         except OSError:
@@ -230,16 +230,16 @@ class ClickHouseFront(ServerProcess):
     def _ask(self, **asked: object) -> Any:
         with self._asking, socket.create_connection(("127.0.0.1", self._control), _SECONDS) as one:
             one.sendall(json.dumps(asked).encode() + b"\n")
-            with one.makefile("rb") as answers:
-                line = answers.readline()
+            with one.makefile("rb") as responses:
+                line = responses.readline()
         if not line:
             message = "the front ended"
             raise ConnectionError(message)
-        answer = json.loads(line)
-        if "error" in answer:
-            message = f"{answer['error']}\nin {asked.get('sql', asked['ask'])}"
+        response = json.loads(line)
+        if "error" in response:
+            message = f"{response['error']}\nin {asked.get('sql', asked['ask'])}"
             raise RuntimeError(message)
-        return answer["done"]
+        return response["done"]
 
 
 @contextlib.contextmanager

@@ -28,15 +28,15 @@ def unpack(names: list[str], to: Path) -> str:
         (made / "archives" / "partial").mkdir(parents=True)
         (made / "lists" / "partial").mkdir(parents=True)
         own_lists = ["-o", f"Dir::State::lists={made}/lists"]
-        said = _download(made, names, [])
-        if said:
-            said = _apt(made, "update", *own_lists) or _download(made, names, own_lists)
-        if said:
-            return said
+        problem = _download(made, names, [])
+        if problem:
+            problem = _apt(made, "update", *own_lists) or _download(made, names, own_lists)
+        if problem:
+            return problem
         for package in sorted((made / "archives").glob("*.deb")):
-            said = _run("dpkg", "-x", str(package), str(made / "root"))
-            if said:
-                return said
+            problem = _run("dpkg", "-x", str(package), str(made / "root"))
+            if problem:
+                return problem
         shutil.rmtree(to, ignore_errors=True)
         (made / "root").rename(to)
     return ""
@@ -45,10 +45,10 @@ def unpack(names: list[str], to: Path) -> str:
 def main(arguments: list[str]) -> int:
     """Unpack what the command line names; one line and status 1 when it cannot be."""
     to, *names = arguments
-    said = unpack(names, Path(to).absolute())
-    if said:
-        sys.stderr.write(f"Cannot get {' and '.join(names)} for the tests: {said}\n")
-    return 1 if said else 0
+    problem = unpack(names, Path(to).absolute())
+    if problem:
+        sys.stderr.write(f"Cannot get {' and '.join(names)} for the tests: {problem}\n")
+    return 1 if problem else 0
 
 
 def _download(made: Path, names: list[str], options: list[str]) -> str:
@@ -68,8 +68,8 @@ def _run(*words: str) -> str:
     ended = subprocess.run(words, check=False, capture_output=True, text=True)
     if ended.returncode == 0:
         return ""
-    said = (ended.stderr.strip() or ended.stdout.strip()).splitlines()
-    return " ".join(said[-3:]) or f"{words[0]} ended with status {ended.returncode}"
+    lines = (ended.stderr.strip() or ended.stdout.strip()).splitlines()
+    return " ".join(lines[-3:]) or f"{words[0]} ended with status {ended.returncode}"
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class FakeGcs(ServerProcess):
         command += ["-cert-location", str(signed.certificate)]
         command += ["-private-key-location", str(signed.key), "-log-level", "warn"]
         command += ["-backend", "filesystem", "-filesystem-root", str(self._data)]
-        super().__init__("fake-gcs-server", command, directory, self._answers)
+        super().__init__("fake-gcs-server", command, directory, self._responds)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -85,21 +85,21 @@ class FakeGcs(ServerProcess):
         """Make a bucket that no other test has; return its name, which begins with `name`."""
         made = f"{name}-{next(self._numbers)}"
         url = f"{self.endpoint}/storage/v1/b?project=tests"
-        said = self._http.request("POST", url, json={"name": made})
-        assert said.status == 200, said.data
+        response = self._http.request("POST", url, json={"name": made})
+        assert response.status == 200, response.data
         return made
 
     def objects(self, bucket: str) -> list[str]:
         """Return the names of all objects of a bucket, as the server itself lists them."""
-        said = self._http.request("GET", f"{self.endpoint}/storage/v1/b/{bucket}/o")
-        assert said.status == 200, said.data
-        return [one["name"] for one in json.loads(said.data).get("items") or ()]
+        response = self._http.request("GET", f"{self.endpoint}/storage/v1/b/{bucket}/o")
+        assert response.status == 200, response.data
+        return [one["name"] for one in json.loads(response.data).get("items") or ()]
 
     def file_of(self, bucket: str, name: str) -> Path:
         """Return where it keeps the bytes of an object."""
         return self._data / bucket / name
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         with contextlib.suppress(HTTPError):
             url = f"{self.endpoint}/_internal/healthcheck"
             return self._http.request("GET", url).status == 200

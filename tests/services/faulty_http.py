@@ -21,9 +21,19 @@ from typing import Final, Self
 
 from catalog.clickhouse.server.settings import Host
 
-__all__ = ["CUT", "OURS", "RESET", "SILENT", "Answer", "FaultyHttp", "Request", "answer", "chunked"]
+__all__ = [
+    "CUT",
+    "OURS",
+    "RESET",
+    "SILENT",
+    "FaultyHttp",
+    "Request",
+    "Response",
+    "chunked",
+    "response_of",
+]
 
-Answer = bytes | Callable[[socket.socket], None]
+Response = bytes | Callable[[socket.socket], None]
 
 OURS: Final = {"X-ClickHouse-Server-Display-Name": "faulty", "Content-Type": "text/plain"}
 """What tells that a response is ClickHouse's."""
@@ -58,7 +68,7 @@ def CUT(_connection: socket.socket) -> None:  # noqa: N802  as SILENT
     """End the connection without a response."""
 
 
-def answer(
+def response_of(
     body: bytes = b"",
     *,
     status: str = "200 OK",
@@ -88,8 +98,8 @@ _HELLO: Final = b"\x16"
 class FaultyHttp:
     """The server, on a free port of 127.0.0.1; a context manager."""
 
-    def __init__(self, *answers: Answer, tls: ssl.SSLContext | None = None) -> None:
-        self.answers = list(answers)
+    def __init__(self, *responses: Response, tls: ssl.SSLContext | None = None) -> None:
+        self.responses = list(responses)
         self.requests: list[Request] = []
         self.connections = 0
         self._tls = tls
@@ -137,7 +147,7 @@ class FaultyHttp:
                     return
                 while (request := _received(received.readline, received.read)) is not None:
                     self.requests.append(request)
-                    next_ = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                    next_ = self.responses.pop(0) if len(self.responses) > 1 else self.responses[0]
                     if callable(next_):
                         next_(connection)
                         return
@@ -155,15 +165,15 @@ def _received(line: Callable[[], bytes], read: Callable[[int], bytes]) -> Reques
     if not first:
         return None
     headers = {}
-    while (said := line().strip()) != b"":
-        name, _, value = said.partition(b":")
+    while (header := line().strip()) != b"":
+        name, _, value = header.partition(b":")
         headers[name.decode("latin-1").lower()] = value.strip().decode("utf-8")
     return Request(first[0], first[1], headers, read(int(headers.get("content-length", 0))))
 
 
-def _is_whole(said: bytes) -> bool:
+def _is_whole(response: bytes) -> bool:
     """Tell whether a response ends as its head says, so that the connection can go on."""
-    head, _, body = said.partition(b"\r\n\r\n")
+    head, _, body = response.partition(b"\r\n\r\n")
     length = re.search(rb"Content-Length: (\d+)", head)
     if length is not None:
         return len(body) == int(length[1])

@@ -84,7 +84,7 @@ class Hdfs(ServerProcess):
         # In a file, so that the command of each start is the same (tests/support/leftovers.py).
         self._words_file = directory / "words"
         command = [str(find_java(os.environ).home / "bin" / "java"), f"@{self._words_file}"]
-        super().__init__("Hadoop", command, directory, self._answers, seconds=_SECONDS_TO_START)
+        super().__init__("Hadoop", command, directory, self._responds, seconds=_SECONDS_TO_START)
 
     def start(self) -> None:
         """Start it, unless it runs; the first time with nothing in it."""
@@ -127,17 +127,17 @@ class Hdfs(ServerProcess):
     def ask(self, method: str, path: str, operation: str, **more: str) -> bytes:
         """Return the NameNode's response to a user who may do everything."""
         query = urlencode({"op": operation, "user.name": _ALMIGHTY, **more})
-        said = self._http.request(method, f"{self.endpoint}/webhdfs/v1{quote(path)}?{query}")
-        assert said.status == 200, said.data
-        return said.data
+        response = self._http.request(method, f"{self.endpoint}/webhdfs/v1{quote(path)}?{query}")
+        assert response.status == 200, response.data
+        return response.data
 
     def files(self, location: str) -> list[str]:
         """Return the paths of all files below a directory, begun ones too, by its own listing."""
         found, paths = list[str](), [location.removeprefix(self.root)]
         while paths:
             path = paths.pop()
-            answer = json.loads(self.ask("GET", path, "LISTSTATUS"))
-            for one in answer["FileStatuses"]["FileStatus"]:
+            response = json.loads(self.ask("GET", path, "LISTSTATUS"))
+            for one in response["FileStatuses"]["FileStatus"]:
                 below = f"{path}/{one['pathSuffix']}"
                 (found if one["type"] == "FILE" else paths).append(below)
         return sorted(found)
@@ -146,7 +146,7 @@ class Hdfs(ServerProcess):
         """Return where the DataNode keeps the bytes of files that are whole."""
         return [b for b in self._data.rglob("finalized/**/blk_*") if b.suffix != ".meta"]
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         """Whether it takes files: it takes none before the DataNode has reported its blocks."""
         with contextlib.suppress(HTTPError, AssertionError):
             self.ask("PUT", "/up", "MKDIRS")

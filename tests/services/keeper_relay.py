@@ -36,7 +36,7 @@ class KeeperRelay:
         """Whether a response was lost."""
         self._start(self._accept)
 
-    def lose_answer(self, number: int) -> None:
+    def lose_response(self, number: int) -> None:
         """Lose the response to a later change, and the connection; 1 is the next one."""
         self._left, self.happened = number, False
 

@@ -157,13 +157,13 @@ def _fetch(address: str, one: MavenFile, to: Path, trusted: ssl.SSLContext) -> N
 
 def _copy(address: str, to: Path, trusted: ssl.SSLContext) -> None:
     with (
-        urllib.request.urlopen(address, timeout=_SECONDS, context=trusted) as answer,  # noqa: S310
+        urllib.request.urlopen(address, timeout=_SECONDS, context=trusted) as response,  # noqa: S310
         to.open("wb") as file,
     ):
-        while chunk := answer.read(_CHUNK):
+        while chunk := response.read(_CHUNK):
             file.write(chunk)
         # A connection that ends early is no error to every version of urllib.
-        length = answer.headers["Content-Length"]
+        length = response.headers["Content-Length"]
         if length is not None and file.tell() != int(length):
             message = f"it ended after {file.tell()} of {length} bytes"
             raise ConnectionError(message)

@@ -85,10 +85,10 @@ class MinIO(S3Server):
         request = AWSRequest("POST", url, headers={"X-Amz-Content-Sha256": _OF_NOTHING})
         keys = Credentials(self.root.access_key, self.root.secret_key)
         SigV4Auth(keys, "s3", self.region).add_auth(request)
-        said = requests.post(
+        response = requests.post(
             url, headers=dict(request.headers), verify=str(self.ca_file), timeout=30
         )
-        assert said.ok, said.text
+        assert response.ok, response.text
 
 
 def minio() -> AbstractContextManager[MinIO]:

@@ -42,15 +42,15 @@ class OldReplica(ServerProcess):
             *("env", f"LD_LIBRARY_PATH={':'.join(libraries)}"),
             *(program, f"--config-file={directory}/config.xml"),
         ]
-        super().__init__(f"ClickHouse 18.16 r{number}", command, directory, self._answers)
+        super().__init__(f"ClickHouse 18.16 r{number}", command, directory, self._responds)
 
     def query(self, sql: str, *, seconds: float = _SECONDS, **parameters: str) -> str:
         """Return the server's response, without the last line end."""
-        status, said = self._ask("POST", f"/?{urlencode(parameters)}", sql, seconds)
+        status, response = self._ask("POST", f"/?{urlencode(parameters)}", sql, seconds)
         if status != HTTPStatus.OK:
-            message = f"{said}\nin {sql}"
+            message = f"{response}\nin {sql}"
             raise RuntimeError(message)
-        return said.removesuffix("\n")
+        return response.removesuffix("\n")
 
     def has_keeper(self) -> bool:
         """Whether statements go through ZooKeeper to both servers and get a response."""
@@ -107,7 +107,7 @@ class OldReplica(ServerProcess):
     <retention><age>0</age><precision>60</precision></retention></default></graphite_rollup>
 </yandex>"""
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         try:
             return self._ask("GET", "/ping", "", 1.0) == (HTTPStatus.OK, "Ok.\n")
         except OSError:
@@ -117,8 +117,8 @@ class OldReplica(ServerProcess):
         connection = HTTPConnection("127.0.0.1", self.http_port, timeout=seconds)
         with contextlib.closing(connection):
             connection.request(method, path, sql.encode())
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            response = connection.getresponse()
+            return response.status, response.read().decode()
 
 
 class OldPair:

@@ -86,20 +86,20 @@ class Postgres:
 
     def _run(self, program: str, *words: str) -> None:
         # Into a file: a server that goes on holds what its starter was given to write to.
-        with tempfile.TemporaryFile("w+") as said:
+        with tempfile.TemporaryFile("w+") as output:
             ended = subprocess.run(
                 [self._programs / program, *words],
                 check=False,
                 cwd=self._directory,
                 env={},
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
                 **self._user,
             )
-            said.seek(0)
-            assert ended.returncode == 0, f"{program} failed: {said.read()}"
+            output.seek(0)
+            assert ended.returncode == 0, f"{program} failed: {output.read()}"
 
 
 @contextlib.contextmanager

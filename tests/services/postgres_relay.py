@@ -78,10 +78,10 @@ class Exchange:
         def perform() -> bool:
             with server, contextlib.suppress(ConnectionError):
                 server.sendall(message)
-                answers = _Stream(server, started=True)
-                while answers.receive():
-                    while answer := answers.take():
-                        if answer[:1] == _READY:
+                responses = _Stream(server, started=True)
+                while responses.receive():
+                    while response := responses.take():
+                        if response[:1] == _READY:
                             return True
             return False
 
@@ -162,8 +162,8 @@ class Relay:
             selectors.DefaultSelector() as ready,
         ):
             server.connect(str(self._path))
-            asks, answers = _Stream(client, started=False), _Stream(server, started=True)
-            said = ""
+            asks, responses = _Stream(client, started=False), _Stream(server, started=True)
+            transaction = ""
             for one in (client, server):
                 ready.register(one, selectors.EVENT_READ)
             while True:
@@ -176,21 +176,26 @@ class Relay:
                     if not asks.receive():
                         return
                     while message := asks.take():
-                        said = _said(said, message)
-                        if not self._meet(said, Exchange(asks, answers, message)):
+                        transaction = _statements(transaction, message)
+                        if not self._meet(transaction, Exchange(asks, responses, message)):
                             return
 
-    def _meet(self, said: str, exchange: Exchange) -> bool:
+    def _meet(self, transaction: str, exchange: Exchange) -> bool:
         """Hand a message on, or let the fault happen; return whether the connection lives on."""
-        fault, last = self._fault, said.rpartition("\0")[2]
-        if fault is None or fault.happened or fault.text not in last or fault.after not in said:
+        fault, last = self._fault, transaction.rpartition("\0")[2]
+        if (
+            fault is None
+            or fault.happened
+            or fault.text not in last
+            or fault.after not in transaction
+        ):
             exchange.hand_on()
             return True
         fault.happened = True
         return fault.act(exchange)
 
 
-def _said(before: str, message: bytes) -> str:
+def _statements(before: str, message: bytes) -> str:
     """Return the statements of the transaction up to a message, the last one behind a zero."""
     if message[:1] != _QUERY:
         return before

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.services.certificates import Identity
 
-__all__ = ["Door", "door"]
+__all__ = ["TlsProxy", "tls_proxy"]
 
 _ASKS_FOR_TLS = bytes.fromhex("0000000804d2162f")
 _SECONDS = 30.0
@@ -25,7 +25,7 @@ _PIECE = 65_536
 
 
 @dataclass
-class Door:
+class TlsProxy:
     """Listens on the loopback interface; `encrypted` counts the connections that spoke TLS."""
 
     server: Path
@@ -93,13 +93,13 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def door(server: Path, identity: Identity | None = None) -> Iterator[Door]:
+def tls_proxy(server: Path, identity: Identity | None = None) -> Iterator[TlsProxy]:
     """Stand before a server that listens on a unix socket, with a certificate or without."""
     tls = None
     if identity is not None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(identity.certificate, identity.key)
-    made = Door(server, tls)
+    made = TlsProxy(server, tls)
     made.begin()
     try:
         yield made

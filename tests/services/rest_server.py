@@ -104,17 +104,19 @@ class RestServer(ServerProcess):
             *trusting(trust_store(java, store.ca_file, directory / "trusted")),
             *("-cp", class_path(), "org.eclipse.jetty.xml.XmlConfiguration", str(serves)),
         ]
-        super().__init__("Iceberg's REST server", command, directory, self._answers)
+        super().__init__("Iceberg's REST server", command, directory, self._responds)
 
     @property
     def properties(self) -> dict[str, Any]:
         """How PyIceberg reaches it, and trusts it; nothing of its storage."""
         return {"type": "rest", "uri": self.uri, "ssl": {"cabundle": str(self.authority.file)}}
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         with contextlib.suppress(requests.ConnectionError):
-            said = requests.get(f"{self.uri}/v1/config", verify=str(self.authority.file), timeout=5)
-            return said.ok
+            response = requests.get(
+                f"{self.uri}/v1/config", verify=str(self.authority.file), timeout=5
+            )
+            return response.ok
         return False
 
 

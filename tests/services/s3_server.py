@@ -57,7 +57,7 @@ class S3Server(ServerProcess, ABC):
         self.ca_file = authority.file
         """The authority's certificate, as PEM."""
         command = self._prepared(directory, authority.sign())
-        super().__init__(name, command, directory, self._answers, seconds=seconds)
+        super().__init__(name, command, directory, self._responds, seconds=seconds)
 
     @abstractmethod
     def _prepared(self, directory: Path, identity: Identity) -> list[str]:
@@ -94,7 +94,7 @@ class S3Server(ServerProcess, ABC):
             config=_ONCE,
         )
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         # A server may respond some time before it knows its accounts.
         with contextlib.suppress(BotoCoreError, ClientError):
             self.client().list_buckets()

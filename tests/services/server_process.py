@@ -60,8 +60,8 @@ class ServerProcess:
             ended = self._process.poll()
             if ended is not None or time.monotonic() > deadline:
                 self.kill()
-                said = self._log.read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace")
-                raise AssertionError(f"{self._name} did not start ({ended}): {said}")
+                output = self._log.read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace")
+                raise AssertionError(f"{self._name} did not start ({ended}): {output}")
             time.sleep(_RETRY_SECONDS)
 
     def kill(self) -> None:

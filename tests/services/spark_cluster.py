@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.services.server_process import ServerProcess, free_port
-from tests.support.interfaces import Doors
+from tests.support.interfaces import Interfaces
 from tests.support.processes import command_line, processes
 from tests.support.quick_java import QUICK_JAVA
 
@@ -39,7 +39,7 @@ CLUSTER_CONF: Final = {
 class Cluster:
     """A master and its workers; `ui_port` is of the web interface of an application there."""
 
-    doors: Doors
+    interfaces: Interfaces
     ui_port: int = field(default_factory=free_port)
     port: int = field(default_factory=free_port)
     servers: list[ServerProcess] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Cluster:
         java = f"SPARK_DAEMON_MEMORY=192m 'SPARK_DAEMON_JAVA_OPTS={_OPTIONS}'"
         command = f"env {java} {start}"
         port = free_port()
-        server = self.doors.server(name, f"{command} --webui-port {port}", port, host=host)
+        server = self.interfaces.server(name, f"{command} --webui-port {port}", port, host=host)
         server.start()
         self.servers.append(server)
         return server
@@ -79,7 +79,7 @@ class Cluster:
     def worker(self, name: str, host: str, *, before: str = "") -> ServerProcess:
         """Start a worker of one core."""
         program = f"worker.Worker {self.master} --cores 1 --memory 600m"
-        place = f"--work-dir {self.doors.root / name}"
+        place = f"--work-dir {self.interfaces.root / name}"
         return self.start(name, host, f"{program} {place}", before=before)
 
     def end(self) -> None:
@@ -100,5 +100,5 @@ def executors(host: str, root: Path) -> list[int]:
 
 def ask(place: str) -> Any:
     """Return what Spark's web interface says."""
-    with urllib.request.urlopen(place, timeout=30) as answer:  # noqa: S310
-        return json.load(answer)
+    with urllib.request.urlopen(place, timeout=30) as response:  # noqa: S310
+        return json.load(response)

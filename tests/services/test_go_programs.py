@@ -19,7 +19,7 @@ pytestmark = pytest.mark.nightly
 
 SERVICES = ROOT / "requirements" / "services"
 # Builds what is missing, and says that it comes to the lock, behind its look at what is there.
-TELLS = """
+REPORTS_LOCKS = """
 import fcntl, pathlib, sys
 from tests.services.go_programs import main
 
@@ -69,7 +69,7 @@ def test_a_build_that_waited_for_another_does_not_build_again(root: Path, tmp_pa
     with (root / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         waiting = subprocess.Popen(
-            [sys.executable, "-c", TELLS, str(tmp_path / "waits")],
+            [sys.executable, "-c", REPORTS_LOCKS, str(tmp_path / "waits")],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -80,12 +80,12 @@ def test_a_build_that_waited_for_another_does_not_build_again(root: Path, tmp_pa
             wait_until((tmp_path / "waits").exists, "it waited for the one that builds")
             place_all(root)
             lock.close()
-            said, _ = waiting.communicate(timeout=30)
+            output, _ = waiting.communicate(timeout=30)
         finally:
             waiting.kill()
             waiting.wait()
 
-    assert (waiting.returncode, said) == (0, "")
+    assert (waiting.returncode, output) == (0, "")
     assert sorted(file.name.rpartition("-")[0] for file in root.iterdir()) == [
         *("", "fake-gcs-server", "minio", "toxiproxy")
     ]

@@ -43,7 +43,7 @@ def message(number: int, kind: int) -> bytes:
     return struct.pack(">iii", 8, number, kind)
 
 
-def answers(between: KeeperRelay, *messages: bytes) -> list[bytes]:
+def responses(between: KeeperRelay, *messages: bytes) -> list[bytes]:
     """Send messages one after the other; return what comes, b'' for a connection that ended."""
     with socket.create_connection(("127.0.0.1", between.port), timeout=20) as one:
         found = []
@@ -62,18 +62,18 @@ def test_a_server_that_was_away_is_reached_again() -> None:
     """Harm prevented: whatever a test shows afterwards is that nobody accepts connections."""
     port = free_port()
     with keeper_relay(port) as between:
-        assert answers(between) == [b""]
-        assert answers(between) == [b""]
+        assert responses(between) == [b""]
+        assert responses(between) == [b""]
         with serving(port):
-            assert answers(between, message(1, _READ)) == [message(0, 0), message(1, _READ)]
+            assert responses(between, message(1, _READ)) == [message(0, 0), message(1, _READ)]
 
 
 def test_the_response_to_the_named_change_is_lost() -> None:
     port = free_port()
     with serving(port), keeper_relay(port) as between:
-        between.lose_answer(2)
+        between.lose_response(2)
 
-        found = answers(
+        found = responses(
             between, *(message(n, k) for n, k in enumerate((_CREATE, _READ, _CREATE), 1))
         )
 

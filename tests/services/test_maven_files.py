@@ -23,14 +23,14 @@ class Repository(ThreadingHTTPServer):
     """A repository of Maven that has the given files, and cuts or refuses responses."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answers)
+        super().__init__(("127.0.0.1", 0), _Responses)
         self.files = {f"/maven/{one.path}": CONTENT for one in (ONE, TESTS)}
         self.asked: list[str] = []
         self.cut = self.broken = 0
         """How many responses are still to end early, or to be an error of the server."""
 
 
-class _Answers(BaseHTTPRequestHandler):
+class _Responses(BaseHTTPRequestHandler):
     server: Repository
 
     def do_GET(self) -> None:
@@ -120,9 +120,9 @@ def test_a_file_that_is_not_there_is_asked_for_once(
 
     assert main_of((ONE,), tmp_path) == 1
 
-    said = capsys.readouterr().err
-    assert said.startswith("Cannot fetch org.example:one:1.0: HTTP Error 404")
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("Cannot fetch org.example:one:1.0: HTTP Error 404")
+    assert stderr.count("\n") == 1
     assert len(server.asked) == 1
 
 

@@ -11,21 +11,21 @@ import pytest
 
 from tests.services.relay import Relay, relay
 
-_ANSWER = bytes(range(256)) * 400
+_RESPONSE = bytes(range(256)) * 400
 
 
-class Answers(socketserver.StreamRequestHandler):
+class Responses(socketserver.StreamRequestHandler):
     """Responds to one line with the same bytes, always."""
 
     def handle(self) -> None:
         while self.rfile.readline():
-            self.wfile.write(_ANSWER)
+            self.wfile.write(_RESPONSE)
 
 
 @pytest.fixture
 def between() -> Iterator[Relay]:
     socketserver.ThreadingTCPServer.allow_reuse_address = True
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answers) as server:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Responses) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         with relay(server.server_address[1]) as made:
@@ -39,7 +39,7 @@ def asked(between: Relay) -> bytes:
         one.sendall(b"?\n")
         held = b""
         try:
-            while len(held) < len(_ANSWER) and (piece := one.recv(65_536)):
+            while len(held) < len(_RESPONSE) and (piece := one.recv(65_536)):
                 held += piece
         except ConnectionResetError:
             pass
@@ -47,8 +47,8 @@ def asked(between: Relay) -> bytes:
 
 
 def test_bytes_pass_as_they_are(between: Relay) -> None:
-    assert asked(between) == _ANSWER
-    assert (between.connections, between.received) == (1, len(_ANSWER))
+    assert asked(between) == _RESPONSE
+    assert (between.connections, between.received) == (1, len(_RESPONSE))
 
 
 def test_a_connection_ends_behind_the_byte_that_was_named(between: Relay) -> None:
@@ -56,7 +56,7 @@ def test_a_connection_ends_behind_the_byte_that_was_named(between: Relay) -> Non
 
     # A reset may overtake what was sent before it.
     assert len(asked(between)) <= 70_000
-    assert asked(between) == _ANSWER
+    assert asked(between) == _RESPONSE
 
 
 def test_one_bit_of_one_byte_changes(between: Relay) -> None:
@@ -64,7 +64,7 @@ def test_one_bit_of_one_byte_changes(between: Relay) -> None:
 
     found = asked(between)
 
-    changed = [at for at in range(len(_ANSWER)) if found[at] != _ANSWER[at]]
+    changed = [at for at in range(len(_RESPONSE)) if found[at] != _RESPONSE[at]]
     assert changed == [70_000]
 
 
@@ -79,4 +79,4 @@ def test_a_connection_stands_still_until_it_goes_on(between: Relay) -> None:
     between.resume()
     thread.join(20)
 
-    assert found == [_ANSWER]
+    assert found == [_RESPONSE]

@@ -38,7 +38,7 @@ class Promises:
     """A class of tests has the fixture `store`."""
 
     @pytest.mark.parametrize(
-        ("account", "said"),
+        ("account", "message"),
         [
             (Account("administrator", "another secret"), "SignatureDoesNotMatch"),
             (Account("nobody", "administrator's secret"), "InvalidAccessKeyId"),
@@ -46,9 +46,9 @@ class Promises:
         ids=["wrong secret", "unknown key"],
     )
     def test_wrong_credentials_are_refused(
-        self, store: S3Server, account: Account, said: str
+        self, store: S3Server, account: Account, message: str
     ) -> None:
-        with pytest.raises(ClientError, match=said):
+        with pytest.raises(ClientError, match=message):
             store.client(account).list_buckets()
 
     def test_a_client_of_another_authority_gets_no_connection(

@@ -54,9 +54,9 @@ class Echo:
 
     def _say_back(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            while said := connection.recv(1 << 16):
-                self.heard += said
-                connection.sendall(said)
+            while data := connection.recv(1 << 16):
+                self.heard += data
+                connection.sendall(data)
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +174,8 @@ def test_limit_of_what_the_server_says(proxy: Proxy) -> None:
         proxy.limit_data(5, streams=FROM_SERVER)
         connection.sendall(b"0123456789")
         heard = b""
-        while said := connection.recv(10):
-            heard += said
+        while data := connection.recv(10):
+            heard += data
         assert heard == b"01234"
 
 

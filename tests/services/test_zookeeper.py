@@ -24,7 +24,7 @@ def connected(hosts: str, **settings: object) -> Iterator[KazooClient]:
         yield client
 
 
-def answer(server: ZooKeeper, authority: Authority, mine: Identity | None = None) -> bytes:
+def response_of(server: ZooKeeper, authority: Authority, mine: Identity | None = None) -> bytes:
     """Ask a server over TLS how it serves."""
     context = ssl.create_default_context(cafile=str(authority.file))
     if mine is not None:
@@ -46,7 +46,7 @@ def test_tls_is_spoken_alone(tmp_path: Path) -> None:
             client.create("/x", b"1")
             assert client.get("/x")[0] == b"1"
         with pytest.raises(ssl.SSLCertVerificationError):
-            answer(server, another)
+            response_of(server, another)
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain:
             # As long as a header of TLS, which the server waits for.
             plain.sendall(b"srvr\n")
@@ -56,10 +56,10 @@ def test_tls_is_spoken_alone(tmp_path: Path) -> None:
 def test_a_client_without_a_certificate_of_the_authority_is_turned_away(tmp_path: Path) -> None:
     authority, another = Authority(tmp_path), Authority(tmp_path, "another")
     with zookeeper(TlsPort(authority, demands_client=True)) as server:
-        assert b"Mode: standalone" in answer(server, authority, authority.sign())
+        assert b"Mode: standalone" in response_of(server, authority, authority.sign())
         for stranger in (None, another.sign()):
             with pytest.raises(ssl.SSLError, match="alert"):
-                answer(server, authority, stranger)
+                response_of(server, authority, stranger)
 
 
 def test_three_go_on_when_one_that_led_is_lost() -> None:

@@ -33,7 +33,7 @@ class Toxiproxy(ServerProcess):
         self._port = free_port()
         program = str(program_file("toxiproxy"))
         command = ["env", "-i", program, "-host", "127.0.0.1", "-port", str(self._port)]
-        super().__init__("Toxiproxy", command, directory, self._answers)
+        super().__init__("Toxiproxy", command, directory, self._responds)
 
     def before(self, port: int) -> Proxy:
         """Listen on a port of its own, and hand on to another one of the loopback interface."""
@@ -47,12 +47,12 @@ class Toxiproxy(ServerProcess):
         connection = HTTPConnection("127.0.0.1", self._port, timeout=_SECONDS)
         with contextlib.closing(connection):
             connection.request(method, path, None if what is None else json.dumps(what))
-            answer = connection.getresponse()
-            said = answer.read().decode()
-        assert answer.status < 300, f"Toxiproxy refused {method} {path}: {said}"
-        return json.loads(said) if said.startswith(("{", "[")) else said
+            response = connection.getresponse()
+            body = response.read().decode()
+        assert response.status < 300, f"Toxiproxy refused {method} {path}: {body}"
+        return json.loads(body) if body.startswith(("{", "[")) else body
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         with contextlib.suppress(OSError):
             self.ask("GET", "/version")
             return True

@@ -58,10 +58,10 @@ class Trino(ServerProcess):
             "node.environment": "tests",
             "node.id": "tests",
         }
-        told = (f"-D{name}={text}" for name, text in places.items())
-        java = (str(java_home() / "bin" / "java"), *_JAVA, *trusting(trusted), *told)
+        options = (f"-D{name}={text}" for name, text in places.items())
+        java = (str(java_home() / "bin" / "java"), *_JAVA, *trusting(trusted), *options)
         command = [*java, "-cp", f"{home}/lib/*", _MAIN]
-        super().__init__("Trino", command, directory, self._answers, seconds=_SECONDS_TO_START)
+        super().__init__("Trino", command, directory, self._responds, seconds=_SECONDS_TO_START)
 
     def _configured(self) -> dict[str, str]:
         return {
@@ -77,12 +77,12 @@ class Trino(ServerProcess):
             "memory.heap-headroom-per-node": "128MB",
         }
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         with (
             contextlib.suppress(OSError),
-            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/info", timeout=5) as answer,
+            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/info", timeout=5) as response,
         ):
-            return json.load(answer)["starting"] is False
+            return json.load(response)["starting"] is False
         return False
 
 

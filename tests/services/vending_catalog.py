@@ -37,16 +37,16 @@ class LendingCatalog:
     def __init__(self, server: RestServer) -> None:
         """Stand before a server that runs."""
         self._server = server
-        self.lent: list[Account] = []
+        self.vended: list[Account] = []
         """The accounts that it vended, the newest last."""
-        self._door = _Door(("127.0.0.1", 0), _Connection)
-        self._door.catalog = self
+        self._listener = _Listener(("127.0.0.1", 0), _Connection)
+        self._listener.catalog = self
         signed = server.authority.sign()
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(signed.certificate, signed.key)
-        self._door.socket = tls.wrap_socket(self._door.socket, server_side=True)
+        self._listener.socket = tls.wrap_socket(self._listener.socket, server_side=True)
         # A short poll: the end of every test waits for it.
-        serve = self._door.serve_forever
+        serve = self._listener.serve_forever
         self._thread = threading.Thread(target=serve, args=(0.01,), daemon=True)
 
     def __enter__(self) -> Self:
@@ -61,22 +61,22 @@ class LendingCatalog:
         trace: TracebackType | None,
     ) -> None:
         """Stop."""
-        self._door.shutdown()
-        self._door.server_close()
+        self._listener.shutdown()
+        self._listener.server_close()
         self._thread.join()
 
     @property
     def properties(self) -> dict[str, Any]:
         """How PyIceberg reaches it; of its storage they say whom to trust, and no more."""
-        uri = f"https://127.0.0.1:{self._door.server_port}"
+        uri = f"https://127.0.0.1:{self._listener.server_port}"
         trusted = str(self._server.store.ca_file)
         return {**self._server.properties, "uri": uri, "mergeberg.ca-file": trusted}
 
-    def answer(
+    def response_to(
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, bytes]:
         """Return the server's response, with credentials where it is to vend them."""
-        said = requests.request(
+        response = requests.request(
             method,
             f"{self._server.uri}{path}",
             data=body,
@@ -85,42 +85,44 @@ class LendingCatalog:
             timeout=_SECONDS,
         )
         asked = _ASKED in headers.get("X-Iceberg-Access-Delegation", "")
-        lends = asked and said.ok and _LENDS.fullmatch(f"{method} {urlsplit(path).path}")
-        return said.status_code, self._lending(said.json()) if lends else said.content
+        lends = asked and response.ok and _LENDS.fullmatch(f"{method} {urlsplit(path).path}")
+        return response.status_code, self._lending(response.json()) if lends else response.content
 
     def _lending(self, table: dict[str, Any]) -> bytes:
         store, location = self._server.store, table["metadata"]["location"]
         place = urlsplit(location)
         assert isinstance(store, MinIO), "it alone has accounts that end"
         account = store.account(*WRITER, bucket=place.netloc, below=f"{place.path[1:]}/")
-        self.lent.append(account)
+        self.vended.append(account)
         reached = {"s3.endpoint": store.endpoint, "s3.region": store.region}
         keys = {
             "s3.access-key-id": account.access_key,
             "s3.secret-access-key": account.secret_key,
             "s3.session-token": account.token,
         }
-        lent = {"prefix": location, "config": keys}
+        vended = {"prefix": location, "config": keys}
         config = {**(table.get("config") or {}), **reached}
-        return json.dumps({**table, "config": config, "storage-credentials": [lent]}).encode()
+        return json.dumps({**table, "config": config, "storage-credentials": [vended]}).encode()
 
 
-class _Door(ThreadingHTTPServer):
+class _Listener(ThreadingHTTPServer):
     daemon_threads = False
     catalog: LendingCatalog
 
 
 class _Connection(BaseHTTPRequestHandler):
-    server: _Door
+    server: _Listener
 
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        status, said = self.server.catalog.answer(self.command, self.path, dict(self.headers), body)
+        status, content = self.server.catalog.response_to(
+            self.command, self.path, dict(self.headers), body
+        )
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(content)
 
     do_GET = do_HEAD = do_POST = do_DELETE = _pass_on  # noqa: N815  the names of the base class
 

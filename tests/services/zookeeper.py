@@ -89,22 +89,22 @@ class ZooKeeper(ServerProcess):
     def mode(self) -> str:
         """How it serves: `standalone`, `leader`, `follower`; '' when it does not."""
         # Before it serves requests it responds that it does not.
-        found = re.search(r"^Mode: (\w+)", self._said(b"srvr"), re.MULTILINE)
+        found = re.search(r"^Mode: (\w+)", self._response(b"srvr"), re.MULTILINE)
         return found[1] if found else ""
 
     @property
     def sessions(self) -> frozenset[int]:
         """The numbers of all sessions that are not over; of several servers the leader knows."""
-        said: list[str] = []
+        dumps: list[str] = []
 
-        def is_said() -> bool:
-            said[:] = [self._said(b"dump")]
-            return bool(said[0])
+        def has_dump() -> bool:
+            dumps[:] = [self._response(b"dump")]
+            return bool(dumps[0])
 
-        wait_until(is_said, "ZooKeeper told its sessions")
-        return frozenset(int(one, 16) for one in re.findall(r"0x[0-9a-f]+", said[0]))
+        wait_until(has_dump, "ZooKeeper told its sessions")
+        return frozenset(int(one, 16) for one in re.findall(r"0x[0-9a-f]+", dumps[0]))
 
-    def _said(self, word: bytes) -> str:
+    def _response(self, word: bytes) -> str:
         """Return what it says to a word of its administrators, '' when it does not respond."""
         with (
             contextlib.suppress(OSError),
@@ -114,8 +114,8 @@ class ZooKeeper(ServerProcess):
             else plain as connection,
         ):
             connection.sendall(word)
-            with connection.makefile("r", encoding="utf-8") as answer:
-                return answer.read()
+            with connection.makefile("r", encoding="utf-8") as response:
+                return response.read()
         return ""
 
 

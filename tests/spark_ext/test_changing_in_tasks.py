@@ -64,9 +64,9 @@ class Lake:
 
     def files(self, name: str) -> list[tuple[object, ...]]:
         """Return what manifests say of the files of a table, but their names."""
-        told = ("partition", "record_count", "sort_order_id", "value_counts", "lower_bounds")
+        columns = ("partition", "record_count", "sort_order_id", "value_counts", "lower_bounds")
         files = self.table(name).inspect.data_files().to_pylist()
-        return sorted(tuple(str(one[key]) for key in told) for one in files)
+        return sorted(tuple(str(one[key]) for key in columns) for one in files)
 
     def left(self) -> list[Path]:
         """Return what statements and their tasks have not removed."""
@@ -113,14 +113,14 @@ def seen(monkeypatch: pytest.MonkeyPatch, wraps: Wraps, of: str = "") -> list[st
     def around(
         spark: SparkSession,
         what: str,
-        things: Any,
+        items: Any,
         cost: Any,
         work: Any,
         look: Callable[[], None] = lambda: None,
     ) -> tuple[Any, ...]:
         asked.append(type(work).__name__)
         wrapped = wraps(work) if of in type(work).__name__ else work
-        return in_tasks(spark, what, things, cost, wrapped, look)
+        return in_tasks(spark, what, items, cost, wrapped, look)
 
     for module in (changing_in_tasks, files_in_tasks):
         monkeypatch.setattr(module, "in_tasks", around)
@@ -136,13 +136,13 @@ def test_tasks_leave_what_this_process_leaves(
     one, other = lake.filled(), lake.filled()
 
     for statement in statements:
-        told = [tuple(row)[:5] for row in lake.sql(f"ALTER TABLE lake.n.{one} {statement}")]
+        rows = [tuple(row)[:5] for row in lake.sql(f"ALTER TABLE lake.n.{one} {statement}")]
         with monkeypatch.context() as patch:
             patch.setattr(files_in_tasks, "LEAST_FILES", 1_000)
             in_tasks_already = len(asked)
             here = lake.sql(f"ALTER TABLE lake.n.{other} {statement}")
         assert len(asked) == in_tasks_already, "it was to be done here"
-        assert told == [tuple(row)[:5] for row in here]
+        assert rows == [tuple(row)[:5] for row in here]
         assert lake.rows(one) == lake.rows(other)
         assert lake.files(one) == lake.files(other)
 
@@ -159,12 +159,12 @@ def test_groups_of_files_are_merged_in_tasks(
     rows = lake.rows(one)
     assert len(lake.files(one)) > 2 * PARTITIONS
 
-    told = lake.sql(f"OPTIMIZE TABLE lake.n.{one}")
+    results = lake.sql(f"OPTIMIZE TABLE lake.n.{one}")
 
     assert asked == ["HostMerger"]
     monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 1_000)
     here = lake.sql(f"OPTIMIZE TABLE lake.n.{other}")
-    assert [tuple(row)[:5] for row in told] == [tuple(row)[:5] for row in here]
+    assert [tuple(row)[:5] for row in results] == [tuple(row)[:5] for row in here]
     assert lake.files(one) == lake.files(other)
     assert len(lake.files(one)) == PARTITIONS
     assert lake.rows(one) == lake.rows(other) == rows
@@ -262,11 +262,11 @@ def test_the_error_of_the_first_item_is_raised(lake: Lake) -> None:
 
 
 def test_the_results_keep_the_order_of_the_items(lake: Lake, tmp_path: Path) -> None:
-    things = range(100, 140)
+    items = range(100, 140)
 
-    made = in_tasks(lake.spark, "Cannot", things, int, DiesOnce(AsIs(), tmp_path))
+    made = in_tasks(lake.spark, "Cannot", items, int, DiesOnce(AsIs(), tmp_path))
 
-    assert made == tuple(things)
+    assert made == tuple(items)
 
 
 @pytest.mark.soak

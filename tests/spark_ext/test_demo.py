@@ -131,14 +131,14 @@ def test_programs_get_an_object_per_partition_and_one_with_the_results(
     made: DemoDirectory,
 ) -> None:
     ended = run_here("--directory", str(made.path), "--json")
-    said = [json.loads(line) for line in ended.out.splitlines()]
+    records = [json.loads(line) for line in ended.out.splitlines()]
 
     assert (ended.code, ended.err) == (0, "")
-    assert [x.get("partition_id") for x in said] == ["202401", "202402", "202403", None]
-    answers = said[-1]["answers"]
-    assert set(answers) == {"ClickHouse", "PyIceberg", "DuckDB"}
-    assert answers["ClickHouse"] == answers["PyIceberg"] == answers["DuckDB"]
-    assert said[-1]["equal"] is True
+    assert [x.get("partition_id") for x in records] == ["202401", "202402", "202403", None]
+    results = records[-1]["answers"]
+    assert set(results) == {"ClickHouse", "PyIceberg", "DuckDB"}
+    assert results["ClickHouse"] == results["PyIceberg"] == results["DuckDB"]
+    assert records[-1]["equal"] is True
 
 
 @pytest.mark.spark
@@ -162,7 +162,7 @@ def test_readers_that_differ_are_an_error(
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("taken", "said"),
+    ("taken", "message"),
     [
         ("warehouse", "db.events is in .*, and .*warehouse is empty"),
         ("warehouse/mergeberg-ledger.db", "the ledger mergeberg-ledger.db .* is not in"),
@@ -173,7 +173,7 @@ def test_readers_that_differ_are_an_error(
     ],
 )
 def test_a_demo_with_a_part_taken_away_says_what_is_missing(
-    made: DemoDirectory, taken: str, said: str, tmp_path: Path
+    made: DemoDirectory, taken: str, message: str, tmp_path: Path
 ) -> None:
     """Going on would export everything a second time, or compare with nothing."""
     with moved(made.path / taken, tmp_path / "away"):
@@ -181,7 +181,7 @@ def test_a_demo_with_a_part_taken_away_says_what_is_missing(
 
         assert (ended.code, ended.out) == (3, "")
         assert not (made.path / taken).exists()
-    assert re.search(said, ended.err)
+    assert re.search(message, ended.err)
     assert ended.err.splitlines()[-1] == f"Next: rm -r {made.path}"
 
 
@@ -254,10 +254,10 @@ def test_an_interrupted_fill_is_repeated(tmp_path: Path) -> None:
 
 
 def test_a_difference_is_reported_with_every_result() -> None:
-    answers: dict[str, Measures] = {"ClickHouse": {"tags": 1, "revenue": Decimal("1.50")},
+    results: dict[str, Measures] = {"ClickHouse": {"tags": 1, "revenue": Decimal("1.50")},
                "DuckDB": {"tags": 2, "revenue": Decimal("1.5")}}  # fmt: skip
 
-    assert differences(answers) == ("tags is 1 in ClickHouse, 2 in DuckDB",)
+    assert differences(results) == ("tags is 1 in ClickHouse, 2 in DuckDB",)
 
 
 @pytest.mark.spark

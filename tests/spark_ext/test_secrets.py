@@ -43,8 +43,8 @@ def words(front: ClickHouseFront, user: str = "exporter@") -> tuple[str, ...]:
 def assert_hidden(watched: WatchedExport, front: ClickHouseFront) -> None:
     """Check that the secret is in nothing that is left or was seen, nor was part of a statement."""
     assert watched.shows() == []
-    said = " ".join(f"{r.sql} {r.query_id} {r.parameters}" for r in front.requests())
-    assert watched.secret.decode() not in said
+    requests = " ".join(f"{r.sql} {r.query_id} {r.parameters}" for r in front.requests())
+    assert watched.secret.decode() not in requests
 
 
 @pytest.mark.soak
@@ -116,11 +116,11 @@ def test_a_slice_that_fails_does_not_show_it_even_if_the_server_says_it(
 
 
 @pytest.mark.parametrize(
-    ("table", "user", "said"),
+    ("table", "user", "message"),
     [("db.nope", "exporter", "db.nope"), ("db.t", "somebody", "Cannot log in")],
 )
 def test_an_export_that_is_refused_does_not_show_it(
-    front: ClickHouseFront, watched: WatchedExport, table: str, user: str, said: str
+    front: ClickHouseFront, watched: WatchedExport, table: str, user: str, message: str
 ) -> None:
     """With the traceback that --debug shows."""
     given = {"MERGEBERG_SOURCE_PASSWORD": watched.secret.decode()}
@@ -129,6 +129,6 @@ def test_an_export_that_is_refused_does_not_show_it(
     watched.run(table, *others, environment=given)
 
     assert watched.code in (3, 4)
-    assert said in watched.err
+    assert message in watched.err
     assert "Traceback" in watched.err
     assert_hidden(watched, front)

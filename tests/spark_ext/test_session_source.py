@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.own_process import told_by
+from tests.support.own_process import results_of
 
 pytestmark = pytest.mark.spark
 
@@ -19,10 +19,10 @@ _SECONDS = 240
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what came of each step of the program."""
     directory = tmp_path_factory.mktemp("session")
-    return told_by("tests.support.session_exports", directory, seconds=_SECONDS)
+    return results_of("tests.support.session_exports", directory, seconds=_SECONDS)
 
 
 def _statuses(step: dict[str, Any]) -> list[tuple[str, str, int]]:
@@ -31,61 +31,61 @@ def _statuses(step: dict[str, Any]) -> list[tuple[str, str, int]]:
     return sorted((e["partition_id"], e["status"], e["rows"]) for e in step["exported"])
 
 
-def test_a_table_of_a_session_is_exported_once(said: dict[str, Any]) -> None:
+def test_a_table_of_a_session_is_exported_once(results: dict[str, Any]) -> None:
     """By its full name, or by the name that the session's current database gives it."""
-    assert _statuses(said["first"]) == [("1", "committed", 5)]
-    assert _statuses(said["second"]) == [("1", "already_exported", 5)]
+    assert _statuses(results["first"]) == [("1", "committed", 5)]
+    assert _statuses(results["second"]) == [("1", "already_exported", 5)]
     assert (
-        said["second"]["exported"][0]["snapshot_id"]
-        == (said["first"]["exported"][0]["snapshot_id"])
+        results["second"]["exported"][0]["snapshot_id"]
+        == (results["first"]["exported"][0]["snapshot_id"])
     )
 
 
-def test_it_is_the_same_table_when_its_directory_is_opened_by_path(said: dict[str, Any]) -> None:
+def test_it_is_the_same_table_when_its_directory_is_opened_by_path(results: dict[str, Any]) -> None:
     """What a session exported is not exported again by a source of that directory."""
-    assert _statuses(said["by path"]) == [("1", "already_exported", 5)]
-    assert _statuses(said["the rest by path"]) == [
+    assert _statuses(results["by path"]) == [("1", "already_exported", 5)]
+    assert _statuses(results["the rest by path"]) == [
         ("0", "committed", 5),
         ("1", "already_exported", 5),
     ]
-    assert said["lake"] == [*range(10)]
+    assert results["lake"] == [*range(10)]
 
 
-def test_a_rehearsal_says_what_would_be_done(said: dict[str, Any]) -> None:
-    assert _statuses(said["rehearsed"]) == [("0", "export", 5), ("1", "already_exported", 5)]
+def test_a_rehearsal_says_what_would_be_done(results: dict[str, Any]) -> None:
+    assert _statuses(results["rehearsed"]) == [("0", "export", 5), ("1", "already_exported", 5)]
 
 
 @pytest.mark.parametrize("step", ["session", "temporary session"])
-def test_the_session_is_what_it_was(said: dict[str, Any], step: str) -> None:
+def test_the_session_is_what_it_was(results: dict[str, Any], step: str) -> None:
     """Its current database, its settings, its tables; it is open, and nothing of ours is in it."""
-    assert said[step]["before"] == said[step]["after"]
-    assert "mergeberg" not in json.dumps(said[step]["after"])
+    assert results[step]["before"] == results[step]["after"]
+    assert "mergeberg" not in json.dumps(results[step]["after"])
 
 
-def test_a_temporary_table_is_exported_once(said: dict[str, Any]) -> None:
+def test_a_temporary_table_is_exported_once(results: dict[str, Any]) -> None:
     """Of a session in memory, with an index, a codec, a default, and parentheses in its name."""
-    assert _statuses(said["temporary"]) == [("0", "committed", 13), ("1", "committed", 12)]
-    assert _statuses(said["temporary again"]) == [
+    assert _statuses(results["temporary"]) == [("0", "committed", 13), ("1", "committed", 12)]
+    assert _statuses(results["temporary again"]) == [
         ("0", "already_exported", 13),
         ("1", "already_exported", 12),
     ]
-    assert said["temporary lake"] == [*range(25)]
+    assert results["temporary lake"] == [*range(25)]
 
 
-def test_a_temporary_table_comes_before_one_of_the_database(said: dict[str, Any]) -> None:
+def test_a_temporary_table_comes_before_one_of_the_database(results: dict[str, Any]) -> None:
     """As in ClickHouse: a name without a database is the session's own table first."""
-    assert _statuses(said["temporary first"]) == [("1", "committed", 2)]
+    assert _statuses(results["temporary first"]) == [("1", "committed", 2)]
 
 
-def test_a_temporary_table_that_is_made_again_is_another_table(said: dict[str, Any]) -> None:
+def test_a_temporary_table_that_is_made_again_is_another_table(results: dict[str, Any]) -> None:
     """Harm prevented: a script that is run again after a crash adds its rows a second time."""
-    assert "may be there already: of uuid:" in said["made again"]["message"]
-    assert _statuses(said["others"]) == [("1", "committed", 2)]
+    assert "may be there already: of uuid:" in results["made again"]["message"]
+    assert _statuses(results["others"]) == [("1", "committed", 2)]
 
 
-def test_a_temporary_replicated_table_is_refused_by_clickhouse(said: dict[str, Any]) -> None:
-    assert said["replicated"].startswith("Code: 80.")
-    assert "Temporary tables cannot be created with Replicated" in said["replicated"]
+def test_a_temporary_replicated_table_is_refused_by_clickhouse(results: dict[str, Any]) -> None:
+    assert results["replicated"].startswith("Code: 80.")
+    assert "Temporary tables cannot be created with Replicated" in results["replicated"]
 
 
 @pytest.mark.parametrize(
@@ -105,32 +105,34 @@ def test_a_temporary_replicated_table_is_refused_by_clickhouse(said: dict[str, A
     ],
 )
 def test_an_impossible_export_is_refused(
-    said: dict[str, Any], step: str, error: str, code: int | None, message: str
+    results: dict[str, Any], step: str, error: str, code: int | None, message: str
 ) -> None:
-    assert (said[step]["error"], said[step]["code"]) == (error, code)
-    assert message in said[step]["message"]
+    assert (results[step]["error"], results[step]["code"]) == (error, code)
+    assert message in results[step]["message"]
 
 
-def test_a_table_of_a_session_is_shown_without_the_session(said: dict[str, Any]) -> None:
-    assert said["shown"] == "SessionTable(table='db.t')"
+def test_a_table_of_a_session_is_shown_without_the_session(results: dict[str, Any]) -> None:
+    assert results["shown"] == "SessionTable(table='db.t')"
 
 
-def test_partitions_are_attached_and_replaced_from_a_temporary_table(said: dict[str, Any]) -> None:
+def test_partitions_are_attached_and_replaced_from_a_temporary_table(
+    results: dict[str, Any],
+) -> None:
     """One that is made again brings its rows in the place of those before, never to them."""
-    assert said["attached"] == [["1", "attached", 2]]
-    assert said["attached again"] == [["1", "unchanged", 2]]
-    assert "use REPLACE PARTITION" in said["attached anew"]["message"]
-    assert said["replaced"] == [["1", "replaced", 3]]
-    assert said["lake of statements"] == [0, 2, 5, 7, 9]
-    step = said["session behind FROM"]
+    assert results["attached"] == [["1", "attached", 2]]
+    assert results["attached again"] == [["1", "unchanged", 2]]
+    assert "use REPLACE PARTITION" in results["attached anew"]["message"]
+    assert results["replaced"] == [["1", "replaced", 3]]
+    assert results["lake of statements"] == [0, 2, 5, 7, 9]
+    step = results["session behind FROM"]
     assert step["before"] == step["after"]
 
 
-def test_the_export_of_the_requirements_temporary_table_runs(said: dict[str, Any]) -> None:
+def test_the_export_of_the_requirements_temporary_table_runs(results: dict[str, Any]) -> None:
     """But for its engine, which ClickHouse itself refuses (code 80)."""
-    assert said["requirement's engine"].startswith("Code: 80.")
-    assert said["requirement"] == [["2020", "committed", 2]]
-    assert said["requirement, said to be temporary"] == [["2020", "already_exported", 2]]
+    assert results["requirement's engine"].startswith("Code: 80.")
+    assert results["requirement"] == [["2020", "committed", 2]]
+    assert results["requirement, said to be temporary"] == [["2020", "already_exported", 2]]
 
 
 @pytest.mark.parametrize(
@@ -142,15 +144,17 @@ def test_the_export_of_the_requirements_temporary_table_runs(said: dict[str, Any
     ],
 )
 def test_statements_not_possible_on_a_sessions_table_are_refused(
-    said: dict[str, Any], step: str, code: int | None, message: str
+    results: dict[str, Any], step: str, code: int | None, message: str
 ) -> None:
     """Harm prevented: a table of that name elsewhere is taken for it."""
-    assert (said[step]["code"], message in said[step]["message"]) == (code, True), said[step]
+    assert (results[step]["code"], message in results[step]["message"]) == (code, True), results[
+        step
+    ]
 
 
-def test_tables_are_not_given_with_a_statement_of_sparks(said: dict[str, Any]) -> None:
+def test_tables_are_not_given_with_a_statement_of_sparks(results: dict[str, Any]) -> None:
     """Harm prevented: a name means a table of Spark's without a message."""
     assert (
         "only EXPORT, and ATTACH and REPLACE PARTITION … FROM, accept them"
-        in said["of Spark"]["message"]
+        in results["of Spark"]["message"]
     )

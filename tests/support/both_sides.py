@@ -59,11 +59,11 @@ class BothSides:
         """Bring a table to the lake; `target` are the bytes of a data file."""
         size = _FORMAT if target is None else FileFormat(target_file_bytes=target)
         table = TableName("db", name)
-        said = self.exports.run(
+        outcomes = self.exports.run(
             table, partition_spec=spec, file_format=size, evolve_schema=evolve_schema
         )
         allowed = (Status.COMMITTED, Status.EMPTY, Status.ALREADY_EXPORTED)
-        assert {one.status for one in said} <= {*allowed}, said
+        assert {one.status for one in outcomes} <= {*allowed}, outcomes
 
     def there(self, statement: str) -> str:
         """Run a statement in ClickHouse; return what it ended with."""
@@ -76,13 +76,13 @@ class BothSides:
     def here(self, statement: str) -> str:
         """Run it on the lake table; return what it ended with."""
         try:
-            rows = self.told(statement)
+            rows = self.run_in_lake(statement)
         except TableFormatError as error:
             return f"code {error.code}"
         found = [row["status"] for row in rows if Status(row["status"]) in _NOT_DONE]
         return ", ".join(found) or DONE
 
-    def told(self, statement: str) -> list[Row]:
+    def run_in_lake(self, statement: str) -> list[Row]:
         """Run it on the lake table; return its rows."""
         text = statement.replace("db.", "lake.n.")
         return self.session.call("execute_alter", statement=text)

@@ -146,8 +146,8 @@ class _Scripted:
             result = Sent(applied=False, error="the answer was lost")
             due = [e for e in due if e.what != "fail"]
         self._play(step, [e for e in due if e.after])
-        answer: T = result
-        return answer
+        changed: T = result
+        return changed
 
     def _play(self, step: Step, due: list[Event]) -> None:
         for event in due:
@@ -265,7 +265,7 @@ class Competition(RuleBasedStateMachine):
                 for outcome in export(_REQUESTS[name], ports, slots=1):
                     if not self.ending:
                         self.happened[outcome.status.value] += 1
-                    self._check_answer(outcome, since)
+                    self._check_outcome(outcome, since)
                     outcomes.append(outcome)
             except InternalError:
                 raise
@@ -300,7 +300,7 @@ class Competition(RuleBasedStateMachine):
             action(self.directory)
             self.happened["operate"] += 1
 
-    def _check_answer(self, outcome: Outcome, since: int) -> None:
+    def _check_outcome(self, outcome: Outcome, since: int) -> None:
         assert "bug" not in outcome.message, outcome
         if outcome.status not in IN_MAIN:
             return
@@ -372,8 +372,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=12)
     given = parser.parse_args()
     happened = compete(given.examples, given.steps)
-    told = ", ".join(f"{what} {times}" for what, times in happened.most_common())
-    sys.stdout.write(f"{given.examples} competitions of {given.steps} steps: {told}\n")
+    counts = ", ".join(f"{what} {times}" for what, times in happened.most_common())
+    sys.stdout.write(f"{given.examples} competitions of {given.steps} steps: {counts}\n")
     return 0
 
 

@@ -66,8 +66,8 @@ class EmbeddedClickHouse:
         assert self._child.stdout is not None
         self._child.stdin.write(json.dumps(request) + "\n")
         self._child.stdin.flush()
-        answer = self._child.stdout.readline()
-        assert answer, "the ClickHouse process ended"
-        if error := json.loads(answer)["error"]:
+        response = self._child.stdout.readline()
+        assert response, "the ClickHouse process ended"
+        if error := json.loads(response)["error"]:
             message = f"{error}\nin {request['sql']}"
             raise RuntimeError(message)

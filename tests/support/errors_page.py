@@ -16,7 +16,7 @@ from tableformat.export.outcome import Outcome, Status
 from tests.repository.source_files import ROOT
 from tests.wrong.places import Places
 
-__all__ = ["PAGES", "Said", "rows", "said"]
+__all__ = ["PAGES", "Refusal", "refusal_of", "rows"]
 
 PAGES = ROOT / "docs" / "reference" / "errors"
 _SECTION = re.compile(
@@ -41,7 +41,7 @@ _PLACES = (
 
 
 @dataclass(frozen=True)
-class Said:
+class Refusal:
     """The refusal of a run: the text, the exit code, ClickHouse's code."""
 
     printed: str
@@ -49,7 +49,7 @@ class Said:
     code: str
 
 
-def rows() -> dict[str, Said]:
+def rows() -> dict[str, Refusal]:
     """Return the messages of the pages by the titles of their sections."""
     found = {}
     for page in sorted(PAGES.glob("*.md")):
@@ -58,13 +58,13 @@ def rows() -> dict[str, Said]:
             assert section, f"{page.name}: {text}"
             assert section["title"] not in found, section["title"]
             message = " ".join(filter(None, (section["message"], section["remedy"])))
-            found[section["title"]] = Said(
+            found[section["title"]] = Refusal(
                 message.replace("<br>", "\n"), section["exit"], section["code"] or ""
             )
     return found
 
 
-def said(places: Places, words: tuple[str, ...]) -> Said:
+def refusal_of(places: Places, words: tuple[str, ...]) -> Refusal:
     """Run a command for programs, and return what it says to people."""
     code, out, err = places.run(*words, "--json")
     printed, codes = [], []
@@ -80,13 +80,13 @@ def said(places: Places, words: tuple[str, ...]) -> Said:
             codes.append(outcome["code"])
     # Click ends the line on which a terminal shows ^C.
     for line in filter(None, err.splitlines()):
-        answer = json.loads(line)
-        assert answer["next"] is None or answer["next"].startswith("mergeberg ")
-        if "error" in answer:
-            printed.append(answer["error"])
-            codes.append(answer["code"])
+        last = json.loads(line)
+        assert last["next"] is None or last["next"].startswith("mergeberg ")
+        if "error" in last:
+            printed.append(last["error"])
+            codes.append(last["code"])
     assert "Traceback" not in out + err
     shown = "\n".join(printed).replace(str(places.root), "DIR")
     for pattern, name in _PLACES:
         shown = pattern.sub(name, shown)
-    return Said(shown, str(code), " ".join(sorted({str(c) for c in codes if c})))
+    return Refusal(shown, str(code), " ".join(sorted({str(c) for c in codes if c})))

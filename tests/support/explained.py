@@ -110,9 +110,9 @@ class _Explained:
             return False
         if name == "digest.json":
             return row.done is not None and row.done.landed.transaction_id == transaction_id
-        beside = path.removesuffix(name)
-        receipts = (p for p in self.files if p.startswith(beside) and p.endswith(".json"))
-        return path == min(p for p in receipts if p.removeprefix(beside)[0].isdecimal())
+        directory = path.removesuffix(name)
+        receipts = (p for p in self.files if p.startswith(directory) and p.endswith(".json"))
+        return path == min(p for p in receipts if p.removeprefix(directory)[0].isdecimal())
 
     def _is_of_a_file_there(self, receipt: str) -> bool:
         """Whether the file of a receipt is in a snapshot; another one was written twice."""

@@ -102,8 +102,8 @@ class FarLake:
     def ended(self, *words: str) -> tuple[int, str]:
         """Run a command to its end; return its exit code and its output."""
         command = self.begin(*words)
-        said, _ = command.communicate(timeout=SECONDS)
-        return command.returncode, said
+        output, _ = command.communicate(timeout=SECONDS)
+        return command.returncode, output
 
     def exported(self, name: str, *words: str) -> WatchedExport:
         """Run an export that is looked at while it runs."""

@@ -41,11 +41,11 @@ class Folders:
 
     def replaced(self, old: str, new: str) -> Folders:
         """Have another text in the statement."""
-        said = self.settings.ddl_file.read_text()
-        assert old in said, said
-        return self.statement(said.replace(old, new))
+        ddl = self.settings.ddl_file.read_text()
+        assert old in ddl, ddl
+        return self.statement(ddl.replace(old, new))
 
-    def told(self, **options: str | bool | Path) -> Folders:
+    def with_settings(self, **options: str | bool | Path) -> Folders:
         """Say more in the source's text."""
         return replace(self, settings=replace(self.settings, **options))  # type: ignore[arg-type]
 

@@ -29,7 +29,7 @@ from tests.support.foreign_actions import numbers, opened
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     attach,
     detach,
     drop,
@@ -46,8 +46,8 @@ __all__ = [
     "ACTS",
     "FOREIGN",
     "GROWS",
+    "OF_OTHERS",
     "OURS",
-    "SAID",
     "Act",
     "Seat",
     "Seen",
@@ -57,7 +57,7 @@ __all__ = [
     "seen",
 ]
 
-SAID = SaidOfRows(rest="p1")
+OF_OTHERS = ForeignPartitions(rest="p1")
 
 
 @dataclass(frozen=True)
@@ -80,34 +80,34 @@ def _export(request: ExportRequest, at: Path, source: Partitions, seat: Seat) ->
 
 
 def _here(of: Callable[[str], Statement], at: Path, _: Partitions, seat: Seat) -> Status:
-    return running(at, effects=seat.by, rows=SAID, alive=seat.alive).run(of("p1")).status
+    return running(at, effects=seat.by, rows=OF_OTHERS, alive=seat.alive).run(of("p1")).status
 
 
 def _drop_there(at: Path, _: Partitions, seat: Seat) -> Status:
     there = place_at(at).lake().table(OTHER)
-    ready = running(at, effects=seat.by, rows=SAID, table=there, name=OTHER, alive=seat.alive)
+    ready = running(at, effects=seat.by, rows=OF_OTHERS, table=there, name=OTHER, alive=seat.alive)
     return ready.run(drop("p1")).status
 
 
 def _copy(at: Path, _: Partitions, seat: Seat, *, replaces: bool) -> Status:
-    return copy(at, P1, replaces=replaces, effects=seat.by, rows=SAID, alive=seat.alive).status
+    return copy(at, P1, replaces=replaces, effects=seat.by, rows=OF_OTHERS, alive=seat.alive).status
 
 
 def _fetch(at: Path, _: Partitions, seat: Seat) -> Status:
-    return fetch(at, P1, effects=seat.by, rows=SAID, alive=seat.alive).status
+    return fetch(at, P1, effects=seat.by, rows=OF_OTHERS, alive=seat.alive).status
 
 
 def _move(at: Path, _: Partitions, seat: Seat) -> Status:
-    return moving(at, effects=seat.by, rows=SAID, alive=seat.alive).run(P1).status
+    return moving(at, effects=seat.by, rows=OF_OTHERS, alive=seat.alive).run(P1).status
 
 
 def _drop_detached(at: Path, _: Partitions, seat: Seat) -> Status:
-    return drop_detached(at, P1, effects=seat.by, rows=SAID, alive=seat.alive).status
+    return drop_detached(at, P1, effects=seat.by, rows=OF_OTHERS, alive=seat.alive).status
 
 
 def _change(at: Path, _: Partitions, seat: Seat, *, deletes: bool) -> Status:
     _refuse_renamed(at)
-    return change(at, P1, deletes=deletes, effects=seat.by, rows=SAID, alive=seat.alive).status
+    return change(at, P1, deletes=deletes, effects=seat.by, rows=OF_OTHERS, alive=seat.alive).status
 
 
 def _refuse_renamed(at: Path) -> None:
@@ -120,7 +120,7 @@ def _refuse_renamed(at: Path) -> None:
 
 def _optimize(at: Path, _: Partitions, seat: Seat, *, deduplicates: bool) -> Status:
     return optimize(
-        at, P1, deduplicates=deduplicates, effects=seat.by, rows=SAID, alive=seat.alive
+        at, P1, deduplicates=deduplicates, effects=seat.by, rows=OF_OTHERS, alive=seat.alive
     ).status
 
 
@@ -130,7 +130,7 @@ def _clear_index(at: Path, _: Partitions, seat: Seat) -> Status:
     state = found.load()
     filtered = FilteredFiles(found.storages, frozenset({1}))
     files = ChangedFiles(found.storages, filtered, FileFormat(), without=frozenset({1}))
-    ready = running(at, effects=seat.by, rows=SAID, table=found, alive=seat.alive)
+    ready = running(at, effects=seat.by, rows=OF_OTHERS, table=found, alive=seat.alive)
     ready = replace(ready, ports=replace(ready.ports, writer=FileRewriter(files)))
 
     def has(file: BranchFile) -> bool:
@@ -142,7 +142,7 @@ def _clear_index(at: Path, _: Partitions, seat: Seat) -> Status:
 
 
 def _alone(of: Alone, at: Path, _: Partitions, seat: Seat) -> Status:
-    one = running(at, effects=seat.by, rows=SAID, alive=seat.alive)
+    one = running(at, effects=seat.by, rows=OF_OTHERS, alive=seat.alive)
     return of.run(one.ports, one.partitions).status
 
 
@@ -167,7 +167,7 @@ def _others(act: Callable[[Path], None], at: Path, _: Partitions, _seat: Seat) -
     return Status.COMMITTED
 
 
-def _anew(at: Path, source: Partitions, _seat: Seat) -> Status:
+def _recreate(at: Path, source: Partitions, _seat: Seat) -> Status:
     foreign_actions.drop_table(at)
     return _export(IN_FILES, at, source, Seat())
 
@@ -206,7 +206,7 @@ FOREIGN: dict[str, Act] = {
     "others drop it": partial(_others, foreign_actions.drop_column),
     "others rename n": partial(_others, foreign_actions.rename_numbers),
     "others drop the table": partial(_others, foreign_actions.drop_table),
-    "others make the table anew": _anew,
+    "others make the table anew": _recreate,
     "others move main back": partial(_others, foreign_actions.move_back),
 }
 ACTS = {**OURS, GROWS: _grow, **FOREIGN}

@@ -37,22 +37,22 @@ def in_child(code: str, *values: Any, platform: str = sys.platform) -> Any:
         platform: says whether it may be forked.
     """
     starter = _starter(platform)
-    answers, theirs = starter.Pipe(duplex=False)
+    results, theirs = starter.Pipe(duplex=False)
     child = starter.Process(target=_run, args=(code, values, dict(os.environ), theirs), daemon=True)
     child.start()
     theirs.close()
     try:
-        answer, error = _told(answers)
+        result, error = _received(results)
         child.join(_SECONDS)
         ended = child.exitcode
     finally:
         child.kill()
-        answers.close()
+        results.close()
     if error is None and ended != 0:
         error = f"it answered, and ended with {ended} within {_SECONDS} s"
     if error is not None:
         pytest.fail(f"the child process: {error}")
-    return answer
+    return result
 
 
 @functools.cache
@@ -65,12 +65,12 @@ def _starter(platform: str) -> ForkServerContext | SpawnContext:
     return starter
 
 
-def _told(answers: Connection) -> tuple[Any, str | None]:
-    if not answers.poll(_SECONDS):
+def _received(results: Connection) -> tuple[Any, str | None]:
+    if not results.poll(_SECONDS):
         return None, f"no answer within {_SECONDS} s"
     with contextlib.suppress(EOFError):
-        answer, error = answers.recv()
-        return answer, error
+        result, error = results.recv()
+        return result, error
     return None, "it ended without an answer"
 
 
@@ -78,11 +78,11 @@ def _run(code: str, values: tuple[Any, ...], environ: dict[str, str], theirs: Co
     os.environ.clear()
     os.environ.update(environ)
     time.tzset()
-    told: list[Any] = []
+    results: list[Any] = []
     try:
-        exec(compile(code, "<child>", "exec"), {"values": values, "answer": told.append})  # noqa: S102  the test's own
-        (answer,) = told
+        exec(compile(code, "<child>", "exec"), {"values": values, "answer": results.append})  # noqa: S102  the test's own
+        (result,) = results
     except BaseException:  # the test tells it
         theirs.send((None, traceback.format_exc()))
         raise
-    theirs.send((answer, None))
+    theirs.send((result, None))

@@ -35,8 +35,8 @@ from tests.support.quick_java import JAVA_VARIABLES
 __all__ = [
     "BIG_ROWS",
     "EVENTS",
-    "Doors",
     "Ended",
+    "Interfaces",
     "blocks",
     "reads_as",
     "wait_while_it_runs",
@@ -73,9 +73,9 @@ def blocks(name: str, kind: str) -> list[str]:
     return [text["text"] for text in _FENCED.finditer(_page(name)) if text["kind"] == kind]
 
 
-def reads_as(told: str) -> re.Pattern[str]:
+def reads_as(text: str) -> re.Pattern[str]:
     """Return what a text on a page matches: `…` stands for what is another each time."""
-    lines = (re.escape(line).replace("…", r"\S.*") for line in told.splitlines())
+    lines = (re.escape(line).replace("…", r"\S.*") for line in text.splitlines())
     return re.compile(r"\s*\n".join(lines))
 
 
@@ -97,8 +97,8 @@ def wait_while_it_runs(
 
 
 def _listens(host: str, port: int) -> bool:
-    with socket.socket() as door:
-        return door.connect_ex((host, port)) == 0
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +110,23 @@ class Ended:
     err: str
 
     @classmethod
-    def of(cls, process: subprocess.Popen[str], said: str | None = None) -> Ended:
+    def of(cls, process: subprocess.Popen[str], text: str | None = None) -> Ended:
         """Wait for its end, with or without an input."""
         try:
-            out, err = process.communicate(said, timeout=_SECONDS)
+            out, err = process.communicate(text, timeout=_SECONDS)
         finally:
             process.kill()
         return cls(process.returncode, out, err)
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Interfaces:
     """The directory that stands for `/data` of the pages."""
 
     root: Path
 
     @classmethod
-    def made(cls, root: Path, conf: Mapping[str, str]) -> Doors:
+    def made(cls, root: Path, conf: Mapping[str, str]) -> Interfaces:
         """Fill ClickHouse, and write the configuration.
 
         Args:
@@ -140,8 +140,8 @@ class Doors:
         (root / "conf").mkdir()
         lines = [f"{name} {text}\n" for name, text in {**made._of_machine(), **conf}.items()]
         (file,) = blocks("spark-sql.md", "properties")
-        told = file.replace(_DATA, str(root))
-        (root / "conf" / "spark-defaults.conf").write_text(told + "".join(lines))
+        properties = file.replace(_DATA, str(root))
+        (root / "conf" / "spark-defaults.conf").write_text(properties + "".join(lines))
         return made
 
     def _of_machine(self) -> dict[str, str]:

@@ -41,7 +41,7 @@ def run(ledger: KeeperLedger, owner: Owner) -> None:
     lease: Lease | None = None
     for line in sys.stdin:
         what, number = line.split()
-        answer: object
+        result: object
         match what:
             case "take" | "renew":
                 seconds = float(number)
@@ -51,14 +51,14 @@ def run(ledger: KeeperLedger, owner: Owner) -> None:
                     else ledger.take_lease("k", owner, seconds)
                 )
                 lease = found if isinstance(found, Lease) else lease
-                answer = [type(found).__name__, asdict(found.owner)]
+                result = [type(found).__name__, asdict(found.owner)]
             case "draw":
-                answer = [ledger.next_epoch() for _ in range(int(number))]
+                result = [ledger.next_epoch() for _ in range(int(number))]
             case "raise":
-                answer = raised_until_refused(ledger, int(number))
+                result = raised_until_refused(ledger, int(number))
             case _:
                 raise AssertionError(line)
-        sys.stdout.write(f"{json.dumps(answer)}\n")
+        sys.stdout.write(f"{json.dumps(result)}\n")
         sys.stdout.flush()
 
 

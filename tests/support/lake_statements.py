@@ -46,7 +46,7 @@ from tests.support.scenarios import (
 __all__ = [
     "IN_FILES",
     "LATER",
-    "SaidOfRows",
+    "ForeignPartitions",
     "add_foreign",
     "alone",
     "attach",
@@ -71,7 +71,7 @@ LATER = itertools.count(90_000_000)
 
 
 @dataclass
-class SaidOfRows:
+class ForeignPartitions:
     """Says of files of others, by path, in which partitions they lie; `rest` of all others."""
 
     of: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -86,7 +86,7 @@ def running(  # noqa: PLR0913  one for each part that a test replaces
     directory: Path,
     *,
     effects: Effects | None = None,
-    rows: SaidOfRows | None = None,
+    rows: ForeignPartitions | None = None,
     clock: Callable[[], int] = CLOCK.__next__,
     table: IcebergTable | None = None,
     name: LakeName = TO,
@@ -106,8 +106,8 @@ def running(  # noqa: PLR0913  one for each part that a test replaces
         lambda text: notes.append(text) if notes is not None else None,
         partial(refuse_changed_files, found.storages, found.load().location, lambda _: None),
     )
-    said = rows or SaidOfRows()
-    return Running(ports, name, LakePartitions(name, found, ledger, said, acts, source))
+    foreign = rows or ForeignPartitions()
+    return Running(ports, name, LakePartitions(name, found, ledger, foreign, acts, source))
 
 
 def add_foreign(directory: Path, rows: int = 4) -> str:
@@ -157,7 +157,7 @@ def drop_detached(
     *,
     effects: Effects | None = None,
     table: object = None,
-    rows: SaidOfRows | None = None,
+    rows: ForeignPartitions | None = None,
     alive: bool = False,
 ) -> Outcome:
     """Drop what is detached."""

@@ -51,7 +51,7 @@ class Hosts:
         self,
         spark: SparkSession,  # noqa: ARG002
         what: str,  # noqa: ARG002
-        things: tuple[Any, ...],
+        items: tuple[Any, ...],
         cost: Callable[[Any], int],
         work: Any,
         look: Callable[[], None] = lambda: None,
@@ -59,8 +59,8 @@ class Hosts:
         self.asked.append(type(work).__name__)
         self.between = self.left()
         look()
-        assert all(cost(one) > 0 for one in things)
-        arrived = pickle.loads(pickle.dumps((work, things)))  # noqa: S301  our own
+        assert all(cost(one) > 0 for one in items)
+        arrived = pickle.loads(pickle.dumps((work, items)))  # noqa: S301  our own
         return tuple(arrived[0](arrived[1]))
 
     def left(self) -> list[Path]:

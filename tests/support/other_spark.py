@@ -50,17 +50,17 @@ def main() -> int:
                 connection.command(statement)
         places = ["--source", f"chdb:{root / 'clickhouse'}", "--warehouse", str(root / "warehouse")]
         shell = ["spark", *places, "--", "-e", "; ".join(_STATEMENTS)]
-        said = _run(python, shell, root).splitlines()
+        lines = _run(python, shell, root).splitlines()
         rest = _run(python, ["export", "db.t", "--all", "--to", "lake.n.t", *places], root)
         table = open_catalog("lake", warehouse=root / "warehouse").catalog.load_table("n.t")
         numbers = sorted(table.scan().to_arrow().column("k").to_pylist())
-    sys.stdout.write("\n".join([*said, rest]))
+    sys.stdout.write("\n".join([*lines, rest]))
     below = [number for number in range(300_000) if number % 3 < 2]
     found = {
-        "it is the older Spark": any(line.startswith("4.0.") for line in said),
-        "both statements exported": sum("\tcommitted\t100000\t" in line for line in said),
-        "Spark reads them": f"rows\t{len(below)}\t{sum(below)}" in said,
-        "they are completed": [line for line in said if line.endswith("\tCOMPLETED")],
+        "it is the older Spark": any(line.startswith("4.0.") for line in lines),
+        "both statements exported": sum("\tcommitted\t100000\t" in line for line in lines),
+        "Spark reads them": f"rows\t{len(below)}\t{sum(below)}" in lines,
+        "they are completed": [line for line in lines if line.endswith("\tCOMPLETED")],
         "the command finds them done": rest.count("already exported"),
         "every row is there once": numbers == [*range(300_000)],
     }

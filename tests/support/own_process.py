@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from tests.repository.source_files import ROOT
 
-__all__ = ["SAID", "told_by"]
+__all__ = ["RESULTS", "results_of"]
 
-SAID: Final = "said.json"
+RESULTS: Final = "said.json"
 """The file in its directory in which a program leaves one JSON object: what came of each step."""
 
 
-def told_by(module: str, directory: Path, *, seconds: float) -> dict[str, Any]:
+def results_of(module: str, directory: Path, *, seconds: float) -> dict[str, Any]:
     """Run `python -m module directory`; return what it left in `RESULTS`.
 
     Raises:
@@ -31,5 +31,5 @@ def told_by(module: str, directory: Path, *, seconds: float) -> dict[str, Any]:
         check=True,
         timeout=seconds,
     )
-    read: dict[str, Any] = json.loads((directory / SAID).read_text())
+    read: dict[str, Any] = json.loads((directory / RESULTS).read_text())
     return read

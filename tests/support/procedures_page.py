@@ -86,8 +86,8 @@ def _divided(text: str) -> tuple[str, str]:
     """Return the tables, with the sentences around them, and the example."""
     lines = text.strip("\n").split("\n")
     example = [line for line in lines if line.startswith("    ")]
-    said = "\n".join(line for line in lines if not line.startswith("    "))
-    return re.sub(r"\n{3,}", "\n\n", said).strip("\n"), "\n".join(line[4:] for line in example)
+    rest = "\n".join(line for line in lines if not line.startswith("    "))
+    return re.sub(r"\n{3,}", "\n\n", rest).strip("\n"), "\n".join(line[4:] for line in example)
 
 
 def _section(one: Procedure, page: str) -> Iterator[str]:

@@ -51,12 +51,12 @@ _NOT_FAR: Mapping[str, str] = MappingProxyType({})
 class Noting(Silent):
     """An observer that passes notes on."""
 
-    def __init__(self, told: Callable[[str], None]) -> None:
-        self._told = told
+    def __init__(self, note_to: Callable[[str], None]) -> None:
+        self._note_to = note_to
 
     def note(self, text: str) -> None:
         """Hear one sentence."""
-        self._told(text)
+        self._note_to(text)
 
 
 class RealExport:
@@ -93,7 +93,7 @@ class RealExport:
         backfill: bool = False,
         ttl: int = 0,
         note: Callable[[str], None] = lambda _: None,
-        beside: bool = False,
+        alongside: bool = False,
         force: bool = False,
         same_as: str = "",
         shards: int = 1,
@@ -124,7 +124,9 @@ class RealExport:
             begin_writer=lambda: None,
             check_writer=lambda: None,
         )
-        options = ExportOptions(force, ttl, overwrite_file_if_exists=beside, check_rows=check_rows)
+        options = ExportOptions(
+            force, ttl, overwrite_file_if_exists=alongside, check_rows=check_rows
+        )
         request = ExportRequest(
             name,
             self.name_of(of),

@@ -15,7 +15,7 @@ class RealTree(RealExport):
     """A ClickHouse and a directory of trees; everything else is as for lake tables."""
 
     @classmethod
-    def beside(cls, exports: RealExport) -> RealTree:
+    def alongside(cls, exports: RealExport) -> RealTree:
         """Return exports of the same ClickHouse."""
         return cls(exports.clickhouse.connection, exports.warehouse.parent)
 

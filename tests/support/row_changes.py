@@ -24,7 +24,7 @@ from tableformat.operations.rewrite import ChangeRows, ChangingKind
 from tableformat.operations.statement import AllPartitions, FileRewriter, OnePartition, Rewrite
 from tableformat.parquet.writer import FileFormat
 from tests.places.found import place_at
-from tests.support.lake_statements import SaidOfRows, running
+from tests.support.lake_statements import ForeignPartitions, running
 from tests.support.scenarios import TO
 
 __all__ = ["change", "clear_numbers", "numbers_in"]
@@ -90,7 +90,7 @@ def change(
     between: tuple[int, int] = (-1, 3),
     deletes: bool = False,
     effects: Effects | None = None,
-    rows: SaidOfRows | None = None,
+    rows: ForeignPartitions | None = None,
     name: LakeName = TO,
     alive: bool = False,
 ) -> Outcome:
@@ -108,7 +108,7 @@ def clear_numbers(
     which: OnePartition,
     *,
     effects: Effects | None = None,
-    rows: SaidOfRows | None = None,
+    rows: ForeignPartitions | None = None,
     alive: bool = False,
 ) -> Outcome:
     """Give every number the column's default, zero, as a new process."""
@@ -124,7 +124,7 @@ def _run(
     statement: tuple[ChangingKind, str],
     changes: _Rows,
     effects: Effects | None,
-    rows: SaidOfRows | None,
+    rows: ForeignPartitions | None,
     name: LakeName,
     *,
     alive: bool,

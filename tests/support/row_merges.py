@@ -21,7 +21,7 @@ from tableformat.operations.rewrite import Left, Optimize
 from tableformat.operations.statement import AllPartitions, FileRewriter, OnePartition
 from tableformat.parquet.writer import FileFormat
 from tests.places.found import place_at
-from tests.support.lake_statements import SaidOfRows, running
+from tests.support.lake_statements import ForeignPartitions, running
 from tests.support.row_changes import numbers_in
 from tests.support.scenarios import TO
 
@@ -66,7 +66,7 @@ def optimize(
     deduplicates: bool = False,
     target_bytes: int = LARGE,
     effects: Effects | None = None,
-    rows: SaidOfRows | None = None,
+    rows: ForeignPartitions | None = None,
     name: LakeName = TO,
     alive: bool = False,
 ) -> Outcome:

@@ -148,7 +148,7 @@ class Scene:
         finally:
             ports.ledger.close()
         (one,) = [o for o in outcomes if o.partition_id == "p1"] or outcomes
-        return one.status.value, self.told(plain(one.message))
+        return one.status.value, self.numbered(plain(one.message))
 
     def dies(
         self,
@@ -189,7 +189,7 @@ class Scene:
         finally:
             opened.close()
 
-    def told(self, text: str) -> str:
+    def numbered(self, text: str) -> str:
         """Return a message with each snapshot that is there named by its sequence number."""
         seen = state(self.directory).snapshots.values()
         named = {str(s.snapshot_id): f"S{s.sequence_number}" for s in seen}

@@ -33,7 +33,7 @@ from tests.properties.task_worker import TaskWorker
 from tests.services.relay import Relay
 from tests.services.server_process import ServerProcess
 
-__all__ = ["Said", "Trouble"]
+__all__ = ["RunResult", "Trouble"]
 
 _SECONDS: Final = 60.0
 _STAGED: Final = "SELECT name FROM system.tables WHERE database = 'mergeberg_staging' ORDER BY name"
@@ -42,7 +42,7 @@ Rows = list[tuple[int, int, str]]
 
 
 @dataclass(frozen=True)
-class Said:
+class RunResult:
     """The output of a run of the command."""
 
     code: int
@@ -135,10 +135,10 @@ class Trouble:
         place = f"{self.url}/?{urlencode(parameters)}"
         trusted = None if self.authority is None else str(self.authority)
         with urllib3.PoolManager(timeout=_SECONDS, retries=False, ca_certs=trusted) as http:
-            answer = http.request("POST", place, body=sql)
-        said = answer.data.decode()
-        assert answer.status == HTTPStatus.OK, f"{said}\nin {sql}"
-        return said.removesuffix("\n")
+            response = http.request("POST", place, body=sql)
+        text = response.data.decode()
+        assert response.status == HTTPStatus.OK, f"{text}\nin {sql}"
+        return text.removesuffix("\n")
 
     def filled(self, name: str, *, parts: int = 1, rows: int = 100) -> str:
         """Make a table: partitions 0 and 1, and so many rows and parts in each."""
@@ -164,14 +164,14 @@ class Trouble:
         """Drop a table, as its owner may at any moment."""
         self.ask(f"DROP TABLE db.{name}")
 
-    def export(self, name: str, *options: str, source: str = "", query: str = "") -> Said:
+    def export(self, name: str, *options: str, source: str = "", query: str = "") -> RunResult:
         """Run the command; `source` stands in place of the server's address, `query` behind it."""
         out, err = io.StringIO(), io.StringIO()
         words = ["export", f"db.{name}", "--all", "--to", f"lake.n.{name}", "--allow-insecure"]
         words += ["--source", f"{source or self.address}{query}", "--manifest-ttl", "0"]
         words += ["--warehouse", str(self.root / "warehouse"), "--target-file-size", "1"]
         code = invoke([*words, *options], out, err)
-        return Said(code, out.getvalue(), err.getvalue())
+        return RunResult(code, out.getvalue(), err.getvalue())
 
     @property
     def address(self) -> str:
@@ -237,34 +237,34 @@ class Trouble:
         if failed:
             raise failed[0]
 
-    def assert_stopped(self, said: Said, code: int, *texts: str) -> None:
+    def assert_stopped(self, result: RunResult, code: int, *texts: str) -> None:
         """Check that a run ended with cause and remedy, and the next command where there is one."""
-        assert said.code == code, said.everything
-        following = [one for one in said.errors if one.startswith("Next: mergeberg ")]
-        error = "\n".join(one for one in said.errors if one not in following)
+        assert result.code == code, result.everything
+        following = [one for one in result.errors if one.startswith("Next: mergeberg ")]
+        error = "\n".join(one for one in result.errors if one not in following)
         for text in ("Cannot ", *texts):
             assert text in error
         # After a refusal there may be no command that helps.
-        assert len(following) == 1 or (code == 3 and not following), said.everything
-        assert "Traceback" not in said.everything
+        assert len(following) == 1 or (code == 3 and not following), result.everything
+        assert "Traceback" not in result.everything
 
-    def assert_failed(self, said: Said, code: int, partition: str, *texts: str) -> None:
+    def assert_failed(self, result: RunResult, code: int, partition: str, *texts: str) -> None:
         """Check that a run reported why a partition is not exported, and the next command."""
-        assert said.code == code, said.everything
-        (line,) = (one for one in said.partitions if one.startswith(f"partition {partition}: "))
+        assert result.code == code, result.everything
+        (line,) = (one for one in result.partitions if one.startswith(f"partition {partition}: "))
         for text in ("Cannot ", *texts):
-            assert text in line, said.everything
+            assert text in line, result.everything
         # What was refused would be refused again: no next command is named for it.
-        assert [one.startswith("Next: mergeberg ") for one in said.errors] == [True] * (code != 3)
+        assert [one.startswith("Next: mergeberg ") for one in result.errors] == [True] * (code != 3)
 
-    def assert_exported_once(self, name: str, *options: str, rows: Rows | None = None) -> Said:
+    def assert_exported_once(self, name: str, *options: str, rows: Rows | None = None) -> RunResult:
         """Check that the same command exports what is left; every row is in the lake once."""
         wanted = self.in_source(name) if rows is None else rows
-        said = self.export(name, *options)
-        assert said.code == 0, said.everything
+        result = self.export(name, *options)
+        assert result.code == 0, result.everything
         assert self.in_lake(name) == wanted
         assert self.staged() == ()
-        return said
+        return result
 
     def _happen(self, sql: str) -> None:
         for number, (containing, act) in enumerate(self._when):

@@ -26,7 +26,7 @@ from spark_ext import ExportedPartition, SessionTable
 from tableformat.errors import TableFormatError
 from tests.requirement_statements.statements import TEMPORARY
 from tests.support.local_spark import local_spark
-from tests.support.own_process import SAID
+from tests.support.own_process import RESULTS
 
 __all__: list[str] = []
 
@@ -35,12 +35,12 @@ _SESSION: Final[Any] = chdb.Session
 _KEY: Final = "ENGINE = MergeTree PARTITION BY p ORDER BY k"
 _ROWS: Final = "SELECT toUInt8(number % 2) AS p, number AS k FROM numbers"
 
-Said = dict[str, Any]
+StepResult = dict[str, Any]
 
 
 def _rows(session: ChdbSession, sql: str) -> list[list[Any]]:
-    answer = session.query(sql, "JSONCompactEachRow").bytes()
-    return [json.loads(line) for line in answer.splitlines()]
+    result = session.query(sql, "JSONCompactEachRow").bytes()
+    return [json.loads(line) for line in result.splitlines()]
 
 
 def _run(session: ChdbSession, *statements: str) -> None:
@@ -58,7 +58,7 @@ def _standing(session: ChdbSession) -> list[list[Any]]:
     return _rows(session, f"SELECT currentDatabase(), ({tables}), ({settings})")
 
 
-def _tried(export: Callable[[], tuple[ExportedPartition, ...]]) -> Said:
+def _tried(export: Callable[[], tuple[ExportedPartition, ...]]) -> StepResult:
     """Return the result of an export, or its error."""
     try:
         return {"exported": [asdict(one) for one in export()]}
@@ -72,20 +72,20 @@ class _Program:
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.spark = spark
         self.root = root
-        self.said: dict[str, Any] = {}
+        self.results: dict[str, Any] = {}
         spark.conf.set("spark.mergeberg.warehouse", str(root / "warehouse"))
 
     def export(self, step: str, to: str, source: SessionTable | str, **how: Any) -> None:
         """Export one partition, or all where none is named."""
         one = how.keys() & {"partition_id", "partition"}
         function = spark_ext.export_partition if one else spark_ext.export_partitions
-        self.said[step] = _tried(lambda: function(self.spark, f"lake.n.{to}", source, **how))
+        self.results[step] = _tried(lambda: function(self.spark, f"lake.n.{to}", source, **how))
 
     def lake(self, step: str, table: str) -> None:
         """Tell which numbers are in a lake table."""
         opened = open_catalog("lake", warehouse=self.root / "warehouse").catalog
         found = opened.load_table(("n", table)).scan().to_arrow().column("k").to_pylist()
-        self.said[step] = sorted(int(number) for number in found)
+        self.results[step] = sorted(int(number) for number in found)
 
     @contextmanager
     def unchanged(self, step: str, session: ChdbSession) -> Iterator[None]:
@@ -93,7 +93,7 @@ class _Program:
         before = _standing(session)
         yield
         after = _standing(session)
-        self.said[step] = {"before": before, "after": after}
+        self.results[step] = {"before": before, "after": after}
 
 
 def _tables(program: _Program) -> None:
@@ -120,7 +120,7 @@ def _tables(program: _Program) -> None:
     table = SessionTable(session, "db.t")
     session.close()
     program.export("closed", "t", table)
-    program.said["closed table"] = _tried(lambda: (SessionTable(session, "db.t"), ())[1])
+    program.results["closed table"] = _tried(lambda: (SessionTable(session, "db.t"), ())[1])
     program.spark.conf.set("spark.mergeberg.source.ch", f"chdb:{program.root / 'clickhouse'}")
     program.export("by path", "t", "ch.db.t", partition_id="1")
     program.export("the rest by path", "t", "ch.db.t")
@@ -162,7 +162,7 @@ def _temporary(program: _Program) -> None:
     gone = SessionTable(session, "`my (own)`").named()
     _run(session, "DROP TEMPORARY TABLE `my (own)`")
     source = gone.open()
-    program.said["gone"] = _tried(lambda: (source.describe(gone.table), ())[1])
+    program.results["gone"] = _tried(lambda: (source.describe(gone.table), ())[1])
     source.close()
     try:
         _run(
@@ -170,7 +170,7 @@ def _temporary(program: _Program) -> None:
             f"CREATE TEMPORARY TABLE r (p UInt8) {_KEY.replace('Merge', 'ReplicatedMerge')}",
         )
     except RuntimeError as error:
-        program.said["replicated"] = str(error)
+        program.results["replicated"] = str(error)
     session.close()
 
 
@@ -184,11 +184,11 @@ def _attached(program: _Program) -> None:
     def tried(step: str, statement: str) -> None:
         try:
             found = spark_ext.sql(program.spark, statement, tables=mine)
-            program.said[step] = [
+            program.results[step] = [
                 [row.partition_id, row.status, row.rows] for row in found.collect()
             ]
         except TableFormatError as error:
-            program.said[step] = {"message": error.message, "code": error.code}
+            program.results[step] = {"message": error.message, "code": error.code}
 
     program.export("the first of it", "from_session", mine["mine"], partition="0")
     with program.unchanged("session behind FROM", session):
@@ -209,7 +209,7 @@ def _as_the_requirement(program: _Program) -> None:
     try:
         _run(session, create)
     except RuntimeError as error:
-        program.said["requirement's engine"] = str(error)
+        program.results["requirement's engine"] = str(error)
     engine = "ReplicatedMergeTree('/clickhouse/tables/{shard}/temp_table', '{replica}')"
     _run(session, create.replace(engine, "MergeTree"), insert)
     given = {"temp_table": SessionTable(session, "temp_table")}
@@ -218,9 +218,9 @@ def _as_the_requirement(program: _Program) -> None:
     def tried(step: str, text: str, tables: Mapping[str, SessionTable]) -> None:
         try:
             rows = spark_ext.sql(program.spark, text, tables=tables).collect()
-            program.said[step] = [[row.partition_id, row.status, row.rows] for row in rows]
+            program.results[step] = [[row.partition_id, row.status, row.rows] for row in rows]
         except TableFormatError as error:
-            program.said[step] = {"message": error.message, "code": error.code}
+            program.results[step] = {"message": error.message, "code": error.code}
 
     temporary = bound.replace("ALTER TABLE", "ALTER TEMPORARY TABLE")
     tried("requirement", bound, given)
@@ -234,9 +234,9 @@ def _as_the_requirement(program: _Program) -> None:
 def _wrong(program: _Program) -> None:
     """Give what is no table of a session."""
     session = _SESSION()
-    program.said["no session"] = _tried(lambda: (SessionTable(3, "t"), ())[1])  # type: ignore[arg-type]
-    program.said["three parts"] = _tried(lambda: (SessionTable(session, "ch.db.t"), ())[1])
-    program.said["shown"] = repr(SessionTable(session, "db.t"))
+    program.results["no session"] = _tried(lambda: (SessionTable(3, "t"), ())[1])  # type: ignore[arg-type]
+    program.results["three parts"] = _tried(lambda: (SessionTable(session, "ch.db.t"), ())[1])
+    program.results["shown"] = repr(SessionTable(session, "db.t"))
     session.close()
 
 
@@ -248,7 +248,7 @@ def _main(root: Path) -> None:
         _attached(program)
         _as_the_requirement(program)
         _wrong(program)
-    (root / SAID).write_text(json.dumps(program.said))
+    (root / RESULTS).write_text(json.dumps(program.results))
 
 
 if __name__ == "__main__":

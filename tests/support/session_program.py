@@ -62,10 +62,10 @@ def _main(file: Path) -> None:
     try:
         for step in steps:
             try:
-                said = _step(spark, step)
+                result = _step(spark, step)
             except Exception:  # noqa: BLE001  what a user sees of it is looked at
-                said = traceback.format_exc()
-            sys.stdout.write(f"STEP {json.dumps(step)}\n{said}\n")
+                result = traceback.format_exc()
+            sys.stdout.write(f"STEP {json.dumps(step)}\n{result}\n")
         _keep_pages(spark, file.parent)
     finally:
         spark.stop()

@@ -30,7 +30,7 @@ from catalog.clickhouse.session import (
 from tableformat.errors import TableFormatError
 from tableformat.mergetree.table import Part
 from tableformat.names import PartitionId, TableName
-from tests.support.own_process import SAID
+from tests.support.own_process import RESULTS
 
 __all__: list[str] = []
 
@@ -46,7 +46,7 @@ def _run(session: ChdbSession, *statements: str) -> None:
         session.query(sql, "Null")
 
 
-def _said(act: Callable[[], object]) -> list[Any]:
+def _error_of(act: Callable[[], object]) -> list[Any]:
     """Return the error that something ends with."""
     try:
         act()
@@ -60,10 +60,10 @@ def _shown(parts: tuple[Part, ...]) -> list[list[Any]]:
 
 
 def _names(session: ChdbSession, condition: str) -> list[list[str]]:
-    answer = session.query(
+    result = session.query(
         f"SELECT database, name FROM system.tables WHERE {condition}", "JSONCompactEachRow"
     )
-    return [json.loads(line) for line in answer.bytes().splitlines()]
+    return [json.loads(line) for line in result.bytes().splitlines()]
 
 
 def _connection(root: Path) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def _connection(root: Path) -> dict[str, Any]:
         "threads": connection.rows("SELECT getSetting('max_threads') = 3"),
         "wide": [str(value) for value in connection.rows("SELECT toUInt64(-1), 1.5")[0]],
         "bytes": str(connection.rows("SELECT unhex('ff')")[0][0]) == "\udcff",
-        "refused": _said(lambda: connection.rows("SELECT * FROM nowhere")),
-        "failed": _said(
+        "refused": _error_of(lambda: connection.rows("SELECT * FROM nowhere")),
+        "failed": _error_of(
             lambda: connection.rows("SELECT throwIf(number = 200000) FROM numbers(300000)")
         ),
         "after": connection.rows("SELECT 'clean'"),
@@ -90,10 +90,10 @@ def _connection(root: Path) -> dict[str, Any]:
     found["stream"] = rest
     connection.close()
     connection.close()
-    found["closed"] = _said(lambda: connection.command("SELECT 1"))
+    found["closed"] = _error_of(lambda: connection.command("SELECT 1"))
     found["session"] = session.query("SELECT 'open'", "TSV").bytes().decode()
     session.close()
-    found["no session"] = _said(lambda: SessionConnection(session))
+    found["no session"] = _error_of(lambda: SessionConnection(session))
     return found
 
 
@@ -103,7 +103,7 @@ def _moved(root: Path) -> dict[str, Any]:
     os.chdir(root)
     session = _SESSION("relative")
     os.chdir(before)
-    found = {"error": _said(lambda: SessionConnection(session))}
+    found = {"error": _error_of(lambda: SessionConnection(session))}
     session.close()
     return found
 
@@ -184,10 +184,12 @@ def _changing() -> dict[str, Any]:
         found["kept"] = len(_names(session, "database = 'mergeberg_staging'"))
         connection.command(f"DROP TABLE {made.name.sql} SYNC")
     with _Meanwhile(session, lambda: _run(session, "INSERT INTO t VALUES (2, 9)")) as connection:
-        found["always"] = _said(lambda: make_stand_in(connection, capabilities, session, table))
+        found["always"] = _error_of(lambda: make_stand_in(connection, capabilities, session, table))
     with _Meanwhile(session, lambda: None) as connection:
         connection.mutations = (("mutation_3.txt",),)
-        found["mutation"] = _said(lambda: make_stand_in(connection, capabilities, session, table))
+        found["mutation"] = _error_of(
+            lambda: make_stand_in(connection, capabilities, session, table)
+        )
     found["left"] = _names(session, "database = 'mergeberg_staging'")
     session.close()
     return found
@@ -200,7 +202,7 @@ def _main(root: Path) -> None:
         "temporary": _temporary(),
         "changing": _changing(),
     }
-    (root / SAID).write_text(json.dumps(found))
+    (root / RESULTS).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

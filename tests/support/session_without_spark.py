@@ -132,7 +132,7 @@ class NoSpark:
         names = [column.name for column in procedure.columns]
         return [dict(zip(names, row, strict=True)) for row in rows]
 
-    def answer(self, user: str | None, name: str, /, **given: Value) -> dict[str, Any]:
+    def response(self, user: str | None, name: str, /, **given: Value) -> dict[str, Any]:
         """Ask as the server's JVM does for a user; return the response, `rows` or `error`.
 
         Args:
@@ -146,8 +146,8 @@ class NoSpark:
             request["table"] = table
         else:
             request |= {"call": name, "arguments": _arguments(PROCEDURES[name], given)}
-        answered: dict[str, Any] = json.loads(answer(json.dumps(request), self.session))
-        return answered
+        decoded: dict[str, Any] = json.loads(answer(json.dumps(request), self.session))
+        return decoded
 
 
 def _arguments(procedure: Procedure, given: Mapping[str, Value]) -> dict[str, Value]:

@@ -65,8 +65,8 @@ class Shards:
 
     def records(self, command: str, *words: str) -> tuple[int, list[dict[str, Any]]]:
         """Run a command for programs; return the exit code and every object of a shard."""
-        code, said = self.run(command, *words, "--json")
-        found = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        code, output = self.run(command, *words, "--json")
+        found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
         return code, [one for one in found if "shard" in one]
 
     def in_lake(self) -> Rows:

@@ -21,7 +21,7 @@ from spark_ext.jvm.jar import JAR, MANIFEST, RESOURCE, render_resource
 from spark_ext.procedures.declarations import Procedure, SystemTable
 from spark_ext.procedures.registry import PROCEDURES, TABLES
 
-__all__ = ["Answers", "jar_with", "jvm_with_jar"]
+__all__ = ["Driver", "jar_with", "jvm_with_jar"]
 
 
 def jar_with(
@@ -54,12 +54,12 @@ def jvm_with_jar() -> Iterator[Any]:
         gateway.proc.wait()
 
 
-class Answers:
+class Driver:
     """A Python driver that keeps the requests, and responds as a test says."""
 
-    def __init__(self, told: Mapping[str, Callable[[dict[str, Any]], object]]) -> None:
+    def __init__(self, functions: Mapping[str, Callable[[dict[str, Any]], object]]) -> None:
         """Respond by the name of the procedure or table."""
-        self._told = dict(told)
+        self._functions = dict(functions)
         self.requests: list[dict[str, Any]] = []
 
     def answer(self, request: str, session: Any) -> str:
@@ -67,7 +67,7 @@ class Answers:
         assert session is not None
         asked = json.loads(request)
         self.requests.append(asked)
-        return json.dumps(self._told[asked.get("call") or asked["table"]](asked))
+        return json.dumps(self._functions[asked.get("call") or asked["table"]](asked))
 
     def taken(self) -> list[dict[str, Any]]:
         """Return the requests since the last time."""

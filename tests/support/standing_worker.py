@@ -37,17 +37,17 @@ def _standing(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield all batches; before the second one it may be that the process stands still."""
     for number, batch in enumerate(batches):
         if number == 1:
-            _stand_when_told()
+            _stand_when_asked()
         yield batch
 
 
-def _stand_when_told() -> None:
+def _stand_when_asked() -> None:
     context = TaskContext.get()
     assert context is not None
-    told = Path(os.environ["STAND_STILL"]) / f"{context.attemptNumber()}"
+    marker = Path(os.environ["STAND_STILL"]) / f"{context.attemptNumber()}"
     # Of two tasks that come here at the same time one finds it.
     with contextlib.suppress(FileNotFoundError):
-        told.rename(told.with_suffix(f".{os.getpid()}"))
+        marker.rename(marker.with_suffix(f".{os.getpid()}"))
         os.kill(os.getpid(), signal.SIGSTOP)
 
 

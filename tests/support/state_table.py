@@ -96,7 +96,7 @@ _SHRINKS: Final = (
     "{options} if they may be removed."
 )
 
-ANSWERS: Final = {
+OUTCOMES: Final = {
     "unknown": (
         "not found",
         (
@@ -182,7 +182,7 @@ class Cell:
 
 
 def _cell(of_key: str, main: str, before: int, content: str, word: str) -> Cell:
-    status, says = ANSWERS[word]
+    status, says = OUTCOMES[word]
     begun = of_key in ("dead", "interrupted", "killed", "failed") and main == "whole"
     frozen = 12 + begun
     # A source lists rows that are deleted lightly, too.

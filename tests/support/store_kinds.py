@@ -81,7 +81,7 @@ class S3Place(Place):
         found = (one["Key"] for page in pages for one in page.get("Contents", ()))
         return [key.removeprefix("lake/") for key in found]
 
-    def lose_answer(self, patch: pytest.MonkeyPatch, step: Step) -> None:  # noqa: ARG002  the client is the place's own
+    def lose_response(self, patch: pytest.MonkeyPatch, step: Step) -> None:  # noqa: ARG002  the client is the place's own
         def lose(http_response: Any, **_: Any) -> None:
             assert http_response.status_code == 200
             raise ConnectionClosedError(endpoint_url=self.server.endpoint)
@@ -166,7 +166,7 @@ class HttpPlace(Place):
     def pool(self) -> PoolManager:
         """The connections of `storage`."""
 
-    def lose_answer(self, patch: pytest.MonkeyPatch, step: Step) -> None:
+    def lose_response(self, patch: pytest.MonkeyPatch, step: Step) -> None:
         def lose(send: Send, _: Mapping[str, Any]) -> BaseHTTPResponse:
             assert send().status in (200, 201)
             raise ProtocolError("the connection was closed")
@@ -300,10 +300,10 @@ class AbfsPlace(HttpPlace):
         real: Send = self.pool.request
 
         def changed(method: str, url: str, **given: Any) -> BaseHTTPResponse:
-            answer = real(method, url, **given)
-            chunks = answer.stream
-            patch.setattr(answer, "stream", lambda size: map(flipped, chunks(size)))
-            return answer
+            response = real(method, url, **given)
+            chunks = response.stream
+            patch.setattr(response, "stream", lambda size: map(flipped, chunks(size)))
+            return response
 
         patch.setattr(self.pool, "request", changed)
 

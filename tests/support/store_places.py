@@ -102,7 +102,7 @@ class Place(ABC):
         """Return the names of all objects below `root`, as the server itself lists them."""
 
     @abstractmethod
-    def lose_answer(self, patch: pytest.MonkeyPatch, step: Step) -> None:
+    def lose_response(self, patch: pytest.MonkeyPatch, step: Step) -> None:
         """Lose the next response to a step, which the server has performed."""
 
     @abstractmethod

@@ -64,9 +64,9 @@ def start_tied(
 
     if setpriv is not None:
         return _STARTER.submit(started, [setpriv, "--pdeathsig", "KILL", *command]).result()
-    told = _watcher()
+    watcher = _watcher()
     process = started(command)
-    told.write(b"%d\n" % process.pid)
+    watcher.write(b"%d\n" % process.pid)
     return process
 
 

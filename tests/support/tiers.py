@@ -201,10 +201,10 @@ def share_of_commit() -> str:
     """
     asked = ["git", "rev-parse", "--short=12", "HEAD"]
     try:
-        said = subprocess.run(asked, cwd=_ROOT, capture_output=True, text=True, check=True)
+        ended = subprocess.run(asked, cwd=_ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "no commit"
-    return said.stdout.strip()
+    return ended.stdout.strip()
 
 
 def check_nightly(server: str) -> None:
@@ -259,7 +259,7 @@ class Selection:
             output["left"], output["soaking"] = dict(self.left), sorted(self.soaking)
         result = yield
         terminal = session.config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is not None and output is None and (line := self._said()):
+        if terminal is not None and output is None and (line := self._last_line()):
             # After the line with the counts, which is pytest's last one.
             terminal.write_line(line)
         return result
@@ -271,7 +271,7 @@ class Selection:
         self.left = self.left or Counter(output.get("left", {}))
         self.soaking |= set(output.get("soaking", ()))
 
-    def _said(self) -> str:
+    def _last_line(self) -> str:
         if self._tier not in (Tier.CHECK, Tier.TEST) or not self.left:
             return ""
         name = self._tier.name.lower()

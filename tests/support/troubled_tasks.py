@@ -23,8 +23,8 @@ Work = Callable[[Iterable[Any]], Iterator[Any]]
 class AsIs:
     """Returns each item unchanged."""
 
-    def __call__(self, things: Iterable[Any]) -> Iterator[Any]:
-        yield from things
+    def __call__(self, items: Iterable[Any]) -> Iterator[Any]:
+        yield from items
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Refuses:
 
     refused: frozenset[int]
 
-    def __call__(self, things: Iterable[int]) -> Iterator[int]:
-        for one in things:
+    def __call__(self, items: Iterable[int]) -> Iterator[int]:
+        for one in items:
             if one in self.refused:
                 message = f"Cannot do {one}: it is refused. Leave it out."
                 raise RefusedError(message, code=36)
@@ -49,10 +49,10 @@ class DiesOnce:
     died: Path
     """A directory that gets a file for each task that died."""
 
-    def __call__(self, things: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, items: Iterable[Any]) -> Iterator[Any]:
         context = TaskContext.get()
         assert context is not None
-        made = list(self.work(things))
+        made = list(self.work(items))
         if context.attemptNumber() == 0:
             (self.died / f"{context.partitionId()}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -67,7 +67,7 @@ class NeverEnds:
     begun: Path
     """Is made when it waits."""
 
-    def __call__(self, things: Iterable[Any]) -> Iterator[Any]:
-        yield next(self.work(things))
+    def __call__(self, items: Iterable[Any]) -> Iterator[Any]:
+        yield next(self.work(items))
         self.begun.touch()
         threading.Event().wait()

@@ -34,7 +34,7 @@ from tests.support.dying import Dies
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     in_files,
     partition,
     running,
@@ -98,7 +98,7 @@ def copy(
     allow_empty: bool = False,
     effects: Effects | None = None,
     table: object = None,
-    rows: SaidOfRows | None = None,
+    rows: ForeignPartitions | None = None,
     alive: bool = False,
 ) -> Outcome:
     """Attach from the other table, or replace, as a new process."""
@@ -113,7 +113,7 @@ def piece(
     *,
     effects: Effects | None = None,
     table: object = None,
-    rows: SaidOfRows | None = None,
+    rows: ForeignPartitions | None = None,
     alive: bool = False,
 ) -> Outcome:
     """Attach from the other table what lies in one partition here, as a new process."""
@@ -129,7 +129,7 @@ def fetch(
     *,
     effects: Effects | None = None,
     table: object = None,
-    rows: SaidOfRows | None = None,
+    rows: ForeignPartitions | None = None,
     alive: bool = False,
 ) -> Outcome:
     """Fetch from the other table, as a new process."""
@@ -142,17 +142,19 @@ def _from_other(
     which: Which,
     effects: Effects | None,
     table: object,
-    rows: SaidOfRows | None,
+    rows: ForeignPartitions | None,
     *,
     alive: bool = False,
 ) -> tuple[Running, OtherTable]:
     """Return a new process that copies files of the other table, and what that has."""
-    said = rows or SaidOfRows()
+    foreign = rows or ForeignPartitions()
     opened = cast("IcebergTable | None", table)
-    ready = running(directory, effects=effects, table=opened, rows=said, alive=alive)
+    ready = running(directory, effects=effects, table=opened, rows=foreign, alive=alive)
     found, here = other(directory), lake(directory)
     ledger = ready.ports.commit.ledger
-    there = other_table(found.load(), LakePartitions(OTHER, found, ledger, said, Direct()), which)
+    there = other_table(
+        found.load(), LakePartitions(OTHER, found, ledger, foreign, Direct()), which
+    )
     copies = CopiedFiles(found.load(), found.storages, here.load(), here.storages)
     return replace(ready, ports=replace(ready.ports, writer=FileCopier(copies))), there
 
@@ -163,7 +165,7 @@ def moving(
     effects: Effects | None = None,
     here: object = None,
     there: object = None,
-    rows: SaidOfRows | None = None,
+    rows: ForeignPartitions | None = None,
     alive: bool = False,
 ) -> Moving:
     """Return what moves partitions, as a new process."""
@@ -185,7 +187,7 @@ def move(
     *,
     here: object = None,
     there: object = None,
-    rows: SaidOfRows | None = None,
+    rows: ForeignPartitions | None = None,
 ) -> Outcome:
     """Move p1, as a new process."""
     return moving(directory, effects=effects, here=here, there=there, rows=rows).run(P1)

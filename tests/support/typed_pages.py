@@ -58,11 +58,11 @@ def options() -> str:
         own = {one.option for typed in TYPED.values() for one in typed.arguments}
         for option in _options(command):
             if option.opts[0] in own:
-                said = str(option.help).replace("|", r"\|")
-                of.setdefault((option.opts[0], said), []).append(str(command.name))
+                meaning = str(option.help).replace("|", r"\|")
+                of.setdefault((option.opts[0], meaning), []).append(str(command.name))
     rows = [
-        f"| `{option}` | {', '.join(f'`{name}`' for name in names)} | {said} |"
-        for (option, said), names in of.items()
+        f"| `{option}` | {', '.join(f'`{name}`' for name in names)} | {help_text} |"
+        for (option, help_text), names in of.items()
     ]
     return "\n".join(["| option | of | meaning |", "|---|---|---|", *rows])
 

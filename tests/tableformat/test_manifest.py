@@ -102,17 +102,17 @@ def test_what_is_stored_is_bounded_and_says_what_it_leaves_out(row: Row, most: i
     )
     wordy = replace(long, last_error="é" * 100_000)
     for one in (row, long, wordy):
-        told, whole = parse_manifest(stored_manifest(one, most)), manifest_of(one)
+        stored, whole = parse_manifest(stored_manifest(one, most)), manifest_of(one)
 
-        assert len(told.parts) + told.parts_left_out == len(whole.parts)
-        assert told == replace(
+        assert len(stored.parts) + stored.parts_left_out == len(whole.parts)
+        assert stored == replace(
             whole,
-            parts=whole.parts[: len(told.parts)],
-            parts_left_out=told.parts_left_out,
-            last_error=told.last_error,
+            parts=whole.parts[: len(stored.parts)],
+            parts_left_out=stored.parts_left_out,
+            last_error=stored.last_error,
         )
-        assert whole.last_error.startswith(told.last_error.removesuffix(" …"))
-        assert len(stored_manifest(one, most)) <= most or not told.parts
+        assert whole.last_error.startswith(stored.last_error.removesuffix(" …"))
+        assert len(stored_manifest(one, most)) <= most or not stored.parts
     assert len(stored_manifest(wordy, 256 * 1024)) < 256 * 1024
 
 
@@ -180,15 +180,15 @@ def test_one_that_was_cut_off_is_refused(row: Row, place: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"format_version": 99}, "a manifest of format 99: this release reads 3"),
         ({"surprise": 1}, "does not match its checksum"),
         ({"checksum": None}, "does not match its checksum"),
     ],
 )
-def test_one_of_another_form_is_refused_by_name(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(LedgerError, match=said):
+def test_one_of_another_form_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(LedgerError, match=message):
         parse_manifest(json.dumps({**fields_of(_DONE), **change}))
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.errors_page import Said, said
+from tests.support.errors_page import Refusal, refusal_of
 from tests.wrong.places import Places
 
 __all__ = ["BEGUN", "PREPARED"]
@@ -109,43 +109,45 @@ def _other_keys(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
     return _words(places)
 
 
-def _damaged(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _damaged(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     (part,) = _parts(places).glob("202401_*")
     (part / "partition.dat").unlink()
-    return said(places, _words(places))
+    return refusal_of(places, _words(places))
 
 
-def _no_checksums(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _no_checksums(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     (part,) = _parts(places).glob("202401_*")
     (part / "checksums.txt").unlink()
-    return said(places, _words(places))
+    return refusal_of(places, _words(places))
 
 
-def _covered(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _covered(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     (part,) = _parts(places).glob("202401_*")
     shutil.copytree(part, part.with_name("202401_1_7_1"))
-    return said(places, _words(places))
+    return refusal_of(places, _words(places))
 
 
-def _twice(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _twice(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     (part,) = _parts(places).glob("202401_*")
     shutil.copytree(part, part.with_name("202401_8_8_0"))
-    return said(places, _words(places))
+    return refusal_of(places, _words(places))
 
 
-def _other_type(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _other_type(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     _parts(places, _STATEMENT.replace("s String", "s FixedString(8)"))
-    return said(places, _words(places, to="lake.n.typed"))
+    return refusal_of(places, _words(places, to="lake.n.typed"))
 
 
-def _other_partition_key(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _other_partition_key(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     _parts(places, _STATEMENT.replace("toYYYYMM(ts)", "toYYYYMM(ts + 40 * 86400)"))
-    return said(places, (*_words(places, to="lake.n.keyed"), "--partition-spec", "unpartitioned"))
+    return refusal_of(
+        places, (*_words(places, to="lake.n.keyed"), "--partition-spec", "unpartitioned")
+    )
 
 
-def _other_order(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _other_order(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     _parts(places, _STATEMENT.replace("ORDER BY id", "ORDER BY -id"))
-    return said(places, _words(places, partition="202402"))
+    return refusal_of(places, _words(places, partition="202402"))
 
 
 PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = MappingProxyType(
@@ -166,7 +168,7 @@ PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] 
 )
 """What is wrong with the folders or the statement; nothing is begun."""
 
-BEGUN: Mapping[str, Callable[[Places, pytest.MonkeyPatch], Said]] = MappingProxyType(
+BEGUN: Mapping[str, Callable[[Places, pytest.MonkeyPatch], Refusal]] = MappingProxyType(
     {
         "a frozen part does not open": _damaged,
         "a frozen part has no checksums": _no_checksums,

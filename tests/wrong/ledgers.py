@@ -12,7 +12,7 @@ from catalog.ledgers import sqlite as file_systems
 from catalog.ledgers import uris
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.ledger import Claim, Key, Owner, Row, State
-from tests.support.errors_page import Said, said
+from tests.support.errors_page import Refusal, refusal_of
 from tests.wrong.places import Places
 
 __all__ = [
@@ -59,20 +59,20 @@ def _ledger(places: Places, damage: str) -> str:
     return f"sqlite:{file}"
 
 
-def locked_ledger(places: Places, patch: pytest.MonkeyPatch) -> Said:
+def locked_ledger(places: Places, patch: pytest.MonkeyPatch) -> Refusal:
     patch.setattr(uris, "SqliteLedger", partial(SqliteLedger, busy_seconds=0.05))
     file = places.root / "locked.db"
     SqliteLedger(file).next_epoch()
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        return said(places, ("exports", "list", "--ledger", f"sqlite:{file}"))
+        return refusal_of(places, ("exports", "list", "--ledger", f"sqlite:{file}"))
 
 
-def forget_running(places: Places, _: pytest.MonkeyPatch) -> Said:
+def forget_running(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     words = ("export", "db.events", "--partition-id", "202401", "--to", "lake.n.running")
     places.run(*words)
     with contextlib.closing(uris.open_ledger(None, local_warehouse=places.warehouse)) as ledger:
         (row,) = (r for r in ledger.rows() if r.destination_table == "lake.n.running")
         ledger.take_lease(row.key.hash, Owner("other-host", 7, "1"), 60.0)
     forget = ("exports", "forget", "202401", "--table", "db.events")
-    return said(places, (*forget, "--to", "lake.n.running"))
+    return refusal_of(places, (*forget, "--to", "lake.n.running"))

@@ -12,12 +12,12 @@ from spark_ext.actions import export_ports
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.clickhouse_http import faults
 from tests.support.child_writer import ChildWriter
-from tests.support.errors_page import Said, said
+from tests.support.errors_page import Refusal, refusal_of
 from tests.wrong.places import Places
 
 __all__ = ["READING"]
 
-Case = Callable[[Places, ClickHouseFront, pytest.MonkeyPatch], Said]
+Case = Callable[[Places, ClickHouseFront, pytest.MonkeyPatch], Refusal]
 
 _TABLE: Final = (
     "CREATE DATABASE db",
@@ -33,7 +33,7 @@ def _exported(
     to: str,
     *options: str,
     frozen: Callable[[], None] = lambda: None,
-) -> Said:
+) -> Refusal:
     """Export one partition; `frozen` is called when it is frozen, and no file is begun.
 
     Each case has a lake table of its own: their tables are several of one name.
@@ -42,10 +42,10 @@ def _exported(
         export_ports, "SparkWriter", lambda _, to, __: ChildWriter(lambda *_: frozen(), to)
     )
     words = ("export", "db.events", "--all", "--to", f"lake.n.{to}", "--max-retries", "0")
-    return said(places, (*words, "--source", front.url, "--allow-insecure", *options))
+    return refusal_of(places, (*words, "--source", front.url, "--allow-insecure", *options))
 
 
-def _dropped(places: Places, front: ClickHouseFront, patch: pytest.MonkeyPatch) -> Said:
+def _dropped(places: Places, front: ClickHouseFront, patch: pytest.MonkeyPatch) -> Refusal:
     front.commands(*_TABLE)
 
     def drop() -> None:
@@ -56,7 +56,7 @@ def _dropped(places: Places, front: ClickHouseFront, patch: pytest.MonkeyPatch) 
     return _exported(places, front, patch, "dropped", frozen=drop)
 
 
-def _unproved(places: Places, front: ClickHouseFront, patch: pytest.MonkeyPatch) -> Said:
+def _unproved(places: Places, front: ClickHouseFront, patch: pytest.MonkeyPatch) -> Refusal:
     """Let the server be one that computes no transform, and its result lose all rows."""
     front.commands(*_TABLE)
     patch.setattr(Capabilities, "makes_wire_values", property(lambda _: False))
@@ -64,7 +64,7 @@ def _unproved(places: Places, front: ClickHouseFront, patch: pytest.MonkeyPatch)
     return _exported(places, front, patch, "unproved")
 
 
-def _unknown(places: Places, front: ClickHouseFront, patch: pytest.MonkeyPatch) -> Said:
+def _unknown(places: Places, front: ClickHouseFront, patch: pytest.MonkeyPatch) -> Refusal:
     front.commands(*_TABLE)
     return _exported(places, front, patch, "unknown", "--source-setting", "max_treads=1")
 

@@ -13,7 +13,7 @@ from catalog.clickhouse import table_description
 from catalog.iceberg.catalogs import open_catalog
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 from tableformat.names import TableName
-from tests.support.errors_page import Said, said
+from tests.support.errors_page import Refusal, refusal_of
 from tests.wrong.places import Places
 
 __all__ = [
@@ -46,14 +46,14 @@ WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """What is wrong, and the command, which changes nothing."""
 
 
-def foreign_files(places: Places, _: pytest.MonkeyPatch) -> Said:
+def foreign_files(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     """Export into a lake partition that others have written to."""
     to = ("--to", "lake.n.theirs")
     places.run("export", "db.events", "--partition-id", "202402", *to)
     table = open_catalog("lake", warehouse=places.warehouse).catalog.load_table("n.theirs")
     row = {"ts": datetime(2024, 1, 5, tzinfo=UTC), "id": 1, "s": "theirs"}
     table.append(pa.Table.from_pylist([row], table.schema().as_arrow()))
-    return said(places, ("export", "db.events", *_JANUARY, *to))
+    return refusal_of(places, ("export", "db.events", *_JANUARY, *to))
 
 
 def too_many(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
@@ -63,36 +63,36 @@ def too_many(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
     return (*words, "--force", "--max-replace", "1")
 
 
-def other_source(places: Places, _: pytest.MonkeyPatch) -> Said:
+def other_source(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     """Replace a whole lake partition in which another table has rows."""
     to = ("--to", "lake.n.shared")
     places.run("export", "db.other", *_JANUARY, *to)
-    return said(places, ("export", "db.events", *_JANUARY, *_WHOLE, *to))
+    return refusal_of(places, ("export", "db.events", *_JANUARY, *_WHOLE, *to))
 
 
-def other_table(places: Places, patch: pytest.MonkeyPatch) -> Said:
+def other_table(places: Places, patch: pytest.MonkeyPatch) -> Refusal:
     """Export a table of the Keeper path of another one, of another ensemble."""
     return _under(places, patch, KeeperNode(98, 1_700_000_777_000))
 
 
-def namesake(places: Places, patch: pytest.MonkeyPatch) -> Said:
+def namesake(places: Places, patch: pytest.MonkeyPatch) -> Refusal:
     """Export a table that was recreated since it was exported."""
     words = ("export", "db.events", *_JANUARY, "--to", "lake.n.namesake")
     places.run(*words)
     patch.setattr(
         table_description, "_identity", lambda *_: "uuid:00000000-0000-4000-8000-000000000001"
     )
-    return said(places, words)
+    return refusal_of(places, words)
 
 
-def part_of_another(places: Places, _: pytest.MonkeyPatch) -> Said:
+def part_of_another(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     """Export a table that has the parts of one of another name."""
     to = ("--to", "lake.n.twice")
     places.run("export", "db.other", *_JANUARY, *to)
-    return said(places, ("export", "db.events", *_JANUARY, *to))
+    return refusal_of(places, ("export", "db.events", *_JANUARY, *to))
 
 
-def renamed(places: Places, _: pytest.MonkeyPatch) -> Said:
+def renamed(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     """Export a table without a UUID under another name, when no part is as it was."""
     to = ("--partition-id", "all", "--to", "lake.n.renamed")
     places.clickhouse_run(
@@ -105,15 +105,17 @@ def renamed(places: Places, _: pytest.MonkeyPatch) -> Said:
     places.clickhouse_run(
         "RENAME TABLE o.was TO o.is", "INSERT INTO o.is VALUES (2)", "OPTIMIZE TABLE o.is FINAL"
     )
-    return said(places, ("export", "o.is", *to))
+    return refusal_of(places, ("export", "o.is", *to))
 
 
-def silent_keeper(places: Places, patch: pytest.MonkeyPatch) -> Said:
+def silent_keeper(places: Places, patch: pytest.MonkeyPatch) -> Refusal:
     """Export a table again while its Keeper is away."""
     return _under(places, patch, KeeperUnavailable("Session expired. (KEEPER_EXCEPTION)"))
 
 
-def _under(places: Places, patch: pytest.MonkeyPatch, node: KeeperNode | KeeperUnavailable) -> Said:
+def _under(
+    places: Places, patch: pytest.MonkeyPatch, node: KeeperNode | KeeperUnavailable
+) -> Refusal:
     """Export a table, and then one of the same path under another node."""
     words = ("export", "db.events", *_JANUARY, "--to", f"lake.n.under_{type(node).__name__}")
 
@@ -125,4 +127,4 @@ def _under(places: Places, patch: pytest.MonkeyPatch, node: KeeperNode | KeeperU
     patch.setattr(table_description, "node_of", lambda *_: KeeperNode(11, 1_700_000_000_000))
     places.run(*words)
     patch.setattr(table_description, "node_of", lambda *_: node)
-    return said(places, words)
+    return refusal_of(places, words)

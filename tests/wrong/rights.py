@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.services.clickhouse_front import ClickHouseFront
-from tests.support.errors_page import Said, said
+from tests.support.errors_page import Refusal, refusal_of
 from tests.wrong.places import Places
 
 __all__ = ["RIGHTS"]
 
-Case = Callable[[Places, ClickHouseFront], Said]
+Case = Callable[[Places, ClickHouseFront], Refusal]
 
 _TABLE = (
     "CREATE DATABASE db",
@@ -23,11 +23,11 @@ _TABLE = (
 def _exported(*about_the_user: str) -> Case:
     """Return a try to export as a user `exporter` whom these statements make."""
 
-    def run(places: Places, front: ClickHouseFront) -> Said:
+    def run(places: Places, front: ClickHouseFront) -> Refusal:
         front.commands(*_TABLE, *about_the_user)
         source = front.url.replace("//", "//exporter@")
         words = ("export", "db.events", "--all", "--to", "lake.n.rights")
-        return said(places, (*words, "--source", source, "--allow-insecure"))
+        return refusal_of(places, (*words, "--source", source, "--allow-insecure"))
 
     return run
 

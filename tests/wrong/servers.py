@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.services.certificates import Authority, Identity
-from tests.services.faulty_http import CUT, SILENT, Answer, FaultyHttp, answer, chunked
-from tests.support.errors_page import Said, said
+from tests.services.faulty_http import CUT, SILENT, FaultyHttp, Response, chunked, response_of
+from tests.support.errors_page import Refusal, refusal_of
 from tests.wrong.places import Places
 
 __all__ = ["SERVERS", "SOURCES"]
@@ -52,33 +52,33 @@ SOURCES: dict[str, tuple[str, ...]] = {
     ),
 }
 
-Case = Callable[[Places, pytest.MonkeyPatch], Said]
+Case = Callable[[Places, pytest.MonkeyPatch], Refusal]
 
 
-def _answered(*answers: Answer, options: str = "") -> Case:
+def _responding(*responses: Response, options: str = "") -> Case:
     """Return a run against a server over http with such a response."""
 
-    def run(places: Places, patch: pytest.MonkeyPatch) -> Said:
+    def run(places: Places, patch: pytest.MonkeyPatch) -> Refusal:
         patch.setenv("MERGEBERG_SOURCE_PASSWORD", HIDDEN)
-        with FaultyHttp(*answers) as server:
+        with FaultyHttp(*responses) as server:
             source = f"{server.host.url.replace('//', '//exporter@')}{options}"
-            return said(places, _partitions(source, "--allow-insecure"))
+            return refusal_of(places, _partitions(source, "--allow-insecure"))
 
     return run
 
 
-def _not_running(places: Places, _: pytest.MonkeyPatch) -> Said:
-    with FaultyHttp(answer()) as server:
+def _not_running(places: Places, _: pytest.MonkeyPatch) -> Refusal:
+    with FaultyHttp(response_of()) as server:
         url = server.host.url
-    return said(places, _partitions(url, "--allow-insecure"))
+    return refusal_of(places, _partitions(url, "--allow-insecure"))
 
 
-def _not_cleaned_up(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _not_cleaned_up(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     lake = ("--to", "lake.n.cleaned_up")
     places.run("export", "db.events", "--partition-id", "202401", *lake)
-    with FaultyHttp(answer()) as server:
+    with FaultyHttp(response_of()) as server:
         url = server.host.url
-    return said(places, ("gc", *lake, "--source", url, "--allow-insecure"))
+    return refusal_of(places, ("gc", *lake, "--source", url, "--allow-insecure"))
 
 
 @contextlib.contextmanager
@@ -89,58 +89,58 @@ def _tls(places: Places, days: int = 30, names: str = "IP:127.0.0.1") -> Iterato
     identity: Identity = Authority(directory).sign(days=days, names=names)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(identity.certificate, identity.key)
-    with FaultyHttp(answer(), tls=context) as server:
+    with FaultyHttp(response_of(), tls=context) as server:
         yield server
 
 
 def _certified(days: int = 30, names: str = "IP:127.0.0.1", *, trusted: bool = True) -> Case:
     """Return a run against a server over https with such a certificate."""
 
-    def run(places: Places, patch: pytest.MonkeyPatch) -> Said:
+    def run(places: Places, patch: pytest.MonkeyPatch) -> Refusal:
         with _tls(places, days, names) as server:
             if trusted:
                 file = places.root / "certificates" / "authority.pem"
                 patch.setenv("MERGEBERG_SOURCE_CA_FILE", str(file))
-            return said(places, _partitions(server.host.url))
+            return refusal_of(places, _partitions(server.host.url))
 
     return run
 
 
-def _https_to_http(places: Places, _: pytest.MonkeyPatch) -> Said:
-    with FaultyHttp(answer()) as server:
-        return said(places, _partitions(server.host.url.replace("http", "https")))
+def _https_to_http(places: Places, _: pytest.MonkeyPatch) -> Refusal:
+    with FaultyHttp(response_of()) as server:
+        return refusal_of(places, _partitions(server.host.url.replace("http", "https")))
 
 
-def _http_to_https(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _http_to_https(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     with _tls(places) as server:
         url = server.host.url.replace("https", "http")
-        return said(places, _partitions(url, "--allow-insecure"))
+        return refusal_of(places, _partitions(url, "--allow-insecure"))
 
 
-def _readable(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _readable(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     file = places.root / "source.toml"
     file.write_text(f'[source]\npassword = "{HIDDEN}"\n')
     file.chmod(0o644)
-    return said(places, _partitions("https://server", "--source-config", str(file)))
+    return refusal_of(places, _partitions("https://server", "--source-config", str(file)))
 
 
-def _twice(places: Places, patch: pytest.MonkeyPatch) -> Said:
+def _twice(places: Places, patch: pytest.MonkeyPatch) -> Refusal:
     patch.setenv("MERGEBERG_SOURCE_PASSWORD", HIDDEN)
     patch.setenv("MERGEBERG_SOURCE_TOKEN", HIDDEN)
-    return said(places, _partitions("https://server"))
+    return refusal_of(places, _partitions("https://server"))
 
 
-def _unknown_token(places: Places, patch: pytest.MonkeyPatch) -> Said:
+def _unknown_token(places: Places, patch: pytest.MonkeyPatch) -> Refusal:
     patch.setenv("MERGEBERG_SOURCE_TOKEN", HIDDEN)
-    with FaultyHttp(answer(_WRONG_TOKEN, status="403 Forbidden")) as server:
-        return said(places, _partitions(server.host.url, "--allow-insecure"))
+    with FaultyHttp(response_of(_WRONG_TOKEN, status="403 Forbidden")) as server:
+        return refusal_of(places, _partitions(server.host.url, "--allow-insecure"))
 
 
-def _no_certificate(places: Places, patch: pytest.MonkeyPatch) -> Said:
+def _no_certificate(places: Places, patch: pytest.MonkeyPatch) -> Refusal:
     file = places.root / "empty.pem"
     file.write_text("")
     patch.setenv("MERGEBERG_SOURCE_CA_FILE", str(file))
-    return said(places, _partitions("https://server"))
+    return refusal_of(places, _partitions("https://server"))
 
 
 _PAGE = {"Content-Type": "text/html"}
@@ -157,26 +157,28 @@ SERVERS: dict[str, Case] = {
     "a file without a certificate": _no_certificate,
     "the server does not run": _not_running,
     "a server to clean up does not run": _not_cleaned_up,
-    "the server does not respond": _answered(SILENT, options="?read-timeout=0.2"),
-    "the server ends the connection": _answered(CUT),
-    "a response breaks off": _answered(chunked([b'{"meta": ['], end=False)),
+    "the server does not respond": _responding(SILENT, options="?read-timeout=0.2"),
+    "the server ends the connection": _responding(CUT),
+    "a response breaks off": _responding(chunked([b'{"meta": ['], end=False)),
     "the server's certificate is not signed by a trusted authority": _certified(trusted=False),
     "the server's certificate has expired": _certified(days=-1),
     "the server's certificate is for another host": _certified(names="DNS:elsewhere.example"),
     "https to a port for http": _https_to_http,
     "http to a port for https": _http_to_https,
-    "the password is wrong": _answered(answer(_WRONG, status="403 Forbidden")),
+    "the password is wrong": _responding(response_of(_WRONG, status="403 Forbidden")),
     "the access token is wrong": _unknown_token,
-    "a proxy responds instead of the server": _answered(
-        answer(b"<h1>Bad Gateway</h1>", status="502 Bad Gateway", headers=_PAGE, ours=False)
+    "a proxy responds instead of the server": _responding(
+        response_of(b"<h1>Bad Gateway</h1>", status="502 Bad Gateway", headers=_PAGE, ours=False)
     ),
-    "a login page responds instead of the server": _answered(
-        answer(b"<h1>Sign in</h1>", headers=_PAGE, ours=False)
+    "a login page responds instead of the server": _responding(
+        response_of(b"<h1>Sign in</h1>", headers=_PAGE, ours=False)
     ),
-    "the server is elsewhere": _answered(
-        answer(status="302 Found", ours=False, headers={"Location": "https://sso.example/login"})
+    "the server is elsewhere": _responding(
+        response_of(
+            status="302 Found", ours=False, headers={"Location": "https://sso.example/login"}
+        )
     ),
-    "the port of ClickHouse's native protocol": _answered(
+    "the port of ClickHouse's native protocol": _responding(
         b"HTTP/1.0 400 Bad Request\r\n\r\nPort 9000 is for clickhouse-client program.\r\n"
     ),
 }

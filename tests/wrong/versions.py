@@ -10,12 +10,12 @@ import pytest
 from spark_ext.actions import export_ports
 from tests.services.old_clickhouse import OldPair, old_pair
 from tests.support.child_writer import ChildWriter
-from tests.support.errors_page import Said, said
+from tests.support.errors_page import Refusal, refusal_of
 from tests.wrong.places import Places
 
 __all__ = ["VERSIONS"]
 
-Case = Callable[[Places, pytest.MonkeyPatch], Said]
+Case = Callable[[Places, pytest.MonkeyPatch], Refusal]
 
 _TABLE: Final = "CREATE TABLE db.old (d Date, k UInt64) ENGINE = MergeTree"
 _STATEMENTS: Final = (
@@ -28,7 +28,7 @@ _STATEMENTS: Final = (
 def _exported(prepare: Callable[[OldPair], None]) -> Case:
     """Return an export from ClickHouse 18.16 of a table of one part."""
 
-    def run(places: Places, patch: pytest.MonkeyPatch) -> Said:
+    def run(places: Places, patch: pytest.MonkeyPatch) -> Refusal:
         patch.setattr(
             export_ports, "SparkWriter", lambda _, server, __: ChildWriter(lambda *_: None, server)
         )
@@ -38,7 +38,7 @@ def _exported(prepare: Callable[[OldPair], None]) -> Case:
             prepare(pair)
             words = ("export", "db.old", "--all", "--to", "lake.n.old")
             source = ("--source", pair.url(1), "--allow-insecure")
-            return said(places, (*words, *source))
+            return refusal_of(places, (*words, *source))
 
     return run
 

@@ -11,7 +11,7 @@ from tableformat.errors import InternalError
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "reason"),
+    ("message", "code", "reason"),
     [
         (
             "Code: 60. DB::Exception: Table db.t does not exist. (UNKNOWN_TABLE)",
@@ -43,16 +43,16 @@ from tableformat.errors import InternalError
         ("", None, "it gave no reason"),
     ],
 )
-def test_a_response_becomes_code_and_reason(answer: str, code: int | None, reason: str) -> None:
+def test_a_response_becomes_code_and_reason(message: str, code: int | None, reason: str) -> None:
     """Stack traces and version numbers hide what a user can act on."""
-    error = ClickHouseError(answer)
+    error = ClickHouseError(message)
 
     assert (error.code, error.reason) == (code, reason)
 
 
 @given(st.integers(0, 9999), st.text(st.characters(exclude_characters=".\n"), min_size=1))
-def test_any_error_text_is_parsed(code: int, said: str) -> None:
-    error = ClickHouseError(f"Code: {code}. DB::Exception: {said}\nand more")
+def test_any_error_text_is_parsed(code: int, message: str) -> None:
+    error = ClickHouseError(f"Code: {code}. DB::Exception: {message}\nand more")
 
     assert error.code == code
     assert "and more" not in str(error)

@@ -52,15 +52,15 @@ def test_a_table_of_an_auxiliary_keeper_is_looked_up_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keeper", "said"),
+    ("keeper", "message"),
     [
         ("default", "Code: 60. DB::Exception: Unknown table expression 'system.zookeeper'"),
         ("default", "Code: 225. DB::Exception: No Zookeeper configuration in server config"),
         ("second", "Code: 47. DB::Exception: Unknown identifier `zookeeperName`"),
     ],
 )
-def test_a_server_that_cannot_be_asked_says_nothing(keeper: str, said: str) -> None:
-    assert node_of(Answering(error=said), "/t", keeper) is None
+def test_a_server_that_cannot_be_asked_says_nothing(keeper: str, message: str) -> None:
+    assert node_of(Answering(error=message), "/t", keeper) is None
 
 
 @pytest.mark.parametrize(

@@ -142,9 +142,9 @@ def test_a_part_that_was_changed_since_the_plan_is_refused(source: Source) -> No
     (slice_,) = source.slices(part=0)
     span = dataclasses.replace(slice_.ranges[0], hash_of_all_files="0" * 32)
 
-    (said,) = read((PLAN, dataclasses.replace(slice_, ranges=(span,))))
+    (message,) = read((PLAN, dataclasses.replace(slice_, ranges=(span,))))
 
-    assert f"Cannot read part {span.name} of d.t: it holds 1000 rows with hash" in said
+    assert f"Cannot read part {span.name} of d.t: it holds 1000 rows with hash" in message
 
 
 @pytest.mark.parametrize("name", ["checksums.txt", "columns.txt"])
@@ -154,9 +154,9 @@ def test_a_part_that_does_not_load_is_named(source: Source, tmp_path: Path, name
     broken = slice_.ranges[1]
     (Path(broken.path) / name).write_bytes(b"not what it was")
 
-    (said,) = read((PLAN, slice_))
+    (message,) = read((PLAN, slice_))
 
-    assert said.startswith(f"Cannot read part {broken.name} of d.t: ClickHouse did not load it")
+    assert message.startswith(f"Cannot read part {broken.name} of d.t: ClickHouse did not load it")
 
 
 def test_a_damaged_column_ends_its_stream_and_the_next_slice_is_right(
@@ -170,11 +170,11 @@ def test_a_damaged_column_ends_its_stream_and_the_next_slice_is_right(
     data[-20] ^= 1
     file.write_bytes(bytes(data))
 
-    said, right = read((PLAN, first), (PLAN, second))
+    message, right = read((PLAN, first), (PLAN, second))
 
-    assert said.startswith(f"Cannot read part {first.ranges[0].name} of d.t: ")
-    assert "hecksum" in said
-    assert "Check the table with CHECK TABLE" in said
+    assert message.startswith(f"Cannot read part {first.ranges[0].name} of d.t: ")
+    assert "hecksum" in message
+    assert "Check the table with CHECK TABLE" in message
     assert len(right) == second.rows
 
 
@@ -271,10 +271,10 @@ def test_parts_without_a_place_are_read_in_their_own_directory(source: Source) -
     """No file is ever written next to frozen parts; and hard links would count in their files."""
     (slice_,) = source.slices(part=0)
     before = files_below(source.disk)
-    lent = dataclasses.replace(slice_, place="")
+    without_place = dataclasses.replace(slice_, place="")
 
-    (ids,) = in_child(READ, (PLAN, lent))
-    with parts_directory("job1", (lent,)) as directory:
+    (ids,) = in_child(READ, (PLAN, without_place))
+    with parts_directory("job1", (without_place,)) as directory:
         assert directory == PartsDirectory(Path(slice_.ranges[0].path).parent, private=False)
         assert files_below(source.disk) == before
 

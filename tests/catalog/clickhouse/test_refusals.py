@@ -304,8 +304,8 @@ def test_parts_on_a_default_disk_without_plain_files_are_refused(tmp_path: Path)
         refused = clickhouse.source.refusals(name, ids("0", "1"))
         snapshot = clickhouse.snapshot(name)
 
-        said = r"on the disk 'default' of type ObjectStorage, and ClickHouse cannot copy it"
-        with pytest.raises(UnsupportedError, match=said):
+        message = r"on the disk 'default' of type ObjectStorage, and ClickHouse cannot copy it"
+        with pytest.raises(UnsupportedError, match=message):
             raised(all_refused(snapshot))
         assert {one: str(error) for one, error in refused.items()} == {
             one: str(error) for one, error in snapshot.refused

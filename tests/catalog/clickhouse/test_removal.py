@@ -218,11 +218,11 @@ def test_a_missing_right_is_reported_as_its_grant_statement(
     name = clickhouse.filled()
 
     def refuse() -> None:
-        said = (
+        message = (
             "Code: 497. DB::Exception: archiver: Not enough privileges. To execute this query, "
             f"it's necessary to have the grant {right} ON {name}. (ACCESS_DENIED)"
         )
-        raise ClickHouseError(said)
+        raise ClickHouseError(message)
 
     def insert() -> None:
         clickhouse.command(f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 1000, 'late')")

@@ -48,18 +48,18 @@ def test_a_format_that_is_no_text_is_distinguished_from_others(form: str, *, is_
 
 
 @pytest.mark.parametrize(
-    ("form", "code", "said"),
+    ("form", "code", "message"),
     [
         ("prettycompac", 73, "Did you mean PrettyCompact?"),
         ("Npy", 161, "Expected single column"),
         ("x') SELECT 1 --", 73, "has no such format"),
     ],
 )
-def test_what_cannot_be_written_is_refused(form: str, code: int, said: str) -> None:
+def test_what_cannot_be_written_is_refused(form: str, code: int, message: str) -> None:
     with pytest.raises(UnsupportedError, match="Cannot write the result in the format") as refused:
         check_format(form, COLUMNS)
 
-    assert (refused.value.code, said in refused.value.message) == (code, True), refused.value
+    assert (refused.value.code, message in refused.value.message) == (code, True), refused.value
 
 
 def test_a_binary_format_is_whole(tmp_path_factory: pytest.TempPathFactory) -> None:

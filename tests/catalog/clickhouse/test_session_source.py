@@ -14,7 +14,7 @@ import pytest
 from catalog.clickhouse.session import check_session
 from tableformat.errors import UsageError
 from tests.repository.source_files import ROOT
-from tests.support.own_process import told_by
+from tests.support.own_process import results_of
 
 _SECONDS = 120
 
@@ -23,7 +23,7 @@ _SECONDS = 120
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what the program found."""
     directory = tmp_path_factory.mktemp("sessions")
-    return told_by("tests.support.session_sources", directory, seconds=_SECONDS)
+    return results_of("tests.support.session_sources", directory, seconds=_SECONDS)
 
 
 def test_what_the_user_set_in_the_session_hides_no_row(found: dict[str, Any]) -> None:

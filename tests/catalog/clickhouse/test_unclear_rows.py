@@ -179,13 +179,13 @@ def test_states_and_cancels_go_where_every_order_leaves_the_same(
 
 
 @pytest.mark.parametrize(
-    ("engine", "said"),
+    ("engine", "message"),
     [
         ("GraphiteMergeTree('rollup') ORDER BY k", "configuration and on the time"),
         (f"{_SUMMING} SETTINGS allow_tuple_element_aggregation = 1", "members of tuples"),
     ],
 )
-def test_merges_by_what_no_row_says_are_refused(engine: str, said: str) -> None:
-    with pytest.raises(UnsupportedError, match=said) as refused:
+def test_merges_by_what_no_row_says_are_refused(engine: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message) as refused:
         refuse_merge(_MERGE, parse_engine(engine))
     assert refused.value.code == 48

@@ -65,9 +65,11 @@ def test_what_clickhouse_itself_says_is_understood(clickhouse: Clickhouse) -> No
         "TO db.`it``s` DEFINER = CURRENT_USER SQL SECURITY DEFINER",
     ):
         clickhouse.command(f"CREATE MATERIALIZED VIEW db.view {clauses} AS SELECT 1 AS k")
-        ((said,),) = clickhouse.rows(
+        ((statement,),) = clickhouse.rows(
             "SELECT create_table_query FROM system.tables WHERE database = 'db' AND name = 'view'"
         )
         clickhouse.command("DROP TABLE db.view SYNC")
 
-        assert written_table(Silent(), VIEW, str(said), "") == TableName("db", "it`s"), said
+        assert written_table(Silent(), VIEW, str(statement), "") == TableName("db", "it`s"), (
+            statement
+        )

@@ -16,7 +16,7 @@ from catalog.network import TimeOuts
 from tableformat.errors import DestinationError
 from tableformat.names import LakeName
 from tests.services.certificates import Authority
-from tests.services.faulty_http import FaultyHttp, answer
+from tests.services.faulty_http import FaultyHttp, response_of
 from tests.support.time_bounds import ENDS_WITHIN
 
 CONFIG = (
@@ -25,19 +25,19 @@ CONFIG = (
 )
 
 
-@pytest.mark.parametrize("answered", [0, 1], ids=["the first request", "a later request"])
+@pytest.mark.parametrize("response_count", [0, 1], ids=["the first request", "a later request"])
 def test_a_catalog_that_never_responds_does_not_block_an_export(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, response_count: int
 ) -> None:
     """Harm prevented: an export hangs, and blocks its partition, until it is killed."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         silent: list[socket.socket] = []
 
         def serve() -> None:
-            for number in range(answered + 1):
+            for number in range(response_count + 1):
                 client, _ = server.accept()
                 client.recv(65_536)
-                if number < answered:
+                if number < response_count:
                     client.sendall(CONFIG)
                     client.close()
                 else:
@@ -70,8 +70,10 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     signed = authority.sign()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(signed.certificate, signed.key)
-    said = [answer(text, ours=False) for text in (b'{"defaults":{},"overrides":{}}', _NONE)]
-    with FaultyHttp(*said, tls=tls) as server:
+    responses = [
+        response_of(text, ours=False) for text in (b'{"defaults":{},"overrides":{}}', _NONE)
+    ]
+    with FaultyHttp(*responses, tls=tls) as server:
         yield f"https://127.0.0.1:{server.host.port}", authority.file
 
 

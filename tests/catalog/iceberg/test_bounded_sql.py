@@ -84,11 +84,11 @@ def test_a_connection_is_bounded_and_options_of_the_address_win() -> None:
     """Harm prevented: an operator's own time-out that is not kept."""
     uri = _server().uri(_server().account())
     ours = parameters(opened(uri, TimeOuts(connect=7, read=40)).catalog)
-    said = parameters(opened(f"{uri}&connect_timeout=33&keepalives_idle=5").catalog)
+    options = parameters(opened(f"{uri}&connect_timeout=33&keepalives_idle=5").catalog)
 
     assert (ours["connect_timeout"], ours["tcp_user_timeout"]) == ("7", "40000")
     assert (ours["keepalives_idle"], ours["keepalives_interval"]) == ("20", "7")
-    assert (said["connect_timeout"], said["keepalives_idle"]) == ("33", "5")
+    assert (options["connect_timeout"], options["keepalives_idle"]) == ("33", "5")
 
 
 def test_the_bounds_of_a_transaction_end_with_it() -> None:

@@ -19,7 +19,7 @@ NOTHING: Mapping[str, str] = {}
 
 
 @pytest.fixture(autouse=True)
-def _nothing_told() -> None:
+def _no_warning_yet() -> None:
     encrypted._warn_once.cache_clear()
 
 
@@ -58,9 +58,9 @@ def test_what_may_be_plain_is_refused_unless_it_is_allowed(
         with caplog.at_level(logging.WARNING):
             assert opened(uri, **how) == uri
 
-    (told,) = caplog.messages
-    assert "is used without TLS" in told
-    assert "hidden" not in told
+    (warning,) = caplog.messages
+    assert "is used without TLS" in warning
+    assert "hidden" not in warning
 
 
 def test_a_token_is_fetched_over_tls_too() -> None:

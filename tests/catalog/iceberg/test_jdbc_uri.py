@@ -17,8 +17,8 @@ def refused(setting: str, why: str) -> UnsupportedError:
     return UnsupportedError(f"Cannot: {setting} {why}.")
 
 
-def translated(uri: str, **beside: str) -> str:
-    return sqlalchemy_uri(uri, beside, refused)
+def translated(uri: str, **options: str) -> str:
+    return sqlalchemy_uri(uri, options, refused)
 
 
 @given(path=TEXTS.filter(lambda text: "?" not in text))
@@ -42,7 +42,7 @@ def test_the_server_and_the_user_of_the_address_are_the_same(
 
 
 @pytest.mark.parametrize(
-    ("options", "beside", "found"),
+    ("options", "given_options", "found"),
     [
         ("?ssl=true", {}, {"sslmode": "verify-full"}),
         ("?sslmode=require&ssl=true", {}, {"sslmode": "require"}),
@@ -56,9 +56,9 @@ def test_the_server_and_the_user_of_the_address_are_the_same(
     ],
 )
 def test_options_are_those_of_the_library_and_the_address_comes_first(
-    options: str, beside: dict[str, str], found: dict[str, str]
+    options: str, given_options: dict[str, str], found: dict[str, str]
 ) -> None:
-    url = make_url(translated(f"jdbc:postgresql://h/d{options}", **beside))
+    url = make_url(translated(f"jdbc:postgresql://h/d{options}", **given_options))
 
     assert dict(url.query) == found
 
@@ -81,7 +81,7 @@ def test_every_form_of_an_address_with_one_host_is_read(
 
 
 @pytest.mark.parametrize(
-    ("uri", "said"),
+    ("uri", "message"),
     [
         ("jdbc:mysql://h/d", "another database than SQLite"),
         ("postgresql://h/d", "another database than SQLite"),
@@ -98,9 +98,9 @@ def test_every_form_of_an_address_with_one_host_is_read(
         ("jdbc:postgresql://h/d?socketFactory=x", "an option without an equivalent"),
     ],
 )
-def test_what_is_not_the_same_is_refused_without_its_text(uri: str, said: str) -> None:
+def test_what_is_not_the_same_is_refused_without_its_text(uri: str, message: str) -> None:
     """A part of a password may stand where an option does."""
-    with pytest.raises(UnsupportedError, match=said) as caught:
+    with pytest.raises(UnsupportedError, match=message) as caught:
         translated(uri)
 
     assert "hunter2" not in str(caught.value)

@@ -192,7 +192,7 @@ def test_files_in_s3_are_reached_in_the_same_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "others", "said"),
+    ("settings", "others", "message"),
     [
         ({"type": "hadoop", "warehouse": "/w"}, {}, r"lake\.type is 'hadoop'"),
         ({"type": "nessie"}, {}, r"lake\.type is 'nessie'"),
@@ -247,24 +247,24 @@ def test_files_in_s3_are_reached_in_the_same_way() -> None:
     ],
 )
 def test_what_would_be_another_catalog_is_refused_by_the_setting(
-    settings: dict[str, str], others: dict[str, str], said: str
+    settings: dict[str, str], others: dict[str, str], message: str
 ) -> None:
     """The message offers PyIceberg's own configuration."""
-    with pytest.raises(UnsupportedError, match=said) as caught:
+    with pytest.raises(UnsupportedError, match=message) as caught:
         opened(settings, others)
 
     assert "PYICEBERG_CATALOG__LAKE__URI" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("class_", "said"),
+    ("class_", "message"),
     [
         ("org.apache.iceberg.spark.SparkSessionCatalog", "is a SparkSessionCatalog"),
         ("io.unitycatalog.spark.UCSingleCatalog", "is not org.apache.iceberg.spark.SparkCatalog"),
     ],
 )
-def test_another_class_of_catalog_is_refused(class_: str, said: str) -> None:
-    with pytest.raises(UnsupportedError, match=said):
+def test_another_class_of_catalog_is_refused(class_: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
         pyiceberg_properties("lake", {PREFIX: class_})
 
 
@@ -319,11 +319,11 @@ def test_nothing_shows_a_value(kind: str, settings: dict[str, str]) -> None:
     try:
         made = opened(KINDS[kind] | settings)
     except UnsupportedError as error:
-        said = str(error).replace("-", "").lower()
+        message = str(error).replace("-", "").lower()
         names = " ".join(settings).replace("-", "").lower()
         for text in settings.values():
             bare = text.replace("-", "").lower()
-            assert bare not in said or bare in names or len(bare) < 8
+            assert bare not in message or bare in names or len(bare) < 8
     else:
         shown_of_it = repr(OpenedCatalog("lake", None, made))
         assert all(text not in shown_of_it for text in settings.values())

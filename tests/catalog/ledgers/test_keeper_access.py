@@ -203,14 +203,14 @@ def test_a_server_of_another_authority_or_name_is_refused(
     other = secure_address(secure_server, Authority(tmp_path, "another"), **mine)
     named = secure_address(secure_server, authority, **mine)
     with impostor(authority) as port:
-        for wrong, said in (
+        for wrong, message in (
             (other, "CERTIFICATE_VERIFY_FAILED.*issuer"),
             (replace(named, hosts=(f"127.0.0.1:{port}",)), "CERTIFICATE_VERIFY_FAILED.*mismatch"),
             (replace(named, certificate=None, key=None), "alert|broken|time-out|reset|EOF|loss"),
         ):
             with (
                 opened(wrong, seconds=2.0) as ledger,
-                pytest.raises(LedgerError, match=rf"(?i)({said}).*for 2 s"),
+                pytest.raises(LedgerError, match=rf"(?i)({message}).*for 2 s"),
             ):
                 ledger.is_made()
 
@@ -221,12 +221,12 @@ def test_files_that_are_no_certificates_are_refused(
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("no certificate")
     address = secure_address(secure_server, authority, **shown_by(authority))
-    for damaged, said in (
+    for damaged, message in (
         (replace(address, ca_file=wrong), "MERGEBERG_LEDGER_CA_FILE"),
         (replace(address, key=wrong), "MERGEBERG_LEDGER_KEY"),
     ):
         with (
             opened(damaged) as ledger,
-            pytest.raises(UsageError, match=said),
+            pytest.raises(UsageError, match=message),
         ):
             ledger.is_made()

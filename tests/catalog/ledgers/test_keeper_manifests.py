@@ -69,10 +69,10 @@ def test_a_manifest_of_many_parts_leaves_some_out_and_says_how_many(
 
         (text,) = manifests_below(client, paths_of(address, ledger.identity)).values()
 
-        told = parse_manifest(text)
+        stored = parse_manifest(text)
         assert len(text) <= 256 * 1024
-        assert len(told.parts) > 400
-        assert len(told.parts) + told.parts_left_out == 1200
+        assert len(stored.parts) > 400
+        assert len(stored.parts) + stored.parts_left_out == 1200
 
 
 def test_the_pieces_of_a_row_are_removed_with_it(zookeeper_server: ZooKeeper) -> None:

@@ -155,7 +155,7 @@ def test_a_node_that_is_no_piece_of_a_row_is_left_alone(zookeeper_server: ZooKee
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (b'{"format_version":13}', "it has format 13, this release reads 7, 8, 9, 10, 11 and 12"),
         (b"{}", "KeyError"),
@@ -163,7 +163,7 @@ def test_a_node_that_is_no_piece_of_a_row_is_left_alone(zookeeper_server: ZooKee
     ],
 )
 def test_an_unreadable_row_is_an_error_that_names_its_ledger(
-    zookeeper_server: ZooKeeper, wrong: bytes, said: str
+    zookeeper_server: ZooKeeper, wrong: bytes, message: str
 ) -> None:
     """Harm prevented: a message that names a node, and not on which servers it is."""
     address = address_of(zookeeper_server.address)
@@ -172,7 +172,7 @@ def test_an_unreadable_row_is_an_error_that_names_its_ledger(
         path = paths_of(address, ledger.identity).row(KEY)
         _put_body(client, path, wrong)
 
-        with pytest.raises(LedgerError, match=said) as raised:
+        with pytest.raises(LedgerError, match=message) as raised:
             ledger.read(KEY)
 
         assert path in str(raised.value)

@@ -74,9 +74,9 @@ def test_of_two_sessions_that_write_one_version_the_later_one_is_stale(
         before = written(first.write(a_row()))
         settled = written(second.write(replace(before, state=State.KILLED)))
 
-        answer = first.write(replace(before, claim=replace(before.claim, parts=many_parts(2))))
+        result = first.write(replace(before, claim=replace(before.claim, parts=many_parts(2))))
 
-        assert answer == Stale(settled.version)
+        assert result == Stale(settled.version)
         assert second.read(KEY) == first.read(KEY) == settled
 
 
@@ -120,24 +120,24 @@ def test_another_layout_is_refused_by_name(zookeeper_server: ZooKeeper, layouts:
         client.ensure_path(f"{address.chroot}/mergeberg")
         for layout in layouts:
             client.create(f"{address.chroot}/mergeberg/{layout}")
-        said = f"{address.chroot}/mergeberg has the layout {', '.join(layouts) or 'none'}, this"
+        message = f"{address.chroot}/mergeberg has the layout {', '.join(layouts) or 'none'}, this"
 
-        with pytest.raises(LedgerError, match=said):
+        with pytest.raises(LedgerError, match=message):
             ledger.read(KEY)
-        with pytest.raises(LedgerError, match=said):
+        with pytest.raises(LedgerError, match=message):
             ledger.write(a_row())
 
 
-@pytest.mark.parametrize("is_made_anew", [False, True])
+@pytest.mark.parametrize("is_recreated", [False, True])
 def test_a_ledger_that_was_removed_is_not_written_any_more(
-    zookeeper_server: ZooKeeper, *, is_made_anew: bool
+    zookeeper_server: ZooKeeper, *, is_recreated: bool
 ) -> None:
     """Harm prevented: rows of a ledger that the table knows go into one that it does not know."""
     address = address_of(zookeeper_server.address)
     with peeking(address) as client, opened(address) as ours, opened(address) as other:
         row = written(ours.write(a_row()))
         client.delete(f"{address.chroot}/mergeberg", recursive=True)
-        if is_made_anew:
+        if is_recreated:
             assert other.identity != ours.identity
 
         for attempt in (
@@ -294,8 +294,8 @@ def test_every_damaged_node_is_an_error_that_names_it(zookeeper_server: ZooKeepe
         ledger.note((EVENT,))
         nodes = nodes_below(client, f"{address.chroot}/mergeberg")
         # Nothing is decided on manifests.
-        told = {path for path in nodes if "/manifest-" in path}
-        filled = {path: data for path, data in nodes.items() if data and path not in told}
+        manifests = {path for path in nodes if "/manifest-" in path}
+        filled = {path: data for path, data in nodes.items() if data and path not in manifests}
         folders = {path.rpartition("/")[0].rpartition("/")[2] for path in filled}
         assert {"v1", "rows", KEY, "leases", "events", "landed"} <= folders
 

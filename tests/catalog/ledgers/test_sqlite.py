@@ -287,11 +287,11 @@ echo 'map auto_home on /System/Volumes/Data/home (autofs, automounted, nobrowse)
     )
     program.chmod(0o700)
     monkeypatch.setattr(file_systems, "_MOUNT_PROGRAM", program)
-    shared, beside = tmp_path / "a share" / "ledger.db", tmp_path / "b" / "ledger.db"
+    shared, local = tmp_path / "a share" / "ledger.db", tmp_path / "b" / "ledger.db"
     none = tmp_path / "no-mounts"
 
     assert network_file_system(shared, none) == ("" if kind == "apfs" else kind)
-    assert network_file_system(beside, none) == ""
+    assert network_file_system(local, none) == ""
 
 
 def test_without_a_list_of_mounts_the_ledger_is_opened(
@@ -323,10 +323,10 @@ def test_of_many_processes_one_claims_a_row_and_all_are_counted(tmp_path: Path) 
         )
         for _ in range(6)
     ]
-    answers = [child.communicate()[0].split() for child in children]
+    outputs = [child.communicate()[0].split() for child in children]
 
-    assert sorted(int(epoch) for epoch, _ in answers) == [1, 2, 3, 4, 5, 6]
-    assert [won for _, won in answers].count("True") == 1
+    assert sorted(int(epoch) for epoch, _ in outputs) == [1, 2, 3, 4, 5, 6]
+    assert [won for _, won in outputs].count("True") == 1
     assert isinstance(
         SqliteLedger(tmp_path / "ledger.db").write(replace(_ROW, key=Key("s", "1", "d"))),
         Stale,

@@ -144,8 +144,8 @@ def test_a_request_is_signed_whatever_it_asks(query: dict[str, str]) -> None:
     """Azure's rule; whether a server takes it is shown by every other test over one."""
     signed = signed_by(AbfsAccess(AZURES, "acme", key=KEY))
 
-    said = signed("GET", "/lake/f", query, {})
+    headers = signed("GET", "/lake/f", query, {})
 
-    assert said["Authorization"].startswith("SharedKey acme:")
-    assert signed("GET", "/lake/g", query, {})["Authorization"] != said["Authorization"]
-    assert KEY not in str(said)
+    assert headers["Authorization"].startswith("SharedKey acme:")
+    assert signed("GET", "/lake/g", query, {})["Authorization"] != headers["Authorization"]
+    assert KEY not in str(headers)

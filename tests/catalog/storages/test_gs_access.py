@@ -24,10 +24,10 @@ from tableformat.errors import (
     UnsupportedError,
     UsageError,
 )
-from tests.services.faulty_http import Answer, FaultyHttp, answer
+from tests.services.faulty_http import FaultyHttp, Response, response_of
 
 SECRET = "ya29.s3cret"  # noqa: S105  a test's
-EMPTY = answer(b"{}", ours=False)
+EMPTY = response_of(b"{}", ours=False)
 
 
 def of(properties: dict[str, Any], **environment: str) -> GsAccess:
@@ -36,12 +36,12 @@ def of(properties: dict[str, Any], **environment: str) -> GsAccess:
 
 def refusal(status: str, reason: str, message: str = "no") -> bytes:
     """Return an error in Google's form."""
-    said = {"error": {"code": 0, "message": message, "errors": [{"reason": reason}]}}
-    return answer(json.dumps(said).encode(), status=status, ours=False)
+    body = {"error": {"code": 0, "message": message, "errors": [{"reason": reason}]}}
+    return response_of(json.dumps(body).encode(), status=status, ours=False)
 
 
-def asked(*answers: Answer, retry_for: float = 20) -> tuple[FaultyHttp, GsStorage]:
-    server = FaultyHttp(*answers)
+def asked(*responses: Response, retry_for: float = 20) -> tuple[FaultyHttp, GsStorage]:
+    server = FaultyHttp(*responses)
     bounds = TimeOuts(connect=2, read=2, retry_for=retry_for)
     given = {"gcs.service.host": server.host.url, "gcs.oauth2.token": SECRET}
     access = GsAccess.of(given, environment={}, time_outs=bounds, allow_insecure=True)
@@ -141,7 +141,7 @@ def test_http_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "error", "said"),
+    ("properties", "error", "message"),
     [
         ({"gcs.service.host": "https://u:p@host"}, UsageError, "is no address of a server"),
         ({"gcs.service.host": "store"}, UsageError, "is no address of a server"),
@@ -151,9 +151,9 @@ def test_http_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     ],
 )
 def test_what_would_not_be_done_is_refused(
-    properties: dict[str, str], error: type[Exception], said: str
+    properties: dict[str, str], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said) as caught:
+    with pytest.raises(error, match=message) as caught:
         of(properties)
 
     assert "u:p" not in str(caught.value)
@@ -209,7 +209,7 @@ def test_credentials_are_in_every_request_and_in_no_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "kind", "said"),
+    ("refused", "kind", "message"),
     [
         (
             refusal("401 Unauthorized", "authError"),
@@ -220,15 +220,19 @@ def test_credentials_are_in_every_request_and_in_no_address() -> None:
         (refusal("404 Not Found", "notFound"), LastingError, "Create the bucket"),
         (refusal("501 Not Implemented", ""), LastingError, "The server lacks what mergeberg needs"),
         (
-            answer(b"<html>", status="302 Found", ours=False),
+            response_of(b"<html>", status="302 Found", ours=False),
             DestinationError,
             "Check gcs.service.host",
         ),
-        (answer(b"<html>", ours=False), DestinationError, "200: <html>. Check gcs.service.host"),
+        (
+            response_of(b"<html>", ours=False),
+            DestinationError,
+            "200: <html>. Check gcs.service.host",
+        ),
     ],
 )
 def test_what_will_never_work_fails_at_once(
-    refused: bytes, kind: type[DestinationError], said: str
+    refused: bytes, kind: type[DestinationError], message: str
 ) -> None:
     """Harm prevented: fifteen minutes of waiting for a missing right."""
     server, storage = asked(refused)
@@ -237,7 +241,7 @@ def test_what_will_never_work_fails_at_once(
 
     assert len(server.requests) == 1, "it was tried again"
     assert type(caught.value) is kind
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert "safe to run again" in caught.value.message
 
 

@@ -17,14 +17,14 @@ from catalog.network import TimeOuts
 from catalog.storages.gs.access import GsAccess
 from catalog.storages.gs.store import GsStorage
 from tableformat.errors import DestinationError
-from tests.services.faulty_http import FaultyHttp, answer
+from tests.services.faulty_http import FaultyHttp, response_of
 
-TOKEN = answer(
+TOKEN = response_of(
     json.dumps({"access_token": "made-1", "expires_in": 3600, "token_type": "Bearer"}).encode(),
     headers={"Content-Type": "application/json"},
     ours=False,
 )
-EMPTY = answer(b"{}", ours=False)
+EMPTY = response_of(b"{}", ours=False)
 
 
 def key_file(directory: Path, token_uri: str) -> Path:
@@ -71,7 +71,7 @@ def test_a_key_file_gets_a_token_with_one_request(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_refused_fails_at_once_and_is_not_shown(tmp_path: Path) -> None:
-    refused = answer(b'{"error": "invalid_grant"}', status="400 Bad Request", ours=False)
+    refused = response_of(b'{"error": "invalid_grant"}', status="400 Bad Request", ours=False)
     with FaultyHttp(refused) as tokens, FaultyHttp(EMPTY) as server:
         key = key_file(tmp_path, f"{tokens.host.url}/token")
         with pytest.raises(DestinationError, match="invalid_grant") as caught:

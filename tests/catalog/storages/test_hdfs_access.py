@@ -55,15 +55,15 @@ def test_a_token_of_the_environment_is_not_handed_on(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "message"),
     [
         ({USER: "exporter"}, r"must be where the NameNode serves WebHDFS.*https://HOST:9871"),
         (GIVEN | {ENDPOINT: "nn.example.com:9871"}, "must be where the NameNode serves WebHDFS"),
         ({ENDPOINT: GIVEN[ENDPOINT]}, "no user is configured.*HADOOP_USER_NAME"),
     ],
 )
-def test_a_missing_identity_is_requested(properties: dict[str, str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_missing_identity_is_requested(properties: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         access_of(properties)
 
 

@@ -57,9 +57,9 @@ def test_another_cluster_is_not_taken_for_this_one(place: HdfsPlace) -> None:
         lambda at: storage.put_if_absent(at, b"x"),
     )
     for act in acts:
-        said = refusal_of(partial(act, elsewhere))
-        assert f"serves {place.server.root}, not hdfs://other.example.com:8020" in said
-        assert "Correct the location" in said
+        message = refusal_of(partial(act, elsewhere))
+        assert f"serves {place.server.root}, not hdfs://other.example.com:8020" in message
+        assert "Correct the location" in message
 
 
 def test_a_directory_of_another_user_is_not_listed_and_not_emptied(place: HdfsPlace) -> None:

@@ -141,7 +141,7 @@ def test_a_host_that_cannot_be_found_is_named_at_once(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize(
-    ("properties", "error", "said"),
+    ("properties", "error", "message"),
     [
         ({"s3.access-key-id": "k"}, UsageError, "has one of s3.access-key-id and"),
         ({"s3.role-arn": "arn:x"}, UnsupportedError, "s3.role-arn: it has no effect here"),
@@ -155,12 +155,12 @@ def test_a_host_that_cannot_be_found_is_named_at_once(caplog: pytest.LogCaptureF
     ],
 )
 def test_what_would_have_no_effect_is_refused_by_name(
-    properties: dict[str, str], error: type[Exception], said: str
+    properties: dict[str, str], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as caught:
         of(properties)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "hidden" not in str(caught.value)
 
 

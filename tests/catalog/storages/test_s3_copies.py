@@ -62,8 +62,8 @@ class _Refusing:
         return getattr(self._client, name)
 
     def upload_part_copy(self, **_: object) -> None:
-        said = {"Error": {"Code": self._code}, "ResponseMetadata": {"HTTPStatusCode": 501}}
-        raise ClientError(said, "UploadPartCopy")
+        response = {"Error": {"Code": self._code}, "ResponseMetadata": {"HTTPStatusCode": 501}}
+        raise ClientError(response, "UploadPartCopy")
 
 
 @pytest.mark.parametrize("code", ["NotImplemented", "PreconditionFailed"])

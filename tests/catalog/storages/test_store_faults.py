@@ -63,7 +63,7 @@ def test_a_lost_response_is_found_to_be_a_success(
     place: Place, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
     """Harm prevented: a finished file counts as another writer's, and the export fails."""
-    place.lose_answer(monkeypatch, step)
+    place.lose_response(monkeypatch, step)
 
     place.write(step.content)
 
@@ -79,7 +79,7 @@ def test_a_claim_with_a_lost_response_is_won_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
     """Harm prevented: no process has the claim, or two have it."""
-    place.lose_answer(monkeypatch, step)
+    place.lose_response(monkeypatch, step)
 
     assert place.storage.put_if_absent(place.file, b"same") is True
     assert place.storage.put_if_absent(place.file, b"same") is False
@@ -214,7 +214,7 @@ def test_an_object_that_may_be_stored_is_removed_when_it_is_given_up(
     hasty = place.another(AT_ONCE)
     sink = hasty.storage.create(hasty.file)
     sink.write(step.content)
-    hasty.lose_answer(monkeypatch, step)
+    hasty.lose_response(monkeypatch, step)
 
     with pytest.raises(DestinationError, match=r"(?i)connection was closed"):
         sink.commit()
@@ -269,9 +269,9 @@ def test_a_refused_write_names_the_right_to_grant(
 @over(S3ProxyPlace, MinIOPlace, AbfsPlace)
 def test_a_wrong_key_is_refused_at_once(place: S3Place | AbfsPlace, refusal: Refusal) -> None:
     """Harm prevented: fifteen minutes of hopeless retries."""
-    said = refusal(place.with_wrong_key(), lambda to: to.put(place.file, b"x"))
+    message = refusal(place.with_wrong_key(), lambda to: to.put(place.file, b"x"))
 
-    assert re.search(place.wrong_key, said)
+    assert re.search(place.wrong_key, message)
 
 
 @over(*CHECKED)
@@ -289,9 +289,9 @@ def test_a_missing_bucket_is_not_an_empty_one(place: Bucket, refusal: Refusal) -
     }
 
     for name in sorted(acts.keys() - place.blind):
-        said = refusal(place.storage, acts[name])
-        assert place.make_it in said
-        assert "there is no such object" not in said
+        message = refusal(place.storage, acts[name])
+        assert place.make_it in message
+        assert "there is no such object" not in message
 
 
 @contextlib.contextmanager
@@ -308,9 +308,9 @@ def plain_http() -> Iterator[str]:
 @over(*EVERY)
 def test_a_server_without_tls_is_refused_at_once(place: Place, refusal: Refusal) -> None:
     with plain_http() as endpoint:
-        said = refusal(place.reached(endpoint=endpoint), lambda to: to.list(place.root))
+        message = refusal(place.reached(endpoint=endpoint), lambda to: to.list(place.root))
 
-    assert "The server speaks http there" in said
+    assert "The server speaks http there" in message
 
 
 @over(*EVERY)
@@ -320,10 +320,10 @@ def test_a_server_of_an_unknown_authority_is_refused_at_once(
     stranger = Authority(tmp_path, "stranger")
     untrusted = place.reached(ca_file=stranger.file)
 
-    said = refusal(untrusted, lambda to: to.list(place.root))
+    message = refusal(untrusted, lambda to: to.list(place.root))
 
-    assert "CERTIFICATE_VERIFY_FAILED" in said
-    assert "mergeberg.ca-file" in said
+    assert "CERTIFICATE_VERIFY_FAILED" in message
+    assert "mergeberg.ca-file" in message
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import chdb
 
 from tableformat.names import quote_string
 from tests.readers.filters import Dialect, where
-from tests.readers.programs.loop import STORE, Found, Question, answer_questions, of_arrow
+from tests.readers.programs.loop import STORE, Found, Question, of_arrow, serve_questions
 
 __all__: list[str] = []
 
@@ -59,4 +59,4 @@ def _read(question: Question) -> Found:
 
 
 if __name__ == "__main__":
-    answer_questions(chdb.engine_version, _read, close=_CONNECTION.close)
+    serve_questions(chdb.engine_version, _read, close=_CONNECTION.close)

@@ -8,7 +8,7 @@ import datafusion
 from pyiceberg.table import StaticTable
 
 from tests.readers.filters import Dialect, where
-from tests.readers.programs.loop import STORE, Found, Question, answer_questions, of_arrow
+from tests.readers.programs.loop import STORE, Found, Question, of_arrow, serve_questions
 
 __all__: list[str] = []
 
@@ -39,4 +39,4 @@ def _read(question: Question) -> Found:
 
 
 if __name__ == "__main__":
-    answer_questions(version("datafusion"), _read)
+    serve_questions(version("datafusion"), _read)

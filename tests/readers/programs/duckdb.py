@@ -6,7 +6,7 @@ from spark_ext.demo.readers import find_duckdb
 from tableformat.names import quote_string
 from tests.readers.engines import environment_packages
 from tests.readers.filters import Dialect, where
-from tests.readers.programs.loop import STORE, Found, Question, answer_questions, of_arrow
+from tests.readers.programs.loop import STORE, Found, Question, of_arrow, serve_questions
 from tests.readers.store import ObjectStore
 
 __all__: list[str] = []
@@ -43,8 +43,8 @@ def _reach(store: ObjectStore) -> None:
         "SECRET": store.secret_key,
         "URL_STYLE": "path",
     }
-    told = ", ".join(f"{name} {_DIALECT.text(text)}" for name, text in words.items())
-    _SESSION.execute(f"CREATE SECRET (TYPE s3, {told})")
+    options = ", ".join(f"{name} {_DIALECT.text(text)}" for name, text in words.items())
+    _SESSION.execute(f"CREATE SECRET (TYPE s3, {options})")
 
 
 def _read(question: Question) -> Found:
@@ -61,4 +61,4 @@ if __name__ == "__main__":
         _SESSION.execute(f"LOAD {quote_string(str(extension))}")
     if STORE is not None:
         _reach(STORE)
-    answer_questions(_DUCKDB.module.__version__, _read)
+    serve_questions(_DUCKDB.module.__version__, _read)

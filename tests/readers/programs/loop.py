@@ -31,7 +31,7 @@ from tests.readers.canonical import IcebergTypeJson, canonical
 from tests.readers.filters import Filter
 from tests.readers.store import ObjectStore
 
-__all__ = ["STORE", "Found", "Question", "answer_questions", "of_arrow"]
+__all__ = ["STORE", "Found", "Question", "of_arrow", "serve_questions"]
 
 STORE: Final = ObjectStore.of_process()
 """The object store that has the tables; None where they are in local files."""
@@ -86,7 +86,7 @@ def of_arrow(table: pa.Table) -> Found:
     return Found(values, [str(field.type) for field in table.schema])
 
 
-def answer_questions(
+def serve_questions(
     version: str,
     read: Read,
     several: Several | None = None,
@@ -101,17 +101,17 @@ def answer_questions(
         several: returns those of many at once, when that is faster; all of them or none.
         close: what the reader must still do to leave nothing behind.
     """
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    responses = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:
         request = json.loads(line)
-        told = (
+        response = (
             {"version": version}
             if "version" in request
-            else _tried(_answer, request, read, several)
+            else _tried(_response, request, read, several)
         )
-        answers.write(f"{json.dumps(told)}\n")
-        answers.flush()
+        responses.write(f"{json.dumps(response)}\n")
+        responses.flush()
     close()
     # Some readers hang, or abort, when the interpreter takes them apart.
     os._exit(0)
@@ -124,7 +124,7 @@ def _tried(function: Callable[..., dict[str, Any]], *arguments: object) -> dict[
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _answer(request: dict[str, Any], read: Read, several: Several | None) -> dict[str, Any]:
+def _response(request: dict[str, Any], read: Read, several: Several | None) -> dict[str, Any]:
     location = request["metadata"]
     types = _types(location)
     if "columns" in request:

@@ -10,7 +10,7 @@ import polars as pl
 
 from tests.readers.canonical import python_value
 from tests.readers.filters import Filter
-from tests.readers.programs.loop import STORE, Found, Question, answer_questions, of_arrow
+from tests.readers.programs.loop import STORE, Found, Question, of_arrow, serve_questions
 
 __all__: list[str] = []
 
@@ -48,4 +48,4 @@ def _read(question: Question) -> Found:
 
 
 if __name__ == "__main__":
-    answer_questions(pl.__version__, _read)
+    serve_questions(pl.__version__, _read)

@@ -20,7 +20,7 @@ from pyiceberg.table import StaticTable
 
 from tests.readers.canonical import python_value
 from tests.readers.filters import Filter
-from tests.readers.programs.loop import STORE, Found, Question, answer_questions, of_arrow
+from tests.readers.programs.loop import STORE, Found, Question, of_arrow, serve_questions
 
 __all__: list[str] = []
 
@@ -53,4 +53,4 @@ def _read(question: Question) -> Found:
 
 
 if __name__ == "__main__":
-    answer_questions(version("pyiceberg"), _read)
+    serve_questions(version("pyiceberg"), _read)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from spark_ext.engine.session import SparkSettings, open_session
 from tests.readers.filters import Dialect, where
-from tests.readers.programs.loop import STORE, Found, Question, answer_questions
+from tests.readers.programs.loop import STORE, Found, Question, serve_questions
 from tests.readers.store import ObjectStore
 from tests.services.java_trust import trusting
 from tests.support.iceberg_runtime import (
@@ -121,4 +121,4 @@ def _read_several(questions: Sequence[Question]) -> list[Found]:
 
 if __name__ == "__main__":
     release = ".".join(_SESSION.version.split(".")[:3])
-    answer_questions(f"{release} with Iceberg {VERSION}", _read, _read_several)
+    serve_questions(f"{release} with Iceberg {VERSION}", _read, _read_several)

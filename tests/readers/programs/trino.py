@@ -8,7 +8,7 @@ from typing import Any, Final
 from trino.dbapi import connect
 
 from tests.readers.filters import Dialect, where
-from tests.readers.programs.loop import STORE, Found, Question, answer_questions
+from tests.readers.programs.loop import STORE, Found, Question, serve_questions
 
 __all__: list[str] = []
 
@@ -76,4 +76,4 @@ def _read_several(questions: Sequence[Question]) -> list[Found]:
 
 if __name__ == "__main__":
     (((version,),), _) = _asked("SELECT node_version FROM system.runtime.nodes")
-    answer_questions(version, _read, _read_several)
+    serve_questions(version, _read, _read_several)

@@ -65,8 +65,8 @@ _FORMAT: Final = re.compile(r"\bFORMAT\s+(\w+)(\s+SETTINGS\s.*)?\s*\Z", re.IGNOR
 class EngineError(Exception):
     """The engine refused a statement, or it failed; `text` is as a server says it."""
 
-    def __init__(self, said: str, user: str, version: str) -> None:
-        text = said[max(said.find("Code: "), 0) :].strip()
+    def __init__(self, message: str, user: str, version: str) -> None:
+        text = message[max(message.find("Code: "), 0) :].strip()
         if found := _TWICE.fullmatch(text):
             text = found[1]
         text = text.replace("DB::Exception: default: ", f"DB::Exception: {user}: ", 1)
@@ -166,12 +166,12 @@ class Engine:
             if user.name not in self._granted:
                 self._granted[user.name] = self._system_tables_of(user)
             if not self._granted[user.name] & {table, None}:
-                said = (
+                message = (
                     "Code: 497. DB::Exception: default: Not enough privileges. To execute this"
                     f" query, it's necessary to have the grant SELECT ON system.{table}."
                     " (ACCESS_DENIED)"
                 )
-                raise EngineError(said, user.name, self.version)
+                raise EngineError(message, user.name, self.version)
 
     def _system_tables_of(self, user: User) -> set[str | None]:
         """Return the system tables of which a user was granted something; None is all of them."""

@@ -50,7 +50,7 @@ class BrokenStream(StrEnum):
 class Kind(StrEnum):
     """What happens to the request. The first three happen instead of asking ClickHouse."""
 
-    ANSWER = "another answer"
+    RESPONSE = "another answer"
     SILENCE = "no answer"
     DROP = "the connection ends before an answer"
     LOST = "ClickHouse has done it, and the connection ends before an answer"
@@ -79,9 +79,9 @@ class Fault:
     containing: str = ""
 
     @property
-    def is_told_at_once(self) -> bool:
+    def is_served_at_once(self) -> bool:
         """Whether ClickHouse is not asked at all."""
-        return self.kind in {Kind.ANSWER, Kind.SILENCE, Kind.DROP}
+        return self.kind in {Kind.RESPONSE, Kind.SILENCE, Kind.DROP}
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` reads."""
@@ -94,16 +94,16 @@ class Fault:
 
 
 PROXY_PAGE: Final = Fault(
-    Kind.ANSWER,
+    Kind.RESPONSE,
     status=HTTPStatus.BAD_GATEWAY,
     content_type="text/html",
     text="<html><head><title>502 Bad Gateway</title></head>\n<body><center>"
     "<h1>502 Bad Gateway</h1></center><hr><center>nginx</center></body></html>\n",
 )
 UNAVAILABLE: Final = Fault(
-    Kind.ANSWER, status=HTTPStatus.SERVICE_UNAVAILABLE, text="Service Unavailable\n"
+    Kind.RESPONSE, status=HTTPStatus.SERVICE_UNAVAILABLE, text="Service Unavailable\n"
 )
-EMPTY: Final = Fault(Kind.ANSWER)
+EMPTY: Final = Fault(Kind.RESPONSE)
 SILENCE: Final = Fault(Kind.SILENCE)
 DROP: Final = Fault(Kind.DROP)
 LOST: Final = Fault(Kind.LOST)
@@ -141,8 +141,8 @@ def wrong_length(by: int) -> Fault:
 
 def error(code: int, name: str, text: str, status: int = 500) -> Fault:
     """Respond with an error of ClickHouse, for those that the engine cannot be brought to."""
-    said = f"Code: {code}. DB::Exception: {text}. ({name}) (version 26.9.2.1 (official build))\n"
-    return Fault(Kind.ANSWER, text=said, status=status, code=code)
+    message = f"Code: {code}. DB::Exception: {text}. ({name}) (version 26.9.2.1 (official build))\n"
+    return Fault(Kind.RESPONSE, text=message, status=status, code=code)
 
 
 QUOTA_EXCEEDED: Final = error(

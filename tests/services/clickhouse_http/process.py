@@ -34,8 +34,8 @@ from tests.services.clickhouse_http.faults import BrokenStream, Fault, Kind
 from tests.services.clickhouse_http.recognition import RefusedError, user_of
 from tests.services.clickhouse_http.responses import (
     BUFFER,
-    Answer,
     EndedError,
+    Response,
     cut_off,
     encoding_of,
 )
@@ -160,8 +160,8 @@ class Front(ThreadingHTTPServer):
                 self._sessions[key] = self.engine.session(user), threading.Lock()
             one, lock = self._sessions[key]
         if not lock.acquire(blocking=False):
-            said = f"Session {given['session_id']} is locked by a concurrent client"
-            raise RefusedError(373, "SESSION_IS_LOCKED", said)
+            message = f"Session {given['session_id']} is locked by a concurrent client"
+            raise RefusedError(373, "SESSION_IS_LOCKED", message)
         try:
             yield one
         finally:
@@ -191,7 +191,7 @@ class Exchange(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Respond; a GET may only read."""
-        self._answer(b"")
+        self._respond(b"")
 
     def do_POST(self) -> None:
         """Respond."""
@@ -203,9 +203,9 @@ class Exchange(BaseHTTPRequestHandler):
             self.rfile.readline()
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
-        self._answer(body)
+        self._respond(body)
 
-    def _answer(self, body: bytes) -> None:
+    def _respond(self, body: bytes) -> None:
         place = urlsplit(self.path)
         if place.path in {"/ping", "/replicas_status"}:
             self._say(200, "Ok.\n")
@@ -216,20 +216,20 @@ class Exchange(BaseHTTPRequestHandler):
             )
             return
         given = dict(parse_qsl(place.query, keep_blank_values=True))
-        said = body.decode("utf-8", "surrogateescape")
-        sql = "\n".join(text for text in (given.get("query", ""), said) if text)
+        statement = body.decode("utf-8", "surrogateescape")
+        sql = "\n".join(text for text in (given.get("query", ""), statement) if text)
         query_id = given.get("query_id") or str(uuid.uuid4())
         self._note(sql, given, query_id)
         fault = self.server.take_fault(sql)
-        if fault is not None and fault.is_told_at_once:
-            self._tell(fault)
+        if fault is not None and fault.is_served_at_once:
+            self._serve_fault(fault)
             return
         tag = "".join(secrets.choice(string.ascii_lowercase) for _ in range(16))
         form = given.get("default_format") or self.headers.get("X-ClickHouse-Format") or "TSV"
         wants = given.get("enable_http_compression") == "1"
         accepted = self.headers.get("Accept-Encoding", "") if wants else ""
         whole = given.get("wait_end_of_query") == "1"
-        answer = Answer(
+        response = Response(
             self,
             {
                 "Connection": "Keep-Alive",
@@ -248,18 +248,18 @@ class Exchange(BaseHTTPRequestHandler):
             broken=self.server.broken,
         )
         try:
-            self._perform(sql, form, given, query_id, answer)
-            answer.finish()
+            self._perform(sql, form, given, query_id, response)
+            response.finish()
         except EngineError as error:
-            answer.refuse(error.code, error.text)
+            response.refuse(error.code, error.text)
         except RefusedError as error:
             version = self.server.engine.version
-            answer.refuse(error.code, f"{error.text} (version {version} (official build))")
+            response.refuse(error.code, f"{error.text} (version {version} (official build))")
         except EndedError:
             pass
 
     def _perform(
-        self, sql: str, form: str, given: Parameters, query_id: str, answer: Answer
+        self, sql: str, form: str, given: Parameters, query_id: str, response: Response
     ) -> None:
         server = self.server
         users = server.engine.access.users
@@ -281,7 +281,7 @@ class Exchange(BaseHTTPRequestHandler):
             if asked:
                 one.run(_set(asked))
             try:
-                one.pour(sql, form, answer.write)
+                one.pour(sql, form, response.write)
             finally:
                 if not is_own and restored:
                     one.run("SET " + ", ".join(f"{name} = DEFAULT" for name in restored))
@@ -295,16 +295,16 @@ class Exchange(BaseHTTPRequestHandler):
         return names[0] if names else None
 
     def _note(self, sql: str, given: Parameters, query_id: str) -> None:
-        told = {k: v for k, v in given.items() if k not in {"query", "password"}}
+        parameters = {k: v for k, v in given.items() if k not in {"query", "password"}}
         accepted = self.headers.get("Accept-Encoding", "")
-        noted = {"sql": sql, "parameters": told, "query_id": query_id, "accepts": accepted}
+        noted = {"sql": sql, "parameters": parameters, "query_id": query_id, "accepts": accepted}
         with self.server.lock:
             self.server.requests.append(noted | {"method": self.command})
             del self.server.requests[:-_LOG]
 
-    def _tell(self, fault: Fault) -> None:
+    def _serve_fault(self, fault: Fault) -> None:
         match fault.kind:
-            case Kind.ANSWER:
+            case Kind.RESPONSE:
                 code = fault.code
                 more = {} if code is None else {"X-ClickHouse-Exception-Code": str(code)}
                 self._say(fault.status, fault.text, {"Content-Type": fault.content_type} | more)
@@ -334,10 +334,10 @@ class Control(socketserver.StreamRequestHandler):
         """Serve it."""
         asked = json.loads(self.rfile.readline())
         try:
-            answer: dict[str, Any] = {"done": self._done(asked)}
+            response: dict[str, Any] = {"done": self._done(asked)}
         except (EngineError, TimeoutError, RuntimeError) as error:
-            answer = {"error": str(error)}
-        self.wfile.write(json.dumps(answer).encode() + b"\n")
+            response = {"error": str(error)}
+        self.wfile.write(json.dumps(response).encode() + b"\n")
 
     def _done(self, asked: dict[str, Any]) -> object:
         front = self.front

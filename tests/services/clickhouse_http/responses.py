@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tests.services.clickhouse_http.faults import BrokenStream, Fault, Kind
 
-__all__ = ["BUFFER", "Answer", "EndedError", "cut_off", "encoding_of", "status_of"]
+__all__ = ["BUFFER", "EndedError", "Response", "cut_off", "encoding_of", "status_of"]
 
 BUFFER: Final = 1 << 20
 """What a server holds back, when the request does not say otherwise."""
@@ -124,7 +124,7 @@ def cut_off(exchange: BaseHTTPRequestHandler) -> None:
     exchange.connection.shutdown(socket.SHUT_RDWR)
 
 
-class Answer:
+class Response:
     """The response to one request."""
 
     def __init__(
@@ -188,11 +188,11 @@ class Answer:
             return
         match self._broken:
             case BrokenStream.BLOCK:
-                said, marker = f"{text}\n".encode(), b"__exception__"
+                message, marker = f"{text}\n".encode(), b"__exception__"
                 tag = self._tag.encode()
                 self._send_chunk(self._encoder.add(bytes(self._held)) + self._encoder.flush())
                 block = b"\r\n%s\r\n%s\r\n%s%d %s\r\n%s\r\n"
-                block %= (marker, tag, said, len(said), tag, marker)
+                block %= (marker, tag, message, len(message), tag, marker)
                 self._send_chunk(self._encoder.add(block) + self._encoder.flush())
                 cut_off(self._exchange)
             case BrokenStream.APPENDED:

@@ -50,16 +50,16 @@ class Client:
         )
 
     def ask(self, sql: str, headers: Mapping[str, str] = _NONE, **parameters: str) -> bytes:
-        answer = self.open(sql, headers, **parameters)
-        body = answer.read()
-        assert answer.status == HTTPStatus.OK, body
+        response = self.open(sql, headers, **parameters)
+        body = response.read()
+        assert response.status == HTTPStatus.OK, body
         return body
 
     def refused(self, sql: str, headers: Mapping[str, str] = _NONE, **parameters: str) -> str:
         """Return status, code and text of a refusal."""
-        answer = self.open(sql, headers, **parameters)
-        code = answer.headers["X-ClickHouse-Exception-Code"]
-        return f"{answer.status} {code} {answer.read().decode()}"
+        response = self.open(sql, headers, **parameters)
+        code = response.headers["X-ClickHouse-Exception-Code"]
+        return f"{response.status} {code} {response.read().decode()}"
 
 
 @pytest.fixture
@@ -68,11 +68,11 @@ def client(newest_server: ClickHouseFront) -> Iterator[Client]:
         yield Client(newest_server, http)
 
 
-def received(answer: urllib3.BaseHTTPResponse) -> tuple[bytes, bool]:
+def received(response: urllib3.BaseHTTPResponse) -> tuple[bytes, bool]:
     """Return what came of a body, and whether its end is clean."""
     held = b""
     try:
-        for piece in answer.stream(1 << 16):
+        for piece in response.stream(1 << 16):
             held += piece
     except urllib3.exceptions.ProtocolError:
         return held, False
@@ -96,15 +96,15 @@ def test_an_early_error_has_a_status_a_code_and_the_engines_text(client: Client)
 
 
 def test_a_late_failure_is_a_block_with_the_tag_of_the_response(client: Client) -> None:
-    answer = client.open(_FAILS_LATE, buffer_size="1000")
-    tag = answer.headers["X-ClickHouse-Exception-Tag"].encode()
-    body, is_clean = received(answer)
+    response = client.open(_FAILS_LATE, buffer_size="1000")
+    tag = response.headers["X-ClickHouse-Exception-Tag"].encode()
+    body, is_clean = received(response)
 
-    assert answer.status == HTTPStatus.OK
+    assert response.status == HTTPStatus.OK
     assert not is_clean
     start, end = b"\r\n__exception__\r\n%s\r\n" % tag, b" %s\r\n__exception__\r\n" % tag
-    said = body[body.index(start) + len(start) : body.index(end)]
-    text, _, size = said.rpartition(b"\n")
+    block = body[body.index(start) + len(start) : body.index(end)]
+    text, _, size = block.rpartition(b"\n")
     assert text.startswith(b"Code: 395. DB::Exception: ")
     assert int(size) == len(text) + 1
     assert body.endswith(end)
@@ -152,18 +152,18 @@ def test_responses_are_compressed_when_the_client_requests_it(
 ) -> None:
     sql, accepts = "SELECT number FROM numbers(300000)", {"Accept-Encoding": encoding}
 
-    answer = client.open(sql, accepts, enable_http_compression="1")
+    response = client.open(sql, accepts, enable_http_compression="1")
 
-    assert answer.headers["Content-Encoding"] == encoding
-    body = answer.read()
+    assert response.headers["Content-Encoding"] == encoding
+    body = response.read()
     plain = client.ask(sql, accepts)
     assert len(body) < len(plain)
     assert unpack(body) == plain
 
 
 def test_an_arrow_stream_is_one_stream_and_comes_while_the_query_runs(client: Client) -> None:
-    answer = client.open("SELECT number FROM system.numbers LIMIT 1000000 FORMAT ArrowStream")
-    with pa.ipc.open_stream(answer) as reader:
+    response = client.open("SELECT number FROM system.numbers LIMIT 1000000 FORMAT ArrowStream")
+    with pa.ipc.open_stream(response) as reader:
         batches = list(reader)
 
     assert len(batches) > 1
@@ -174,8 +174,10 @@ def test_an_arrow_stream_is_one_stream_and_comes_while_the_query_runs(client: Cl
 
 
 def test_a_query_is_found_and_ended_by_its_id(client: Client) -> None:
-    said: list[str] = []
-    thread = threading.Thread(target=lambda: said.append(client.refused(_LONG, query_id="mine")))
+    responses: list[str] = []
+    thread = threading.Thread(
+        target=lambda: responses.append(client.refused(_LONG, query_id="mine"))
+    )
     thread.start()
     running = "SELECT count() FROM system.processes WHERE query_id = 'mine'"
     wait_until(lambda: client.ask(running) == b"1\n", "the query runs")
@@ -183,7 +185,7 @@ def test_a_query_is_found_and_ended_by_its_id(client: Client) -> None:
     assert client.refused("SELECT 1", query_id="mine").startswith("500 216 ")
     assert client.ask("KILL QUERY WHERE query_id = 'mine' SYNC").startswith(b"finished\t")
     thread.join(30)
-    assert said[0].startswith("500 394 Code: 394. DB::Exception: Query was cancelled")
+    assert responses[0].startswith("500 394 Code: 394. DB::Exception: Query was cancelled")
     assert client.ask("SELECT 1", query_id="mine") == b"1\n"
 
 
@@ -263,10 +265,10 @@ def test_one_request_meets_the_fault_that_waits_for_it(
     client.front.fail_next(fault, containing="numbers(50)")
     assert client.ask("SELECT 1") == b"1\n"
 
-    answer = client.open(sql)
-    found, is_clean = received(answer)
+    response = client.open(sql)
+    found, is_clean = received(response)
 
-    assert (answer.status, is_clean) == (status, clean)
+    assert (response.status, is_clean) == (status, clean)
     assert found.startswith(body)
     assert client.front.faults_left == 0
     # What came behind an announced length must not be taken for the next response.

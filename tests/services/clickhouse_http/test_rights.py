@@ -61,15 +61,15 @@ def test_each_missing_grant_is_named_until_the_clone_works(
     """From nothing to the set of docs/operating/servers.md, by the engine's messages alone."""
     given = []
     for statement in _CLONE:
-        while "Not enough privileges" in (answer := exporter.ask(statement)):
-            assert answer.startswith("403 Code: 497. DB::Exception: exporter: Not enough")
-            _, _, missing = answer.partition("have the grant ")
+        while "Not enough privileges" in (response := exporter.ask(statement)):
+            assert response.startswith("403 Code: 497. DB::Exception: exporter: Not enough")
+            _, _, missing = response.partition("have the grant ")
             grant = missing.partition(". (ACCESS_DENIED)")[0]
             # The message to a query that names no column, as count() is: any column will do.
             grant = grant.replace(" for at least one column on ", " ON ")
             given.append(grant)
             front.command(f"GRANT {grant} TO exporter")
-        assert "Code:" not in answer
+        assert "Code:" not in response
 
     assert "INSERT, ALTER DELETE ON stg.x" in given
     assert "SELECT ON db.t" in " ".join(given).replace("(p, k)", "")

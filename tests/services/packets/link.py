@@ -42,7 +42,7 @@ class Link:
         self.here, self.there = here, there
         self._ends = (_tun(here), _tun(there))
         self._ways = (Way(2 * seed), Way(2 * seed + 1))
-        self._told, self._tell = os.pipe()
+        self._woken, self._waker = os.pipe()
         self._is_closed = False
         self._thread = threading.Thread(target=self._hand_on, name=f"link {here}", daemon=True)
         self._thread.start()
@@ -61,9 +61,9 @@ class Link:
     def close(self) -> None:
         """End it, and the devices."""
         self._is_closed = True
-        os.write(self._tell, b"x")
+        os.write(self._waker, b"x")
         self._thread.join()
-        for descriptor in (*self._ends, self._told, self._tell):
+        for descriptor in (*self._ends, self._woken, self._waker):
             os.close(descriptor)
 
     def _hand_on(self) -> None:
@@ -73,7 +73,7 @@ class Link:
             now = time.monotonic()
             first = min(way.next_at for way in self._ways)
             wait = min(max(first - now, 0.0), _LONGEST_WAIT)
-            ready, _, _ = select.select([*self._ends, self._told], [], [], wait)
+            ready, _, _ = select.select([*self._ends, self._woken], [], [], wait)
             now = time.monotonic()
             for end in ready:
                 if end in ways:

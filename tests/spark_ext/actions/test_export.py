@@ -178,15 +178,15 @@ def test_every_partition_is_reported_once_and_every_host_is_tried_once(meets: li
         except TableFormatError as error:
             raised, found = error, tuple(world.heard.outcomes)
 
-        told = [one.partition_id for one in world.heard.outcomes]
+        reported = [one.partition_id for one in world.heard.outcomes]
         assert list(found) == world.heard.outcomes
-        assert len(told) == len(set(told))
+        assert len(reported) == len(set(reported))
         asked = len(world.asked)
         assert world.asked == list(world.hosts[:asked])
         assert all(is_gone(one) for one in meets[: asked - 1])
         last = meets[asked - 1]
         if raised is None:
-            assert set(told) == set(IDS)
+            assert set(reported) == set(IDS)
             left = {one.partition_id for one in found if one.status.value != "committed"}
             assert asked == len(meets) or not any(o.source_gone for o in found)
             assert sum(rows_by_key(Path(made)).values()) == 3 * (len(IDS) - len(left))

@@ -59,20 +59,20 @@ def killed_while(
     directory: Path, source: Partitions, step: Step, *, nth: int = 1
 ) -> list[KilledPartition]:
     """Kill a statement while its run takes a step; return the result."""
-    answer: list[KilledPartition] = []
-    effects = AtStep(step, lambda: answer.extend(kill(directory, "ours")), nth=nth)
+    killed: list[KilledPartition] = []
+    effects = AtStep(step, lambda: killed.extend(kill(directory, "ours")), nth=nth)
     with pytest.raises(StoppedError, match="the query ours was killed"):
         run(directory, source, request=OURS, effects=effects)
-    return answer
+    return killed
 
 
 def test_every_partition_that_is_being_written_is_given_up(tmp_path: Path) -> None:
     """Harm prevented: a killed statement of which a part becomes visible all the same."""
-    answer = killed_while(tmp_path, Partitions(by_id=dict(THREE)), Step.WRITE_FILES)
+    killed = killed_while(tmp_path, Partitions(by_id=dict(THREE)), Step.WRITE_FILES)
 
     assert sorted(
         (one.row.key.partition_id, one.row.claim.query_id, one.status.value, one.message)
-        for one in answer
+        for one in killed
     ) == [(name, "ours", "finished", "KILLED") for name in THREE]
     assert rows_in_main(tmp_path) == 0
     assert {row_of(tmp_path, name).state for name in THREE} == {State.KILLED}
@@ -84,9 +84,9 @@ def test_partitions_that_were_not_begun_are_not_begun(
     """The requirement: partitions that have not yet been exported are not; what was, stays."""
     monkeypatch.setattr(job, "MOST_PARTITIONS", 1)
 
-    answer = killed_while(tmp_path, Partitions(by_id=dict(THREE)), Step.WRITE_FILES, nth=2)
+    killed = killed_while(tmp_path, Partitions(by_id=dict(THREE)), Step.WRITE_FILES, nth=2)
 
-    assert [one.row.key.partition_id for one in answer] == ["p2"]
+    assert [one.row.key.partition_id for one in killed] == ["p2"]
     assert rows_in_main(tmp_path) == 7
     assert row_of(tmp_path, "p1").state is State.COMPLETED
     with pytest.raises(ValueError, match="not enough values"):
@@ -121,9 +121,9 @@ def test_a_statement_that_nobody_runs_any_more_leaves_nothing_behind(tmp_path: P
     with contextlib.closing(SqliteLedger(tmp_path / "ledger.db")) as ledger:
         ledger.take_lease(row.key.hash, Owner("elsewhere", 1, "now"), 600)
 
-    (answer,) = kill(tmp_path, "ours", mode=KillMode.SYNC)
+    (killed,) = kill(tmp_path, "ours", mode=KillMode.SYNC)
 
-    assert (answer.status.value, answer.message) == ("finished", "KILLED")
+    assert (killed.status.value, killed.message) == ("finished", "KILLED")
     assert row_of(tmp_path, "p1").state is State.KILLED
     assert [*(tmp_path / "warehouse").rglob("*.parquet")] == []
 
@@ -131,10 +131,10 @@ def test_a_statement_that_nobody_runs_any_more_leaves_nothing_behind(tmp_path: P
 def test_a_test_kill_shows_what_it_would_give_up_and_does_nothing(tmp_path: Path) -> None:
     interrupted(tmp_path, Partitions(by_id=dict(THREE)))
 
-    answer = kill(tmp_path, "ours", "unknown", mode=KillMode.TEST)
+    killed = kill(tmp_path, "ours", "unknown", mode=KillMode.TEST)
 
-    assert sorted(one.row.key.partition_id for one in answer) == [*THREE]
-    assert {one.status.value for one in answer} == {"waiting"}
+    assert sorted(one.row.key.partition_id for one in killed) == [*THREE]
+    assert {one.status.value for one in killed} == {"waiting"}
     assert {row_of(tmp_path, name).state for name in THREE} == {State.RUNNING}
 
 
@@ -154,11 +154,11 @@ def test_a_partition_that_cannot_be_given_up_does_not_keep_the_others(tmp_path: 
         gone = replace(row, key=replace(row.key, destination="gone"), version=0)
         ledger.write(replace(gone, destination_table="lake.n.gone"))
 
-    answer = {one.row.destination_table: one for one in kill(tmp_path, "ours")}
+    killed = {one.row.destination_table: one for one in kill(tmp_path, "ours")}
 
-    assert answer["lake.n.t"].status.value == "finished"
-    assert answer["lake.n.gone"].status.value == "cant_cancel"
-    assert "is no longer the table that it writes to" in answer["lake.n.gone"].message
+    assert killed["lake.n.t"].status.value == "finished"
+    assert killed["lake.n.gone"].status.value == "cant_cancel"
+    assert "is no longer the table that it writes to" in killed["lake.n.gone"].message
 
 
 @pytest.fixture
@@ -171,17 +171,17 @@ def test_a_real_export_stops_and_says_so(exports: RealExport) -> None:
     """With files of a real ClickHouse, from a session that only shares the ledger."""
     name = exports.clickhouse.filled()
     conf = session_of(exports.warehouse)
-    answer: list[object] = []
+    killed: list[object] = []
 
     def stop(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
         (query_id,) = {row.claim.query_id for row in exports.ledger_rows(name)}
-        answer.extend(kill_in_session([query_id], conf, KillMode.ASYNC))
+        killed.extend(kill_in_session([query_id], conf, KillMode.ASYNC))
 
     exports.before = stop
     with pytest.raises(StoppedError, match=r"was killed. Exported partitions stay"):
         exports.run(name)
 
-    assert len(answer) == 2
+    assert len(killed) == 2
     assert exports.in_lake(name) == []
     assert {row.state for row in exports.ledger_rows(name)} == {State.KILLED}
     exports.before = lambda *_: None

@@ -100,10 +100,10 @@ def test_a_request_without_a_response_is_sent_and_has_not_landed(tmp_path: Path)
     """Harm prevented: a log says "landed" of what nobody knows."""
     found = logged(tmp_path, Partitions(by_id={"p1": parts_of("p1", 7)}), _Unanswered())
 
-    told = events(found, "p1")
-    assert told[:2] == ["claimed", "written"]
-    assert set(told[2:-1]) == {"sent"}
-    assert told[-1] == "unknown"
+    listed = events(found, "p1")
+    assert listed[:2] == ["claimed", "written"]
+    assert set(listed[2:-1]) == {"sent"}
+    assert listed[-1] == "unknown"
     assert {o["error"] for o in found if o["event"] == "sent"} == {"no answer"}
     assert [o["level"] for o in found if o["event"] == "unknown"] == ["error"]
 

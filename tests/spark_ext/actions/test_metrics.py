@@ -152,8 +152,10 @@ def test_every_metric_has_its_kind_and_meaning_and_is_on_the_page() -> None:
     text = render(Figures(lambda: 0, lambda: counted({}, 0)))
     page = (ROOT / "docs/reference/metrics.md").read_text()
 
-    told = re.findall(r"^\| `(\w+)` \| (\w+) \| (?:`(\w+)`)? ?\| (.+) \|$", page, re.MULTILINE)
-    assert told == [(m.name, m.kind, m.label, m.meaning) for m in METRICS]
+    documented = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| (?:`(\w+)`)? ?\| (.+) \|$", page, re.MULTILINE
+    )
+    assert documented == [(m.name, m.kind, m.label, m.meaning) for m in METRICS]
     for metric in METRICS:
         head = f"# HELP {metric.name} {metric.meaning}\n# TYPE {metric.name} {metric.kind}\n"
         assert head in text
@@ -165,8 +167,8 @@ def asked(port: int, path: str = "/metrics") -> tuple[int, str, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.headers["Content-Type"], answer.read().decode()
+        response = connection.getresponse()
+        return response.status, response.headers["Content-Type"], response.read().decode()
     finally:
         connection.close()
 

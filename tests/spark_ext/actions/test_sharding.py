@@ -66,7 +66,7 @@ def test_the_exit_code_is_that_of_the_worst_shard(does: tuple[Did, ...], code: i
 
 
 @pytest.mark.parametrize(
-    ("does", "kind", "said", "code"),
+    ("does", "kind", "message", "code"),
     [
         (
             (DOWN, 0, 0),
@@ -82,11 +82,11 @@ def test_the_exit_code_is_that_of_the_worst_shard(does: tuple[Did, ...], code: i
     ],
 )
 def test_an_unusable_shard_is_reported_after_all_shards_were_tried(
-    does: tuple[Did, ...], kind: type[TableFormatError], said: str, code: int | None
+    does: tuple[Did, ...], kind: type[TableFormatError], message: str, code: int | None
 ) -> None:
     run = Run(*does)
 
-    with pytest.raises(kind, match=said) as raised:
+    with pytest.raises(kind, match=message) as raised:
         run.code()
 
     assert type(raised.value) is kind

@@ -155,7 +155,7 @@ def test_a_format_that_is_no_text_goes_to_a_file(places: Places) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "said"),
+    ("ending", "message"),
     [
         (
             "FORMAT Jsonn",
@@ -165,11 +165,11 @@ def test_a_format_that_is_no_text_goes_to_a_file(places: Places) -> None:
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_done(
-    places: Places, ending: str, said: str
+    places: Places, ending: str, message: str
 ) -> None:
     code, _, err = export(places, "refused", f"{ending} {ALLOWED}")
 
-    assert (code, said in err) == (3, True), err
+    assert (code, message in err) == (3, True), err
 
 
 def test_a_statement_about_a_clickhouse_table_needs_a_permission(places: Places) -> None:
@@ -177,8 +177,8 @@ def test_a_statement_about_a_clickhouse_table_needs_a_permission(places: Places)
 
     code, _, err = run(places, statement)
     assert (code, "Allow it with --allow-alter" in err) == (3, True), err
-    code, _, said = run(places, statement, "--dry-run")
-    assert (code, said.splitlines()[0]) == (3, err.splitlines()[0]), "as the run itself"
+    code, _, stderr = run(places, statement, "--dry-run")
+    assert (code, stderr.splitlines()[0]) == (3, err.splitlines()[0]), "as the run itself"
     code, out, err = run(places, statement, "--dry-run", "--allow-alter")
     assert (code, out) == (0, "it would be run by ClickHouse on db.other; nothing was done\n"), err
     code, out, err = run(places, statement, "--allow-alter")
@@ -254,24 +254,24 @@ def test_the_result_of_a_kill_has_the_format_too(keyed: Places) -> None:
     assert [*rows[0]] == ["kill_status", "query_id", "partition_id", "message"]
 
 
-@pytest.mark.parametrize("door", ["command line", "session"])
+@pytest.mark.parametrize("interface", ["command line", "session"])
 @pytest.mark.parametrize("kind", ["catalog", "tree"])
 def test_a_kill_gives_up_what_goes_to_a_table_and_to_directories(
-    keyed: Places, tmp_path: Path, kind: str, door: str
+    keyed: Places, tmp_path: Path, kind: str, interface: str
 ) -> None:
     """Harm prevented: its run is stopped and the row says for ever that it goes on."""
-    name = door.replace(" ", "_")
+    name = interface.replace(" ", "_")
     to = f"hive:{tmp_path}/tree" if kind == "tree" else f"lake.n.{name}"
     statement = f"KILL QUERY WHERE query_id = '{interrupted(keyed, to)}' SYNC"
 
-    if door == "session":
+    if interface == "session":
         session = NoSpark({"spark.mergeberg.warehouse": str(keyed.warehouse)})
-        said = [row["status"] for row in session.call("execute_alter", statement=statement)]
+        statuses = [row["status"] for row in session.call("execute_alter", statement=statement)]
     else:
         _, out, _ = run(keyed, statement, "--json")
-        said = [json.loads(line)["kill_status"] for line in out.splitlines()]
+        statuses = [json.loads(line)["kill_status"] for line in out.splitlines()]
 
-    assert said == ["finished", "finished"]
+    assert statuses == ["finished", "finished"]
     assert {row.state for row in rows_to(keyed, to)} == {State.KILLED}
 
 

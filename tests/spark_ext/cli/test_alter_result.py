@@ -26,7 +26,7 @@ def run(places: Places, statement: str, *more: str) -> tuple[int, str, str]:
     return places.run("alter", statement, *where, "--warehouse", str(places.warehouse), *more)
 
 
-def answered(path: Path) -> list[tuple[str, str]]:
+def statuses_in(path: Path) -> list[tuple[str, str]]:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [(row["partition_id"], row["status"]) for row in rows]
 
@@ -42,7 +42,7 @@ def test_an_error_of_one_export_loses_no_result_and_no_other_export(places: Plac
 
     assert (code, out) == (3, ""), err
     assert "209912" in err
-    assert answered(path) == [("202401", "committed"), ("202402", "committed")]
+    assert statuses_in(path) == [("202401", "committed"), ("202402", "committed")]
 
 
 def test_errors_of_several_exports_are_all_reported(places: Places) -> None:
@@ -72,7 +72,7 @@ def test_an_interruption_leaves_the_result_of_committed_exports(places: Places) 
     code, _, _ = run(places, f"{two} INTO OUTFILE '{path}' FORMAT JSONEachRow {ALLOWED}")
 
     assert code == 130
-    assert answered(path) == [("202401", "committed")]
+    assert statuses_in(path) == [("202401", "committed")]
 
 
 def test_exports_that_a_stop_left_unbegun_are_reported(places: Places) -> None:
@@ -114,7 +114,7 @@ def test_exports_are_waited_for(places: Places, more: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("nowhere/answer.tsv", "nowhere is not a directory. Create it"),
         ("", "it is a directory. Name a file"),
@@ -122,14 +122,14 @@ def test_exports_are_waited_for(places: Places, more: str) -> None:
 )
 @pytest.mark.parametrize("mode", ["", "TRUNCATE", "APPEND"])
 def test_nothing_is_exported_when_the_result_cannot_be_written(
-    places: Places, tmp_path: Path, path: str, said: str, mode: str
+    places: Places, tmp_path: Path, path: str, message: str, mode: str
 ) -> None:
     before = places.files()
     one = "ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.unwritten"
 
     code, _, err = run(places, f"{one} INTO OUTFILE '{tmp_path / path}' {mode} {ALLOWED}")
 
-    assert (code, said in err) == (3, True), err
+    assert (code, message in err) == (3, True), err
     assert places.files() == before
 
 

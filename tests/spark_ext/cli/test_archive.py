@@ -98,8 +98,8 @@ def test_what_cannot_be_archived_is_not_called_an_export(places: Places, table: 
         for words in ((), ("--dry-run",))
     ]
 
-    said = f"Cannot archive partition 1 of {table}: column s: not valid UTF-8 in 1 row"
-    assert (code, said in str(found["message"]), said in listed) == (3, True, True)
+    output = f"Cannot archive partition 1 of {table}: column s: not valid UTF-8 in 1 row"
+    assert (code, output in str(found["message"]), output in listed) == (3, True, True)
     assert f"Cannot export partition 1 of {table}" not in listed
     for code, _, err in refused:
         assert code == 3
@@ -157,11 +157,11 @@ def test_a_late_row_never_takes_the_place_of_the_only_copy(
     archive(places, table, "--all", *(["--drop"] if drop else []))
     places.clickhouse_run(f"INSERT INTO {table} VALUES (1, 9, 'late')")
 
-    code, said = forced(places, table, *words)
-    code_dry, said_dry = forced(places, table, *words, "--dry-run")
+    code, output = forced(places, table, *words)
+    code_dry, output_dry = forced(places, table, *words, "--dry-run")
 
     assert (code, code_dry, in_lake(places, f"lake.n.{table[3:]}")) == (3, 3, 5)
-    for text in (said, said_dry):
+    for text in (output, output_dry):
         assert "archived since" in text
         assert "--force" not in text.replace(" ".join(words), "")
 

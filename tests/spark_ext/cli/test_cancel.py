@@ -64,15 +64,15 @@ def test_a_run_that_is_cancelled_while_it_writes_says_so_and_exports_nothing(
     places: Places,
 ) -> None:
     """Harm prevented: a cancelled export that becomes visible, or claims to be another's."""
-    said: list[tuple[int, str, str]] = []
+    results: list[tuple[int, str, str]] = []
 
     def cancelled(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
-        said.append(cancel(places, "--to", "lake.n.running"))
+        results.append(cancel(places, "--to", "lake.n.running"))
 
     places.before = cancelled
     code, out, err = places.run(*JANUARY, "--to", "lake.n.running")
 
-    assert [s[0] for s in said] == [0]
+    assert [s[0] for s in results] == [0]
     assert code == 4
     assert out.startswith("partition 202401: killed: it was cancelled.")
     assert "mergeberg export db.events" in err
@@ -185,14 +185,14 @@ def test_all_that_is_under_way_is_cancelled_wherever_it_goes(
 
     one = places.outcomes("exports", "cancel", "--all", "--table", "db.other", *ledger)
     code, out, _ = places.run("exports", "cancel", "--all", *ledger)
-    again, said, _ = places.run("exports", "cancel", "--all", *ledger)
+    again, stdout, _ = places.run("exports", "cancel", "--all", *ledger)
 
     assert {(r["table"], r["status"]) for r in one} == {("lake.n.alltwo", "killed")}
     assert (code, sorted(out.splitlines())) == (
         0,
         ["partition 202401: KILLED", "partition 202402: KILLED"],
     )
-    assert (again, said) == (0, "nothing to cancel: no export is under way\n")
+    assert (again, stdout) == (0, "nothing to cancel: no export is under way\n")
     listed = places.outcomes("exports", "list", *ledger)
     (kept,) = (r["status"] for r in listed if r["destination_table"] == "lake.n.alldone")
     assert kept == "COMPLETED"
@@ -224,15 +224,15 @@ def test_a_run_of_another_process_stops_soon_and_nothing_of_it_is_visible(tmp_pa
     began = time.monotonic()
     code = invoke(["exports", *words], out, err)
     cancelling = time.monotonic() - began
-    said, told = export.communicate()
+    stdout, stderr = export.communicate()
     stopping = time.monotonic() - began
 
     assert (code, "KILLED" in out.getvalue()) == (0, True)
     assert "taken over" in err.getvalue()
     assert cancelling < 10
     assert stopping < 20
-    assert export.returncode == 4, told
-    assert said.startswith("partition all: killed: it was cancelled.")
+    assert export.returncode == 4, stderr
+    assert stdout.startswith("partition all: killed: it was cancelled.")
     ledger = SqliteLedger(tmp_path / "warehouse" / LEDGER_FILE)
     (row,) = ledger.rows()
     assert row.state is State.KILLED

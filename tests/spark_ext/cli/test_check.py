@@ -120,12 +120,12 @@ def test_check_gives_every_reason_at_once(
     idle: Places, words: tuple[str, ...], reasons: list[str]
 ) -> None:
     code, out, err = idle.run("check", *words)
-    said = out[out.index(f"{words[0]} cannot be exported") :].splitlines()
+    lines = out[out.index(f"{words[0]} cannot be exported") :].splitlines()
 
     assert code == 3
     number = "1 problem" if len(reasons) == 1 else f"{len(reasons)} problems"
-    assert said[0] == f"{words[0]} cannot be exported ({number}):"
-    assert [r for r, line in zip(reasons, said[1:], strict=True) if r not in line] == []
+    assert lines[0] == f"{words[0]} cannot be exported ({number}):"
+    assert [r for r, line in zip(reasons, lines[1:], strict=True) if r not in line] == []
     assert err == ""
 
 

@@ -20,7 +20,7 @@ _OTHER: Final = "ALTER TABLE {} UPDATE s = 'other' WHERE id = 1 " + _SETTLED
 _EXCHANGED: Final = (
     "ALTER TABLE {} UPDATE s = multiIf(id = 1, 'b', id = 2, 'a', s) WHERE 1 " + _SETTLED
 )
-_SAID: Final = "its parts changed, its rows may be the same: --check-rows compares them first"
+_MESSAGE: Final = "its parts changed, its rows may be the same: --check-rows compares them first"
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_without_the_option_the_outcome_says_that_the_rows_may_be_the_same(
     export(places, table)
     change(places, table, _SAME)
 
-    assert export(places, table) == [("replaced", _SAID)] * 2
+    assert export(places, table) == [("replaced", _MESSAGE)] * 2
 
 
 def test_with_more_rows_no_message_speaks_of_equal_ones(places: Places, table: str) -> None:
@@ -154,7 +154,7 @@ def test_a_dry_run_says_what_would_be_compared(places: Places, table: str) -> No
     checked = export(places, table, "--dry-run", "--check-rows")
 
     assert {action for action, _ in (*plain, *checked)} == {"replace"}
-    assert all(str(text).endswith(_SAID) for _, text in plain)
+    assert all(str(text).endswith(_MESSAGE) for _, text in plain)
     assert all("unless the rows, which --check-rows compares" in str(text) for _, text in checked)
 
 

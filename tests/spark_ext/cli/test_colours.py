@@ -20,10 +20,10 @@ class Screen(io.StringIO):
 
 
 def printed(screen: io.StringIO) -> str:
-    told = TextOutput(screen, io.StringIO())
-    told.finished(Outcome("202401", Status.COMMITTED, "lake.n.t", rows=1, data_files=1))
-    told.say("partition 202402: differs: 1 row")
-    told.table(["partition", "status"], [{"partition": "202403", "status": "FAILED"}])
+    output = TextOutput(screen, io.StringIO())
+    output.finished(Outcome("202401", Status.COMMITTED, "lake.n.t", rows=1, data_files=1))
+    output.say("partition 202402: differs: 1 row")
+    output.table(["partition", "status"], [{"partition": "202403", "status": "FAILED"}])
     return screen.getvalue()
 
 

@@ -225,7 +225,7 @@ def test_what_is_about_one_run_cannot_be_in_a_file(tmp_path: Path, option: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[export]\nmax_replace = 1", "Did you mean max-replace?"),
         ("[export]\nwher = 'x'", "Did you mean where?"),
@@ -247,7 +247,7 @@ def test_what_is_about_one_run_cannot_be_in_a_file(tmp_path: Path, option: str) 
     ],
 )
 def test_what_no_option_takes_is_refused_with_the_nearest_name(
-    tmp_path: Path, text: str, said: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     """Harm prevented: a default that is written down, and in force nowhere."""
     file = written(tmp_path, text)
@@ -256,7 +256,7 @@ def test_what_no_option_takes_is_refused_with_the_nearest_name(
 
     assert (code, out) == (2, "")
     assert f"Cannot use the configuration {file}: " in err
-    assert said in err
+    assert message in err
 
 
 def test_help_is_there_whatever_the_file_has(

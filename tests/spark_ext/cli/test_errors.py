@@ -19,7 +19,7 @@ from tableformat.committer import Sent
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Key, Owner, State
 from tableformat.names import LakeName
-from tests.support.errors_page import Said, rows, said
+from tests.support.errors_page import Refusal, refusal_of, rows
 from tests.support.far_disks import far_source
 from tests.wrong import (
     configuration,
@@ -152,74 +152,74 @@ PREPARED: dict[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = {
 }
 
 
-def _in_use(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _in_use(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     with EmbeddedConnection(places.clickhouse):
-        return said(places, export())
+        return refusal_of(places, export())
 
 
-def _damaged(places: Places, _: pytest.MonkeyPatch) -> Said:
-    return said(places, export(table="db.damaged", to="lake.n.damaged"))
+def _damaged(places: Places, _: pytest.MonkeyPatch) -> Refusal:
+    return refusal_of(places, export(table="db.damaged", to="lake.n.damaged"))
 
 
-def _bad_values(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _bad_values(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     places.reads_parts = True
-    return said(places, export(table="db.bad", to="lake.n.bad"))
+    return refusal_of(places, export(table="db.bad", to="lake.n.bad"))
 
 
-def _computed_elsewhere(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _computed_elsewhere(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     places.clickhouse_run(
         "CREATE TABLE db.computed (k Int64) ENGINE = MergeTree ORDER BY k",
         "INSERT INTO db.computed VALUES (1)",
         "ALTER TABLE db.computed ADD COLUMN host String DEFAULT hostName()",
     )
-    return said(places, export(table="db.computed", to="lake.n.computed"))
+    return refusal_of(places, export(table="db.computed", to="lake.n.computed"))
 
 
-def _far_default(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _far_default(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     source = far_source(places.root / "far", "default")
     words = ("--partition-id", "1", "--source", source)
-    return said(places, export(*words, table="db.t", to="lake.n.far"))
+    return refusal_of(places, export(*words, table="db.t", to="lake.n.far"))
 
 
-def _not_proved(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _not_proved(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     words = ("--partition-id", "202402", "--partition-spec", "identity(s)")
-    return said(places, export(*words, to="lake.n.proof"))
+    return refusal_of(places, export(*words, to="lake.n.proof"))
 
 
-def _part_gone(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _part_gone(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     def remove(_plan: WritePlan, tasks: tuple[SliceTask, ...]) -> None:
         shutil.rmtree(tasks[0].slices[0].ranges[0].path, ignore_errors=True)
 
     places.before, places.reads_parts = remove, True
-    return said(places, export("--partition-id", "202401", to="lake.n.gone"))
+    return refusal_of(places, export("--partition-id", "202401", to="lake.n.gone"))
 
 
-def _no_directory(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _no_directory(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     (places.warehouse / "blocked").write_text("a file where a directory should be")
-    return said(places, export(to="lake.blocked.t"))
+    return refusal_of(places, export(to="lake.blocked.t"))
 
 
-def _disk_full(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _disk_full(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     def fill(plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
         data = Path(plan.data_location.removeprefix("file://"))
         data.parent.mkdir(parents=True, exist_ok=True)
         data.write_text("a file where a directory should be")
 
     places.before, places.reads_parts = fill, True
-    return said(places, export("--partition-id", "202401", to="lake.n.full"))
+    return refusal_of(places, export("--partition-id", "202401", to="lake.n.full"))
 
 
-def _changed_destination(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _changed_destination(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     def change(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
         table = open_catalog("lake", warehouse=places.warehouse).catalog.load_table("n.moving")
         with table.update_schema() as update:
             update.rename_column("s", "text")
 
     places.before = change
-    return said(places, export("--partition-id", "202401", to="lake.n.moving"))
+    return refusal_of(places, export("--partition-id", "202401", to="lake.n.moving"))
 
 
-def _shrunk(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _shrunk(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     words = export("--partition-id", "202402", table="db.shrinking", to="lake.n.shrunk")
     places.run(*words)
     with contextlib.closing(uris.open_ledger(None, local_warehouse=places.warehouse)) as ledger:
@@ -227,35 +227,35 @@ def _shrunk(places: Places, _: pytest.MonkeyPatch) -> Said:
         assert row.done is not None
         ledger.write(replace(row, done=replace(row.done, completed=0)))
     places.clickhouse_run("ALTER TABLE db.shrinking DELETE WHERE id = 2 SETTINGS mutations_sync=2")
-    return said(places, words)
+    return refusal_of(places, words)
 
 
-def _changed_content(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _changed_content(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     words = export("--partition-id", "202401", table="db.changing", to="lake.n.changed")
     places.run(*words)
     places.clickhouse_run("INSERT INTO db.changing VALUES ('2024-01-01', 9, '')")
-    inside = said(places, words)
+    inside = refusal_of(places, words)
     assert inside.exit == "3"
     return inside
 
 
-def _forced_in_tree(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _forced_in_tree(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     tree = f"hive:{places.root}/tree"
     words = export("--partition-id", "202401", table="db.other", to=tree)
     places.run(*words, "--hive-column", "month=toYYYYMM(ts)")
-    return said(places, (*words, "--force"))
+    return refusal_of(places, (*words, "--force"))
 
 
-def _other_ledger(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _other_ledger(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     words = ("--partition-id", "202401")
     places.run(*export(*words, to="lake.n.kept"))
     other = places.root / "other-ledger.db"
-    found = said(places, export(*words, "--ledger", f"sqlite:{other}", to="lake.n.kept"))
+    found = refusal_of(places, export(*words, "--ledger", f"sqlite:{other}", to="lake.n.kept"))
     assert not other.exists()
     return found
 
 
-def _lost_answers(places: Places, patch: pytest.MonkeyPatch) -> Said:
+def _lost_responses(places: Places, patch: pytest.MonkeyPatch) -> Refusal:
     sent = IcebergTable.send
 
     def send(table: IcebergTable, *given: object) -> Sent:
@@ -265,38 +265,38 @@ def _lost_answers(places: Places, patch: pytest.MonkeyPatch) -> Said:
         return Sent(applied=False, error="ReadTimeout: no answer")
 
     patch.setattr(IcebergTable, "send", send)
-    return said(places, export("--partition-id", "202401", to="lake.n.silent"))
+    return refusal_of(places, export("--partition-id", "202401", to="lake.n.silent"))
 
 
-def _in_progress(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _in_progress(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     words = export("--partition-id", "202401", to="lake.n.busy")
     name = LakeName.parse("lake.n.busy")
     places.run(*words)
     with contextlib.closing(uris.open_ledger(None, local_warehouse=places.warehouse)) as ledger:
         (row,) = (r for r in ledger.rows() if r.destination_table == str(name))
         ledger.take_lease(row.key.hash, Owner("other-host", 7, "1"), 60.0)
-    return said(places, words)
+    return refusal_of(places, words)
 
 
-def _interrupted(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _interrupted(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     def interrupt(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
         raise KeyboardInterrupt
 
     places.before = interrupt
-    return said(places, export("--partition-id", "202401", to="lake.n.stopped"))
+    return refusal_of(places, export("--partition-id", "202401", to="lake.n.stopped"))
 
 
-def _cancelled(places: Places, _: pytest.MonkeyPatch) -> Said:
+def _cancelled(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     def cancel(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
         words = ("202401", "--table", "db.events", "--to", "lake.n.cancelled")
         assert places.run("exports", "cancel", *words)[0] == 0
 
     places.before = cancel
-    return said(places, export("--partition-id", "202401", to="lake.n.cancelled"))
+    return refusal_of(places, export("--partition-id", "202401", to="lake.n.cancelled"))
 
 
 # What is found out when the work has begun: a table that was made stays, without a row.
-BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
+BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Refusal]] = {
     **folders.BEGUN,
     "the source directory is in use": _in_use,
     "a part is corrupted": _damaged,
@@ -319,7 +319,7 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Said]] = {
     "the partition changed since it was exported": _changed_content,
     "`--force` into a tree of Hive directories": _forced_in_tree,
     "the ledger of another table": _other_ledger,
-    "the catalog does not respond to a commit": _lost_answers,
+    "the catalog does not respond to a commit": _lost_responses,
     "another process exports the partition": _in_progress,
     "an export to forget that runs": ledgers.forget_running,
     "the ledger is locked": ledgers.locked_ledger,
@@ -342,7 +342,7 @@ def test_a_wrong_command_says_what_the_page_says_and_changes_nothing(
 ) -> None:
     before = places.files()
 
-    assert said(places, UNCHANGED[what]) == rows()[what]
+    assert refusal_of(places, UNCHANGED[what]) == rows()[what]
     assert places.files() == before
 
 
@@ -353,7 +353,7 @@ def test_a_wrong_surrounding_says_what_the_page_says_and_changes_nothing(
     words = PREPARED[what](places, monkeypatch)
     before = places.files()
 
-    assert said(places, words) == rows()[what]
+    assert refusal_of(places, words) == rows()[what]
     assert places.files() == before
 
 

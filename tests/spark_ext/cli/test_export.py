@@ -58,15 +58,15 @@ def test_a_whole_lake_partition_is_rehearsed_and_replaced(places: Places) -> Non
 
     forecast, *_ = places.outcomes(*whole, "--dry-run")
     (replaced,) = places.outcomes(*whole)
-    _, said, _ = places.run(*whole)
+    _, stdout, _ = places.run(*whole)
 
     assert (forecast["action"], forecast["message"]) == (
         "replace",
         "would remove 2 files with 2 rows from main, 1 of them with 1 row that other writers wrote",
     )
-    told = "with what it replaced 1 file with 1 row that others wrote left main"
-    assert (replaced["status"], replaced["message"]) == ("replaced", told)
-    assert "partition 202401: replaced · 1 row · 1 file" in said
+    message = "with what it replaced 1 file with 1 row that others wrote left main"
+    assert (replaced["status"], replaced["message"]) == ("replaced", message)
+    assert "partition 202401: replaced · 1 row · 1 file" in stdout
     lake = open_catalog("lake", warehouse=places.warehouse).catalog.load_table("n.whole")
     assert sum(t.file.record_count for t in lake.scan().plan_files()) == 2
 
@@ -249,30 +249,30 @@ def test_a_selection_that_holds_nothing_says_so_and_what_there_was(places: Place
     table(places, "seldom")
     to = ("--to", "lake.n.seldom")
     where = ("--all", "--where", "max_time < '1999-01-01'")
-    said = (
+    message = (
         "no partition is selected: of 2 partitions of db.seldom (202401 to 202402, ts from "
         "2024-01-31 00:00:00 to 2024-02-02 00:00:00) none fulfils max_time < '1999-01-01'"
     )
 
     for words in (("export",), ("export", "--dry-run"), ("archive",), ("archive", "--dry-run")):
         code, out, err = places.run(words[0], "db.seldom", *where, *words[1:], *to)
-        assert (code, out.splitlines()[0]) == (0, said), err
+        assert (code, out.splitlines()[0]) == (0, message), err
         assert places.outcomes(words[0], "db.seldom", *where, *words[1:], *to)[0] == {
-            "message": said
+            "message": message
         }
 
 
 def test_a_table_without_partitions_says_so_in_every_command(places: Places) -> None:
     places.clickhouse_run(f"CREATE TABLE db.seldom_filled {EVENTS} ORDER BY id")
     to = ("--to", "lake.n.seldom_filled")
-    said = "no partition is selected: db.seldom_filled has no partition with active parts"
+    message = "no partition is selected: db.seldom_filled has no partition with active parts"
 
     for command in ("export", "archive"):
         code, out, err = places.run(command, "db.seldom_filled", "--all", *to)
-        assert (code, out.splitlines()) == (0, [said]), err
+        assert (code, out.splitlines()) == (0, [message]), err
     table(places, "gone")
     places.outcomes("export", "db.gone", "--partition-id", "202401", "--to", "lake.n.gone")
     places.clickhouse_run("CREATE TABLE db.empty AS db.gone")
     code, out, err = places.run("verify", "db.empty", "--all", "--to", "lake.n.gone")
-    said = said.replace("seldom_filled", "empty")
-    assert (code, out) == (0, f"{said}, and none was exported to lake.n.gone\n"), err
+    message = message.replace("seldom_filled", "empty")
+    assert (code, out) == (0, f"{message}, and none was exported to lake.n.gone\n"), err

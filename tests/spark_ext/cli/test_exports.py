@@ -193,13 +193,13 @@ def test_a_cancelled_export_shows_since_when_nothing_of_it_can_land(
     main = lake.metadata.current_snapshot()
     assert main is not None
 
-    told = (
+    message = (
         f"given up: nothing sent before snapshot {main.snapshot_id} (sequence number "
         f"{main.sequence_number}) can land any more"
     )
-    assert status_of(places, words) == ("KILLED", told[:100])
+    assert status_of(places, words) == ("KILLED", message[:100])
     shown = places.run("exports", "show", "202401", "--table", words[1])[1]
-    assert told in shown
+    assert message in shown
     assert re.search(r"^resumable +no$", shown, re.MULTILINE)
 
 
@@ -299,8 +299,8 @@ def test_one_sentence_reports_the_watermark_and_what_stops_it(
     code, out, _ = places.run(*asked, "--source", f"chdb:{places.clickhouse}")
 
     table, lake = words[1], words[3]
-    said = f"{table} is in {lake} up to partition 202401 (1 of 2); partition 202402 stops it: "
-    assert (code, out) == (0, f"{said}it was never exported\n")
+    sentence = f"{table} is in {lake} up to partition 202401 (1 of 2); partition 202402 stops it: "
+    assert (code, out) == (0, f"{sentence}it was never exported\n")
 
 
 def test_a_forgotten_export_is_replaced_when_the_source_changed(
@@ -365,9 +365,9 @@ def test_a_structured_log_is_written_where_the_user_chose(
     """By an option or the environment; results and messages stay where they are."""
     file = places.root / "log.json"
     file.unlink(missing_ok=True)
-    said = [*words, "--partition-id", "202402", *_places(places)]
+    command = [*words, "--partition-id", "202402", *_places(places)]
     out, err = io.StringIO(), io.StringIO()
-    assert invoke(["--log", f"json:{file}", *said], out, err) == 0
+    assert invoke(["--log", f"json:{file}", *command], out, err) == 0
     objects = [json.loads(line) for line in file.read_text().splitlines()]
 
     of_it = [o["event"] for o in objects if o["partition_id"] == "202402"]
@@ -387,17 +387,17 @@ def test_options_of_the_log_stand_before_or_after_the_command(
 ) -> None:
     """Harm prevented: "No such option" for what the first page of the help has."""
     file = places.root / "levels.json"
-    said = [*words, "--partition-id", "202402", *_places(places)]
+    command = [*words, "--partition-id", "202402", *_places(places)]
 
     def levels(*arguments: str) -> set[str]:
         file.unlink(missing_ok=True)
         assert invoke(arguments, io.StringIO(), io.StringIO()) == 0
         return {json.loads(line)["level"] for line in file.read_text().splitlines()}
 
-    assert levels("--log", f"json:{file}", *said) == {"info"}
-    assert levels(*said, "--log", f"json:{file}") == {"info"}
-    assert levels(*said, f"--log=json:{file}", "--log-level", "debug") == {"info", "debug"}
-    assert levels(*said, "--log-level=error", "--log", f"json:{file}") == set()
+    assert levels("--log", f"json:{file}", *command) == {"info"}
+    assert levels(*command, "--log", f"json:{file}") == {"info"}
+    assert levels(*command, f"--log=json:{file}", "--log-level", "debug") == {"info", "debug"}
+    assert levels(*command, "--log-level=error", "--log", f"json:{file}") == set()
 
 
 def _places(places: Places) -> tuple[str, ...]:

@@ -66,5 +66,5 @@ def test_rows_of_others_that_a_statement_changed_are_no_export(places: Places) -
     (found,) = listed(places, "of_others")
 
     assert (found["source_table"], found["partition_id"]) == ("db.events", "202401")
-    code, _, said = places.run("exports", "show", "202405")
-    assert (code, "has none" in said) == (3, True), (code, said)
+    code, _, stderr = places.run("exports", "show", "202405")
+    assert (code, "has none" in stderr) == (3, True), (code, stderr)

@@ -142,14 +142,14 @@ def test_show_is_a_page_for_people_with_times_files_and_parts(
 
     lines = dict(line.split("  ", 1) for line in out.splitlines() if not line.startswith(" ")
                  and "  " in line)  # fmt: skip
-    said = {name: text.strip() for name, text in lines.items()}
-    assert said["export of"] == f"partition 202402 of {words[1]}"
-    assert said["into"] == words[3]
-    assert said["in the lake"] == "2 rows"
-    assert said["snapshot"] == str(done["snapshot_id"])
-    assert said["exported"].startswith("2 rows, 1 file, ")
-    assert " UTC, after " in said["completed"]
-    assert said["exported again"].startswith("only with --force, until ")
+    fields = {name: text.strip() for name, text in lines.items()}
+    assert fields["export of"] == f"partition 202402 of {words[1]}"
+    assert fields["into"] == words[3]
+    assert fields["in the lake"] == "2 rows"
+    assert fields["snapshot"] == str(done["snapshot_id"])
+    assert fields["exported"].startswith("2 rows, 1 file, ")
+    assert " UTC, after " in fields["completed"]
+    assert fields["exported again"].startswith("only with --force, until ")
     assert "202402_2_2_0  2 rows, " in out
     assert ".parquet" in out
     assert "{" not in out

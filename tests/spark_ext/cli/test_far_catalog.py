@@ -63,8 +63,8 @@ def run(
         code, out, err = places.run(*words, "--ledger", f"sqlite:{tmp_path}/ledger.db")
         return code, out + err
 
-    code, said = ran("export", "db.far", "--all", "--to", _TABLE)
-    assert code == 0, said
+    code, output = ran("export", "db.far", "--all", "--to", _TABLE)
+    assert code == 0, output
     return ran
 
 
@@ -82,9 +82,9 @@ def test_statements_reach_the_storage_as_the_catalog_says(
     """Harm prevented: a statement works only where the environment happens to have credentials."""
     left = {}
     for words in _STATEMENTS:
-        code, said = run(*words)
-        assert code == 0, (words, said)
-        assert "unchanged" not in said, (words, said)
+        code, output = run(*words)
+        assert code == 0, (words, output)
+        assert "unchanged" not in output, (words, output)
         left[words[0]] = rows(places)
 
     assert left == {

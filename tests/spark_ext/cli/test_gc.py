@@ -105,8 +105,8 @@ def test_files_of_a_resumable_export_are_kept_with_a_reason(places: Places) -> N
     code, out, _ = gc(places, "kept", "--yes", "--json")
 
     assert code == 0
-    (thing,) = [json.loads(line) for line in out.splitlines()]
-    assert thing == {
+    (garbage,) = [json.loads(line) for line in out.splitlines()]
+    assert garbage == {
         "action": "keep",
         "kind": "data file",
         "partition_id": "202401",

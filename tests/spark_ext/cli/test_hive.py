@@ -47,10 +47,10 @@ def test_partitions_are_exported_listed_read_and_verified(keyed: Places, tmp_pat
     to = tree(tmp_path)
 
     code, out, _ = keyed.run(*EXPORT, to)
-    again, told, _ = keyed.run(*EXPORT, to)
+    again, stdout, _ = keyed.run(*EXPORT, to)
 
     assert (code, out.count(": exported")) == (0, 2)
-    assert (again, told.count(": already exported")) == (0, 2)
+    assert (again, stdout.count(": already exported")) == (0, 2)
     listed = [json.loads(line) for line in read(to, "--check", "--json")[1].splitlines()]
     assert [
         f["path"].removeprefix(f"file://{tmp_path}/tree/").rsplit("/", 1)[0] for f in listed
@@ -122,9 +122,9 @@ def test_directories_of_expressions_are_named_and_read(keyed: Places, tmp_path: 
     export = ("export", "db.months", "--all", "--to", to)
 
     code, _, err = keyed.run(*export, *names)
-    again, told, _ = keyed.run(*export)
+    again, stdout, _ = keyed.run(*export)
 
-    assert (code, again, told.count(": already exported")) == (0, 0, 2), err
+    assert (code, again, stdout.count(": already exported")) == (0, 0, 2), err
     code, rows, _ = read(to, "--rows")
     assert (code, [json.loads(line) for line in rows.splitlines()]) == (
         0,
@@ -246,9 +246,9 @@ def test_what_dead_exports_left_in_a_tree_goes_by_gc(keyed: Places, tmp_path: Pa
     theirs = one.with_name("theirs.parquet")
     theirs.write_bytes(b"rows")
 
-    code, told, _ = keyed.run("gc", "--to", to, "--json")
+    code, stdout, _ = keyed.run("gc", "--to", to, "--json")
     assert code == 0
-    assert [json.loads(line)["location"] for line in told.splitlines()] == [f"file://{twice}"]
+    assert [json.loads(line)["location"] for line in stdout.splitlines()] == [f"file://{twice}"]
     assert keyed.run("gc", "--to", to, "--yes")[0] == 0
 
     assert sorted((tmp_path / "tree").rglob("*.parquet")) == sorted([one, other, theirs])
@@ -272,8 +272,8 @@ def test_what_knows_no_trees_says_so(keyed: Places, words: tuple[str, ...], tmp_
 
 
 def archived(out: str) -> list[str]:
-    said = [json.loads(line) for line in out.splitlines()]
-    return [one["source"] for one in said if "source" in one]
+    records = [json.loads(line) for line in out.splitlines()]
+    return [one["source"] for one in records if "source" in one]
 
 
 def test_partitions_are_archived_into_a_tree_and_only_what_everybody_sees(

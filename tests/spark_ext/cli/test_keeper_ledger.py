@@ -51,14 +51,14 @@ def test_a_partition_is_exported_once_and_found_again(
     assert {one.id.scheme for one in rights} == {"digest"}
     table = open_catalog("lake", warehouse=places.warehouse).catalog.load_table("n.in_keeper")
     assert table.scan().to_arrow().num_rows == first["rows"]
-    said = str(shown)
-    assert f"the ledger {uri} has none" in said
-    assert PASSWORD not in said
+    message = str(shown)
+    assert f"the ledger {uri} has none" in message
+    assert PASSWORD not in message
 
 
 def test_a_keeper_that_does_not_respond_is_one_line(places: Places) -> None:
     """Harm prevented: a command hangs, or shows a traceback, when Keeper is away."""
-    said = places.run("exports", "list", "--ledger", "keeper://127.0.0.1:1/x?timeout=1")
+    result = places.run("exports", "list", "--ledger", "keeper://127.0.0.1:1/x?timeout=1")
 
-    assert "of the ledger keeper://127.0.0.1:1/x?timeout=1: " in str(said)
-    assert "for 1 s. Check that its servers run" in str(said)
+    assert "of the ledger keeper://127.0.0.1:1/x?timeout=1: " in str(result)
+    assert "for 1 s. Check that its servers run" in str(result)

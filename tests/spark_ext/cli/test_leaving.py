@@ -69,8 +69,8 @@ def words_of(places: Places, change: str, name: str) -> list[str]:
 def undone(places: Places, out: str) -> None:
     """Run the command that the result names."""
     (command,) = re.findall(r"^  Undo: mergeberg (.*)$", out, re.MULTILINE)
-    code, said, err = places.run(*shlex.split(command), "--warehouse", str(places.warehouse))
-    assert code == 0, said + err
+    code, stdout, err = places.run(*shlex.split(command), "--warehouse", str(places.warehouse))
+    assert code == 0, stdout + err
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ def test_programs_get_figures_and_the_statement_that_undoes_it(places: Places, t
     assert found["undo"].startswith(f"ALTER TABLE lake.n.{table} ATTACH PARTITION ID '1' FROM ")
 
 
-def at_terminal(places: Places, words: list[str], answer: str) -> tuple[int, str]:
+def at_terminal(places: Places, words: list[str], reply: str) -> tuple[int, str]:
     """Run a command as a process on a terminal, at which somebody types a reply."""
     keyboard, terminal = pty.openpty()
-    said = ""
+    output = ""
     try:
-        os.write(keyboard, answer.encode())
+        os.write(keyboard, reply.encode())
         ended = subprocess.run(
             [sys.executable, "-c", "from spark_ext.cli.main import run; run()", *words],
             stdin=terminal,
@@ -149,15 +149,15 @@ def at_terminal(places: Places, words: list[str], answer: str) -> tuple[int, str
         )
         os.set_blocking(keyboard, False)
         with contextlib.suppress(BlockingIOError):
-            said = os.read(keyboard, 100_000).decode()
-        return ended.returncode, said + ended.stdout.decode()
+            output = os.read(keyboard, 100_000).decode()
+        return ended.returncode, output + ended.stdout.decode()
     finally:
         os.close(keyboard)
         os.close(terminal)
 
 
 @pytest.mark.parametrize(
-    ("answer", "more", "code", "left"),
+    ("reply", "more", "code", "left"),
     [
         pytest.param("n\n", [], 3, 5, marks=pytest.mark.representative),
         ("\n", [], 3, 5),
@@ -167,16 +167,16 @@ def at_terminal(places: Places, words: list[str], answer: str) -> tuple[int, str
     ids=["no", "nothing", "yes", "--yes"],
 )
 def test_on_a_terminal_it_asks_before_rows_leave(
-    places: Places, table: str, answer: str, more: list[str], code: int, left: int
+    places: Places, table: str, reply: str, more: list[str], code: int, left: int
 ) -> None:
     words = [*words_of(places, _CHANGES["drop"], table), *more]
 
-    ended, said = at_terminal(places, words, answer)
+    ended, output = at_terminal(places, words, reply)
 
-    assert ended == code, said
+    assert ended == code, output
     assert len(rows_of(places, table)) == left
-    assert ("Continue?" in said) == (not more)
-    assert ("3 rows" in said, "it was not confirmed" in said) == (True, code == 3)
+    assert ("Continue?" in output) == (not more)
+    assert ("3 rows" in output, "it was not confirmed" in output) == (True, code == 3)
 
 
 def test_on_a_terminal_an_export_asks_before_it_replaces(
@@ -186,12 +186,12 @@ def test_on_a_terminal_an_export_asks_before_it_replaces(
     words = ["export", f"db.{table}", "--all", "--to", f"lake.n.{table}", "--force"]
     where = ["--source", f"chdb:{places.clickhouse}", "--warehouse", str(places.warehouse)]
 
-    ended, said = at_terminal(places, [*words, *where], "n\n")
+    ended, output = at_terminal(places, [*words, *where], "n\n")
 
-    assert ended == 3, said
-    assert "2 partitions of" in said
-    assert "5 rows" in said
-    assert "6 rows come" in said
+    assert ended == 3, output
+    assert "2 partitions of" in output
+    assert "5 rows" in output
+    assert "6 rows come" in output
     assert len(rows_of(places, table)) == 5
     assert not list(tmp_path.iterdir())
 
@@ -199,6 +199,6 @@ def test_on_a_terminal_an_export_asks_before_it_replaces(
 def test_nobody_is_asked_where_nothing_leaves(places: Places, table: str) -> None:
     words = ["attach", f"lake.n.{table}", "--all", "--warehouse", str(places.warehouse)]
 
-    ended, said = at_terminal(places, words, "")
+    ended, output = at_terminal(places, words, "")
 
-    assert (ended, "Continue?" in said) == (0, False), said
+    assert (ended, "Continue?" in output) == (0, False), output

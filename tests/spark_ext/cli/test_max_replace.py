@@ -75,10 +75,10 @@ def test_more_replacements_than_allowed_are_refused_and_nothing_changes(
     insert(places, table, 1, 2, 7)
     before = places.files()
 
-    said = refused(places, table, "--max-replace", "1")
+    message = refused(places, table, "--max-replace", "1")
 
-    assert f"Cannot export {table} to lake.n.{table[3:]}: of the exported partitions 2" in said
-    assert "would be replaced (1, 2), and --max-replace allows 1. Nothing was changed" in said
+    assert f"Cannot export {table} to lake.n.{table[3:]}: of the exported partitions 2" in message
+    assert "would be replaced (1, 2), and --max-replace allows 1. Nothing was changed" in message
     assert places.files() == before
 
 
@@ -102,9 +102,9 @@ def test_partitions_that_are_not_selected_do_not_count(places: Places, table: st
 
 
 def test_force_replaces_no_more_than_is_allowed(places: Places, table: str) -> None:
-    said = refused(places, table, "--force", "--max-replace", "2")
+    message = refused(places, table, "--force", "--max-replace", "2")
 
-    assert "3 would be replaced (1, 2, 3), and --max-replace allows 2" in said
+    assert "3 would be replaced (1, 2, 3), and --max-replace allows 2" in message
 
 
 def test_a_dry_run_shows_every_partition_and_the_refusal(places: Places, table: str) -> None:
@@ -123,9 +123,9 @@ def test_without_a_comparison_the_refusal_names_the_option_that_compares(
 ) -> None:
     rewrite(places, table)
 
-    said = refused(places, table, "--max-replace", "2")
+    message = refused(places, table, "--max-replace", "2")
 
-    assert "--check-rows first compares the rows of 3 of them, whose parts changed" in said
+    assert "--check-rows first compares the rows of 3 of them, whose parts changed" in message
 
 
 def test_equal_rows_in_other_parts_do_not_count_where_they_are_compared(
@@ -148,11 +148,11 @@ def test_rows_are_compared_before_the_first_replacement(places: Places, table: s
     words = ("--check-rows", "--max-replace")
 
     _, _, note = places.run("export", table, "--all", *to(table), "--dry-run", *words, "1")
-    said = refused(places, table, *words, "1")
+    message = refused(places, table, *words, "1")
     allowed = statuses(places, table, *words, "3")
 
     assert "1 partition would be replaced, and 2 more if their rows differ" in note
-    assert "3 would be replaced (3, 1, 2), and --max-replace allows 1" in said
+    assert "3 would be replaced (3, 1, 2), and --max-replace allows 1" in message
     assert allowed == ["replaced"] * 3
 
 
@@ -162,10 +162,10 @@ def test_a_column_that_comes_counts_as_other_rows(places: Places, table: str) ->
     rewrite(places, table)
     before = places.files()
 
-    said = refused(places, table, "--check-rows", "--evolve-schema", "--max-replace", "2")
+    message = refused(places, table, "--check-rows", "--evolve-schema", "--max-replace", "2")
 
-    assert "3 would be replaced (1, 2, 3)" in said
-    assert "--check-rows first" not in said
+    assert "3 would be replaced (1, 2, 3)" in message
+    assert "--check-rows first" not in message
     assert places.files() == before
 
 

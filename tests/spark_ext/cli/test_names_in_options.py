@@ -60,11 +60,11 @@ def test_a_name_ends_where_its_quotes_do(text: str, found: tuple[str, str] | Non
 @example(name="--older-than")
 @example(name="`--all`")
 def test_advice_in_sql_names_the_column_as_it_is(name: str) -> None:
-    said = in_call(f"export the bytes with {convert(option_name(name), 'binary')}")
+    advice = in_call(f"export the bytes with {convert(option_name(name), 'binary')}")
 
     plain = not any(c.isspace() or c in "=`" for c in name)
     if plain or option_name(name) != name:
-        assert said == f"export the bytes with `convert => map({quote_string(name)}, 'binary')`"
+        assert advice == f"export the bytes with `convert => map({quote_string(name)}, 'binary')`"
 
 
 @given(database=_NAME, name=_NAME)

@@ -33,7 +33,7 @@ def after(line: str, code: int, error: TableFormatError | None = None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "error", "said"),
+    ("line", "code", "error", "expected"),
     [
         ("export db.t", 2, None, "export --help"),
         ("exports forget", 2, None, "exports forget --help"),
@@ -73,10 +73,10 @@ def after(line: str, code: int, error: TableFormatError | None = None) -> str:
     ],
 )
 def test_each_ending_has_a_command_that_helps(
-    line: str, code: int, error: TableFormatError | None, said: str
+    line: str, code: int, error: TableFormatError | None, expected: str
 ) -> None:
     """Flags of every command are distinguished from options with a value, wherever the table is."""
-    assert after(line, code, error).startswith(f"mergeberg {said}")
+    assert after(line, code, error).startswith(f"mergeberg {expected}")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_words_with_single_quotes_inside_are_quoted_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "error", "said"),
+    ("line", "code", "error", "expected"),
     [
         ("--log json export db.t --nope", 2, None, "export --help"),
         ("--log=json exports list --nope", 2, None, "exports list --help"),
@@ -120,10 +120,10 @@ def test_words_with_single_quotes_inside_are_quoted_twice() -> None:
     ],
 )
 def test_options_before_the_command_are_seen_and_kept(
-    line: str, code: int, error: TableFormatError | None, said: str
+    line: str, code: int, error: TableFormatError | None, expected: str
 ) -> None:
     """A run with a log gets the same advice as one without, and its next command is logged too."""
-    assert after(line, code, error) == f"mergeberg {said}"
+    assert after(line, code, error) == f"mergeberg {expected}"
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_any_words_have_a_next_command_or_none(
     words: list[str], code: int, error: TableFormatError | None
 ) -> None:
     """Even input that no command understands gets a command that can be typed."""
-    said = next_command(words, code, group=main, error=error)
+    following = next_command(words, code, group=main, error=error)
 
-    assert said == "" or shlex.split(said)[0] == "mergeberg"
-    assert code == 3 or said
+    assert following == "" or shlex.split(following)[0] == "mergeberg"
+    assert code == 3 or following
 
 
 def test_a_refused_export_with_a_log_says_how_to_check_it(places: Places, tmp_path: Path) -> None:

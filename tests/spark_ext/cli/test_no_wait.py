@@ -70,9 +70,9 @@ def test_the_export_goes_on_after_its_shell_and_terminal_are_gone(tmp_path: Path
         start_new_session=True,
     )
     assert shell.stdout is not None
-    told = ""
+    output = ""
     for line in shell.stdout:
-        told += line
+        output += line
         if line.startswith("ended with"):
             break
     os.killpg(shell.pid, signal.SIGHUP)
@@ -80,8 +80,8 @@ def test_the_export_goes_on_after_its_shell_and_terminal_are_gone(tmp_path: Path
     with shell:
         shell.wait()
 
-    assert told.endswith("ended with 0\n"), told
-    begun, process = BEGUN.match(told), PROCESS.search(told)
+    assert output.endswith("ended with 0\n"), output
+    begun, process = BEGUN.match(output), PROCESS.search(output)
     assert begun is not None
     assert process is not None
     assert row_of(tmp_path).claim.transaction_id == begun["transaction"]

@@ -148,8 +148,8 @@ def test_an_export_killed_in_the_middle_of_a_file_shows_nothing_of_it(
 
     assert lake.files() == []
     assert bool(place.storage.list_unfinished(lake.root)) is place.lists_uploads
-    code, said = lake.ended("export", *lake.words("--master", "local[1]"))
-    assert code == 0, said
+    code, output = lake.ended("export", *lake.words("--master", "local[1]"))
+    assert code == 0, output
     assert lake.check_rows() == {"x"}
     swept = lake.ended("gc", "--to", lake.to, "--ledger", lake.ledger, "--yes")
     assert swept[0] == 0, swept[1]
@@ -168,9 +168,9 @@ def test_a_store_that_is_away_in_the_middle_of_a_file_delays_the_export(
     command = begun(lake, 4_000_000)
     place.server.kill()
     place.server.start()
-    said, _ = command.communicate(timeout=SECONDS)
+    output, _ = command.communicate(timeout=SECONDS)
 
-    assert command.returncode == 0, said
+    assert command.returncode == 0, output
     assert lake.check_rows() == {"x"}
     assert len(lake.files()) == 1
 
@@ -178,14 +178,14 @@ def test_a_store_that_is_away_in_the_middle_of_a_file_delays_the_export(
 @over(HdfsPlace)
 def test_gc_sweeps_the_begun_file_of_a_writer_that_died_in_hdfs(lake: FarLake) -> None:
     """Harm prevented: what a killed writer left under a hidden name is there for ever."""
-    code, said = lake.ended("export", *lake.words())
-    assert code == 0, said
+    code, output = lake.ended("export", *lake.words())
+    assert code == 0, output
     written = lake.objects()
     directory, _, name = lake.files()[0].rpartition("/")
     hidden = f"{directory}/.{name}.{'0' * 32}{IN_PROGRESS}"
     lake.place.storage.put(f"{lake.root}/{hidden}", b"half")
 
-    code, said = lake.ended("gc", "--to", lake.to, "--ledger", lake.ledger, "--yes")
+    code, output = lake.ended("gc", "--to", lake.to, "--ledger", lake.ledger, "--yes")
 
-    assert code == 0, said
+    assert code == 0, output
     assert lake.objects() == written

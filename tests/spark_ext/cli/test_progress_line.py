@@ -63,13 +63,13 @@ def drawn(text: str) -> list[str]:
 def test_the_progress_line_never_wraps(columns: int, now: SimpleNamespace) -> None:
     """Harm prevented: the screen and its history fill with five lines a second."""
     with terminal(columns) as (stream, read):
-        told = TextOutput(stream, stream)
-        told.begin(3000, ROWS, SIZE)
+        progress = TextOutput(stream, stream)
+        progress.begin(3000, ROWS, SIZE)
         for step in range(1, 2000):
             now.seconds += 61.7
-            told.rows(ROWS * step // 2000)
+            progress.rows(ROWS * step // 2000)
             if step % 100 == 0:
-                told.finished(Outcome("202401", Status.COMMITTED, "lake.n.t"))
+                progress.finished(Outcome("202401", Status.COMMITTED, "lake.n.t"))
             read()
         states = drawn(read())
 
@@ -81,13 +81,13 @@ def test_at_80_columns_it_says_partitions_share_bytes_rate_and_what_is_left(
     now: SimpleNamespace,
 ) -> None:
     with terminal(80) as (stream, read):
-        told = TextOutput(stream, stream)
-        told.begin(19, 5_700_000, 1024**3)
+        progress = TextOutput(stream, stream)
+        progress.begin(19, 5_700_000, 1024**3)
         for second in range(1, 21):
             now.seconds += 1
-            told.rows(130_000 * second)
+            progress.rows(130_000 * second)
             if second in {7, 14}:
-                told.finished(Outcome("202401", Status.COMMITTED, "lake.n.t"))
+                progress.finished(Outcome("202401", Status.COMMITTED, "lake.n.t"))
         states = drawn(read())
 
     assert states[0].endswith("0/19 partitions · 0 % · 0 B")
@@ -134,11 +134,11 @@ def test_a_stall_makes_the_rate_fall_and_the_estimate_grow() -> None:
 
 def test_a_line_of_the_past_leaves_nothing_behind_on_the_terminal(now: SimpleNamespace) -> None:
     with terminal(80) as (stream, read):
-        told = TextOutput(stream, stream)
-        told.begin(1, 1000, 1)
+        progress = TextOutput(stream, stream)
+        progress.begin(1, 1000, 1)
         now.seconds += 1
-        told.rows(500)
-        told.note("next")
+        progress.rows(500)
+        progress.note("next")
         text = read()
 
     before, _, after = text.rpartition("· next")
@@ -150,11 +150,11 @@ def test_a_line_of_the_past_leaves_nothing_behind_on_the_terminal(now: SimpleNam
 def test_without_a_terminal_there_is_a_line_every_ten_seconds(
     now: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = TextOutput()
-    told.begin(1, 10_000, 2048)
+    progress = TextOutput()
+    progress.begin(1, 10_000, 2048)
     for second in range(1, 25):
         now.seconds += 1
-        told.rows(100 * second)
+        progress.rows(100 * second)
 
     assert capsys.readouterr().err.splitlines() == [
         "· writing 1 partition, 10,000 rows (2.0 KiB in ClickHouse)",
@@ -166,10 +166,10 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds(
 def test_few_rows_have_no_rate_and_one_row_is_no_rows(
     now: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = TextOutput()
-    told.begin(1, 1, 100)
+    progress = TextOutput()
+    progress.begin(1, 1, 100)
     now.seconds += 3.9
-    told.rows(1)
+    progress.rows(1)
 
     assert capsys.readouterr().err.splitlines() == [
         "· writing 1 partition, 1 row (100 B in ClickHouse)",

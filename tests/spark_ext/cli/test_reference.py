@@ -48,7 +48,7 @@ def common() -> dict[str, dict[str, tuple[str, str]]]:
     return {part.splitlines()[0].lower().replace(" ", "-"): rows_of(part) for part in parts}
 
 
-def told() -> dict[str, dict[str, tuple[str, str]]]:
+def documented() -> dict[str, dict[str, tuple[str, str]]]:
     """Return the options of each command on the pages, each with its variable and meaning."""
     groups = common()
     every = {name: row for group in groups.values() for name, row in group.items()}
@@ -96,14 +96,14 @@ def test_the_page_names_every_command_and_option_with_its_variable() -> None:
 
     assert {
         name: {option: variable for option, (variable, _) in rows.items()}
-        for name, rows in told().items()
+        for name, rows in documented().items()
     } == there
 
 
 def test_a_common_option_means_the_same_in_every_command_that_has_it() -> None:
     """Harm prevented: an option that is explained once, and does something else elsewhere."""
     shared = {name: row for group in common().values() for name, row in group.items()}
-    rows = told()
+    rows = documented()
     other = {
         (name, option.opts[0]): option.help
         for name, command in commands(main)

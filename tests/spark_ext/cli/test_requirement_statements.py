@@ -27,7 +27,7 @@ _PART: Final = re.compile(r"\{(?P<branch>\w+) (?P<id>\d+)\}")
 
 
 @dataclass
-class Told:
+class StoryRun:
     """A run of a story: its places, with ClickHouse and a lake of their own."""
 
     places: Places
@@ -63,8 +63,8 @@ class Told:
         statement = _PART.sub(lambda found: self._part(statement, found), statement)
         code, out, err = self.alter(statement.replace("/path/to/file", str(file)), "--json")
         if code:
-            said = json.loads(err.splitlines()[-1])
-            return int(said["code"] or 0)
+            error = json.loads(err.splitlines()[-1])
+            return int(error["code"] or 0)
         if "FORMAT JSON" in statement:
             statuses = {row["status"] for row in json.loads(out)["data"]}
         elif "OUTFILE" in statement:
@@ -95,7 +95,7 @@ def _month(partition_id: str) -> str:
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
+def story_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoryRun:
     """Return places where nothing is yet, and a writer that needs no Spark."""
     places = Places(tmp_path, reads_parts=True)
     monkeypatch.setattr(export_ports.SparkWhenNeeded, "begin", lambda _: None)
@@ -103,25 +103,27 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     monkeypatch.setattr(export_ports.SparkWhenNeeded, "result", lambda _: None)
     monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: places.writer())
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    return Told(places)
+    return StoryRun(places)
 
 
-def run(told: Told, steps: tuple[Step, ...]) -> list[tuple[str, str | int]]:
+def run(story: StoryRun, steps: tuple[Step, ...]) -> list[tuple[str, str | int]]:
     """Run the statements of all steps; return those that ended otherwise than they are to."""
-    ended = [(one, step.ends, told.ended(one)) for step in steps for one in step.statements]
+    ended = [(one, step.ends, story.ended(one)) for step in steps for one in step.statements]
     return [(statement, found) for statement, ends, found in ended if found != ends]
 
 
 @pytest.mark.representative
-def test_the_exports_of_the_requirement_run_as_they_stand(told: Told) -> None:
-    told.begin(EXPORTS)
+def test_the_exports_of_the_requirement_run_as_they_stand(story_run: StoryRun) -> None:
+    story_run.begin(EXPORTS)
 
-    assert run(told, EXPORTS.steps) == []
+    assert run(story_run, EXPORTS.steps) == []
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_the_statements_of_the_requirements_run_as_they_stand(told: Told, story: str) -> None:
+def test_the_statements_of_the_requirements_run_as_they_stand(
+    story_run: StoryRun, story: str
+) -> None:
     """Names of the documents are tables of lake.default."""
-    told.begin(STORIES[story])
+    story_run.begin(STORIES[story])
 
-    assert run(told, STORIES[story].steps) == []
+    assert run(story_run, STORIES[story].steps) == []

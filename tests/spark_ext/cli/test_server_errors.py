@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from tests.services.clickhouse_front import ClickHouseFront
-from tests.support.errors_page import rows, said
+from tests.support.errors_page import refusal_of, rows
 from tests.wrong.places import Places
 from tests.wrong.reading import READING
 from tests.wrong.rights import RIGHTS
@@ -22,7 +22,7 @@ def _nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("what", SOURCES)
 def test_a_wrong_address_says_what_the_page_says(places: Places, what: str) -> None:
-    assert said(places, SOURCES[what]) == rows()[what]
+    assert refusal_of(places, SOURCES[what]) == rows()[what]
 
 
 @pytest.mark.parametrize("what", SERVERS)

@@ -30,7 +30,7 @@ def shown(places: Places, table: str, *more: str) -> str:
     return out
 
 
-def answer(lines: str) -> Any:
+def result_of(lines: str) -> Any:
     """Run lines of Python; return the value of the last one."""
     tree = ast.parse(lines)
     last = tree.body.pop()
@@ -40,7 +40,7 @@ def answer(lines: str) -> Any:
     return eval(compile(ast.Expression(last.value), "line", "eval"), names)  # noqa: S307
 
 
-def clickhouse_answer(query: str) -> str:
+def clickhouse_result(query: str) -> str:
     """Run a query as `clickhouse local` does; it reads files below its working directory."""
     program = "import sys, chdb; print(chdb.query(sys.argv[1]))"
     ended = subprocess.run(
@@ -72,8 +72,8 @@ def test_the_lines_of_each_reader_here_return_rows(places: Places, table: str) -
     """Harm prevented: iceberg_scan of a directory, which finds no version hint."""
     lines = json.loads(shown(places, table, "--json"))["read"]
 
-    assert answer(lines["PyIceberg"]).num_rows == 3
-    assert clickhouse_answer(lines["ClickHouse"]) == "3"
+    assert result_of(lines["PyIceberg"]).num_rows == 3
+    assert clickhouse_result(lines["ClickHouse"]) == "3"
     duckdb = find_duckdb()
     with duckdb.module.connect() as session:
         for extension in duckdb.extensions:

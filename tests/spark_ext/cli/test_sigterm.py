@@ -58,7 +58,7 @@ def test_the_group_that_runs_is_exported_and_no_other_is_begun(
 
 
 @dataclass
-class ToldAfterOne(FakeWriter):
+class StoppedAfterOne(FakeWriter):
     """A writer whose process gets a stop while it writes its first file."""
 
     def content(self, piece: Slice) -> bytes:
@@ -73,7 +73,7 @@ def test_partitions_that_were_not_begun_stop_and_the_next_command_names_them(
     """Harm prevented: "failed" of what nobody tried, and what is exported replaced once more."""
     to = ("--to", "lake.n.told", "--manifest-ttl", "0", "--force")
     words = ("export", "db.events", "--all", *to)
-    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: ToldAfterOne())
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: StoppedAfterOne())
 
     code, out, err = places.run(*words)
 
@@ -85,28 +85,28 @@ def test_partitions_that_were_not_begun_stop_and_the_next_command_names_them(
     assert {first, second} == {"202401", "202402"}
     assert summary.startswith("1 exported, 1 stopped · ")
     (after,) = (line for line in err.splitlines() if line.startswith("Next: "))
-    said = shlex.split(after.removeprefix("Next: mergeberg "))
-    assert said[-2:] == ["--where", f"partition_id NOT IN ('{first}')"]
-    assert ("--force" in said, "--all" in said) == (True, True)
+    command = shlex.split(after.removeprefix("Next: mergeberg "))
+    assert command[-2:] == ["--where", f"partition_id NOT IN ('{first}')"]
+    assert ("--force" in command, "--all" in command) == (True, True)
 
     monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: FakeWriter())
-    code, out, _ = places.run(*said)
+    code, out, _ = places.run(*command)
 
     assert (code, out.count("partition ")) == (0, 1)
     assert out.startswith(f"partition {second}: exported")
 
 
 def test_a_stopped_partition_says_which_files_are_finished(tmp_path: Path) -> None:
-    told: list[str] = []
+    begun: list[str] = []
 
-    class Told(RealFiles):
+    class Recording(RealFiles):
         def content(self, piece: Slice) -> bytes:
-            told.append(piece.partition_id)
+            begun.append(piece.partition_id)
             return super().content(piece)
 
     source = Partitions()
     ports = ports_of(tmp_path, source)
-    stopping = replace(ports, writer=Told, should_stop=lambda: bool(told))
+    stopping = replace(ports, writer=Recording, should_stop=lambda: bool(begun))
 
     outcomes = run(tmp_path, source, ports=stopping, request=IN_FILES)
 
@@ -114,7 +114,7 @@ def test_a_stopped_partition_says_which_files_are_finished(tmp_path: Path) -> No
         ("p1", Status.STOPPED, "stopped when 1 of 2 files were finished, which the next run keeps"),
         ("p2", Status.STOPPED, "stopped before it began"),
     ]
-    assert told == ["p1"]
+    assert begun == ["p1"]
     again = run(tmp_path, source, request=IN_FILES)
     assert [o.status for o in again] == [Status.COMMITTED] * 2
     assert rows_in_main(tmp_path) == 15
@@ -172,13 +172,13 @@ def test_the_previous_signal_handlers_are_restored() -> None:
     """Harm prevented: a program that uses the export loses its own way of stopping."""
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGALRM)
 
-    def told() -> None:
+    def stop() -> None:
         with Stopping(0.05, lambda _: None):
             os.kill(os.getpid(), signal.SIGTERM)
             threading.Event().wait(30)
 
     with pytest.raises(StoppedError, match="not enough"):
-        told()
+        stop()
 
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGALRM)) == before
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
@@ -207,12 +207,12 @@ def test_a_process_stops_on_request_and_the_next_resumes(tmp_path: Path) -> None
     export = start(tmp_path, "--grace", "0.1")
     until_it_writes(export)
 
-    told = time.monotonic()
+    sent = time.monotonic()
     export.send_signal(signal.SIGTERM)
     out, err = export.communicate()
 
     assert (export.returncode, out) == (4, "")
-    assert time.monotonic() - told < ENDS_WITHIN
+    assert time.monotonic() - sent < ENDS_WITHIN
     assert (
         "Cannot finish: the command was stopped, and the grace time of 0.1 s was not enough" in err
     )

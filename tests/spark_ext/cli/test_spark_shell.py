@@ -18,7 +18,7 @@ from catalog.iceberg.catalogs import open_catalog
 from spark_ext.cli.main import invoke
 from tableformat.names import LakeName
 from tests.support.iceberg_runtime import runtime_jar
-from tests.support.interfaces import EVENTS, Doors, Ended, blocks, reads_as
+from tests.support.interfaces import EVENTS, Ended, Interfaces, blocks, reads_as
 from tests.support.processes import command_line, descendants
 
 _SECRET = "swordfish"  # noqa: S105  what is looked for
@@ -48,26 +48,26 @@ class Seen:
 class Newcomer:
     """A user who has installed mergeberg, and configured nothing."""
 
-    doors: Doors
+    interfaces: Interfaces
     seen: Seen = field(default_factory=Seen)
 
     @property
     def scratch(self) -> Path:
         """The user's directory for temporary files."""
-        return self.doors.root / "tmp"
+        return self.interfaces.root / "tmp"
 
     def run(
-        self, command: Sequence[str], said: str | None = None, more: Mapping[str, str] | None = None
+        self, command: Sequence[str], text: str | None = None, more: Mapping[str, str] | None = None
     ) -> Ended:
         """Run a command to its end, and look on."""
-        environ = self.doors.environment()
+        environ = self.interfaces.environment()
         for name in ("JAVA_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON"):
             del environ[name]
         self.scratch.mkdir(exist_ok=True)
-        own = {"TMPDIR": str(self.scratch), "XDG_CACHE_HOME": str(self.doors.root / "cache")}
+        own = {"TMPDIR": str(self.scratch), "XDG_CACHE_HOME": str(self.interfaces.root / "cache")}
         with subprocess.Popen(
             command,
-            cwd=self.doors.root,
+            cwd=self.interfaces.root,
             env={**environ, **own, **(more or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -75,32 +75,32 @@ class Newcomer:
             text=True,
         ) as process:
             try:
-                return self._ended(process, said)
+                return self._ended(process, text)
             finally:
                 # Its shell goes with it, where it has not ended.
                 process.terminate()
 
-    def _ended(self, process: subprocess.Popen[str], said: str | None) -> Ended:
+    def _ended(self, process: subprocess.Popen[str], text: str | None) -> Ended:
         """Look on until a process ends."""
         while True:
             try:
-                out, err = process.communicate(said, timeout=_SECONDS_BETWEEN)
+                out, err = process.communicate(text, timeout=_SECONDS_BETWEEN)
             except subprocess.TimeoutExpired:
                 # Asked again, it continues with the first input.
-                said = None
+                text = None
                 self.seen.look(process.pid, self.scratch)
             else:
                 return Ended(process.returncode, out, err)
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Doors:
-    return Doors.made(tmp_path_factory.mktemp("shell"), {})
+def interfaces(tmp_path_factory: pytest.TempPathFactory) -> Interfaces:
+    return Interfaces.made(tmp_path_factory.mktemp("shell"), {})
 
 
-def command(doors: Doors, *options: str) -> list[str]:
+def command(interfaces: Interfaces, *options: str) -> list[str]:
     """Return the command of the page, with options that this machine needs."""
-    mergeberg, spark, *words = shlex.split(doors.written(blocks("spark-sql.md", "sh")[0]))
+    mergeberg, spark, *words = shlex.split(interfaces.written(blocks("spark-sql.md", "sh")[0]))
     # The jars that all tests have are found below it.
     fetched = f"spark.jars.ivy={runtime_jar().parents[1]}"
     small = ("--master", "local[2]", "--conf", "spark.driver.memory=640m")
@@ -110,18 +110,18 @@ def command(doors: Doors, *options: str) -> list[str]:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_newcomer_types_the_statements_of_the_page(
-    doors: Doors, monkeypatch: pytest.MonkeyPatch
+    interfaces: Interfaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is configured; a secret is in no list of processes; lake and ledger are the usual."""
-    newcomer = Newcomer(doors)
+    newcomer = Newcomer(interfaces)
     (statements,) = blocks("spark-sql.md", "sql")
-    (doors.root / "statements.sql").write_text(doors.written(statements))
+    (interfaces.root / "statements.sql").write_text(interfaces.written(statements))
     secret = (
         *("--source", "other=https://exporter@ch.invalid"),
         *("--conf", f"spark.mergeberg.source.other.password={_SECRET}"),
     )
 
-    words = command(doors, *secret)
+    words = command(interfaces, *secret)
     ended = newcomer.run(words)
 
     assert reads_as(blocks("spark-sql.md", "text")[0]).fullmatch(ended.out.strip()), ended
@@ -134,7 +134,7 @@ def test_a_newcomer_types_the_statements_of_the_page(
         assert any(program in line for line in seen.command_lines), seen.command_lines
     assert [line for line in seen.command_lines if _SECRET in line] == []
     assert [*newcomer.scratch.glob("mergeberg-*")] == []
-    monkeypatch.setenv("PYICEBERG_HOME", str(doors.root))
+    monkeypatch.setenv("PYICEBERG_HOME", str(interfaces.root))
     warehouse = words[words.index("--warehouse") + 1]
     lake = open_catalog("lake", warehouse=Path(warehouse))
     table = lake.table(LakeName.parse("lake.analytics.events"))
@@ -150,8 +150,10 @@ def test_a_newcomer_types_the_statements_of_the_page(
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_pyspark_has_everything_too_and_its_exit_code_is_the_commands(doors: Doors) -> None:
-    newcomer = Newcomer(doors)
+def test_pyspark_has_everything_too_and_its_exit_code_is_the_commands(
+    interfaces: Interfaces,
+) -> None:
+    newcomer = Newcomer(interfaces)
     call = "CALL lake.system.export_partition('n.more', 'ch.db.events', '202401')"
     typed = [
         f'print(spark.sql("{call}").first().status)',
@@ -164,7 +166,7 @@ def test_pyspark_has_everything_too_and_its_exit_code_is_the_commands(doors: Doo
     # Without a terminal Python needs `-i` to be interactive.
     asks = {"PYSPARK_DRIVER_PYTHON_OPTS": "-i"}
 
-    words = command(doors, "--python")
+    words = command(interfaces, "--python")
     ended = newcomer.run(words[: words.index("--")], "\n".join(typed) + "\n", asks)
 
     assert ended.out.split()[-3:] == ["committed", "COMPLETED", "310"], ended

@@ -90,9 +90,9 @@ def test_an_export_whose_output_nobody_takes_is_done(
         code = invoke(places.words(*JANUARY, "--to", name, *more), out, err)
 
     assert code == 0, err.getvalue()
-    said = [line for line in err.getvalue().splitlines() if "standard output" in line]
-    message = json.loads(said[0])["error"] if more else said[0]
-    assert len(said) == 1
+    messages = [line for line in err.getvalue().splitlines() if "standard output" in line]
+    message = json.loads(messages[0])["error"] if more else messages[0]
+    assert len(messages) == 1
     assert message.startswith(f"Cannot write all results to standard output: {why}. What the ")
     with contextlib.closing(SqliteLedger(places.warehouse / LEDGER_FILE)) as ledger:
         (row,) = (r for r in ledger.rows() if r.destination_table == name)
@@ -180,8 +180,8 @@ def test_a_full_log_is_reported_once_and_ends_nothing(
         code = invoke(["--log", f"json:{path}", *words], out, err)
 
     assert (code, out.getvalue().count("exported")) == (0, 1)
-    told = [line for line in err.getvalue().splitlines() if "logs" in line]
-    assert told == [
+    messages = [line for line in err.getvalue().splitlines() if "logs" in line]
+    assert messages == [
         f"Cannot write logs to {path}: No space left on device. The command continues without them."
     ]
     assert "Traceback" not in err.getvalue()

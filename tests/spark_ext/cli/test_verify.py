@@ -116,7 +116,7 @@ def test_a_partition_that_was_never_exported_ends_with_3_when_it_is_named(
 
 
 @pytest.mark.parametrize(
-    ("damage", "code", "status", "told"),
+    ("damage", "code", "status", "message"),
     [
         (
             lose_a_row,
@@ -139,7 +139,7 @@ def test_an_export_that_is_verified_reports_what_the_lake_lacks(
     damage: Callable[[Path], None],
     code: int,
     status: str,
-    told: str,
+    message: str,
 ) -> None:
     """Harm prevented: a disk that loses rows after the export has counted them."""
     table, _ = exported
@@ -150,7 +150,7 @@ def test_an_export_that_is_verified_reports_what_the_lake_lacks(
     outcome = json.loads(out)
 
     assert (found, outcome["status"], outcome["verified"]) == (code, status, False)
-    assert outcome["message"].startswith(told)
+    assert outcome["message"].startswith(message)
     assert outcome["snapshot_id"] is not None
 
 

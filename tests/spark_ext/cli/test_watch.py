@@ -185,8 +185,8 @@ def test_on_a_screen_a_table_takes_the_place_of_the_last_one(
     output: Callable[[io.StringIO], TextOutput | JsonOutput], drawn: str
 ) -> None:
     screen = Screen()
-    told = output(screen)
-    told.redraw()
-    told.table(["n"], [{"n": 1}])
+    screen_output = output(screen)
+    screen_output.redraw()
+    screen_output.table(["n"], [{"n": 1}])
 
     assert screen.getvalue() == drawn

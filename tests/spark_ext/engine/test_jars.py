@@ -64,13 +64,13 @@ def test_without_network_the_message_says_what_to_do(tmp_path: Path) -> None:
     program = (
         "printf ':::: ERRORS\\n\\tServer access error at url https://x (timed out)\\n'; exit 1"
     )
-    said = (
+    message = (
         r"Cannot fetch org\.example:thing_2\.13:1\.0, which Spark needs once: Server access error "
         r"at url https://x \(timed out\)\. Connect to Maven Central; or name a repository .*; or "
         r"copy the jar to .*/\.cache/mergeberg/jars/org\.example_thing_2\.13-1\.0\.jar\."
     )
 
-    with pytest.raises(SourceError, match=said):
+    with pytest.raises(SourceError, match=message):
         fetch_jars([JAR], spark(tmp_path / "spark", program), environ, {})
 
 

@@ -96,15 +96,15 @@ def test_nothing_found_names_every_place_and_the_way_round(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("no_extra")
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "message"),
     [
         ({}, "JAVA_HOME is not set; there is no java on PATH"),
         ({"JAVA_HOME": "/nowhere"}, "there is no file /nowhere/bin/java"),
         ({"JAVA_HOME": ""}, "JAVA_HOME is not set"),
     ],
 )
-def test_missing_places_are_reported(environ: dict[str, str], said: str) -> None:
-    with pytest.raises(NotFoundError, match=said):
+def test_missing_places_are_reported(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(NotFoundError, match=message):
         find_java(environ)
 
 
@@ -220,7 +220,7 @@ def test_spark_starts_on_the_java_extra_alone(tmp_path: Path) -> None:
     environ = {"PATH": str(programs), "HOME": str(tmp_path)}
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 
-    told = subprocess.run(
+    ended = subprocess.run(
         [submit, "--version"],
         env={**environ, "JAVA_HOME": str(find_java(environ).home)},
         capture_output=True,
@@ -229,6 +229,6 @@ def test_spark_starts_on_the_java_extra_alone(tmp_path: Path) -> None:
         timeout=120,
     )
 
-    assert told.returncode == 0, told.stderr
-    assert f"version {pyspark.__version__}" in told.stderr
-    assert "21." in told.stderr
+    assert ended.returncode == 0, ended.stderr
+    assert f"version {pyspark.__version__}" in ended.stderr
+    assert "21." in ended.stderr

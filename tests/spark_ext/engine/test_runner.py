@@ -130,10 +130,10 @@ def test_a_stop_finishes_the_running_slice_and_begins_no_other(
     (long,) = source.slices(part=2)
     first = dataclasses.replace(long, number=0)
     others = [dataclasses.replace(s, number=s.number + 1) for s in small_slices(source)]
-    plan, told = plan_in(tmp_path), []
+    plan, begun = plan_in(tmp_path), []
 
     def look(progress: Progress) -> None:
-        told.append(progress.rows > 0)
+        begun.append(progress.rows > 0)
 
     written = write_all(
         write(
@@ -141,7 +141,7 @@ def test_a_stop_finishes_the_running_slice_and_begins_no_other(
             plan,
             (SliceTask((first, *others)),),
             on_progress=look,
-            should_stop=lambda: any(told),
+            should_stop=lambda: any(begun),
         )
     )
 

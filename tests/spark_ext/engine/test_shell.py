@@ -106,9 +106,9 @@ def test_the_command_wins_over_the_file_and_both_over_defaults(spark: Spark) -> 
         "spark.master local[3]\nspark.ui.enabled true\nspark.mergeberg.source.old chdb:/old\n"
         "spark.mergeberg.warehouse /old\n"
     )
-    said = ShellOptions({"new": "chdb:/new"}, {"spark.master": "x", "spark.a": "b"}, "local[1]")
+    options = ShellOptions({"new": "chdb:/new"}, {"spark.master": "x", "spark.a": "b"}, "local[1]")
 
-    settings = spark.shell(said).settings
+    settings = spark.shell(options).settings
 
     assert settings["spark.master"] == "local[1]"
     assert (settings["spark.a"], settings["spark.ui.enabled"]) == ("b", "true")
@@ -142,16 +142,16 @@ def test_hive_is_kept_only_where_it_is_configured(spark: Spark) -> None:
 
 
 @pytest.mark.parametrize(
-    ("conf", "error", "said"),
+    ("conf", "error", "message"),
     [
         ({"spark.mergeberg.ledgr": "x"}, UsageError, "Did you mean ledger"),
         ({"spark.mergeberg.source.a": "https://u:p@h"}, RefusedError, "has a password in it"),
     ],
 )
 def test_what_statements_would_refuse_is_refused_before_the_start(
-    spark: Spark, conf: dict[str, str], error: type[Exception], said: str
+    spark: Spark, conf: dict[str, str], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         spark.shell(ShellOptions(conf=conf))
 
 
@@ -219,7 +219,7 @@ sys.exit(Shell.made(ShellOptions(), SparkHome(Path(sys.argv[1])), os.environ).ru
 
 
 @pytest.mark.parametrize(
-    ("told", "script", "code"),
+    ("sent", "script", "code"),
     [
         (signal.SIGTERM, "trap 'exit 9' TERM; echo here; while :; do read x; done", 9),
         (signal.SIGTERM, "echo here; exec sleep 60", 128 + signal.SIGTERM),
@@ -227,7 +227,7 @@ sys.exit(Shell.made(ShellOptions(), SparkHome(Path(sys.argv[1])), os.environ).ru
     ],
 )
 def test_a_shell_gets_the_signal_to_end_and_handles_ctrl_c(
-    spark: Spark, tmp_path: Path, told: signal.Signals, script: str, code: int
+    spark: Spark, tmp_path: Path, sent: signal.Signals, script: str, code: int
 ) -> None:
     """The terminal tells Ctrl-C to every process; the one that waits must not end by it."""
     spark.is_program("spark-sql", script)
@@ -241,7 +241,7 @@ def test_a_shell_gets_the_signal_to_end_and_handles_ctrl_c(
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
-        process.send_signal(told)
+        process.send_signal(sent)
         process.communicate("\n", timeout=60)
 
     assert process.returncode == code

@@ -84,9 +84,9 @@ def write(*wanted: tuple[WritePlan, Slice]) -> list[tuple[Receipt | TableFormatE
 
 
 def failure(plan: WritePlan, slice_: Slice) -> TableFormatError:
-    ((said, _),) = write((plan, slice_))
-    assert isinstance(said, TableFormatError)
-    return said
+    ((error, _),) = write((plan, slice_))
+    assert isinstance(error, TableFormatError)
+    return error
 
 
 def files(lake: Path) -> list[str]:
@@ -152,9 +152,9 @@ def test_a_check_speaks_of_times_in_the_zone_of_the_server(source: Source, tmp_p
     check = dataclasses.replace(SMALL, bad_sql="__src.`id` = 0", sample_sql="__src.`at`")
     (slice_,) = source.slices(part=0)
 
-    said = failure(plan_in(tmp_path, layout=layout, checks=(check,)), slice_)
+    error = failure(plan_in(tmp_path, layout=layout, checks=(check,)), slice_)
 
-    assert "for example 1970-01-01 09:00:00" in said.message
+    assert "for example 1970-01-01 09:00:00" in error.message
 
 
 def test_a_finished_file_is_found_again_only_for_exactly_its_rows(
@@ -189,10 +189,10 @@ def test_text_that_is_not_utf8_is_explained_with_count_and_sample(
     source: Source, tmp_path: Path
 ) -> None:
     (slice_,) = source.slices(part=1)
-    said = failure(plan_in(tmp_path, checks=(UTF8,)), slice_)
+    error = failure(plan_in(tmp_path, checks=(UTF8,)), slice_)
 
-    assert isinstance(said, RefusedError)
-    assert str(said) == (
+    assert isinstance(error, RefusedError)
+    assert str(error) == (
         "Cannot export partition all of d.t: column name: text that is not UTF-8 in 1 row, "
         "for example FF00. Export the column as binary."
     )
@@ -215,10 +215,10 @@ def test_a_task_gives_its_messages_the_verb_of_the_command(
 
 def test_data_that_no_check_explains_is_a_bug_and_no_file(source: Source, tmp_path: Path) -> None:
     (slice_,) = source.slices(part=1)
-    said = failure(plan_in(tmp_path), slice_)
+    error = failure(plan_in(tmp_path), slice_)
 
-    assert isinstance(said, InternalError)
-    assert "UTF8" in str(said)
+    assert isinstance(error, InternalError)
+    assert "UTF8" in str(error)
     assert files(tmp_path) == []
 
 
@@ -226,40 +226,40 @@ def test_a_check_that_always_runs_refuses_before_anything_is_written(
     source: Source, tmp_path: Path
 ) -> None:
     (slice_,) = source.slices(part=0)
-    said = failure(plan_in(tmp_path, checks=(SMALL, UTF8)), slice_)
+    error = failure(plan_in(tmp_path, checks=(SMALL, UTF8)), slice_)
 
-    assert isinstance(said, RefusedError)
-    assert "column id: a value above 2000 in 333 rows, for example 2" in str(said)
+    assert isinstance(error, RefusedError)
+    assert "column id: a value above 2000 in 333 rows, for example 2" in str(error)
     assert files(tmp_path) == []
 
 
 def test_other_rows_than_planned_make_no_file(source: Source, tmp_path: Path) -> None:
     (slice_,) = source.slices(part=0)
-    said = failure(plan_in(tmp_path), dataclasses.replace(slice_, rows=999))
+    error = failure(plan_in(tmp_path), dataclasses.replace(slice_, rows=999))
 
-    assert isinstance(said, SourceError)
-    assert "slice 0 gave 1000 rows, planned were 999" in str(said)
+    assert isinstance(error, SourceError)
+    assert "slice 0 gave 1000 rows, planned were 999" in str(error)
     assert files(tmp_path) == []
 
 
 def test_other_versions_on_the_executor_are_refused(source: Source, tmp_path: Path) -> None:
     (slice_,) = source.slices(part=0)
     plan = dataclasses.replace(plan_in(tmp_path), versions=(("chdb-core", "1.0"),))
-    said = failure(plan, slice_)
+    error = failure(plan, slice_)
 
-    assert isinstance(said, SourceError)
-    assert "Cannot read d.t on executor host " in str(said)
-    assert "the command was planned with 1.0" in str(said)
+    assert isinstance(error, SourceError)
+    assert "Cannot read d.t on executor host " in str(error)
+    assert "the command was planned with 1.0" in str(error)
 
 
 def test_a_source_that_is_not_on_the_executor_is_named(source: Source, tmp_path: Path) -> None:
     (slice_,) = source.slices(part=0)
     span = dataclasses.replace(slice_.ranges[0], path="/nowhere/1_1_1_0/")
-    said = failure(plan_in(tmp_path), dataclasses.replace(slice_, ranges=(span,)))
+    error = failure(plan_in(tmp_path), dataclasses.replace(slice_, ranges=(span,)))
 
-    assert isinstance(said, SourceError)
-    assert "Cannot read /nowhere/1_1_1_0/ on executor host " in str(said)
-    assert "no such directory" in str(said)
+    assert isinstance(error, SourceError)
+    assert "Cannot read /nowhere/1_1_1_0/ on executor host " in str(error)
+    assert "no such directory" in str(error)
 
 
 @pytest.mark.parametrize("check", [False, True])

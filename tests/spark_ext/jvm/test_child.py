@@ -242,8 +242,8 @@ def test_a_child_that_gets_two_signals_to_end_ends_in_order() -> None:
     )
     assert child.stdin is not None
     assert child.stdout is not None
-    for said in ("working", "tidying"):
-        assert child.stdout.readline() == f"{said}\n"
+    for state in ("working", "tidying"):
+        assert child.stdout.readline() == f"{state}\n"
         child.send_signal(signal.SIGTERM)
     rest, _ = child.communicate("go on\n", timeout=60)
 

@@ -22,7 +22,7 @@ from tests.support.spark_application import (
     SparkApplication,
     lake_settings,
 )
-from tests.support.spark_jar import Answers
+from tests.support.spark_jar import Driver
 
 pytestmark = SPARK_MARKS
 
@@ -57,8 +57,8 @@ def spark(
 
 
 @pytest.fixture
-def answers(spark: SparkSession) -> Answers:
-    made = Answers(
+def driver(spark: SparkSession) -> Driver:
+    made = Driver(
         {
             "echo": lambda _: {"rows": [ROW]},
             "refuse": lambda _: error(),
@@ -77,7 +77,7 @@ def bridge(spark: SparkSession) -> Any:
 
 
 def test_a_call_runs_once_however_its_result_is_looked_at(
-    spark: SparkSession, answers: Answers, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, driver: Driver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An export that runs again because somebody prints its result would be a second export."""
     frame = spark.sql("CALL lake.system.echo(table => 'db.t')")
@@ -87,7 +87,7 @@ def test_a_call_runs_once_however_its_result_is_looked_at(
     frame.createOrReplaceTempView("answered")
     counted = frame.count() + spark.sql("SELECT * FROM answered WHERE small = 1").count()
 
-    assert len(answers.taken()) == 1
+    assert len(driver.taken()) == 1
     assert names == [column.name for column in ECHO.columns]
     assert rows == [
         Row(
@@ -106,23 +106,21 @@ def test_a_call_runs_once_however_its_result_is_looked_at(
     assert "2024-02-29" in capsys.readouterr().out
 
 
-def test_explaining_a_call_runs_nothing(spark: SparkSession, answers: Answers) -> None:
+def test_explaining_a_call_runs_nothing(spark: SparkSession, driver: Driver) -> None:
     (row,) = spark.sql("EXPLAIN CALL lake.system.echo('db.t')").collect()
 
     assert "Call lake.system.echo(db.t, 4" in row[0]
-    assert answers.taken() == []
+    assert driver.taken() == []
 
 
-def test_arguments_arrive_by_name_with_their_defaults(
-    spark: SparkSession, answers: Answers
-) -> None:
+def test_arguments_arrive_by_name_with_their_defaults(spark: SparkSession, driver: Driver) -> None:
     spark.sql(
         "CALL lake.system.ECHO(dry_run => true, table => 'ö`\\'x', "
         "at => TIMESTAMP '2024-01-02 03:04:05Z', "
         "options => map('a', '1', 'b', NULL), names => array('x', 'y'), big => 9223372036854775807)"
     )
     spark.sql("CALL lake.system.echo('db.t', 5)")
-    first, second = answers.taken()
+    first, second = driver.taken()
     ((user,),) = spark.sql("SELECT current_user()").collect()
 
     defaults: dict[str, object] = {
@@ -145,27 +143,27 @@ def test_arguments_arrive_by_name_with_their_defaults(
     assert second["arguments"] == defaults | {"table": "db.t", "count": 5}
 
 
-def test_parameters_of_the_session_are_put_in(spark: SparkSession, answers: Answers) -> None:
+def test_parameters_of_the_session_are_put_in(spark: SparkSession, driver: Driver) -> None:
     spark.sql("CALL lake.system.echo(table => :name)", args={"name": "db.t"})
     spark.sql("CALL lake.system.echo(?, ?)", args=["db.u", 7])
 
-    first, second = (request["arguments"] for request in answers.taken())
+    first, second = (request["arguments"] for request in driver.taken())
     assert first["table"] == "db.t"
     assert (second["table"], second["count"]) == ("db.u", 7)
 
 
 def test_a_missing_or_unknown_argument_is_sparks_own_error(
-    spark: SparkSession, answers: Answers
+    spark: SparkSession, driver: Driver
 ) -> None:
     with pytest.raises(AnalysisException, match="REQUIRED_PARAMETER_NOT_FOUND"):
         spark.sql("CALL lake.system.echo()")
     with pytest.raises(AnalysisException, match="UNRECOGNIZED_PARAMETER_NAME"):
         spark.sql("CALL lake.system.echo(tabel => 'x')")
-    assert answers.taken() == []
+    assert driver.taken() == []
 
 
 def test_a_call_without_a_catalog_means_the_current_one(
-    spark: SparkSession, answers: Answers
+    spark: SparkSession, driver: Driver
 ) -> None:
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.db")
     spark.sql("USE lake.db")
@@ -175,7 +173,7 @@ def test_a_call_without_a_catalog_means_the_current_one(
     spark.sql("BEGIN USE lake.db; CALL system.echo('in a script'); END")
     spark.sql("USE spark_catalog.default")
 
-    assert [request["catalog"] for request in answers.taken()] == ["lake", "mergeberg", "lake"]
+    assert [request["catalog"] for request in driver.taken()] == ["lake", "mergeberg", "lake"]
 
 
 @settings(max_examples=15)
@@ -196,7 +194,7 @@ def test_every_value_of_a_result_arrives_unchanged(
     at: dt.datetime,
     options: dict[str, str | None] | None,
 ) -> None:
-    told = [
+    values = [
         text,
         small,
         big,
@@ -207,7 +205,7 @@ def test_every_value_of_a_result_arrives_unchanged(
         options,
         [text],
     ]
-    made = Answers({"echo": lambda _: {"rows": [told]}})
+    made = Driver({"echo": lambda _: {"rows": [values]}})
     bridge(spark).register(made)
 
     frame = spark.sql("CALL lake.system.echo('t')").selectExpr("*", "unix_micros(at) AS micros")
@@ -226,14 +224,14 @@ def test_a_value_that_does_not_fit_its_column_is_a_bug_and_no_other_value(
     spark: SparkSession, place: int, value: object
 ) -> None:
     wrong = [*ROW[:place], value, *ROW[place + 1 :]]
-    bridge(spark).register(Answers({"echo": lambda _: {"rows": [wrong]}}))
+    bridge(spark).register(Driver({"echo": lambda _: {"rows": [wrong]}}))
 
     with pytest.raises(AnalysisException, match=r"in the column .* This is a bug"):
         spark.sql("CALL lake.system.echo('t')")
 
 
 def test_what_the_user_can_mend_is_one_line_with_its_state(
-    spark: SparkSession, answers: Answers
+    spark: SparkSession, driver: Driver
 ) -> None:
     with pytest.raises(AnalysisException) as caught:
         spark.sql("CALL lake.system.refuse()")
@@ -241,27 +239,29 @@ def test_what_the_user_can_mend_is_one_line_with_its_state(
     assert str(caught.value) == f"{REFUSAL} SQLSTATE: 42P01"
     assert caught.value.getSqlState() == "42P01"
     assert caught.value.getMessageParameters() == {"errorMessage": REFUSAL}
-    assert len(answers.taken()) == 1
+    assert len(driver.taken()) == 1
 
 
-def test_a_bug_keeps_its_traceback(spark: SparkSession, answers: Answers) -> None:
+def test_a_bug_keeps_its_traceback(spark: SparkSession, driver: Driver) -> None:
     with pytest.raises(AnalysisException, match=r"Traceback .most recent call last.: here"):
         spark.sql("CALL lake.system.crash()")
-    assert len(answers.taken()) == 1
+    assert len(driver.taken()) == 1
 
 
 def test_arguments_of_statements_have_names_that_spark_reads(
-    spark: SparkSession, answers: Answers
+    spark: SparkSession, driver: Driver
 ) -> None:
     """Some are words of SQL: `column`, `where`, `partition`."""
     for procedure in TYPED_PROCEDURES:
         given = {p.name: True if p.type == "BOOLEAN" else "x" for p in procedure.parameters}
-        answers._told[procedure.name] = lambda _: {"rows": []}
-        said = (f"{n} => {'true' if v is True else repr(v)}" for n, v in given.items())
+        driver._functions[procedure.name] = lambda _: {"rows": []}
+        arguments = (f"{n} => {'true' if v is True else repr(v)}" for n, v in given.items())
 
-        assert spark.sql(f"CALL lake.system.{procedure.name}({', '.join(said)})").collect() == []
+        assert (
+            spark.sql(f"CALL lake.system.{procedure.name}({', '.join(arguments)})").collect() == []
+        )
 
-        (request,) = answers.taken()
+        (request,) = driver.taken()
         assert request["arguments"] == given
 
 
@@ -283,40 +283,38 @@ def test_a_jar_of_another_mergeberg_is_reported(spark: SparkSession) -> None:
     ],
 )
 def test_a_statement_of_clickhouse_reaches_python_word_for_word(
-    spark: SparkSession, answers: Answers, text: str
+    spark: SparkSession, driver: Driver, text: str
 ) -> None:
     rows = spark.sql(text).collect()
 
-    (request,) = answers.taken()
+    (request,) = driver.taken()
     assert request["call"] == "execute_alter"
     assert request["arguments"] == {"statement": text}
     assert rows == [("1", "done", 2, 3, 4, 5, "6", "why")]
 
 
 def test_variables_are_put_into_statements_of_clickhouse_too(
-    spark: SparkSession, answers: Answers
+    spark: SparkSession, driver: Driver
 ) -> None:
     """Also into names, which say that it is a statement of ClickHouse's."""
     spark.conf.set("spark.mergeberg.test.day", "202401")
     spark.conf.set("spark.mergeberg.test.db", "db")
     spark.sql("ALTER TABLE ${spark.mergeberg.test.db}.t DROP PARTITION ${spark.mergeberg.test.day}")
 
-    (request,) = answers.taken()
+    (request,) = driver.taken()
     assert request["arguments"] == {"statement": "ALTER TABLE db.t DROP PARTITION 202401"}
 
 
 @pytest.mark.parametrize(
     "text", ["SELEC 1", "ALTER TABLE db.t DROP NONSENSE", "CALL lake.system.echo("]
 )
-def test_a_mistake_keeps_sparks_own_message(
-    spark: SparkSession, answers: Answers, text: str
-) -> None:
+def test_a_mistake_keeps_sparks_own_message(spark: SparkSession, driver: Driver, text: str) -> None:
     with pytest.raises(ParseException, match="PARSE_SYNTAX_ERROR"):
         spark.sql(text)
-    assert answers.taken() == []
+    assert driver.taken() == []
 
 
-def test_icebergs_procedures_stay_icebergs(spark: SparkSession, answers: Answers) -> None:
+def test_icebergs_procedures_stay_icebergs(spark: SparkSession, driver: Driver) -> None:
     """One of ours with the name of one of Iceberg's could never be called."""
     theirs = {row.procedure_name for row in spark.sql("SHOW PROCEDURES IN lake.system").collect()}
     ours = {row.procedure_name for row in spark.sql("SHOW PROCEDURES IN mergeberg").collect()}
@@ -326,22 +324,22 @@ def test_icebergs_procedures_stay_icebergs(spark: SparkSession, answers: Answers
     assert theirs & ours == set()
     with pytest.raises(AnalysisException, match="FAILED_TO_LOAD_ROUTINE"):
         spark.sql("CALL lake.system.nope()")
-    assert answers.taken() == []
+    assert driver.taken() == []
 
 
 def test_procedures_can_be_looked_up(spark: SparkSession) -> None:
-    told = " ".join(
+    description = " ".join(
         str(row[0]) for row in spark.sql("DESCRIBE PROCEDURE mergeberg.system.echo").collect()
     )
 
-    assert "echo" in told
-    assert ECHO.description in told
+    assert "echo" in description
+    assert ECHO.description in description
     with pytest.raises(AnalysisException, match=r"Cannot find the procedure system\.nope"):
         spark.sql("CALL mergeberg.system.nope()")
 
 
 def test_a_system_table_is_read_like_any_table_and_is_always_current(
-    spark: SparkSession, answers: Answers
+    spark: SparkSession, driver: Driver
 ) -> None:
     spark.sql(
         "CREATE OR REPLACE TEMP VIEW finished AS "
@@ -350,20 +348,20 @@ def test_a_system_table_is_read_like_any_table_and_is_always_current(
     joined = spark.sql(
         "SELECT s.status FROM mergeberg.system.STATE s JOIN finished f ON s.id = f.id + 1"
     )
-    assert answers.taken() == []
+    assert driver.taken() == []
 
     assert sorted(row.status for row in joined.collect()) == ["COMPLETED"]
     assert spark.sql("SELECT count(*) FROM finished").first() == (2,)
-    answers._told["state"] = lambda _: {"rows": [[9, "COMPLETED"]]}
+    driver._functions["state"] = lambda _: {"rows": [[9, "COMPLETED"]]}
     assert spark.sql("SELECT * FROM finished").collect() == [(9,)]
-    assert {request["table"] for request in answers.taken()} == {"state"}
+    assert {request["table"] for request in driver.taken()} == {"state"}
     assert spark.sql("SHOW TABLES IN mergeberg.system").count() >= 1
     assert spark.sql("SHOW NAMESPACES IN mergeberg").collect() == [("system",)]
     assert "status" in str(spark.sql("DESCRIBE mergeberg.system.state").collect())
 
 
-def test_the_error_of_a_system_table_is_one_line_too(spark: SparkSession, answers: Answers) -> None:
-    answers._told["state"] = lambda _: error()
+def test_the_error_of_a_system_table_is_one_line_too(spark: SparkSession, driver: Driver) -> None:
+    driver._functions["state"] = lambda _: error()
 
     with pytest.raises(AnalysisException) as caught:
         spark.sql("SELECT * FROM mergeberg.system.state").collect()
@@ -385,8 +383,8 @@ def test_the_error_of_a_system_table_is_one_line_too(spark: SparkSession, answer
     ],
 )
 def test_nothing_but_reading_can_be_done_with_the_system_tables(
-    spark: SparkSession, answers: Answers, text: str
+    spark: SparkSession, driver: Driver, text: str
 ) -> None:
     with pytest.raises(AnalysisException):
         spark.sql(text)
-    assert answers.taken() == []
+    assert driver.taken() == []

@@ -25,7 +25,7 @@ from tests.support.spark_application import (
     SparkApplication,
     lake_settings,
 )
-from tests.support.spark_jar import Answers
+from tests.support.spark_jar import Driver
 from tests.support.statements_of_others import PARSED, RUN
 
 pytestmark = SPARK_MARKS
@@ -62,10 +62,10 @@ def parsed(session: SparkSession, text: str) -> str:
     """Return the plan of a text, or the error, without numbers that differ each time."""
     parser: Any = session._jsparkSession.sessionState().sqlParser()
     try:
-        told = str(parser.parsePlan(text).treeString())
+        text_of_plan = str(parser.parsePlan(text).treeString())
     except PySparkException as refused:
-        told = f"{type(refused).__name__}: {refused}"
-    return _EACH_TIME.sub("", told)
+        text_of_plan = f"{type(refused).__name__}: {refused}"
+    return _EACH_TIME.sub("", text_of_plan)
 
 
 def ran(session: SparkSession, text: str) -> object:
@@ -104,19 +104,19 @@ def test_icebergs_statements_run_alike_in_both_orders_and_when_enabled(
 def test_ours_work_in_both_orders_and_when_enabled(
     sessions: dict[str, SparkSession], name: str
 ) -> None:
-    answers = Answers(
+    driver = Driver(
         {
             "partitions": lambda _: {"rows": [["1", "1", 2, None, 3, 4, None, None, None]]},
             "execute_alter": lambda _: {"rows": []},
         }
     )
     jvm: Any = sessions[name]._jvm
-    jvm.mergeberg.spark.PyBridge.register(answers)
+    jvm.mergeberg.spark.PyBridge.register(driver)
 
-    answered = ("1", "1", 2, None, 3, 4, None, None, None)
-    assert ran(sessions[name], "CALL lake.system.partitions('ch.db.t')") == [answered]
+    row = ("1", "1", 2, None, 3, 4, None, None, None)
+    assert ran(sessions[name], "CALL lake.system.partitions('ch.db.t')") == [row]
     assert ran(sessions[name], "ALTER TABLE db.t DROP PARTITION 1") == []
-    assert [request["call"] for request in answers.taken()] == ["partitions", "execute_alter"]
+    assert [request["call"] for request in driver.taken()] == ["partitions", "execute_alter"]
 
 
 def test_without_us_there_is_nothing_of_ours(sessions: dict[str, SparkSession]) -> None:

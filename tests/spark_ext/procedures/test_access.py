@@ -45,9 +45,9 @@ def nowhere(tmp_path: Path) -> NoSpark:
     )
 
 
-def refused(answer: dict[str, object]) -> str:
+def refused(response: dict[str, object]) -> str:
     """Return the message of a refusal for want of a right."""
-    error = answer["error"]
+    error = response["error"]
     assert isinstance(error, dict)
     assert (error["kind"], error["code"], error["sqlstate"]) == ("RefusedError", 497, "42501"), (
         error
@@ -61,10 +61,11 @@ def test_a_refused_call_names_every_right_it_needs_before_anything_is_opened(
 ) -> None:
     """Harm prevented: a procedure that does what its statement is denied."""
     for given, needs in CALLS[name]:
-        told = refused(nowhere.answer("eve", name, **given))
+        message = refused(nowhere.response("eve", name, **given))
 
         assert (
-            told.partition("eve: ")[2] == f"{NEEDED}{needs}. Ask the administrator of the server."
+            message.partition("eve: ")[2]
+            == f"{NEEDED}{needs}. Ask the administrator of the server."
         )
 
     assert [path.name for path in tmp_path.iterdir()] == ["policy.sql"]
@@ -74,11 +75,11 @@ def test_a_refused_call_names_every_right_it_needs_before_anything_is_opened(
 def test_a_system_table_is_readable_with_select_on_it(nowhere: NoSpark, name: str) -> None:
     policy = Path(nowhere.settings[POLICY])
 
-    told = refused(nowhere.answer("eve", f"system.{name}"))
+    message = refused(nowhere.response("eve", f"system.{name}"))
 
-    assert f"Cannot read system.{name}: eve: {NEEDED}SELECT ON system.{name}." in told
+    assert f"Cannot read system.{name}: eve: {NEEDED}SELECT ON system.{name}." in message
     policy.write_text(f"GRANT SELECT ON system.{name} TO eve")
-    assert nowhere.answer("eve", f"system.{name}").keys() == {"rows"}
+    assert nowhere.response("eve", f"system.{name}").keys() == {"rows"}
 
 
 @pytest.mark.parametrize("missing", EXPORT.split(", "))
@@ -92,13 +93,13 @@ def test_an_export_needs_each_right_that_the_requirement_names(
     text = f"ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.denied {ALLOWED}"
     call: dict[str, Value] = {"table": "lake.n.denied", "source": "ch.db.events"}
 
-    for answer in (
-        session.answer("bob", "execute_alter", statement=text),
-        session.answer("bob", "export_partitions", **call),
+    for response in (
+        session.response("bob", "execute_alter", statement=text),
+        session.response("bob", "export_partitions", **call),
     ):
-        assert f"bob: {NEEDED}{lost}." in refused(answer)
+        assert f"bob: {NEEDED}{lost}." in refused(response)
 
-    assert not session.answer(None, "exports").get("rows")
+    assert not session.response(None, "exports").get("rows")
 
 
 def test_a_user_with_every_right_exports_and_sees_it(
@@ -110,13 +111,13 @@ def test_a_user_with_every_right_exports_and_sees_it(
     )
     text = f"ALTER TABLE ch.db.events EXPORT PARTITION ALL TO TABLE lake.n.granted {ALLOWED}"
 
-    answer = session.answer("bob", "execute_alter", statement=text)
+    response = session.response("bob", "execute_alter", statement=text)
 
-    assert [row[1] for row in answer["rows"]] == ["committed", "committed"]
+    assert [row[1] for row in response["rows"]] == ["committed", "committed"]
     assert rows_of(places, "granted") == 3
-    listed = session.answer("bob", "system.replicated_partition_exports")["rows"]
+    listed = session.response("bob", "system.replicated_partition_exports")["rows"]
     assert "lake.n.granted" in {row[1] for row in listed}
-    refused(session.answer("eve", "execute_alter", statement=text))
+    refused(session.response("eve", "execute_alter", statement=text))
 
 
 def test_attach_of_detached_rows_needs_create_on_the_table_and_nothing_else(
@@ -128,27 +129,27 @@ def test_attach_of_detached_rows_needs_create_on_the_table_and_nothing_else(
         f" GRANT CREATE ON lake.n.another TO bob; GRANT CREATE ON {table} TO carol"
     )
     detach = f"ALTER TABLE {table} DETACH PARTITION 202402"
-    session.answer("bob", "execute_alter", statement=detach)
+    session.response("bob", "execute_alter", statement=detach)
     (part,) = {row["name"] for row in detached(session) if row["table"] == table}
     before = opened(places, dropped_from).metadata
 
     for of in ("PARTITION 202402", "PARTITION ALL", f"PART '{part}'"):
         attach = f"ALTER TABLE {table} ATTACH {of}"
-        told = refused(session.answer("bob", "execute_alter", statement=attach))
-        assert f"bob: {NEEDED}CREATE ON {table}." in told
+        message = refused(session.response("bob", "execute_alter", statement=attach))
+        assert f"bob: {NEEDED}CREATE ON {table}." in message
 
     assert opened(places, dropped_from).metadata == before
-    assert session.answer("carol", "execute_alter", statement=attach)["rows"]
+    assert session.response("carol", "execute_alter", statement=attach)["rows"]
     assert rows_of(places, dropped_from) == 3
     # And no more than that.
-    told = refused(session.answer("carol", "execute_alter", statement=detach))
-    assert f"carol: {NEEDED}ALTER DELETE ON {table}." in told
+    message = refused(session.response("carol", "execute_alter", statement=detach))
+    assert f"carol: {NEEDED}ALTER DELETE ON {table}." in message
 
 
 def detached(session: NoSpark) -> list[dict[str, object]]:
     """Return what is detached, as who has no policy over him sees it."""
     settings = {n: text for n, text in session.settings.items() if n != POLICY}
-    rows = NoSpark(settings).answer("root", "system.detached_parts")["rows"]
+    rows = NoSpark(settings).response("root", "system.detached_parts")["rows"]
     names = [column.name for column in TABLES["detached_parts"].columns]
     return [dict(zip(names, row, strict=True)) for row in rows]
 
@@ -167,16 +168,16 @@ def test_attach_from_another_table_needs_create_here_and_select_there(
         f" GRANT CREATE ON {table} TO carol, dave"
     )
     drop = f"ALTER TABLE {table} DROP PARTITION 202402"
-    session.answer("bob", "execute_alter", statement=drop)
+    session.response("bob", "execute_alter", statement=drop)
     attach = f"ALTER TABLE {table} ATTACH PARTITION 202402 FROM {there}"
     before = opened(places, dropped_from).metadata
 
     for user, missing in (("bob", f"CREATE ON {table}"), ("carol", f"SELECT ON {there}")):
-        told = refused(session.answer(user, "execute_alter", statement=attach))
-        assert f"{user}: {NEEDED}{missing}." in told
+        message = refused(session.response(user, "execute_alter", statement=attach))
+        assert f"{user}: {NEEDED}{missing}." in message
 
     assert opened(places, dropped_from).metadata == before
-    assert session.answer("dave", "execute_alter", statement=attach)["rows"]
+    assert session.response("dave", "execute_alter", statement=attach)["rows"]
     assert rows_of(places, dropped_from) == 3
 
 
@@ -187,9 +188,9 @@ def test_a_session_does_not_choose_its_own_policy(nowhere: NoSpark, tmp_path: Pa
     nowhere.started = dict(nowhere.settings)
     for own in (str(mine), "", "/nowhere"):
         nowhere.settings = {**nowhere.settings, POLICY: own}
-        assert NEEDED in refused(nowhere.answer("eve", "exports"))
+        assert NEEDED in refused(nowhere.response("eve", "exports"))
     nowhere.settings.pop(POLICY)
-    assert NEEDED in refused(nowhere.answer("eve", "exports"))
+    assert NEEDED in refused(nowhere.response("eve", "exports"))
 
 
 def test_what_is_checked_is_done_although_the_session_moves_meanwhile(
@@ -205,7 +206,7 @@ def test_what_is_checked_is_done_although_the_session_moves_meanwhile(
 
     monkeypatch.setattr("spark_ext.sql.dispatch.check_access", check)
 
-    error = nowhere.answer("eve", "execute_alter", statement="ALTER TABLE t DROP PARTITION 1")
+    error = nowhere.response("eve", "execute_alter", statement="ALTER TABLE t DROP PARTITION 1")
 
     assert error["error"]["message"].startswith("Cannot find the lake table lake.n.t:")
 
@@ -216,7 +217,7 @@ def test_a_warning_says_that_a_sessions_policy_protects_nothing(
     """Harm prevented: a server that seems to have one."""
     nowhere.started = {n: text for n, text in nowhere.settings.items() if n != POLICY}
 
-    error = nowhere.answer("eve", "exports")["error"]
+    error = nowhere.response("eve", "exports")["error"]
 
     assert f"{POLICY} is set in the session only, where it protects nothing" in error["message"]
 
@@ -239,12 +240,14 @@ def test_a_session_does_not_say_what_the_names_of_the_policy_mean(
     """Harm prevented: another table under the name of one that the user has a right on."""
     Path(nowhere.settings[POLICY]).write_text("GRANT ALL ON *.* TO eve")
     nowhere.started = dict(nowhere.settings)
-    assert nowhere.answer("eve", "exports") == {"rows": []}
+    assert nowhere.response("eve", "exports") == {"rows": []}
     nowhere.settings = {**nowhere.settings, name: text}
 
-    told = refused(nowhere.answer("eve", "exports"))
+    message = refused(nowhere.response("eve", "exports"))
 
-    assert f"the session has set {name}, but with a policy only the server's configuration" in told
+    assert (
+        f"the session has set {name}, but with a policy only the server's configuration" in message
+    )
 
 
 def test_what_a_statement_may_set_a_session_may_set(nowhere: NoSpark) -> None:
@@ -257,11 +260,11 @@ def test_what_a_statement_may_set_a_session_may_set(nowhere: NoSpark) -> None:
         "spark.sql.catalog.mergeberg": "mergeberg.spark.Catalog",
     }
 
-    assert nowhere.answer("eve", "exports") == {"rows": []}
+    assert nowhere.response("eve", "exports") == {"rows": []}
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
         (b"GRANT ALL ON *.* TO eve;\nGRANT EVERYTHING ON *.* TO eve", "line 2: 'EVERYTHING' is no"),
         (b"GRANT ALL ON *.* TO eve -- \xff", "it is not UTF-8"),
@@ -269,16 +272,16 @@ def test_what_a_statement_may_set_a_session_may_set(nowhere: NoSpark) -> None:
     ],
 )
 def test_a_policy_that_cannot_be_read_denies_everything(
-    nowhere: NoSpark, content: bytes | None, told: str
+    nowhere: NoSpark, content: bytes | None, reason: str
 ) -> None:
     file = Path(nowhere.settings[POLICY])
     file.unlink()
     if content is not None:
         file.write_bytes(content)
 
-    message = refused(nowhere.answer("eve", "exports"))
+    message = refused(nowhere.response("eve", "exports"))
 
-    assert message.startswith(f"Cannot call exports: the policy {file} cannot be read, {told}")
+    assert message.startswith(f"Cannot call exports: the policy {file} cannot be read, {reason}")
 
 
 @pytest.mark.parametrize("name", ["", "policy.sql"])
@@ -287,7 +290,7 @@ def test_a_policy_that_is_not_named_by_a_whole_path_denies_everything(
 ) -> None:
     nowhere.settings = {**nowhere.settings, POLICY: name}
 
-    assert "which is no absolute path" in refused(nowhere.answer("eve", "exports"))
+    assert "which is no absolute path" in refused(nowhere.response("eve", "exports"))
 
 
 @pytest.mark.parametrize("user", [None, ""])
@@ -295,12 +298,12 @@ def test_an_unknown_user_has_no_right(nowhere: NoSpark, user: str | None) -> Non
     """Harm prevented: the rights of the server's own user for a statement of anybody."""
     Path(nowhere.settings[POLICY]).write_text("GRANT ALL ON *.* TO eve")
 
-    told = refused(nowhere.answer(user, "exports"))
+    message = refused(nowhere.response(user, "exports"))
 
-    assert "the user of the statement is unknown" in told
+    assert "the user of the statement is unknown" in message
 
 
 def test_without_a_policy_nobody_is_asked(nowhere: NoSpark) -> None:
     nowhere.settings.pop(POLICY)
 
-    assert nowhere.answer(None, "exports") == {"rows": []}
+    assert nowhere.response(None, "exports") == {"rows": []}

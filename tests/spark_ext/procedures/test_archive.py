@@ -173,9 +173,9 @@ def test_removed_rows_are_reported_although_another_shard_is_unreadable(
     with pytest.raises(TableFormatError) as caught:
         archive(session, half)
 
-    said = caught.value.message
-    assert "Cannot archive from 1 of 2 shards: shard 2: Cannot" in said
-    assert "removed from the source: partition 1 of shard 1 (detached)." in said
+    message = caught.value.message
+    assert "Cannot archive from 1 of 2 shards: shard 2: Cannot" in message
+    assert "removed from the source: partition 1 of shard 1 (detached)." in message
     assert in_source(places, half) == (2, 1)
 
 

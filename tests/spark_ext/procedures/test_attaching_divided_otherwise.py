@@ -168,8 +168,8 @@ def test_what_lies_in_one_partition_comes_and_what_does_not_is_refused(
     if len(lie) > 1:
         with pytest.raises(RefusedError) as refused:
             alter(session, f"{statement} lake.n.{source}")
-        said = f"Tables have different partition key: PARTITION BY {case.source} there"
-        assert said in str(refused.value)
+        message = f"Tables have different partition key: PARTITION BY {case.source} there"
+        assert message in str(refused.value)
         assert all(one in str(refused.value) for one in sorted(lie)[:2])
         assert refused.value.code == 36
         assert opened(places, destination).metadata_location == before

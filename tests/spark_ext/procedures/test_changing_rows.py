@@ -101,9 +101,9 @@ def test_it_leaves_what_clickhouse_leaves(
     export_all(session, "typed", typed)
     before = content(places, typed)
 
-    said = alter(session, f"ALTER TABLE lake.n.{typed} {statement}")
+    rows = alter(session, f"ALTER TABLE lake.n.{typed} {statement}")
 
-    assert [row["status"] for row in said] == ["changed"]
+    assert [row["status"] for row in rows] == ["changed"]
     places.clickhouse_run(f"ALTER TABLE db.typed {statement} SETTINGS mutations_sync = 2")
     export_all(session, "typed", f"{typed}_after")
     after = content(places, f"{typed}_after")
@@ -260,10 +260,10 @@ def test_an_export_neither_undoes_it_nor_stumbles_over_it(
     alter(session, f"ALTER TABLE lake.n.{typed} DELETE IN PARTITION 1 WHERE id = 4")
     alter(session, f"ALTER TABLE lake.n.{typed} DELETE IN PARTITION 2 WHERE 1")
 
-    said = {row["partition_id"]: row for row in export_all(session, "typed", typed)}
+    rows = {row["partition_id"]: row for row in export_all(session, "typed", typed)}
 
-    assert {row["status"] for row in said.values()} == {"already_exported"}
-    assert "DELETE IN PARTITION ID '1' changed it" in str(said["1"]["message"])
+    assert {row["status"] for row in rows.values()} == {"already_exported"}
+    assert "DELETE IN PARTITION ID '1' changed it" in str(rows["1"]["message"])
     assert rows_of(places, typed) == 19
     places.clickhouse_run("ALTER TABLE db.typed UPDATE s = '' WHERE 1 SETTINGS mutations_sync = 2")
     with pytest.raises(RefusedError):

@@ -70,7 +70,7 @@ def test_what_one_host_looked_at_another_writes(
     export_all(session, source, source)
     export_all(session, source, f"{source}_here")
 
-    told = alter(cluster, f"ALTER TABLE lake.n.{source} {statement}")
+    rows = alter(cluster, f"ALTER TABLE lake.n.{source} {statement}")
 
     assert hosts.asked[-2:] == ["FileLooker", "_Writing"]
     assert hosts.between != []
@@ -78,7 +78,7 @@ def test_what_one_host_looked_at_another_writes(
     monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 1_000)
     here = alter(session, f"ALTER TABLE lake.n.{source}_here {statement}")
     same = ("partition_id", "status", "rows", "data_files")
-    assert [[row[one] for one in same] for row in told] == [
+    assert [[row[one] for one in same] for row in rows] == [
         [row[one] for one in same] for row in here
     ]
     found = [
@@ -133,12 +133,12 @@ def test_groups_of_files_are_merged_elsewhere_unless_rows_go(
     before = opened(places, source).scan().to_arrow().num_rows
     assert len(files_of(places, source)) > 3
 
-    told = alter(cluster, f"OPTIMIZE TABLE lake.n.{source}{command}")
+    rows = alter(cluster, f"OPTIMIZE TABLE lake.n.{source}{command}")
 
     assert hosts.asked == asked
     monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 1_000)
     here = alter(session, f"OPTIMIZE TABLE lake.n.{source}_here{command}")
-    assert [row["status"] for row in told] == [row["status"] for row in here] == ["optimized"]
+    assert [row["status"] for row in rows] == [row["status"] for row in here] == ["optimized"]
     assert files_of(places, source) == files_of(places, f"{source}_here")
     assert len(files_of(places, source)) == 3
     assert (opened(places, source).scan().to_arrow().num_rows == before) is not bool(command)

@@ -51,20 +51,20 @@ def test_by_default_garbage_is_listed_and_nothing_is_removed(
     session: NoSpark, file: Path, request: pytest.FixtureRequest
 ) -> None:
     """Harm prevented: somebody who only looks loses files."""
-    (thing,) = swept(session, table(request))
+    (garbage,) = swept(session, table(request))
 
-    assert (thing["action"], thing["kind"], thing["bytes"]) == ("remove", "data file", 4)
-    assert thing["location"].endswith(file.name)
-    assert thing["partition_id"] == "202401"
+    assert (garbage["action"], garbage["kind"], garbage["bytes"]) == ("remove", "data file", 4)
+    assert garbage["location"].endswith(file.name)
+    assert garbage["partition_id"] == "202401"
     assert file.exists()
 
 
 def test_it_goes_when_that_is_wanted_and_then_nothing_is_left(
     session: NoSpark, file: Path, request: pytest.FixtureRequest
 ) -> None:
-    (thing,) = swept(session, table(request), dry_run=False, source="ch")
+    (garbage,) = swept(session, table(request), dry_run=False, source="ch")
 
-    assert thing["action"] == "removed"
+    assert garbage["action"] == "removed"
     assert not file.exists()
     assert swept(session, table(request), dry_run=False) == []
 
@@ -84,10 +84,10 @@ def test_younger_files_stay_with_a_reason_in_words_of_sql(
 ) -> None:
     before = (datetime.now(UTC) - timedelta(hours=1)).isoformat().replace("+00:00", "Z")
 
-    (thing,) = swept(session, table(request), older_than=before, dry_run=False)
+    (garbage,) = swept(session, table(request), older_than=before, dry_run=False)
 
-    assert thing["action"] == "keep"
-    assert thing["why"].endswith("younger than `older_than`")
+    assert garbage["action"] == "keep"
+    assert garbage["why"].endswith("younger than `older_than`")
     assert file.exists()
 
 

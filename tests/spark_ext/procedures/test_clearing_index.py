@@ -56,8 +56,10 @@ def test_an_export_writes_filters_of_its_indices_for_other_writers_too(
 
     table = opened(places, indexed)
     prefix = "write.parquet.bloom-filter-enabled.column."
-    told = {k.removeprefix(prefix): v for k, v in table.properties.items() if k.startswith(prefix)}
-    assert told == {"d": "true", "id": "true", "s": "true"}
+    properties = {
+        k.removeprefix(prefix): v for k, v in table.properties.items() if k.startswith(prefix)
+    }
+    assert properties == {"d": "true", "id": "true", "s": "true"}
     assert all(task.file.file_size_in_bytes < 10_000 for task in table.scan().plan_files())
 
 
@@ -125,7 +127,7 @@ def test_the_filters_of_its_columns_go_and_the_rows_stay(
 
 
 @pytest.mark.parametrize(
-    ("index", "said"),
+    ("index", "message"),
     [
         ("mm", "index mm is minmax of id, which data files have no filters of"),
         ("lower", r"index lower is bloom_filter.* of lower.s., which data files have no filters"),
@@ -133,13 +135,13 @@ def test_the_filters_of_its_columns_go_and_the_rows_stay(
     ],
 )
 def test_an_index_without_filters_of_its_own_is_reported(
-    places: Places, session: NoSpark, indexed: str, index: str, said: str
+    places: Places, session: NoSpark, indexed: str, index: str, message: str
 ) -> None:
     """Harm prevented: the filters of another index on the same column go."""
     (row,) = alter(session, f"ALTER TABLE lake.n.{indexed} CLEAR INDEX {index} IN PARTITION 1")
 
     assert row["status"] == "unchanged"
-    assert re.search(said, row["message"])
+    assert re.search(message, row["message"])
     assert filtered(places, indexed) == {"d", "id", "s"}
 
 

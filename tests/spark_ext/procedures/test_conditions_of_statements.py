@@ -87,12 +87,12 @@ def test_other_indices_and_projections_are_refused(
     places: Places, session: NoSpark, different: str, statement: str
 ) -> None:
     """And both tables keep what they have."""
-    there, here, said = DIFFERENT[different]
+    there, here, expected = DIFFERENT[different]
     of, to = made(places, session, there, "of"), made(places, session, here, "to")
 
     code, message = refused(session, STATEMENTS[statement].format(of=of, to=to))
 
-    assert (code, f"Tables have different {said}" in message) == (36, True), message
+    assert (code, f"Tables have different {expected}" in message) == (36, True), message
     assert (rows_of(places, of), rows_of(places, to)) == (3, 3)
 
 
@@ -105,8 +105,8 @@ def test_another_storage_policy_is_refused(
     with remembered(places, to, "storage-policy", "tiered"):
         code, message = refused(session, STATEMENTS[statement].format(of=of, to=to))
 
-    said = "Tables have different storage policy: default there, tiered here"
-    assert (code, said in message) == (36, True), message
+    expected = "Tables have different storage policy: default there, tiered here"
+    assert (code, expected in message) == (36, True), message
     assert (rows_of(places, of), rows_of(places, to)) == (3, 3)
 
 
@@ -118,8 +118,8 @@ def test_a_move_between_replicated_and_not_is_refused(places: Places, session: N
         code, message = refused(session, STATEMENTS["move"].format(of=of, to=to))
         (row,) = alter(session, STATEMENTS["replace"].format(of=of, to=to))
 
-    said = "Tables have different engine family: MergeTree there, ReplicatedMergeTree here"
-    assert (code, said in message) == (48, True), message
+    expected = "Tables have different engine family: MergeTree there, ReplicatedMergeTree here"
+    assert (code, expected in message) == (48, True), message
     assert row["status"] == "replaced"
 
 

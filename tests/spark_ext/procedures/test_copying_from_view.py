@@ -64,7 +64,7 @@ def rows(*of: tuple[str, int, str | None]) -> pa.Table:
     )
 
 
-def told(places: Places, name: str) -> list[tuple[str, int, str]]:
+def rows_in_lake(places: Places, name: str) -> list[tuple[str, int, str]]:
     """Return the rows of a lake table as PyIceberg reads them."""
     found = opened(places, name).scan().to_arrow().to_pylist()
     return sorted((str(r["ts"].date()), r["id"], r["s"]) for r in found)
@@ -90,11 +90,11 @@ def test_a_partition_is_replaced_by_the_rows_of_a_view_in_one_snapshot(
         (row,) = alter(session, f"ALTER TABLE lake.n.{table} REPLACE PARTITION 202402 FROM v")
 
         assert (row["status"], row["rows"], row["partition_id"]) == ("replaced", 3, "202402")
-        assert told(places, table) == after
+        assert rows_in_lake(places, table) == after
         assert (snapshots(places, table), view.evaluated) == (before + times, times)
     with pytest.raises(RefusedError, match="REPLACE PARTITION ID '202402' FROM"):
         export_all(session, "events", table)
-    assert told(places, table) == after
+    assert rows_in_lake(places, table) == after
 
 
 def test_the_example_of_the_page_returns_what_the_page_shows(
@@ -117,22 +117,22 @@ def test_a_partition_is_attached_where_main_has_no_row_of_it_and_only_once(
     name = f"lake.n.{table}"
     with pytest.raises(RefusedError, match=r"main has 2 rows .* Use REPLACE PARTITION"):
         alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402 FROM v")
-    assert told(places, table) == SEEN
+    assert rows_in_lake(places, table) == SEEN
     alter(session, f"ALTER TABLE {name} DROP PARTITION 202402")
-    assert told(places, table) == SEEN[:1]
+    assert rows_in_lake(places, table) == SEEN[:1]
 
     (row,) = alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402 FROM v")
 
     assert (row["status"], row["rows"]) == ("attached", 2)
-    assert told(places, table) == SEEN
+    assert rows_in_lake(places, table) == SEEN
     with pytest.raises(RefusedError, match="could be there twice"):
         alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402 FROM v")
     export = f"ALTER TABLE ch.db.events EXPORT PARTITION 202402 TO TABLE {name} {ALLOWED}"
     with pytest.raises(RefusedError, match="ATTACH PARTITION ID '202402' FROM v"):
         alter(session, export)
-    assert told(places, table) == SEEN
+    assert rows_in_lake(places, table) == SEEN
     alter(session, f"{export}, export_merge_tree_partition_force_export = 1")
-    assert told(places, table) == SEEN
+    assert rows_in_lake(places, table) == SEEN
 
 
 def test_a_view_without_rows_replaces_a_partition_only_where_that_is_allowed(
@@ -146,11 +146,11 @@ def test_a_view_without_rows_replaces_a_partition_only_where_that_is_allowed(
     with pytest.raises(RefusedError, match="the view has no rows of it") as refused:
         alter(session, f"ALTER TABLE {name} REPLACE PARTITION 202402 FROM v")
     assert refused.value.code == 36
-    assert told(places, table) == SEEN
+    assert rows_in_lake(places, table) == SEEN
 
     (row,) = alter(session, f"ALTER TABLE {name} REPLACE PARTITION 202402 FROM v {ALLOW_EMPTY}")
     assert row["status"] == "replaced"
-    assert told(places, table) == SEEN[:1]
+    assert rows_in_lake(places, table) == SEEN[:1]
 
 
 def test_refusals_come_in_order_and_change_nothing(
@@ -177,7 +177,7 @@ def test_refusals_come_in_order_and_change_nothing(
     shown(rows(("2024-02-01", 1, None)))
     with pytest.raises(RefusedError, match="column s: it has NULLs"):
         alter(session, f"ALTER TABLE {name} REPLACE PARTITION 202402 FROM v")
-    assert (told(places, table), snapshots(places, table)) == (SEEN, before)
+    assert (rows_in_lake(places, table), snapshots(places, table)) == (SEEN, before)
 
     with opened(places, table).update_schema() as update:
         update.rename_column("ts", "at")
@@ -206,7 +206,7 @@ def test_rows_that_were_lost_on_the_way_are_noticed(
     monkeypatch.setattr(view, "written", cut)
     with pytest.raises(DestinationError, match="1 rows of 2"):
         alter(session, f"ALTER TABLE lake.n.{table} REPLACE PARTITION 202402 FROM v")
-    assert told(places, table) == SEEN
+    assert rows_in_lake(places, table) == SEEN
 
 
 def test_rows_that_come_while_a_view_is_evaluated_are_not_replaced_unseen(
@@ -232,8 +232,8 @@ def test_rows_that_come_while_a_view_is_evaluated_are_not_replaced_unseen(
     monkeypatch.setattr(view, "written", late)
     with pytest.raises(RefusedError, match="while the view was evaluated"):
         alter(session, replace)
-    assert told(places, table) == [*SEEN, ("2024-02-03", 3, "3")]
+    assert rows_in_lake(places, table) == [*SEEN, ("2024-02-03", 3, "3")]
 
     monkeypatch.setattr(view, "written", written)
     alter(session, replace)
-    assert told(places, table) == SEEN[:2]
+    assert rows_in_lake(places, table) == SEEN[:2]

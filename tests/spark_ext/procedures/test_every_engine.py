@@ -115,19 +115,19 @@ def test_every_engine_is_exported_and_served_by_statements_of_lake_tables(
         assert [r["status"] for r in exported(session, table, to)] == ["committed"] * 2
     assert opened(places, one).properties["mergeberg.source.engine"].startswith(engine)
     assert shown(places, one) == rows
-    said = alter(
+    results = alter(
         session,
         f"ALTER TABLE lake.n.{one} DROP PARTITION ID '0',"
         f" ATTACH PARTITION ID '0' FROM lake.n.{two}, DETACH PARTITION ID '1',"
         f" ATTACH PARTITION ID '1', DROP PARTITION ID '1',"
         f" REPLACE PARTITION ID '1' FROM lake.n.{two}, FREEZE PARTITION ID '1' WITH NAME 'f'",
     )
-    assert [r["status"] for r in said] == [
+    assert [r["status"] for r in results] == [
         *("dropped", "attached", "detached", "attached", "dropped", "replaced", "frozen")
     ]
     assert shown(places, one) == shown(places, two) == rows
     alter(session, f"ALTER TABLE lake.n.{two} DROP PARTITION ALL")
-    said = [
+    results = [
         alter(session, f"ALTER TABLE lake.n.{one} {command}")[0]
         for command in (
             f"MOVE PARTITION ID '0' TO TABLE lake.n.{two}",
@@ -135,7 +135,7 @@ def test_every_engine_is_exported_and_served_by_statements_of_lake_tables(
         )
     ]
 
-    assert [(r["status"], r["rows"]) for r in said] == [("moved", 10), ("fetched", 10)]
+    assert [(r["status"], r["rows"]) for r in results] == [("moved", 10), ("fetched", 10)]
     assert (rows_of(places, one), rows_of(places, two)) == (10, 10)
     assert shown(places, two) == [row for row in rows if row[0] == 0]
 
@@ -155,12 +155,12 @@ def test_aggregate_states_come_by_the_conversion_that_the_user_names(
     rows = sorted((n % 2, n, n + n + 4) for n in (*range(4), *range(4)))
     assert shown(places, "values", ("p", "id", "s")) == rows
     assert all(isinstance(row[2], bytes) for row in shown(places, "bytes", ("p", "id", "s")))
-    said = alter(
+    results = alter(
         session,
         "ALTER TABLE lake.n.values DROP PARTITION ALL,"
         " ATTACH PARTITION ID '0' FROM lake.n.others, REPLACE PARTITION ID '1' FROM lake.n.others",
     )
-    assert [r["status"] for r in said] == ["dropped", "attached", "replaced"]
+    assert [r["status"] for r in results] == ["dropped", "attached", "replaced"]
     assert shown(places, "values", ("p", "id", "s")) == rows
     for statement in ("ATTACH PARTITION ID '0' FROM", "REPLACE PARTITION ID '0' FROM"):
         with pytest.raises(RefusedError, match="exported with other conversions") as refused:

@@ -238,7 +238,7 @@ def test_limits_are_those_of_the_call_else_of_the_session(
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"commit_every": 0}, "commit_every => 0. Write a number from 1 to 100"),
         ({"commit_every": 101}, "commit_every => 101"),
@@ -253,13 +253,13 @@ def test_limits_are_those_of_the_call_else_of_the_session(
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(
-    many: Places, session: NoSpark, given: dict[str, int], said: str
+    many: Places, session: NoSpark, given: dict[str, int], message: str
 ) -> None:
     """As on the command line; `commit_every => 0` would never commit anything."""
     with pytest.raises(UsageError) as refused:
         session.call("export_partitions", table="n.nothing", source=MANY, **given)
 
-    assert said in refused.value.message
+    assert message in refused.value.message
     assert not open_catalog("lake", warehouse=many.warehouse).catalog.table_exists("n.nothing")
 
 
@@ -345,14 +345,14 @@ def test_a_row_has_the_words_of_its_interface(
 
     ready, *_ = session.call("export_partitions", table="n.unworded", source=MANY, dry_run=True)
     rows = session.call("export_partitions", table="n.worded", source=MANY, dry_run=True)
-    said = " ".join(row["message"] or "" for row in rows)
+    messages = " ".join(row["message"] or "" for row in rows)
 
     assert ready["message"] is None
     monkeypatch.setattr(python_api, "settings_of", lambda _: session.settings)
     of_python = python_api.export_partitions(session.session, "lake.n.worded", MANY, dry_run=True)
 
-    assert "`force => true`" in said
-    assert "--force" not in said
+    assert "`force => true`" in messages
+    assert "--force" not in messages
     assert "`force=True`" in " ".join(one.message or "" for one in of_python)
 
 
@@ -423,10 +423,10 @@ def test_a_date_alone_names_the_partition_of_that_date(places: Places, session: 
     """Harm prevented: quotes inside quotes, which nobody thinks of; here the key is a month."""
     asked = {"table": "lake.n.date", "source": "ch.db.events", "partition": "2024-01-31"}
 
-    error = session.answer(None, "export_partition", **asked)["error"]
+    error = session.response(None, "export_partition", **asked)["error"]
     _, _, err = places.run(
         "export", "db.events", "--partition", "2024-01-31", "--to", "lake.n.date"
     )
 
-    for told in (error["message"], err):
-        assert "Cannot convert string '2024-01-31' to type UInt32" in told
+    for text in (error["message"], err):
+        assert "Cannot convert string '2024-01-31' to type UInt32" in text

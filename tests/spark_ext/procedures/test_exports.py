@@ -73,8 +73,8 @@ def test_what_a_statement_did_to_an_export_since_is_listed(
     assert row["status"] == "COMPLETED"
     assert re.fullmatch(r"DROP PARTITION ID '202401' \(snapshot \d+\)", row["changed_by"])
     on_the_line = places.outcomes("exports", "list")
-    said = {r["changed_by"] for r in on_the_line if r["destination_table"] == "lake.n.taken"}
-    assert said == {row["changed_by"]}
+    changed_by = {r["changed_by"] for r in on_the_line if r["destination_table"] == "lake.n.taken"}
+    assert changed_by == {row["changed_by"]}
 
 
 def test_exports_are_chosen_by_either_table_and_by_status(places: Places, session: NoSpark) -> None:
@@ -212,9 +212,9 @@ def test_a_killed_export_is_reported_in_the_words_of_the_statement(
     found = KilledPartition(row, KillStatus.CANT_CANCEL, "Cannot do it. Give another --ledger.")
     monkeypatch.setattr(statements, "kill_in_session", lambda *_: (found,))
 
-    (told,) = session.call("execute_alter", statement="KILL QUERY WHERE query_id = 'q'")
+    (killed,) = session.call("execute_alter", statement="KILL QUERY WHERE query_id = 'q'")
 
-    assert told["status"] == "cant_cancel"
-    assert told["message"].endswith(
+    assert killed["status"] == "cant_cancel"
+    assert killed["message"].endswith(
         ": db.events to lake.n.told: Cannot do it. Give another spark.mergeberg.ledger."
     )

@@ -68,10 +68,10 @@ def test_where_it_has_no_effect_it_is_refused(
         text = statement.format(dropped_from)
         with pytest.raises(UnsupportedError, match="only ATTACH, REPLACE … FROM") as refused:
             alter(session, f"{text} {FAST}")
-        code, _, said = places.run("alter", text, "--warehouse", str(places.warehouse), "--fast")
+        code, _, stderr = places.run("alter", text, "--warehouse", str(places.warehouse), "--fast")
 
         assert refused.value.code == 344
-        assert (code, "Cannot use --fast in this statement" in said) == (3, True)
+        assert (code, "Cannot use --fast in this statement" in stderr) == (3, True)
     assert rows_of(places, dropped_from) == 3
     of_session = NoSpark(session.settings | {f"spark.mergeberg.{NAME}": "1"})
     assert alter(of_session, WITHOUT_EFFECT[0].format(dropped_from))[0]["status"] == "dropped"
@@ -88,8 +88,8 @@ def test_an_export_and_a_statement_of_clickhouse_refuse_it(
         )
     attach = "ALTER TABLE ch.db.events ATTACH PARTITION ID '202402'"
 
-    code, _, said = places.run(
+    code, _, stderr = places.run(
         "alter", attach, "--source", f"chdb:{places.clickhouse}", "--fast", "--allow-alter"
     )
 
-    assert (code, "Cannot use --fast on db.events" in said) == (3, True)
+    assert (code, "Cannot use --fast on db.events" in stderr) == (3, True)

@@ -43,7 +43,9 @@ def other(session: NoSpark, real: str) -> str:
     return f"{real}_other"
 
 
-def told(places: Places, name: str, snapshot_id: int | None = None) -> list[tuple[str, int, str]]:
+def rows_in_lake(
+    places: Places, name: str, snapshot_id: int | None = None
+) -> list[tuple[str, int, str]]:
     """Return the rows of a lake table as PyIceberg reads them."""
     rows = opened(places, name).scan(snapshot_id=snapshot_id).to_arrow().to_pylist()
     return sorted((str(r["ts"].date()), r["id"], r["s"]) for r in rows)
@@ -116,11 +118,11 @@ def test_files_that_somebody_put_there_are_detached_and_then_attached(
     table = opened(places, real)
     assert table.metadata.current_snapshot_id == main
     detached = table.metadata.refs["detached"].snapshot_id
-    assert told(places, real, detached) == FEBRUARY
+    assert rows_in_lake(places, real, detached) == FEBRUARY
     (row,) = alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402")
     assert (row["status"], row["rows"]) == ("attached", 2)
-    assert told(places, real) == [("2024-01-31", 0, "0"), *FEBRUARY]
-    assert as_duckdb_reads(places, real) == told(places, real)
+    assert rows_in_lake(places, real) == [("2024-01-31", 0, "0"), *FEBRUARY]
+    assert as_duckdb_reads(places, real) == rows_in_lake(places, real)
     assert rows_in_february(places, real) == 2
     with pytest.raises(RefusedError):
         export_all(session, "events", real)
@@ -148,7 +150,7 @@ def test_a_backup_that_was_copied_elsewhere_brings_back_what_was_deleted(
         f"ALTER TABLE {name} FETCH PARTITION 202402 FROM '{directory}', ATTACH PARTITION 202402",
     )
 
-    assert told(places, real) == [("2024-01-31", 0, "0"), *FEBRUARY]
+    assert rows_in_lake(places, real) == [("2024-01-31", 0, "0"), *FEBRUARY]
 
 
 def rows_in_february(places: Places, name: str) -> int:
@@ -179,7 +181,7 @@ def test_one_file_is_fetched_by_its_address_or_as_a_part(
         1,
     )
     alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402")
-    assert told(places, real) == [("2024-01-31", 0, "0"), FEBRUARY[0]]
+    assert rows_in_lake(places, real) == [("2024-01-31", 0, "0"), FEBRUARY[0]]
     with pytest.raises(NotFoundError, match="there is no part of that name") as refused:
         alter(session, f"ALTER TABLE {name} FETCH PART '202402_9_9_0' FROM '{tmp_path}'")
     assert refused.value.code == 234
@@ -229,12 +231,12 @@ def test_all_differences_of_all_files_are_reported_before_any_work(
         alter(session, f"ALTER TABLE {name} FETCH PARTITION 202402 FROM '{tmp_path}'")
 
     assert refused.value.code == 122
-    for said in (
+    for message in (
         "a.parquet: its column ts is timestamp[ns, tz=UTC], and the table's is",
         "its column id is string, and the table's is int64",
         "b.parquet: it has no column ts, it has no column s, it has a column more",
     ):
-        assert said in str(refused.value)
+        assert message in str(refused.value)
     assert places.files() == before
 
 
@@ -266,7 +268,7 @@ def put(tmp_path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "said", "code"),
+    ("what", "message", "code"),
     [
         (
             "a file of two partitions",
@@ -288,13 +290,13 @@ def test_what_is_no_partition_of_the_table_is_refused_and_changes_nothing(
     table: str,
     tmp_path: Path,
     what: str,
-    said: str,
+    message: str,
     code: int | None,
 ) -> None:
     put(tmp_path, what)
     before = places.files()
 
-    with pytest.raises(TableFormatError, match=said) as refused:
+    with pytest.raises(TableFormatError, match=message) as refused:
         alter(
             session,
             f"ALTER TABLE lake.n.{table} FETCH PARTITION 202402 FROM '{tmp_path}'",
@@ -355,6 +357,6 @@ def test_a_rehearsal_says_what_would_be_fetched_and_does_nothing(
         "--dry-run",
     )
 
-    said = "dry run: partition 202402 would be fetched (2 rows, 1 file)\n"
-    assert (code, out) == (0, said), err
+    expected = "dry run: partition 202402 would be fetched (2 rows, 1 file)\n"
+    assert (code, out) == (0, expected), err
     assert places.files() == before

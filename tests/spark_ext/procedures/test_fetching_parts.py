@@ -151,7 +151,7 @@ def spoilt(moments: Frozen, directory: Path, how: str) -> Frozen:
 
 
 @pytest.mark.parametrize(
-    ("how", "partition", "said", "code"),
+    ("how", "partition", "message", "code"),
     [
         ("another table", "1", "Tables have different structure: .*different partition key", 122),
         ("a damaged part", "1", r"Cannot fetch partition 1 of db\.moments: .*1_1_1_0", None),
@@ -165,7 +165,7 @@ def test_what_is_no_partition_of_the_table_is_refused_and_changes_nothing(
     tmp_path: Path,
     how: str,
     partition: str,
-    said: str,
+    message: str,
     code: int | None,
 ) -> None:
     if not (places.warehouse / "n" / "refused").exists():
@@ -176,7 +176,7 @@ def test_what_is_no_partition_of_the_table_is_refused_and_changes_nothing(
         parts = spoilt(moments, tmp_path, how)
     before = places.files()
 
-    with pytest.raises(TableFormatError, match=said) as refused:
+    with pytest.raises(TableFormatError, match=message) as refused:
         alter(
             session,
             f"ALTER TABLE lake.n.refused FETCH PARTITION {partition} FROM '{parts.uri}'",
@@ -189,8 +189,8 @@ def test_what_is_no_partition_of_the_table_is_refused_and_changes_nothing(
 def test_a_value_that_the_lake_cannot_hold_leaves_nothing_visible_behind(
     places: Places, session: NoSpark, moments: Frozen, table: str
 ) -> None:
-    said = r"Cannot change partition 9 of lake\..*at.*: cannot fetch partition 9 of db\.moments"
-    with pytest.raises(TableFormatError, match=said):
+    message = r"Cannot change partition 9 of lake\..*at.*: cannot fetch partition 9 of db\.moments"
+    with pytest.raises(TableFormatError, match=message):
         alter(session, f"ALTER TABLE lake.n.{table} FETCH PARTITION 9 FROM '{moments.uri}'")
 
     assert "detached" not in opened(places, table).metadata.refs

@@ -130,7 +130,7 @@ def test_it_leaves_what_clickhouse_leaves(places: Places, session: NoSpark, case
 
 
 @pytest.mark.parametrize(
-    ("engine", "columns", "rows", "said"),
+    ("engine", "columns", "rows", "message"),
     [
         (
             "SummingMergeTree",
@@ -151,14 +151,14 @@ def test_it_leaves_what_clickhouse_leaves(places: Places, session: NoSpark, case
     ],
 )
 def test_a_result_that_depends_on_row_order_is_refused_without_a_change(
-    places: Places, session: NoSpark, engine: str, columns: str, rows: str, said: str
+    places: Places, session: NoSpark, engine: str, columns: str, rows: str, message: str
 ) -> None:
     """Harm prevented: a lake that has other values than ClickHouse after the same statement."""
     case = Case("", engine, f"p UInt8, k UInt8, {columns}", f"1, number % 3, {rows}")
     made(places, session, case, "refused")
     before = opened(places, "refused").metadata.current_snapshot_id
 
-    with pytest.raises(RefusedError, match=said):
+    with pytest.raises(RefusedError, match=message):
         alter(session, "OPTIMIZE TABLE lake.n.refused FINAL")
 
     assert opened(places, "refused").metadata.current_snapshot_id == before

@@ -80,7 +80,7 @@ def table(places: Places, session: NoSpark) -> Table:
     return Table(places, session)
 
 
-def told(rows: list[Row]) -> list[tuple[object, ...]]:
+def outcomes_of(rows: list[Row]) -> list[tuple[object, ...]]:
     return [(row["partition_id"], row["status"], row["rows"]) for row in rows]
 
 
@@ -90,12 +90,12 @@ def test_a_partition_is_attached_once_and_the_source_is_as_it_was(table: Table) 
     source = table.in_source(table.name)
     table.run("DROP PARTITION 202402")
 
-    assert told(table.run(attach)) == [("202402", "attached", 2)]
+    assert outcomes_of(table.run(attach)) == [("202402", "attached", 2)]
 
     assert table.ids == [0, 1, 2]
     assert table.in_source(table.name) == source
     before = table.snapshots
-    assert told(table.run(attach)) == [("202402", "unchanged", 2)]
+    assert outcomes_of(table.run(attach)) == [("202402", "unchanged", 2)]
     assert table.snapshots == before
 
 
@@ -113,7 +113,7 @@ def test_rows_of_the_same_partition_are_never_attached_twice_nor_replaced(
 
     assert (table.ids, table.snapshots) == ([0, 1, 1, 2, 2], before)
     table.run("DROP PARTITION 202402")
-    assert told(table.run(attach)) == [("202402", "attached", 4)]
+    assert outcomes_of(table.run(attach)) == [("202402", "attached", 4)]
     assert table.ids == [0, 1, 2, 3, 4]
 
 
@@ -128,17 +128,17 @@ def test_a_partition_of_any_writer_is_replaced_in_one_snapshot(
     table.command(_rows(table.name, 3, 2))
     before = table.snapshots
 
-    assert told(table.run(replace)) == [("202402", "replaced", 4)]
+    assert outcomes_of(table.run(replace)) == [("202402", "replaced", 4)]
 
     assert (table.ids, table.snapshots) == ([0, 1, 2, 3, 4, 60], before + 1)
     assert table.in_source(table.name)[: len(source)] == source
     with pytest.raises(RefusedError, match=rf"REPLACE .* FROM ch\.db\.{table.name}"):
         export_all(table.session, "events", table.name)
-    assert told(table.run(replace)) == [("202402", "unchanged", 4)]
+    assert outcomes_of(table.run(replace)) == [("202402", "unchanged", 4)]
     assert table.snapshots == before + 1
     # What is there already stays, and all else leaves, in one snapshot again.
     table.append("2024-02-21", 51)
-    assert told(table.run(replace)) == [("202402", "replaced", 4)]
+    assert outcomes_of(table.run(replace)) == [("202402", "replaced", 4)]
     assert (table.ids, table.snapshots) == ([0, 1, 2, 3, 4, 60], before + 3)
 
 
@@ -146,7 +146,7 @@ def test_replacing_by_nothing_must_be_allowed(table: Table) -> None:
     """As in ClickHouse: else the partition would be dropped without a word."""
     table.command(f"ALTER TABLE db.{table.name} DROP PARTITION 202402")
 
-    assert told(table.run(f"ATTACH PARTITION 202402 FROM ch.db.{table.name}")) == [
+    assert outcomes_of(table.run(f"ATTACH PARTITION 202402 FROM ch.db.{table.name}")) == [
         ("202402", "empty", 0)
     ]
     with pytest.raises(RefusedError, match="allow_replace_partition_from_empty_source") as refused:
@@ -172,11 +172,11 @@ def test_a_materialized_view_is_the_table_that_it_writes_to(table: Table, *, inn
 
     rows = table.run(f"REPLACE PARTITION 202402 FROM ch.db.{view}")
 
-    assert told(rows) == [("202402", "replaced", 2)]
+    assert outcomes_of(rows) == [("202402", "replaced", 2)]
     assert table.ids == [0, 1, 2]
     # Its rows are those of the table: by whichever name they are not attached again.
     again = table.run(f"ATTACH PARTITION 202402 FROM ch.db.{view if inner else name}")
-    assert told(again) == [("202402", "unchanged", 2)]
+    assert outcomes_of(again) == [("202402", "unchanged", 2)]
 
 
 REFUSED: dict[str, tuple[type[TableFormatError], str, int | None]] = {
@@ -197,8 +197,8 @@ def test_an_impossible_statement_is_refused_before_any_work(table: Table) -> Non
     )
     before = table.snapshots
 
-    for statement, (error, said, code) in REFUSED.items():
-        with pytest.raises(error, match=said) as refused:
+    for statement, (error, message, code) in REFUSED.items():
+        with pytest.raises(error, match=message) as refused:
             table.run(f"DROP PARTITION 202401, {statement}")
 
         assert code in (None, refused.value.code), statement
@@ -274,5 +274,5 @@ def test_partitions_come_from_every_engine(places: Places, session: NoSpark, eng
         f"{on} ATTACH PARTITION 0 FROM ch.db.{name}, REPLACE PARTITION 1 FROM ch.db.{name}",
     )
 
-    assert told(rows) == [("0", "attached", 6), ("1", "replaced", 6)]
+    assert outcomes_of(rows) == [("0", "attached", 6), ("1", "replaced", 6)]
     assert rows_of(places, name) == 12

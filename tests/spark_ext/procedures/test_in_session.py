@@ -68,9 +68,9 @@ _VALUES: dict[str, object] = {"NULL": None, "false": False, "true": True, "map()
 
 def call(spark: SparkSession, name: str, **arguments: object) -> list[list[object]]:
     """Call a procedure; return its rows."""
-    said = called(spark, name, **arguments)
-    assert "error" not in said, said
-    rows: list[list[object]] = said["rows"]
+    response = called(spark, name, **arguments)
+    assert "error" not in response, response
+    rows: list[list[object]] = response["rows"]
     return rows
 
 
@@ -79,8 +79,8 @@ def called(spark: SparkSession, name: str, **arguments: object) -> dict[str, Any
     declared = [one for one in PROCEDURES[name].parameters if one.default is not None]
     defaults = {one.name: _VALUES.get(str(one.default), one.default) for one in declared}
     asked = {"call": name, "catalog": "lake", "arguments": defaults | arguments}
-    said: dict[str, Any] = json.loads(answer(json.dumps(asked), spark))
-    return said
+    result: dict[str, Any] = json.loads(answer(json.dumps(asked), spark))
+    return result
 
 
 @pytest.mark.representative
@@ -215,10 +215,10 @@ def test_a_partition_comes_from_a_temporary_view_as_spark_names_it(spark: SparkS
         return [(r.p, r.id) for r in spark.sql("SELECT p, id FROM lake.n.w ORDER BY id").collect()]
 
     before = seen()
-    for view, said in (("odd", "its column id is string"), ("nowhere", "nowhere")):
+    for view, message in (("odd", "its column id is string"), ("nowhere", "nowhere")):
         statement = f"ALTER TABLE lake.n.w REPLACE PARTITION 1 FROM {view}"
         asked = {"call": "execute_alter", "catalog": "lake", "arguments": {"statement": statement}}
-        assert said in json.loads(answer(json.dumps(asked), spark))["error"]["message"]
+        assert message in json.loads(answer(json.dumps(asked), spark))["error"]["message"]
     assert seen() == before
 
     assert alter(spark, "REPLACE PARTITION 1 FROM `new rows`", "lake.n.w") == ["replaced"]

@@ -96,17 +96,19 @@ def test_a_statement_on_the_month_finds_the_days_that_were_exported_to_it(lake: 
     assert lake.rows("months") == [1, 2, 3, 10, 11]
     # The id that a day has where it comes from is none of here: it is not passed over.
     for statement in ("DROP", "FREEZE", "DETACH"):
-        said = lake.refused("months", f"{statement} PARTITION 20240102")
-        assert "partition 20240102 is one of db.days" in said
-        assert "are in partition 202401 here" in said
+        message = lake.refused("months", f"{statement} PARTITION 20240102")
+        assert "partition 20240102 is one of db.days" in message
+        assert "are in partition 202401 here" in message
     assert lake.alter("months", "REPLACE PARTITION 202401 FROM lake.n.others")["status"]
     assert lake.rows("months") == [3, 10, 11]
     lake.alter("months", "DROP PARTITION 202403")
     assert lake.rows("months") == [10]
     # The days know that they went.
     to = ("--to", "lake.n.months", "--partition-spec", "month(d)")
-    told = {str(one["message"]) for one in lake.places.outcomes("export", "db.days", "--all", *to)}
-    assert sum(": REPLACE PARTITION ID '202401' FROM" in one for one in told) == 1, told
+    messages = {
+        str(one["message"]) for one in lake.places.outcomes("export", "db.days", "--all", *to)
+    }
+    assert sum(": REPLACE PARTITION ID '202401' FROM" in one for one in messages) == 1, messages
 
 
 def test_ids_that_mean_something_else_here_are_not_taken_for_those_of_here(lake: Lake) -> None:
@@ -132,8 +134,8 @@ def test_a_table_of_days_with_files_by_month_has_partitions_of_days(
     assert lake.alter("days", "DROP PARTITION 20240102")["rows"] == 2
     assert lake.rows("days") == [2, 3]
     append(lake, [5, 6], [dt.date(2024, 1, 3), dt.date(2024, 1, 4)])
-    said = lake.refused("days", "DROP PARTITION 20240103")
-    assert "holds rows of it and of 20240104" in said
+    message = lake.refused("days", "DROP PARTITION 20240103")
+    assert "holds rows of it and of 20240104" in message
 
 
 def append(lake: Lake, ids: list[int], days: list[dt.date]) -> None:

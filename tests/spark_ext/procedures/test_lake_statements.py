@@ -309,9 +309,9 @@ def test_on_cluster_is_taken_by_every_statement_and_there_is_one_table(
         f"ALTER TABLE {table} DROP PARTITION ALL, FORGET PARTITION 202401",
     )
 
-    said = [row["status"] for one in statements for row in alter(session, one)]
+    statuses = [row["status"] for one in statements for row in alter(session, one)]
 
-    assert said == [
+    assert statuses == [
         *("detached", "attached", "frozen", "unfrozen", "unchanged", "fetched", "dropped"),
         *("changed", "unchanged", "changed", "unchanged", "unchanged", "moved", "attached"),
         *("dropped", "forgotten"),

@@ -128,8 +128,8 @@ def test_a_dry_run_of_the_command_line_says_what_would_move(places: Places, name
     words = ("alter", f"ALTER TABLE lake.n.{named} MOVE PARTITION 202402 TO DISK 'cold'")
     at = ("--warehouse", str(places.warehouse), "--json")
 
-    said, out, err = places.run(*words, "--dry-run", *at)
-    assert (said, err) == (0, "")
+    code, out, err = places.run(*words, "--dry-run", *at)
+    assert (code, err) == (0, "")
     assert "would be moved (2 rows, 1 file)" in out
     assert opened(places, named).metadata_location == before
 
@@ -153,8 +153,10 @@ def test_what_cannot_be_moved_there_is_refused_and_nothing_changes(
     set_disks(places, named, ftp="ftp://host/x", here="cold")
     before, there = opened(places, named).metadata_location, places.files()
 
-    for statement, code, said in REFUSED:
-        with pytest.raises((NotFoundError, RefusedError, UnsupportedError), match=said) as refused:
+    for statement, code, message in REFUSED:
+        with pytest.raises(
+            (NotFoundError, RefusedError, UnsupportedError), match=message
+        ) as refused:
             alter(session, f"ALTER TABLE lake.n.{named} MOVE {statement}")
         assert refused.value.code == code, statement
 

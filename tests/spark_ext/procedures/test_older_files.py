@@ -56,11 +56,11 @@ def exported(places: Places, session: NoSpark, prepared: list[str]) -> NoSpark:
                 connection.command(sql)
         one = {"source": "ch.db.old", "table": "lake.n.old", "partition_id": "1"}
         session.call("export_partition", **one, evolve_schema=True)
-        said(session, "FREEZE WITH NAME 'first'")
+        statuses_of(session, "FREEZE WITH NAME 'first'")
         prepared.append("made")
     else:
-        said(session, "DROP PARTITION ALL")
-        said(session, "ATTACH PARTITION ALL FROM lake.n.old.tag_first")
+        statuses_of(session, "DROP PARTITION ALL")
+        statuses_of(session, "ATTACH PARTITION ALL FROM lake.n.old.tag_first")
     assert rows(places) == FIRST
     return session
 
@@ -71,7 +71,7 @@ def prepared() -> list[str]:
     return []
 
 
-def said(session: NoSpark, command: str, table: str = TABLE) -> list[object]:
+def statuses_of(session: NoSpark, command: str, table: str = TABLE) -> list[object]:
     return [row["status"] for row in alter(session, f"{table} {command}")]
 
 
@@ -90,7 +90,7 @@ def test_a_column_that_came_later_is_null_in_an_older_file(
     places: Places, exported: NoSpark, command: str, left: list[tuple[Any, ...]]
 ) -> None:
     """Harm prevented: after one ADD COLUMN no statement changes what is there any more."""
-    assert "changed" in said(exported, command)
+    assert "changed" in statuses_of(exported, command)
 
     assert [row for row in rows(places) if row[0] < 4] == left
     others = [row for row in rows(places) if row[0] >= 4]
@@ -113,7 +113,7 @@ def test_a_type_without_null_is_refused_by_its_name(places: Places, exported: No
     with pytest.raises(
         DestinationError, match="lacks a, which was added to the table later, and a value"
     ):
-        said(exported, "UPDATE a = [2] WHERE id = 1")
+        statuses_of(exported, "UPDATE a = [2] WHERE id = 1")
     assert rows(places) == FIRST
 
 
@@ -138,27 +138,27 @@ def test_such_files_go_from_table_to_table_and_stay_null(
         (f"MOVE PARTITION 0 TO TABLE lake.n.{name}", TABLE),
     ):
         with pytest.raises(RefusedError, match=r"x: it has NULLs, .* Allow NULL there, with"):
-            said(exported, command, table)
+            statuses_of(exported, command, table)
     assert opened(places, name).metadata_location == before
     assert rows(places) == FIRST
 
     with opened(places, name).update_schema() as update:
         for column in ("x", "l", "a"):
             update.make_column_optional(column)
-    assert said(exported, f"MOVE PARTITION 0 TO TABLE lake.n.{name}") == ["moved"]
+    assert statuses_of(exported, f"MOVE PARTITION 0 TO TABLE lake.n.{name}") == ["moved"]
     assert rows(places) == FIRST[4:]
     assert rows(places, name)[:4] == FIRST[:4]
-    assert said(exported, f"ATTACH PARTITION 0 FROM lake.n.{name}") == ["attached"]
+    assert statuses_of(exported, f"ATTACH PARTITION 0 FROM lake.n.{name}") == ["attached"]
     assert rows(places) == FIRST
     fetched = "FETCH PARTITION 1 FROM 'lake.n.old', ATTACH PARTITION 1"
-    assert said(exported, fetched, other) == ["fetched", "attached"]
+    assert statuses_of(exported, fetched, other) == ["fetched", "attached"]
     assert rows(places, name)[:7] == FIRST
 
 
 def test_such_files_are_detached_and_attached_again(places: Places, exported: NoSpark) -> None:
-    assert said(exported, "DETACH PARTITION 0") == ["detached"]
+    assert statuses_of(exported, "DETACH PARTITION 0") == ["detached"]
     assert rows(places) == FIRST[4:]
-    assert said(exported, "ATTACH PARTITION 0") == ["attached"]
+    assert statuses_of(exported, "ATTACH PARTITION 0") == ["attached"]
     assert rows(places) == FIRST
 
 
@@ -176,10 +176,10 @@ def test_files_of_an_earlier_spec_go_to_the_one_partition_that_they_lie_in(
         update.add_field("id", TruncateTransform(width), name)
     try:
         if is_one:
-            assert "changed" in said(exported, command)
+            assert "changed" in statuses_of(exported, command)
         else:
             with pytest.raises(RefusedError, match=r"values of ids_1: 4, 6\. It is of an ear"):
-                said(exported, command)
+                statuses_of(exported, command)
     finally:
         number = opened(places, "old").spec().spec_id
         with opened(places, "old").update_spec() as update:

@@ -120,8 +120,8 @@ def test_it_is_the_same_export_and_verifies(places: Places, session: NoSpark) ->
     found = places.outcomes("verify", f"db.{name}", "--all", "--to", f"lake.n.{name}")
     assert [one["verdict"] for one in found] == ["equal", "equal"], found
     (row,) = alter(session, f"OPTIMIZE TABLE lake.n.{name} FINAL")
-    said = "already as few files as its size needs (2 files)"
-    assert (row["status"], row["message"]) == ("unchanged", said)
+    message = "already as few files as its size needs (2 files)"
+    assert (row["status"], row["message"]) == ("unchanged", message)
 
 
 def test_the_proof_of_its_rows_outlives_the_files_and_the_source(
@@ -205,7 +205,7 @@ def test_rows_that_are_the_same_are_no_question_once_they_are_there_once(
 
 
 @pytest.mark.parametrize(
-    ("engine", "statement", "said"),
+    ("engine", "statement", "message"),
     [
         ("SummingMergeTree", "FINAL", "d: one of their values is kept, and they are different"),
         ("CollapsingMergeTree(s)", "FINAL", "which of them was inserted last"),
@@ -214,12 +214,12 @@ def test_rows_that_are_the_same_are_no_question_once_they_are_there_once(
     ],
 )
 def test_what_it_cannot_do_is_refused_by_name_and_changes_nothing(
-    places: Places, session: NoSpark, engine: str, statement: str, said: str
+    places: Places, session: NoSpark, engine: str, statement: str, message: str
 ) -> None:
     name = made(places, session, engine)
     before = opened(places, name).metadata.current_snapshot_id
 
-    with pytest.raises((RefusedError, UnsupportedError), match=said):
+    with pytest.raises((RefusedError, UnsupportedError), match=message):
         alter(session, f"OPTIMIZE TABLE lake.n.{name} {statement}")
 
     assert opened(places, name).metadata.current_snapshot_id == before

@@ -182,8 +182,8 @@ def test_it_is_the_same_export_and_verifies_when_its_source_is_gone(lake: Lake) 
     assert again["1"]["bytes"] == file.file_size_in_bytes
     lake.places.clickhouse_run(f"ALTER TABLE db.{lake.one} DROP PARTITION 1")
     found = lake.places.outcomes("verify", f"db.{lake.one}", "--all", "--to", f"lake.n.{lake.two}")
-    told = {one["partition_id"]: (one["verdict"], one["compared_with"]) for one in found}
-    assert told["1"] == ("equal", "digest"), found
+    verdicts = {one["partition_id"]: (one["verdict"], one["compared_with"]) for one in found}
+    assert verdicts["1"] == ("equal", "digest"), found
 
 
 def test_a_column_that_was_dropped_and_added_is_the_new_one(lake: Lake) -> None:
@@ -225,7 +225,7 @@ def test_values_of_a_column_that_was_dropped_there_do_not_return_here(plain: Lak
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("act", "message"),
     [
         (
             lambda update: update.update_column("t.x", LongType()),
@@ -240,7 +240,7 @@ def test_values_of_a_column_that_was_dropped_there_do_not_return_here(plain: Lak
     ids=["another type", "one column more"],
 )
 def test_columns_of_another_form_are_refused_by_name(
-    lake: Lake, act: Callable[[UpdateSchema], object], said: str
+    lake: Lake, act: Callable[[UpdateSchema], object], message: str
 ) -> None:
     lake.change(lake.two, act)
     before = [opened(lake.places, name).metadata_location for name in (lake.one, lake.two)]
@@ -253,7 +253,7 @@ def test_columns_of_another_form_are_refused_by_name(
     ):
         with pytest.raises(UnsupportedError) as refused:
             lake.alter(statement, table)
-        assert said in str(refused.value)
+        assert message in str(refused.value)
         assert refused.value.code == 48
     now = [opened(lake.places, name).metadata_location for name in (lake.one, lake.two)]
     assert now == before

@@ -54,7 +54,7 @@ def module_places(tmp_path_factory: pytest.TempPathFactory) -> Places:
     return places
 
 
-def said(session: NoSpark, statement: str) -> list[object]:
+def statuses_of(session: NoSpark, statement: str) -> list[object]:
     """Run a statement; return what became of each partition."""
     return [row["status"] for row in alter(session, statement)]
 
@@ -187,32 +187,32 @@ def test_statements_on_one_table_work_on_every_kind(
         # The other test has dropped it.
         add_a_file_without_rows(places, "one")
 
-    assert said(session, f"{table} {each('DETACH {}')}") == ["detached"] * PARTITIONS
+    assert statuses_of(session, f"{table} {each('DETACH {}')}") == ["detached"] * PARTITIONS
     assert rows(places, "one") == []
-    assert said(session, f"{table} {each('ATTACH {}')}") == ["attached"] * PARTITIONS
+    assert statuses_of(session, f"{table} {each('ATTACH {}')}") == ["attached"] * PARTITIONS
     assert rows(places, "one") == every
-    assert said(session, f"{table} DETACH PARTITION ALL, ATTACH PARTITION ALL") == [
+    assert statuses_of(session, f"{table} DETACH PARTITION ALL, ATTACH PARTITION ALL") == [
         "detached",
         "attached",
     ]
     assert files_of(places, "one")[0] == [0, 1, 5]
     frozen = f"{table} FREEZE WITH NAME 'all', {each('FREEZE {}')}"
-    assert said(session, frozen) == ["frozen"] * (1 + PARTITIONS)
+    assert statuses_of(session, frozen) == ["frozen"] * (1 + PARTITIONS)
     changed = f"{table} UPDATE s = 'u' WHERE id % 2 = 0"
-    assert set(said(session, changed)) == {"changed"}
+    assert set(statuses_of(session, changed)) == {"changed"}
     assert rows(places, "one") == sorted((p, n, s if n % 2 else "u", x) for p, n, s, x in every)
-    assert set(said(session, f"{table} DELETE WHERE id % 2 = 0")) == {"changed"}
+    assert set(statuses_of(session, f"{table} DELETE WHERE id % 2 = 0")) == {"changed"}
     assert rows(places, "one") == [row for row in every if row[1] % 2]
-    assert said(session, f"{table} CLEAR COLUMN s IN PARTITION ID '0'") == ["changed"]
-    assert set(said(session, "OPTIMIZE TABLE lake.n.one")) == {"optimized"}
+    assert statuses_of(session, f"{table} CLEAR COLUMN s IN PARTITION ID '0'") == ["changed"]
+    assert set(statuses_of(session, "OPTIMIZE TABLE lake.n.one")) == {"optimized"}
     assert rows(places, "one") == sorted((p, n, s if p else "", x) for p, n, s, x in every if n % 2)
-    assert said(session, f"{table} {each('DROP {}')}") == ["dropped"] * PARTITIONS
+    assert statuses_of(session, f"{table} {each('DROP {}')}") == ["dropped"] * PARTITIONS
     assert rows(places, "one") == []
     assert files_of(places, "one") == {0: [0]}
-    assert said(session, f"{table} DROP PARTITION ALL") == ["dropped"]
+    assert statuses_of(session, f"{table} DROP PARTITION ALL") == ["dropped"]
     assert files_of(places, "one") == {}
     back = f"{table} ATTACH PARTITION ALL FROM lake.n.one.tag_all"
-    assert said(session, back) == ["attached"]
+    assert statuses_of(session, back) == ["attached"]
     assert rows(places, "one") == every
 
 
@@ -223,22 +223,22 @@ def test_statements_between_two_tables_work_on_every_kind(
     table = "ALTER TABLE lake.n.one"
 
     alter(session, f"{table} DROP PARTITION ALL")
-    assert said(session, f"{table} {each('ATTACH {} FROM lake.n.two')}") == ["attached"] * 5
+    assert statuses_of(session, f"{table} {each('ATTACH {} FROM lake.n.two')}") == ["attached"] * 5
     assert rows(places, "one") == every
     alter(session, f"{table} DELETE WHERE id = 1")
-    assert set(said(session, f"{table} {each('REPLACE {} FROM lake.n.two')}")) <= {
+    assert set(statuses_of(session, f"{table} {each('REPLACE {} FROM lake.n.two')}")) <= {
         "replaced",
         "unchanged",
     }
     assert rows(places, "one") == every
     alter(session, f"{table} DROP PARTITION ALL")
     fetch = "FETCH {} FROM 'lake.n.two'"
-    assert said(session, f"{table} {each(fetch)}") == ["fetched"] * PARTITIONS
-    assert said(session, f"{table} ATTACH PARTITION ALL") == ["attached"]
+    assert statuses_of(session, f"{table} {each(fetch)}") == ["fetched"] * PARTITIONS
+    assert statuses_of(session, f"{table} ATTACH PARTITION ALL") == ["attached"]
     assert rows(places, "one") == every
     alter(session, f"{table} DROP PARTITION ALL")
     moved = f"ALTER TABLE lake.n.two {each('MOVE {} TO TABLE lake.n.one')}"
-    assert said(session, moved) == ["moved"] * PARTITIONS
+    assert statuses_of(session, moved) == ["moved"] * PARTITIONS
     assert (rows(places, "one"), rows(places, "two")) == (every, [])
     alter(session, "ALTER TABLE lake.n.two ATTACH PARTITION ALL FROM lake.n.one")
     assert rows(places, "two") == every

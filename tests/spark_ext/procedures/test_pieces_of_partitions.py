@@ -77,8 +77,8 @@ def test_each_day_comes_to_its_month_once(lake: Lake) -> None:
     assert lake.ids() == [1, 2, 3, 10, 11]
 
     for day in ("20240102", "ALL"):
-        said = lake.refused(f"ATTACH PARTITION {day} FROM lake.n.{lake.days}")
-        assert "could be there twice" in said
+        message = lake.refused(f"ATTACH PARTITION {day} FROM lake.n.{lake.days}")
+        assert "could be there twice" in message
     assert lake.attach(20240109) == "empty"
     assert "different partition key" in lake.refused(
         f"REPLACE PARTITION 20240102 FROM lake.n.{lake.days}"
@@ -114,8 +114,8 @@ def test_exports_and_days_are_never_there_together(lake: Lake) -> None:
     """Harm prevented: every row of the day is there twice, or goes with an export of the month."""
     lake.attach(20240102)
 
-    code, said, _ = lake.export_days("--force")
-    assert (code != 0, "that no export of this ledger wrote" in said) == (True, True), said
+    code, message, _ = lake.export_days("--force")
+    assert (code != 0, "that no export of this ledger wrote" in message) == (True, True), message
     assert {row["status"] for row in export_all(lake.session, lake.months, lake.months)} == {
         "already_exported"
     }
@@ -130,8 +130,8 @@ def test_exports_and_days_are_never_there_together(lake: Lake) -> None:
     lake.alter("DROP PARTITION 202401")
     assert lake.export_days()[0] == 0
     assert lake.ids() == [1, 2, 11]
-    said = lake.refused(f"ATTACH PARTITION 20240102 FROM lake.n.{lake.days}")
-    assert "could be there twice" in said
+    message = lake.refused(f"ATTACH PARTITION 20240102 FROM lake.n.{lake.days}")
+    assert "could be there twice" in message
 
 
 @pytest.mark.soak
@@ -145,22 +145,22 @@ def test_a_day_keeps_where_it_comes_from_when_its_month_goes_on(lake: Lake) -> N
     (moved,) = lake.alter(f"MOVE PARTITION 202401 TO TABLE lake.n.{third}")
 
     assert (moved["status"], lake.ids(), lake.ids(third)) == ("moved", [11], [1, 2, 10])
-    said = lake.refused(f"ATTACH PARTITION 20240102 FROM lake.n.{lake.days}", third)
-    assert "could be there twice" in said
+    message = lake.refused(f"ATTACH PARTITION 20240102 FROM lake.n.{lake.days}", third)
+    assert "could be there twice" in message
     assert lake.attach(20240103, third) == "attached"
     # Back among days it is the day that is there.
     back = f"{lake.days}_back"
     export_all(lake.session, lake.days, back)
     lake.alter("DROP PARTITION ALL", back)
-    said = lake.refused(f"ATTACH PARTITION 202401 FROM lake.n.{third}", back)
-    assert "20240102 and 20240103 and 1 more" in said
+    message = lake.refused(f"ATTACH PARTITION 202401 FROM lake.n.{third}", back)
+    assert "20240102 and 20240103 and 1 more" in message
     lake.alter("DELETE WHERE id = 10", third)
     lake.alter("DROP PARTITION 202401", third)
     lake.attach(20240103, third)
     lake.alter(f"ATTACH PARTITION 202401 FROM lake.n.{third}", back)
     assert lake.ids(back) == [3]
-    said = lake.refused(f"ATTACH PARTITION 20240103 FROM lake.n.{lake.days}", back)
-    assert "could be there twice" in said
+    message = lake.refused(f"ATTACH PARTITION 20240103 FROM lake.n.{lake.days}", back)
+    assert "could be there twice" in message
 
 
 @pytest.mark.soak
@@ -179,6 +179,6 @@ def test_rows_of_others_come_with_their_day_and_only_once(lake: Lake) -> None:
     table.overwrite(table.scan("d = '2024-01-02'").to_arrow(), "d = '2024-01-02'")
 
     for day in (20240104, 20240102):
-        said = lake.refused(f"ATTACH PARTITION {day} FROM lake.n.{lake.days}")
-        assert "could be there twice" in said
+        message = lake.refused(f"ATTACH PARTITION {day} FROM lake.n.{lake.days}")
+        assert "could be there twice" in message
     assert lake.ids() == [1, 2, 4, 10, 11]

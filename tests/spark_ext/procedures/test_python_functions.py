@@ -250,8 +250,8 @@ def test_an_export_is_cancelled_and_what_it_left_is_removed(
     (key,) = _keys(places, to, "1")
     file = left / f"{key}-{one.transaction_id}-0-x.parquet"
     file.write_bytes(b"rows")
-    (thing,) = mergeberg.gc(session.session, to)
-    assert (thing.action, thing.kind, thing.bytes) == ("remove", "data file", 4)
+    (garbage,) = mergeberg.gc(session.session, to)
+    assert (garbage.action, garbage.kind, garbage.bytes) == ("remove", "data file", 4)
     later = datetime.now(UTC) - timedelta(hours=1)
     (kept,) = mergeberg.gc(session.session, to, older_than=later, dry_run=False)
     assert kept.action == "keep"
@@ -323,24 +323,24 @@ def test_a_dry_run_of_a_statement_never_says_that_it_was_done(
     to, places.reads_parts = f"dry_{name}", True
     export_all(session, "events", to)
 
-    told = getattr(mergeberg, name)(session.session, f"lake.n.{to}", dry_run=True, **given)
+    outcomes = getattr(mergeberg, name)(session.session, f"lake.n.{to}", dry_run=True, **given)
     rows = session.call(name, table=f"n.{to}", dry_run=True, **given)
 
-    said = {one.status for one in told}
-    assert said == {row["status"] for row in rows}
-    assert word in said
-    assert said.isdisjoint(one.value for one in Status if one not in WITHOUT_EFFECT)
+    statuses = {one.status for one in outcomes}
+    assert statuses == {row["status"] for row in rows}
+    assert word in statuses
+    assert statuses.isdisjoint(one.value for one in Status if one not in WITHOUT_EFFECT)
     assert rows_of(places, to) == 3
 
 
 def test_a_dry_run_that_would_do_nothing_says_so(session: NoSpark, dropped_from: str) -> None:
     table = f"lake.n.{dropped_from}"
 
-    (told,) = mergeberg.detach_partition(
+    (outcome,) = mergeberg.detach_partition(
         session.session, table, partition_id="209901", dry_run=True
     )
 
-    assert told.status == "empty"
+    assert outcome.status == "empty"
     assert Outcome("1", Status.EMPTY, table).status.planned == "empty"
 
 

@@ -188,7 +188,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_before_any_work(
 
 
 @pytest.mark.parametrize(
-    ("said", "share"),
+    ("setting", "share"),
     [
         ("output_format_parallel_formatting = 1", Share(3)),
         ("output_format_parallel_formatting = 0", Share(1, in_turn=True)),
@@ -197,16 +197,16 @@ def test_an_unknown_setting_is_refused_with_the_nearest_before_any_work(
     ],
 )
 def test_settings_say_how_many_files_spark_may_write_at_a_time_and_how_fast(
-    many: Places, session: NoSpark, said: str, share: Share
+    many: Places, session: NoSpark, setting: str, share: Share
 ) -> None:
     """Three partitions, and two slots of Spark."""
     seen: list[Share | None] = []
     many.before = lambda plan, _: seen.append(plan.share)
-    name = f"turn{zlib.crc32(said.encode())}"
+    name = f"turn{zlib.crc32(setting.encode())}"
 
     alter(
         session,
-        f"ALTER TABLE ch.db.many EXPORT PARTITION ALL TO TABLE lake.n.{name} {ALLOWED}, {said}",
+        f"ALTER TABLE ch.db.many EXPORT PARTITION ALL TO TABLE lake.n.{name} {ALLOWED}, {setting}",
     )
 
     assert seen == [share]
@@ -275,7 +275,7 @@ def test_outfile_and_format_are_taken_with_one_warning_and_have_no_effect(
 
 @pytest.mark.usefixtures("many")
 @pytest.mark.parametrize(
-    ("to", "code", "said"),
+    ("to", "code", "message"),
     [
         ("ch.db.many", 36, "Exporting to the same table is not allowed"),
         ("ch.db.more", 48, "Destination storage MergeTree does not support MergeTree parts"),
@@ -287,12 +287,12 @@ def test_outfile_and_format_are_taken_with_one_warning_and_have_no_effect(
     ],
 )
 def test_a_destination_that_is_no_iceberg_table_is_refused_before_any_work(
-    session: NoSpark, to: str, code: int | None, said: str
+    session: NoSpark, to: str, code: int | None, message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
         alter(session, f"ALTER TABLE ch.db.many EXPORT PARTITION ALL TO TABLE {to} {ALLOWED}")
 
-    assert said in refused.value.message
+    assert message in refused.value.message
     assert refused.value.code == code
 
 

@@ -51,10 +51,10 @@ def test_a_statement_and_the_command_line_export_to_one_tree_by_one_ledger(
     code, out, err = keyed.run("export", "db.keyed", "--all", "--to", f"hive:{tree}", "--json")
     again = alter(session, tree, "ALL", ALLOWED)
 
-    *said, _ = [json.loads(line) for line in out.splitlines()]
+    *records, _ = [json.loads(line) for line in out.splitlines()]
     assert code == 0, err
     assert first == [("202401-1", "committed")]
-    assert sorted((s["partition_id"], s["status"]) for s in said) == [
+    assert sorted((s["partition_id"], s["status"]) for s in records) == [
         ("202401-1", "already_exported"),
         ("202403-0", "committed"),
     ]

@@ -151,8 +151,8 @@ def test_a_partition_comes_from_another_table(
         ("unchanged", 0),
     ]
     assert rows_of(places, dropped_from) == 3
-    said = export_all(session, "events", dropped_from)
-    assert {row["status"] for row in said} == {"already_exported"}
+    results = export_all(session, "events", dropped_from)
+    assert {row["status"] for row in results} == {"already_exported"}
     (row,) = alter(
         session,
         f"{table} REPLACE PARTITION 199901 FROM lake.n.{other}"
@@ -181,7 +181,7 @@ def test_a_partition_is_moved_to_another_table(
 
 
 @pytest.mark.parametrize(
-    ("of", "error", "said", "code"),
+    ("of", "error", "message", "code"),
     [
         ("PARTITION 202401 TO TABLE lake.n.nowhere", NotFoundError, "no table of that name", 60),
         ("PARTITION 202401 TO TABLE ch.db.events", UnsupportedError, "of ClickHouse", 48),
@@ -194,12 +194,12 @@ def test_a_table_that_cannot_receive_a_move_is_reported(
     dropped_from: str,
     of: str,
     error: type[TableFormatError],
-    said: str,
+    message: str,
     code: int,
 ) -> None:
     table = of.replace("{self}", dropped_from)
 
-    with pytest.raises(error, match=said) as refused:
+    with pytest.raises(error, match=message) as refused:
         alter(session, f"ALTER TABLE lake.n.{dropped_from} MOVE {table}")
 
     assert refused.value.code == code
@@ -207,7 +207,7 @@ def test_a_table_that_cannot_receive_a_move_is_reported(
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "said"),
+    ("name", "error", "message"),
     [
         ("lake.n.nowhere", NotFoundError, "its catalog has no table of that name"),
         ("ch.db.nothing", NotFoundError, "has no such table"),
@@ -221,13 +221,13 @@ def test_a_table_that_cannot_be_copied_from_is_reported(
     dropped_from: str,
     name: str,
     error: type[Exception],
-    said: str,
+    message: str,
 ) -> None:
     catalog = open_catalog("lake", warehouse=places.warehouse).catalog
     catalog.create_table_if_not_exists("n.stranger", Schema(NestedField(1, "id", LongType())))
     table = name.replace("{self}", dropped_from)
 
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         alter(session, f"ALTER TABLE lake.n.{dropped_from} ATTACH PARTITION 202401 FROM {table}")
 
 
@@ -265,6 +265,6 @@ def test_a_partition_is_fetched_and_then_attached(
     assert (row["status"], row["rows"], rows_of(places, dropped_from)) == ("fetched", 2, 1)
     assert alter(session, f"ALTER TABLE {name} ATTACH PARTITION 202402")[0]["rows"] == 2
     assert rows_of(places, dropped_from) == 3
-    with pytest.raises(NotFoundError, match="has no files of it") as told:
+    with pytest.raises(NotFoundError, match="has no files of it") as refused:
         alter(session, f"ALTER TABLE {name} FETCH PARTITION 199901 FROM 'lake.n.{other}'")
-    assert told.value.code == 257
+    assert refused.value.code == 257

@@ -63,15 +63,15 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     places: Places, session: NoSpark, table: str, command: Command
 ) -> None:
     before = opened(places, NAME).metadata
-    said = "would be dropped (2 rows, 1 file)"
+    forecast = "would be dropped (2 rows, 1 file)"
 
     (row,) = session.call("drop_partition", table=table, partition="202402", dry_run=True)
-    told = command("drop", "--partition", "202402", "--dry-run")
+    result = command("drop", "--partition", "202402", "--dry-run")
 
     message, _, change = str(row["message"]).partition("; ")
-    assert (row["rows"], row["snapshot_id"], message) == (2, None, said)
+    assert (row["rows"], row["snapshot_id"], message) == (2, None, forecast)
     assert re.fullmatch(r"2 rows, [\d,]+ bytes, leave main; 0 rows, 0 bytes, come", change)
-    assert told == (0, f"dry run: partition 202402 {said}\n  {change}\n", "")
+    assert result == (0, f"dry run: partition 202402 {forecast}\n  {change}\n", "")
     assert opened(places, NAME).metadata == before
 
 
@@ -128,7 +128,7 @@ def test_a_setting_that_a_statement_lacks_is_named_as_its_argument(
         "partition_id": "199901",
     }
 
-    error = session.answer(None, "replace_partition", **given)["error"]
+    error = session.response(None, "replace_partition", **given)["error"]
     code, _, err = command("replace", "--partition-id", "199901", "--from", f"{TABLE}.tag_whole")
     named = {**given, "table": TABLE, "from_table": f"{TABLE}.tag_whole"}
     with pytest.raises(TableFormatError) as refused:
@@ -167,7 +167,7 @@ def test_a_function_takes_its_arguments_by_name_and_type(session: NoSpark) -> No
 @pytest.mark.parametrize("table", ["ch.db.events", "hive.`/a/b`"])
 def test_what_is_no_lake_table_is_refused(places: Places, session: NoSpark, table: str) -> None:
     """Harm prevented: a table of ClickHouse loses a partition by a statement on the lake."""
-    error = session.answer(None, "drop_partition", table=table, all_partitions=True)["error"]
+    error = session.response(None, "drop_partition", table=table, all_partitions=True)["error"]
     code, _, err = places.run("drop", table, "--all", "--warehouse", str(places.warehouse))
 
     assert error["kind"] in ("UsageError", "UnsupportedError"), error
@@ -189,15 +189,15 @@ def test_a_procedure_asks_for_the_rights_of_its_statement(
     asked: dict[str, Any] = {"table": table, "partition_id": "202402"}
 
     for dry_run in (True, False):
-        error = session.answer("eve", "detach_partition", **asked, dry_run=dry_run)["error"]
+        error = session.response("eve", "detach_partition", **asked, dry_run=dry_run)["error"]
         assert (error["code"], error["sqlstate"]) == (497, "42501")
         assert f"it's necessary to have the grant ALTER DELETE ON {TABLE}." in error["message"]
 
     assert opened(places, NAME).metadata == before
-    assert session.answer("bob", "detach_partition", **asked)["rows"][0][1] == "detached"
-    error = session.answer("bob", "attach_partition", **asked)["error"]
+    assert session.response("bob", "detach_partition", **asked)["rows"][0][1] == "detached"
+    error = session.response("bob", "attach_partition", **asked)["error"]
     assert f"the grant CREATE ON {TABLE}." in error["message"]
-    assert session.answer("eve", "attach_partition", **asked)["rows"][0][1] == "attached"
+    assert session.response("eve", "attach_partition", **asked)["rows"][0][1] == "attached"
 
 
 @pytest.mark.usefixtures("table")

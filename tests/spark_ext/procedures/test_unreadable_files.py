@@ -116,12 +116,14 @@ def test_an_unreadable_file_is_named_in_one_line_and_nothing_changes(
     with (
         as_another_user(places.root),
         closed_to_all(path),
-        pytest.raises(TableFormatError, match="Permission denied") as said,
+        pytest.raises(TableFormatError, match="Permission denied") as refused,
     ):
         alter(session, text)
 
-    assert (path.name in str(said.value), "\n" in str(said.value)) == (True, False), said.value
-    assert "Restore" not in str(said.value)
+    assert (path.name in str(refused.value), "\n" in str(refused.value)) == (True, False), (
+        refused.value
+    )
+    assert "Restore" not in str(refused.value)
     assert on_disk(places) == tables
 
 

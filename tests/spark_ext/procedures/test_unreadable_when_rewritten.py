@@ -53,7 +53,7 @@ def test_it_is_named_in_one_line_and_nothing_changes(
         path.symlink_to(path)
     before = files(places)
     try:
-        with pytest.raises(TableFormatError) as said:
+        with pytest.raises(TableFormatError) as refused:
             alter(session, REWRITES[statement].format("lake.n.whole"))
         assert files(places) == before
     finally:
@@ -61,7 +61,9 @@ def test_it_is_named_in_one_line_and_nothing_changes(
         kept.rename(path)
 
     assert opened(places, "whole").metadata_location == table.metadata_location
-    assert (path.name in str(said.value), "\n" in str(said.value)) == (True, False), said.value
+    assert (path.name in str(refused.value), "\n" in str(refused.value)) == (True, False), (
+        refused.value
+    )
 
 
 def files(places: Places) -> list[str]:

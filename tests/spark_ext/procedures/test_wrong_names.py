@@ -77,9 +77,9 @@ def everything(places: Places) -> tuple[object, ...]:
 
 def refused(session: NoSpark, statement: str) -> TableFormatError:
     """Return why a statement is refused."""
-    with pytest.raises(TableFormatError) as said:
+    with pytest.raises(TableFormatError) as raised:
         alter(session, statement)
-    return said.value
+    return raised.value
 
 
 @pytest.mark.parametrize("name", OF_NOTHING)

@@ -106,14 +106,14 @@ def test_clickhouse_explains_what_we_write_and_what_the_user_wrote_alike(
     assert explained == clickhouse.rows(f"EXPLAIN AST {render_statement(statement)}")
 
 
-@pytest.mark.parametrize(("text", "said", "why"), REFUSED_HERE)
+@pytest.mark.parametrize(("text", "message", "why"), REFUSED_HERE)
 def test_what_clickhouse_reads_and_we_refuse_is_known(
-    clickhouse: ClickHouse, text: str, said: str, why: str
+    clickhouse: ClickHouse, text: str, message: str, why: str
 ) -> None:
     assert why
     assert read_by_clickhouse(clickhouse, text) is not None
 
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         parse_statement(text)
 
 
@@ -208,7 +208,7 @@ def test_a_broken_statement_is_refused_by_both(clickhouse: ClickHouse, text: str
     found = read_by_clickhouse(clickhouse, text)
     statement = read_by_us(text)
     if isinstance(statement, str):
-        known = any(re.search(said, statement) for _, said, _ in REFUSED_HERE)
+        known = any(re.search(pattern, statement) for _, pattern, _ in REFUSED_HERE)
         assert found is None or known or _NOT_OURS.match(found), (found, statement)
     elif found is None:
         assert statement is None or is_ours_alone(statement), render_statement(statement)

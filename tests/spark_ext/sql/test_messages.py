@@ -17,7 +17,7 @@ from tableformat.messages import Command, Option, convert, together
 from tests.repository.source_files import source_files
 
 OF_THE_COMMAND_LINE = re.compile(r"(?<![\w-])--[a-z][a-z-]+|`mergeberg ")
-NO_DOOR_TO_SQL = (
+NOT_IN_SQL = (
     "spark_ext/cli/", "spark_ext/demo/", "spark_ext/__main__.py", "spark_ext/engine/jars.py",
     "spark_ext/engine/java.py", "spark_ext/engine/session.py", "spark_ext/engine/shell.py",
 )  # fmt: skip
@@ -44,7 +44,7 @@ def documentation(tree: ast.AST) -> set[int]:
 def texts() -> Iterator[tuple[str, str]]:
     """Yield every text of the code that SQL runs, and where it is."""
     for file in source_files("tableformat", "catalog", "spark_ext"):
-        if file.path.startswith(NO_DOOR_TO_SQL):
+        if file.path.startswith(NOT_IN_SQL):
             continue
         # One tree: the nodes of another one would have other ids, or by chance the same.
         tree = file.tree

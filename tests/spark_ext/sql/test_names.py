@@ -71,10 +71,10 @@ def test_a_bare_name_is_of_the_default_source() -> None:
 def test_a_name_alone_is_of_the_database_that_the_source_says() -> None:
     looked_up = names("ch", "other", default="other")
     conf = {"spark.mergeberg.source.ch": "chdb:/ch", "spark.mergeberg.source.ch.database": "shop"}
-    said = replace(looked_up, settings=SessionSettings.of(conf))
+    configured = replace(looked_up, settings=SessionSettings.of(conf))
 
     assert where(looked_up.source(("t",))) == ("chdb:/other", TableName("default", "t"))
-    assert where(said.source(("t",))) == ("chdb:/ch", TableName("shop", "t"))
+    assert where(configured.source(("t",))) == ("chdb:/ch", TableName("shop", "t"))
     with pytest.raises(UsageError, match=r"Cannot tell what t is: Spark has a table"):
         names("ch", spark_has=(("t",),)).source(("t",))
 
@@ -115,7 +115,7 @@ def test_a_name_of_the_lake_is_completed_as_spark_does(parts: Parts, found: Lake
 
 
 @pytest.mark.parametrize(
-    ("parts", "current", "said"),
+    ("parts", "current", "message"),
     [
         (("n", "t"), ("spark_catalog", "default"), "'spark_catalog' is no Iceberg catalog"),
         (("t",), ("spark_catalog", "default"), "'spark_catalog' is no Iceberg catalog"),
@@ -126,16 +126,16 @@ def test_a_name_of_the_lake_is_completed_as_spark_does(parts: Parts, found: Lake
     ],
 )
 def test_what_is_no_table_of_the_lake_is_refused_with_what_there_is(
-    parts: Parts, current: Parts, said: str
+    parts: Parts, current: Parts, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         names("ch", current=current).lake(parts)
 
     assert "the sources ch, and the catalogs lake, second" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         (("ch",), "it is the name of a source"),
         (("ch", "db", "t", "u"), r"it has 4 parts"),
@@ -143,8 +143,8 @@ def test_what_is_no_table_of_the_lake_is_refused_with_what_there_is(
         (("unity", "n", "t"), "'unity' is a catalog of Spark's"),
     ],
 )
-def test_what_is_no_source_is_refused(parts: Parts, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_what_is_no_source_is_refused(parts: Parts, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         names("ch").source(parts)
 
 

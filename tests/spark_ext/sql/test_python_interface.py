@@ -105,12 +105,12 @@ def test_a_job_that_is_cancelled_from_outside_ends_the_export_at_once(
 
     with pytest.raises(
         StoppedError, match=r"its Spark job was cancelled: Job .* cancelled"
-    ) as said:
+    ) as refused:
         spark_ext.export_partitions(spark, "lake.n.large", "ch.db.large")
 
     canceller.join()
     assert cancelled.is_set()
-    assert "Nothing of it is in the lake" in said.value.message
+    assert "Nothing of it is in the lake" in refused.value.message
     assert time.monotonic() - began < 60
     (again,) = spark_ext.export_partitions(spark, "lake.n.large", "ch.db.large")
     assert (again.status, again.rows) == ("committed", 2_000_000)

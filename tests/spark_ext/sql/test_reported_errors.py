@@ -49,11 +49,11 @@ def test_it_is_an_error_exactly_when_a_partition_is_not_as_in_the_source(
     if not wrong:
         check_all_exported([ended])
         return
-    with pytest.raises(TableFormatError, match="Cannot export everything") as said:
+    with pytest.raises(TableFormatError, match="Cannot export everything") as refused:
         check_all_exported([ended])
     for name in wrong[:3]:
-        assert f"partition {name} of db.t: " in said.value.message
-    assert (f"So are {len(wrong) - 3} more" in said.value.message) is (len(wrong) > 3)
+        assert f"partition {name} of db.t: " in refused.value.message
+    assert (f"So are {len(wrong) - 3} more" in refused.value.message) is (len(wrong) > 3)
 
 
 @pytest.mark.parametrize(
@@ -74,19 +74,19 @@ def test_the_kind_of_error_is_that_of_the_outcome(
 
     with pytest.raises(
         kind, match=r"partition 1 of db\.t: \w+: why\. In the lake: 2 of db\.t\."
-    ) as said:
+    ) as refused:
         check_all_exported([ended])
 
-    assert said.value.code == 7
+    assert refused.value.code == 7
 
 
 def test_an_error_alone_is_itself() -> None:
     error = NotFoundError("Cannot find it: there is none. Name another.", code=60)
 
-    with pytest.raises(NotFoundError) as said:
+    with pytest.raises(NotFoundError) as refused:
         check_all_exported([Ended(ASKED, (), (error,))])
 
-    assert said.value is error
+    assert refused.value is error
 
 
 def test_an_error_after_finished_exports_lists_them() -> None:

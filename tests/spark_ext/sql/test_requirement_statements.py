@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 # What an error says, by ClickHouse's code of it.
-_SAID: Final[Mapping[int, str]] = {
+_MESSAGES: Final[Mapping[int, str]] = {
     0: "Cannot export partition 2025 of default.source_table: it has no active parts",
     36: "Exporting to the same table is not allowed",
     48: "Destination storage MergeTree does not support MergeTree parts",
@@ -61,13 +61,15 @@ def spark(
 def ended(step: Step, statement: str, run: Callable[[str], DataFrame]) -> str | int:
     """Run a statement; return what it ended with, as `Step.ends` has it."""
     if isinstance(step.ends, int):
-        with pytest.raises(Exception, match=_SAID[step.ends]):
+        with pytest.raises(Exception, match=_MESSAGES[step.ends]):
             run(statement).collect()
         return step.ends
     return ", ".join(sorted({row.status for row in run(statement).collect()}))
 
 
-def run_exports(spark: SparkSession, namespace: str, door: str) -> list[tuple[str, object, object]]:
+def run_exports(
+    spark: SparkSession, namespace: str, interface: str
+) -> list[tuple[str, object, object]]:
     """Run the exports of the document with a namespace of their own; return what each ends with."""
     spark.sql(f"CREATE NAMESPACE lake.{namespace}")
     spark.sql(f"USE lake.{namespace}")
@@ -75,17 +77,19 @@ def run_exports(spark: SparkSession, namespace: str, door: str) -> list[tuple[st
     def run(statement: str) -> DataFrame:
         # The document's `database` of the destination is a namespace.
         bound = statement.replace("default.destination_table", f"{namespace}.destination_table")
-        return spark.sql(bound) if door == "Spark SQL" else spark_ext.sql(spark, bound)
+        return spark.sql(bound) if interface == "Spark SQL" else spark_ext.sql(spark, bound)
 
     return [(s, step.ends, ended(step, s, run)) for step in EXPORTS.steps for s in step.statements]
 
 
-@pytest.mark.parametrize(("door", "namespace"), [("Spark SQL", "default"), ("spark_ext.sql", "n")])
+@pytest.mark.parametrize(
+    ("interface", "namespace"), [("Spark SQL", "default"), ("spark_ext.sql", "n")]
+)
 def test_the_exports_of_the_requirement_run_as_they_stand(
-    spark: SparkSession, door: str, namespace: str
+    spark: SparkSession, interface: str, namespace: str
 ) -> None:
     """A destination that is named alone is of the current namespace."""
-    found = run_exports(spark, namespace, door)
+    found = run_exports(spark, namespace, interface)
 
     assert [(s, end) for s, ends, end in found if end != ends] == []
     rows = spark.sql(f"SELECT p, k, d FROM lake.{namespace}.destination_table").collect()

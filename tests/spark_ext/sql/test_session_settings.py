@@ -154,7 +154,7 @@ def test_a_password_in_the_address_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             {"config-fil": "x"},
@@ -172,8 +172,8 @@ def test_a_password_in_the_address_is_refused() -> None:
         ({"cluster-hosts": "a:1=b:2,a:1=c:3"}, "each host once"),
     ],
 )
-def test_what_no_source_has_is_refused(options: dict[str, str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_what_no_source_has_is_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         place(options)
 
 
@@ -201,7 +201,7 @@ def test_the_rest_of_the_settings_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "text", "said"),
+    ("setting", "text", "message"),
     [
         ("ledgr", "x", r"spark\.mergeberg\.ledgr is not known\. Did you mean ledger\?"),
         ("export_merge_tree_partition_wai", "0", "Did you mean export_merge_tree_partition_wait"),
@@ -210,8 +210,8 @@ def test_the_rest_of_the_settings_is_read() -> None:
         ("source.default", "other", "is 'other', and the sources are ch"),
     ],
 )
-def test_a_setting_that_would_go_unheard_is_refused(setting: str, text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_setting_that_would_go_unheard_is_refused(setting: str, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         SessionSettings.of({SOURCE: ADDRESS, f"spark.mergeberg.{setting}": text})
 
 
@@ -235,16 +235,16 @@ def test_a_table_of_a_source_is_named_with_any_quotes(names: tuple[str, str]) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "said"),
+    ("text", "error", "message"),
     [
         ("chh.db.t", NotFoundError, r"the session has the sources ch\. Did you mean ch\?"),
         ("ch", UsageError, r"it is the name of a source.*; .*\. Write source\.database\.table"),
     ],
 )
 def test_a_table_of_no_source_is_refused_with_what_there_is(
-    text: str, error: type[UsageError], said: str
+    text: str, error: type[UsageError], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         source_of(SessionSettings.of({SOURCE: ADDRESS}), text)
 
 

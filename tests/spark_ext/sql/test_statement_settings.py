@@ -203,8 +203,8 @@ def test_a_value_that_is_no_switch_names_the_setting(name: str, value: str) -> N
 def test_a_pool_without_a_place_names_the_setting(value: str) -> None:
     name = "background_move_pool_size"
 
-    said = rf"{name}: {re.escape(value)} is not a whole number from 1"
-    with pytest.raises(UsageError, match=said):
+    message = rf"{name}: {re.escape(value)} is not a whole number from 1"
+    with pytest.raises(UsageError, match=message):
         settings_of(f"SETTINGS {name} = {value}")
 
 

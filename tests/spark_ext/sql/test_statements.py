@@ -64,7 +64,7 @@ from tests.support.session_without_spark import NoSpark
 
 Arguments = dict[str, GivenValue]
 FAST = "mergeberg_attach_fast"
-BESIDE = "export_merge_tree_part_overwrite_file_if_exists"
+OVERWRITES_FILES = "export_merge_tree_part_overwrite_file_if_exists"
 EMPTY = "allow_replace_partition_from_empty_source"
 
 
@@ -124,16 +124,18 @@ def called(command: Command | Optimize) -> tuple[str, Arguments]:
             return "clear_index", in_partition(of, index=str(name), if_exists=if_exists)
         case Update(assignments, where, of):
             each = [f"{quote_identifier(c)} = {render_expression(v)}" for c, v in assignments]
-            said = in_partition(of, assignments=", ".join(each), where=render_expression(where))
-            return "update_rows", said
+            arguments = in_partition(
+                of, assignments=", ".join(each), where=render_expression(where)
+            )
+            return "update_rows", arguments
         case Delete(where, of):
             return "delete_rows", in_partition(of, where=render_expression(where))
         case Optimize(_, of, final, by):
-            said = in_partition(of, final=final)
+            arguments = in_partition(of, final=final)
             if by is not None:
                 columns = render_deduplicate(by).removeprefix("DEDUPLICATE").removeprefix(" BY ")
-                said |= {"deduplicate_by": columns} if columns else {"deduplicate": True}
-            return "optimize", said
+                arguments |= {"deduplicate_by": columns} if columns else {"deduplicate": True}
+            return "optimize", arguments
         case Export():
             pytest.fail("`mergeberg export` and `CALL … export_partition` are that")
         case _:
@@ -202,7 +204,7 @@ ROWS: tuple[tuple[str, str, str, Arguments], ...] = (
     ("ATTACH PARTITION ALL", "attach --all", "attach_partition", {"all_partitions": True}),
     ("ATTACH PARTITION ALL FROM lake.n.u", "attach --all --from lake.n.u", "attach_partition",
      {"all_partitions": True, "from_table": "lake.n.u"}),
-    (f"ATTACH PARTITION 1 FROM ch.db.`a b` SETTINGS {BESIDE} = 1",
+    (f"ATTACH PARTITION 1 FROM ch.db.`a b` SETTINGS {OVERWRITES_FILES} = 1",
      "attach --partition 1 --from 'ch.db.`a b`' --overwrite-file-if-exists", "attach_partition",
      {"partition": "1", "from_table": "ch.db.`a b`", "overwrite_file_if_exists": True}),
     ("DROP PARTITION 1", "drop --partition 1", "drop_partition", {"partition": "1"}),
@@ -314,7 +316,7 @@ def test_an_example_is_a_command_line_that_runs(ran: list[object], typed: TypedS
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("detach", "exactly one of --partition-id, --partition, --part and --all."),
         ("detach --all --part all_1_1_0", "exactly one of --partition-id, --partition, --part and"),
@@ -344,7 +346,7 @@ def test_an_example_is_a_command_line_that_runs(ran: list[object], typed: TypedS
     ],
 )
 def test_what_has_no_one_meaning_is_refused_before_anything_is_done(
-    ran: list[object], line: str, said: str
+    ran: list[object], line: str, message: str
 ) -> None:
     """Harm prevented: of two that are given one is done, and nobody knows which."""
     command, *words = shlex.split(line)
@@ -352,7 +354,7 @@ def test_what_has_no_one_meaning_is_refused_before_anything_is_done(
 
     code = invoke([command, "lake.n.t", *words], io.StringIO(), err)
 
-    assert said in err.getvalue()
+    assert message in err.getvalue()
     assert f"Next: mergeberg {command} --help" in err.getvalue() or code != 2
     assert (code, ran) in ((2, []), (3, []))
 

@@ -170,13 +170,13 @@ def test_a_query_that_the_table_shows_can_be_killed(
 ) -> None:
     """From any session that has the ledger, wherever the export runs."""
     name = exports.clickhouse.filled()
-    answer: list[tuple[object, object]] = []
+    result: list[tuple[object, object]] = []
 
     def kill(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
         ids = f"SELECT DISTINCT query_id FROM {EXPORTS} WHERE source_table = '{name}'"
         ((query_id,),) = spark.sql(ids).collect()
         killed = spark.sql(f"KILL QUERY WHERE query_id = '{query_id}' SYNC").collect()
-        answer.extend((row["partition_id"], row["status"]) for row in killed)
+        result.extend((row["partition_id"], row["status"]) for row in killed)
 
     exports.before = kill
     try:
@@ -185,7 +185,7 @@ def test_a_query_that_the_table_shows_can_be_killed(
     finally:
         exports.before = lambda *_: None
 
-    assert sorted(answer) == [("0", "finished"), ("1", "finished")]
+    assert sorted(result) == [("0", "finished"), ("1", "finished")]
     stands = f"SELECT DISTINCT status FROM {EXPORTS} WHERE source_table = '{name}'"
     assert [row[0] for row in spark.sql(stands).collect()] == ["KILLED"]
     assert exports.in_lake(name) == []

@@ -107,16 +107,16 @@ def test_without_a_ledger_the_table_is_empty(tmp_path: Path) -> None:
 @given(st.lists(events, max_size=6))
 def test_every_attempt_is_listed_once_by_its_parts_or_as_a_whole(found: list[Event]) -> None:
     """Harm prevented: a failure that nobody sees, or rows that are counted twice."""
-    told = list(of_parts(found))
+    reported = list(of_parts(found))
 
-    assert [e for e in told if e.part_name] == [e for e in found if e.part_name]
+    assert [e for e in reported if e.part_name] == [e for e in found if e.part_name]
 
     def attempts(of: list[Event]) -> set[tuple[object, ...]]:
         return {(e.time, e.table, e.destination, e.partition_id, e.transaction_id) for e in of}
 
-    assert attempts(told) == attempts(found)
-    whole = [e for e in told if not e.part_name]
-    assert not attempts(whole) & attempts([e for e in told if e.part_name])
+    assert attempts(reported) == attempts(found)
+    whole = [e for e in reported if not e.part_name]
+    assert not attempts(whole) & attempts([e for e in reported if e.part_name])
 
 
 @given(events)

@@ -141,7 +141,7 @@ def test_a_user_who_is_called_like_a_role_has_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("GRANT SELECT ON a.b TO u;\nREVOKE x", "line 2: found 'REVOKE', and CREATE ROLE or GRANT"),
         ("\n\nGRANT FLY ON a.b TO u", "line 3: 'FLY' is no privilege; there are ALL, SELECT"),
@@ -163,9 +163,9 @@ def test_a_user_who_is_called_like_a_role_has_nothing_of_it() -> None:
         ("/* GRANT ALL ON *.* TO u", "line 1: found '/*', and CREATE ROLE or GRANT is expected"),
     ],
 )
-def test_a_text_that_says_something_else_is_refused_with_its_line(text: str, told: str) -> None:
+def test_a_text_that_says_something_else_is_refused_with_its_line(text: str, message: str) -> None:
     """Harm prevented: a part of a policy is ignored."""
     with pytest.raises(UsageError) as refused:
         parse_policy(text)
 
-    assert refused.value.message.startswith(told)
+    assert refused.value.message.startswith(message)

@@ -64,7 +64,7 @@ def archived(directory: Path) -> Partitions:
     return source
 
 
-def told(directory: Path, source: Partitions, request: ExportRequest) -> list[Outcome]:
+def exported_late(directory: Path, source: Partitions, request: ExportRequest) -> list[Outcome]:
     """Export long after the TTL."""
     ports = ports_of(directory, source, clock=lambda: 9_000_000)
     return list(run(directory, source, request=request, ports=ports))
@@ -116,8 +116,8 @@ def test_nothing_is_touched_while_somebody_else_exports_the_partition(tmp_path: 
     ledger = ports_of(tmp_path, source).ledger
     ledger.take_lease(row_of(tmp_path, "p1").key.hash, OTHER, 60.0)
 
-    said = r"Cannot archive partition p1.*process 2 on there"
-    with pytest.raises(RefusedError, match=said), kept(tmp_path, source):
+    message = r"Cannot archive partition p1.*process 2 on there"
+    with pytest.raises(RefusedError, match=message), kept(tmp_path, source):
         pytest.fail("the source was touched")
     # Its owner has died.
     with kept(tmp_path, source, alive=False):
@@ -155,7 +155,7 @@ def test_no_option_of_an_export_takes_archived_rows_out_of_the_lake(
     source = archived(tmp_path)
     source.by_id["p1"] = parts_of("p1", *rows)
 
-    (found,) = told(tmp_path, source, replace(ALL, options=options))
+    (found,) = exported_late(tmp_path, source, replace(ALL, options=options))
 
     assert (found.status.value, rows_in_main(tmp_path)) == ("refused", 12)
     assert "--force" not in plain(found.message)
@@ -170,7 +170,7 @@ def test_an_archived_partition_that_is_gone_stays_in_the_lake(
     """Harm prevented: `--allow-empty` says that the empty source is the partition's content."""
     source = archived(tmp_path)
 
-    told(tmp_path, source, replace(ALL, options=options))
+    exported_late(tmp_path, source, replace(ALL, options=options))
 
     assert rows_in_main(tmp_path) == 12
 
@@ -180,7 +180,7 @@ def test_what_comes_back_to_the_source_is_in_the_lake_already(tmp_path: Path) ->
     source = archived(tmp_path)
     source.by_id["p1"] = parts_of("p1", 7, 5)
 
-    (found,) = told(tmp_path, source, ALL)
+    (found,) = exported_late(tmp_path, source, ALL)
 
     assert (found.status.value, rows_in_main(tmp_path)) == ("already_exported", 12)
 
@@ -192,7 +192,7 @@ def test_after_unarchiving_an_export_replaces_it_as_any_other(tmp_path: Path) ->
 
     unarchive(ledger, row, owner=ME, is_alive=lambda _: True, now=3_000_000)
 
-    assert statuses(told(tmp_path, source, ALL)) == ["replaced"]
+    assert statuses(exported_late(tmp_path, source, ALL)) == ["replaced"]
     assert rows_in_main(tmp_path) == 40
     with pytest.raises(RefusedError, match="it is not archived"):
         unarchive(ledger, row_of(tmp_path, "p1"), owner=ME, is_alive=lambda _: True, now=3_000_000)

@@ -265,9 +265,9 @@ def test_fewer_rows_replace_more_only_when_that_is_wanted(
             commit_one(ports(table, ledger), wanted)
     fewer = replace(wanted.keys[0], receipts=(receipt(row, rows=4),))
 
-    said = refusal(commit_one(ports(table, ledger), replace(wanted, keys=(fewer,))))
+    message = refusal(commit_one(ports(table, ledger), replace(wanted, keys=(fewer,))))
 
-    assert "would lose 6" in said
+    assert "would lose 6" in message
     assert rows_in_main(table) == 10
     allowed = replace(wanted, keys=(replace(fewer, change=ReplaceOwn(alongside=True)),))
     assert isinstance(commit_one(ports(table, ledger), allowed), Committed)

@@ -22,7 +22,7 @@ from tests.support.dying import Dies, KilledAt
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     alone,
     detach,
     drop,
@@ -51,13 +51,13 @@ def source(tmp_path: Path) -> Partitions:
 
 
 def expired(
-    directory: Path, *, after: int = AGE + 60_000, tells: bool = False
+    directory: Path, *, after: int = AGE + 60_000, dry_run: bool = False
 ) -> tuple[Garbage, ...]:
     """Expire what is before DROPs that are ten minutes old, so long after now, and clean up."""
     ports: Ports = running(directory).ports.commit
     snapshots = DroppedSnapshots(ports, lake(directory), AGE, milliseconds() + after)
-    found = snapshots.find() if tells else snapshots.expire()
-    if not tells:
+    found = snapshots.find() if dry_run else snapshots.expire()
+    if not dry_run:
         clean_up(sweeping(directory))
     return found
 
@@ -81,14 +81,14 @@ def test_the_bytes_of_what_was_dropped_are_gone_after_ten_minutes(
     assert before
 
     assert expired(tmp_path, after=AGE - 60_000) == ()
-    told = expired(tmp_path, tells=True)
-    assert told
-    assert (bytes_of(tmp_path, "p1"), all(one.may_go for one in told)) == (before, True)
-    assert "which DROP PARTITION ID 'p1' dropped" in told[0].why
-    assert expired(tmp_path) == told
+    garbage = expired(tmp_path, dry_run=True)
+    assert garbage
+    assert (bytes_of(tmp_path, "p1"), all(one.may_go for one in garbage)) == (before, True)
+    assert "which DROP PARTITION ID 'p1' dropped" in garbage[0].why
+    assert expired(tmp_path) == garbage
 
     assert (bytes_of(tmp_path, "p1"), bytes_of(tmp_path, "p2")) == (0, left)
-    assert {str(one) for one in snapshots(tmp_path)}.isdisjoint(one.location for one in told)
+    assert {str(one) for one in snapshots(tmp_path)}.isdisjoint(one.location for one in garbage)
     assert rows_in_main(tmp_path) == source.rows["p2"]
     assert expired(tmp_path) == ()
     assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.COMMITTED
@@ -110,11 +110,11 @@ def a_branch(directory: Path) -> None:
 
 def another_writer(directory: Path) -> None:
     append(directory)
-    running(directory, rows=SaidOfRows(rest="p9")).run(drop("p1"))
+    running(directory, rows=ForeignPartitions(rest="p9")).run(drop("p1"))
 
 
 @pytest.mark.parametrize(
-    ("keeps", "said"),
+    ("keeps", "reason"),
     [
         (a_tag, "kept keeps it"),
         (a_branch, "b keeps it"),
@@ -122,16 +122,16 @@ def another_writer(directory: Path) -> None:
     ],
 )
 def test_snapshots_that_others_made_or_name_stay_with_the_files(
-    tmp_path: Path, source: Partitions, keeps: Callable[[Path], None], said: str
+    tmp_path: Path, source: Partitions, keeps: Callable[[Path], None], reason: str
 ) -> None:
     """Harm prevented: what somebody keeps, or has made, goes with what was dropped."""
     assert source.rows
     keeps(tmp_path)
     before, there = bytes_of(tmp_path, "p1"), snapshots(tmp_path)
 
-    told = expired(tmp_path)
+    garbage = expired(tmp_path)
 
-    assert any(said in one.why and not one.may_go for one in told)
+    assert any(reason in one.why and not one.may_go for one in garbage)
     assert (bytes_of(tmp_path, "p1"), snapshots(tmp_path)) == (before, there)
 
 

@@ -97,12 +97,12 @@ def test_all_but_the_refusal_stays(tmp_path: Path) -> None:
     before = row_of(tmp_path, "p1")
     assert before.done is not None
 
-    said = forgotten(tmp_path, source)
+    message = forgotten(tmp_path, source)
 
     after = row_of(tmp_path, "p1")
     done = replace(before.done, forgotten=True)
     assert after == replace(before, done=done, version=after.version, updated=after.updated)
-    assert str(before.done.landed.snapshot_id) in said
+    assert str(before.done.landed.snapshot_id) in message
     assert ports_of(tmp_path, source).ledger.holder(before.key.hash) is None
 
 
@@ -119,8 +119,8 @@ def test_forgetting_twice_and_after_the_ttl_changes_nothing(tmp_path: Path) -> N
     assert row.done is not None
     over = ledger.write(replace(row, done=replace(row.done, ttl=1)))
     assert isinstance(over, Row)
-    said = forget(ledger, over, owner=ME, is_alive=lambda _: True, now=9_000_000)
-    assert "nothing to do, its TTL of 1 s has expired" in said
+    message = forget(ledger, over, owner=ME, is_alive=lambda _: True, now=9_000_000)
+    assert "nothing to do, its TTL of 1 s has expired" in message
 
 
 def test_one_that_runs_is_not_forgotten(tmp_path: Path) -> None:

@@ -73,11 +73,11 @@ def test_a_cancelled_export_is_killed_and_keeps_its_transaction(
     after = ledger.read(KEY.hash)
     assert after == outcome.row
     now = table.load()
-    told = (
+    message = (
         f"given up: nothing sent before snapshot {now.main} (sequence number "
         f"{now.last_sequence_number}) can land any more"
     )
-    assert (after.state, after.last_error) == (State.KILLED, told)
+    assert (after.state, after.last_error) == (State.KILLED, message)
     assert after.claim.transaction_id == row.claim.transaction_id
     assert after.claim.epoch > row.claim.epoch
     assert rows_in_main(table) == 0
@@ -314,7 +314,7 @@ def test_an_export_that_lands_is_never_reported_as_killed(
     bottom = table.load().main
     row = claim(ledger)
     late = [Late(table, ledger, row) for _ in range(4)]
-    said: KillOutcome | None = None
+    outcome: KillOutcome | None = None
 
     def arrive(number: int) -> None:
         if lands == number:
@@ -324,27 +324,27 @@ def test_an_export_that_lands_is_never_reported_as_killed(
         match event:
             case "cancel":
                 meddled = Meddling(table, before=arrive, lose=lost.__contains__)
-                said = killed(meddled, ledger)
+                outcome = killed(meddled, ledger)
             case "back":
                 move_main(table, bottom)
             case "foreign":
                 foreign(table, ledger)
             case _:
                 applied = late[SENT.index(event)].send()
-                assert not (applied and isinstance(said, GivenUp))
+                assert not (applied and isinstance(outcome, GivenUp))
 
     now = table.load()
     ours = receipt(row).file_path
     landed = any(ours == f.path for s in now.snapshots for f in table.files_of(now, KEY.hash, at=s))
     after = ledger.read(KEY.hash)
     assert after is not None
-    match said:
+    match outcome:
         case GivenUp():
             assert (after.state, landed) == (State.KILLED, False)
         case TooLate():
             assert (after.state, landed) == (State.COMPLETED, True)
         case _:
-            pytest.fail(f"{said}: the catalog answered, so it can be known")
+            pytest.fail(f"{outcome}: the catalog answered, so it can be known")
 
 
 def foreign(table: IcebergTable, ledger: Ledger) -> None:

@@ -28,7 +28,7 @@ class Away(MemoryLedger):
         self.was_asked = threading.Event()
         self.refuse = threading.Event()
 
-    def _answer(self, what: str) -> None:
+    def _respond(self, what: str) -> None:
         self.asked.append(what)
         self.was_asked.set()
         if self.is_away:
@@ -37,11 +37,11 @@ class Away(MemoryLedger):
             raise LedgerError(message)
 
     def read_all(self, keys: tuple[str, ...]) -> tuple[Row | None, ...]:
-        self._answer(f"read {len(keys)}")
+        self._respond(f"read {len(keys)}")
         return super().read_all(keys)
 
     def renew(self, lease: Lease, seconds: float) -> Lease | LeaseHeld:
-        self._answer("renew")
+        self._respond("renew")
         return super().renew(lease, seconds)
 
 

@@ -145,8 +145,8 @@ def test_a_note_reports_an_idle_cluster(application: Application, slices: int) -
     _, writing = application.begin(Limits(slices=slices))
     writing.close()
 
-    told = "writing 3 files at a time, and Spark has 4 slots: --max-slices sets how many"
-    assert [*map(plain, application.notes)] == ([told] if slices == 3 else [])
+    note = "writing 3 files at a time, and Spark has 4 slots: --max-slices sets how many"
+    assert [*map(plain, application.notes)] == ([note] if slices == 3 else [])
 
 
 @pytest.mark.parametrize(
@@ -267,11 +267,11 @@ def test_an_export_without_tasks_needs_no_share(application: Application) -> Non
 
 
 @pytest.mark.parametrize(
-    ("bandwidth", "slices", "said"),
+    ("bandwidth", "slices", "message"),
     [(0, 0, "Cannot write 0 files at a time"), (0, -1, "-1 files"), (-5, 1, "-5 bytes per second")],
 )
 def test_limits_under_which_nothing_is_written_are_refused(
-    bandwidth: int, slices: int, said: str
+    bandwidth: int, slices: int, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         Limits(bandwidth, slices)

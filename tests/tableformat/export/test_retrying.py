@@ -260,7 +260,7 @@ ENDED = EndedCredentialsError("Cannot write: InvalidAccessKeyId. Get new ones.")
 
 
 @dataclass
-class Lent(Flaky):
+class Vended(Flaky):
     """Writes one file, then its vended credentials have ended: no more until the next request."""
 
     def write(
@@ -281,7 +281,7 @@ class Lent(Flaky):
 
 def test_a_run_outlives_any_number_of_credentials(world: World) -> None:
     """Harm prevented: a run of hours fails after the fourth expiry of its vended credentials."""
-    writer = Lent()
+    writer = Vended()
 
     assert world.run(writer, most=0).status.value == "committed"
 
@@ -309,6 +309,6 @@ def test_a_part_whose_files_are_done_has_its_path_though_the_export_failed(world
     assert (first.name, second.name) == (FIRST, SECOND)
     assert [path.rpartition(".")[2] for path in first.remote_paths] == ["parquet"]
     assert second.remote_paths == ()
-    told = json.loads(manifest(row))
-    assert [p["remote_path"] for p in told["parts"]] == [first.remote_paths[0], ""]
-    assert not told["completed"]
+    stored = json.loads(manifest(row))
+    assert [p["remote_path"] for p in stored["parts"]] == [first.remote_paths[0], ""]
+    assert not stored["completed"]

@@ -32,7 +32,7 @@ from tests.support.scenarios import (
 )
 
 JANUARY, FEBRUARY, MARCH, APRIL = "202401", "202402", "202403", "202404"
-BESIDE = ExportOptions(overwrite_file_if_exists=True)
+ALONGSIDE = ExportOptions(overwrite_file_if_exists=True)
 
 
 def source_of(*partitions: str) -> Partitions:
@@ -54,7 +54,7 @@ def up_to(directory: Path) -> str:
 def export(
     directory: Path, source: Partitions, partition: str, effects: Effects | None = None
 ) -> list[str]:
-    request = replace(ALL, selection=ById(PartitionId(partition)), options=BESIDE)
+    request = replace(ALL, selection=ById(PartitionId(partition)), options=ALONGSIDE)
     return statuses(run(directory, source, effects=effects, request=request, meddled=True))
 
 

@@ -43,10 +43,10 @@ ROWS = st.builds(
     rows=st.lists(ROWS, max_size=8, unique_by=lambda row: row.key),
     kinds=st.dictionaries(st.sampled_from(["uuid:a", "uuid:b", "uuid:c"]), st.sampled_from(Kind)),
     shards=st.integers(1, 3),
-    beside=st.booleans(),
+    alongside=st.booleans(),
 )
 def test_a_first_export_waits_where_tables_of_its_name_outnumber_its_shards(
-    rows: list[Row], kinds: dict[str, Kind], shards: int, *, beside: bool
+    rows: list[Row], kinds: dict[str, Kind], shards: int, *, alongside: bool
 ) -> None:
     """Only by tables of its name, of its partition and lake table, whose rows may be there."""
 
@@ -63,12 +63,12 @@ def test_a_first_export_waits_where_tables_of_its_name_outnumber_its_shards(
     }
     found = same_name_exports(MINE, LAKE, lambda: rows)
 
-    said = found.refusal(
-        None, "1", ExportOptions(overwrite_file_if_exists=beside, shards=shards), held
+    message = found.refusal(
+        None, "1", ExportOptions(overwrite_file_if_exists=alongside, shards=shards), held
     )
 
-    assert bool(said) == (len(may_be_there) >= shards and not beside)
-    assert not said or all(source in said for source in may_be_there)
+    assert bool(message) == (len(may_be_there) >= shards and not alongside)
+    assert not message or all(source in message for source in may_be_there)
 
 
 def test_exports_under_the_own_identity_are_not_those_of_another_table() -> None:

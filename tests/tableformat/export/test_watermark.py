@@ -40,7 +40,7 @@ def ask(directory: Path, source: Partitions, *, now: int = 2_000_000) -> Waterma
     return find_watermark(TABLE, source, lake(directory), ledger, now=now)
 
 
-def told(found: Watermark) -> tuple[str, str]:
+def texts_of(found: Watermark) -> tuple[str, str]:
     """Return the watermark and what stops it, as texts."""
     return str(found.partition_id), str(found.stopped_by)
 
@@ -66,12 +66,12 @@ def test_a_partition_that_is_missing_stops_it_although_later_ones_are_there(
     """Harm prevented: rows of the gap are read from neither side."""
     source = three()
     export(tmp_path, source, "202403")
-    assert told(ask(tmp_path, source)) == ("None", "202401")
+    assert texts_of(ask(tmp_path, source)) == ("None", "202401")
 
     export(tmp_path, source, "202401")
     found = ask(tmp_path, source)
 
-    assert told(found) == ("202401", "202402")
+    assert texts_of(found) == ("202401", "202402")
     assert (found.reached, found.partitions, found.why) == (1, 3, "it was never exported")
 
 
@@ -80,7 +80,7 @@ def test_the_order_is_that_of_partition_ids(tmp_path: Path) -> None:
     source = Partitions(by_id={p: parts_of(p, 7) for p in ("9", "10", "all")})
     export(tmp_path, source, "10")
 
-    assert told(ask(tmp_path, source)) == ("10", "9")
+    assert texts_of(ask(tmp_path, source)) == ("10", "9")
 
 
 @pytest.mark.parametrize("now", [2_000_000, 9_000_000], ids=["inside the TTL", "after it"])
@@ -93,7 +93,7 @@ def test_a_partition_that_changed_stops_it(tmp_path: Path, now: int, rows: tuple
 
     found = ask(tmp_path, source, now=now)
 
-    assert told(found) == ("202401", "202402")
+    assert texts_of(found) == ("202401", "202402")
     assert "12 rows in 2 parts then, " in found.why
     assert "the source partition differs from what was exported in snapshot" in found.why
 
@@ -106,7 +106,7 @@ def test_rows_that_are_gone_from_main_stop_it(tmp_path: Path) -> None:
 
     found = ask(tmp_path, source)
 
-    assert told(found) == ("None", "202401")
+    assert texts_of(found) == ("None", "202401")
     assert "removed by snapshot" in found.why
 
 
@@ -115,7 +115,7 @@ def test_a_partition_without_rows_does_not_stop_it(tmp_path: Path) -> None:
     source.by_id["202402"] = []
     run(tmp_path, source)
 
-    assert told(ask(tmp_path, source)) == ("202403", "None")
+    assert texts_of(ask(tmp_path, source)) == ("202403", "None")
 
 
 def test_a_partition_that_is_gone_from_the_source_does_not_stop_it(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_forced_export_that_died_before_its_commit_changes_nothing(tmp_path: P
             effects=DiesBefore(Step.SEND),
         )  # fmt: skip
 
-    assert told(ask(tmp_path, source)) == ("202403", "None")
+    assert texts_of(ask(tmp_path, source)) == ("202403", "None")
 
 
 def test_an_export_that_failed_stops_it_and_says_why(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_an_export_that_failed_stops_it_and_says_why(tmp_path: Path) -> None:
         run(tmp_path, source, effects=DiesBefore(Step.SEND))
 
     found = ask(tmp_path, source)
-    assert (told(found), found.why) == (("None", "202401"), "it was never exported")
+    assert (texts_of(found), found.why) == (("None", "202401"), "it was never exported")
 
 
 def test_what_landed_and_is_not_settled_stops_it_until_the_next_run(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ def test_what_landed_and_is_not_settled_stops_it_until_the_next_run(tmp_path: Pa
         run(tmp_path, source, effects=DiesBefore(Step.SETTLE))
 
     found = ask(tmp_path, source)
-    assert told(found) == ("None", "202401")
+    assert texts_of(found) == ("None", "202401")
     assert "landed and is not in the ledger yet. Run the export again" in found.why
     run(tmp_path, source)
-    assert told(ask(tmp_path, source)) == ("202403", "None")
+    assert texts_of(ask(tmp_path, source)) == ("202403", "None")
 
 
 def test_another_ledger_is_refused(tmp_path: Path) -> None:

@@ -56,10 +56,10 @@ def test_what_is_no_list_of_names_is_refused(text: str) -> None:
 def test_a_tree_that_has_other_names_takes_none() -> None:
     remembered = remembering(named(part="n % 10"))
 
-    for names, said in ({"p": "n % 10"}, "part=n % 10"), ({"part": "n % 11"}, "part=n % 11"):
+    for names, message in ({"p": "n % 10"}, "part=n % 10"), ({"part": "n % 11"}, "part=n % 11"):
         with pytest.raises(RefusedError) as refused:
             names_in_force("db.t", TREE, names, remembered)
-        assert (refused.value.code, said in refused.value.message) == (36, True)
+        assert (refused.value.code, message in refused.value.message) == (36, True)
     with pytest.raises(RefusedError, match="plain columns only"):
         names_in_force("db.t", TREE, {"part": "n % 10"}, {})
 

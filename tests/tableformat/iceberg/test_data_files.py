@@ -329,12 +329,12 @@ def test_a_committed_file_is_pruned_and_read_by_another_reader(tmp_path: Path) -
     written = write(pa.Table.from_arrays(columns, schema=kinds), sink)
     path = tmp_path / "data.parquet"
     path.write_bytes(sink.data.getvalue())
-    said = dataclasses.replace(
+    file_receipt = dataclasses.replace(
         receipt(written, f"file://{path}"), partition=("2024-01-01", "2024-01-01")
     )
 
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-        append.append_data_file(data_file(said, schema, spec))
+        append.append_data_file(data_file(file_receipt, schema, spec))
 
     assert table.scan().to_arrow().column("id").to_pylist() == [1, 2, 3]
     assert table.scan("amount < 0").to_arrow().column("id").to_pylist() == [1]
@@ -347,14 +347,14 @@ def test_a_committed_file_is_pruned_and_read_by_another_reader(tmp_path: Path) -
 
 
 def test_a_receipt_for_another_spec_is_never_committed() -> None:
-    said = receipt(write_rows([]))
+    file_receipt = receipt(write_rows([]))
     with pytest.raises(InternalError, match="written for partition spec 0"):
-        data_file(said, LAKE_SCHEMA, PartitionSpec(spec_id=1))
+        data_file(file_receipt, LAKE_SCHEMA, PartitionSpec(spec_id=1))
 
 
 def test_figures_that_are_not_known_are_left_out() -> None:
-    said = dataclasses.replace(receipt(write_rows([])), columns=(ColumnStatistics(1, 10),))
-    file: DataFile = data_file(said, LAKE_SCHEMA, UNPARTITIONED)
+    file_receipt = dataclasses.replace(receipt(write_rows([])), columns=(ColumnStatistics(1, 10),))
+    file: DataFile = data_file(file_receipt, LAKE_SCHEMA, UNPARTITIONED)
 
     assert file.column_sizes == {1: 10}
     assert file.value_counts == {}

@@ -169,9 +169,9 @@ def test_the_refusal_has_clickhouses_code_for_the_first_difference(
 @pytest.mark.parametrize("name", ["a", "a;b", "a; --evolve-schema adds it"])
 def test_the_way_out_depends_on_no_name(name: str) -> None:
     """Harm prevented: no message says that no conversion helps, because of its name."""
-    (said,) = differences({name: "Array(Int32)"}, field(1, name, IntegerType()))
+    (difference,) = differences({name: "Array(Int32)"}, field(1, name, IntegerType()))
 
-    assert said.endswith("in the destination; no conversion makes them equal")
+    assert difference.endswith("in the destination; no conversion makes them equal")
 
 
 @pytest.mark.parametrize("name", ["a", "a; --evolve-schema adds it"])
@@ -225,8 +225,8 @@ def assert_says_exactly(found: tuple[str, ...], expected: list[tuple[str, str]])
     """Check that there is one sentence for each difference, and no other."""
     left = list(found)
     # A field that may be the one that is missing, under its old name, is reported with it.
-    told = [pair for pair in expected if pair[1] == "extra" and _is_old_name(pair[0], found)]
-    expected = [pair for pair in expected if pair not in told]
+    renamed = [pair for pair in expected if pair[1] == "extra" and _is_old_name(pair[0], found)]
+    expected = [pair for pair in expected if pair not in renamed]
     for path, kind in sorted(expected, key=lambda pair: (pair[1] == "type", pair)):
         start = f"Tables have different structure: column {path} {SAYS[kind]}"
         (text, *_) = [text for text in left if text.startswith(start)] or [f"no {path}: {kind}"]
@@ -327,7 +327,7 @@ def test_a_table_that_could_become_wider_is_refused_with_the_statement(
 
 
 @pytest.mark.parametrize(
-    ("clickhouse", "lake", "wider", "said"),
+    ("clickhouse", "lake", "wider", "widened"),
     [
         ("Int64", IntegerType(), LongType(), "c (int to long)"),
         ("Float64", FloatType(), DoubleType(), "c (float to double)"),
@@ -338,14 +338,14 @@ def test_a_table_that_could_become_wider_is_refused_with_the_statement(
     ],
 )  # fmt: skip
 def test_a_type_that_is_too_narrow_is_widened_where_that_is_allowed(
-    clickhouse: str, lake: IcebergType, wider: IcebergType, said: str
+    clickhouse: str, lake: IcebergType, wider: IcebergType, widened: str
 ) -> None:
     mapped = map_columns(table_of(column_of("c", parse_type(clickhouse))))
 
     grown = evolve(Schema(field(1, "c", lake)), UNPARTITIONED_PARTITION_SPEC, mapped, 20)
 
     assert grown is not None
-    assert (grown.schema.find_field("c").field_type, grown.widened) == (wider, (said,))
+    assert (grown.schema.find_field("c").field_type, grown.widened) == (wider, (widened,))
     assert not grown.added
     assert grown.changed == {"c"}
     (found,) = differences({"c": clickhouse}, field(1, "c", lake))

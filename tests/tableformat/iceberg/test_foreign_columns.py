@@ -118,9 +118,9 @@ def test_all_differences_are_listed() -> None:
 def test_a_type_that_may_mean_other_values_is_a_difference(have: pa.DataType, want: Any) -> None:
     table = Schema(NestedField(1, "n", want, required=False))
 
-    (said,) = differences(pa.schema([("n", have)]), table)
+    (difference,) = differences(pa.schema([("n", have)]), table)
 
-    assert said.startswith("its column n")
+    assert difference.startswith("its column n")
 
 
 @pytest.mark.parametrize(

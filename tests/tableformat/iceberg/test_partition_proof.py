@@ -165,39 +165,39 @@ def test_a_key_that_follows_another_zone_is_disproved_with_both_values(
         "WHERE _partition_id = '202401'"
     )
 
-    answer = prove(field, columns, ProbedValue(least, greatest, nulls), ID, key="toYYYYMM(c)")
+    proof = prove(field, columns, ProbedValue(least, greatest, nulls), ID, key="toYYYYMM(c)")
 
-    assert isinstance(answer, Disproved)
-    assert "partition 202401" in answer.why
-    assert "PARTITION BY toYYYYMM(c)" in answer.why
-    assert "2023-12 and 2024-01" in answer.why
-    assert "--partition-spec" in plain(answer.why)
+    assert isinstance(proof, Disproved)
+    assert "partition 202401" in proof.why
+    assert "PARTITION BY toYYYYMM(c)" in proof.why
+    assert "2023-12 and 2024-01" in proof.why
+    assert "--partition-spec" in plain(proof.why)
 
 
 def test_a_partition_with_null_and_values_is_disproved() -> None:
     columns = columns_of(Nullable(Simple("Int32")))
 
-    answer = prove(field_of("identity"), columns, ProbedValue("5", "5", 3), ID, key="c")
+    proof = prove(field_of("identity"), columns, ProbedValue("5", "5", 3), ID, key="c")
 
-    assert isinstance(answer, Disproved)
-    assert "NULL and 5" in answer.why
+    assert isinstance(proof, Disproved)
+    assert "NULL and 5" in proof.why
 
 
 def test_a_partition_of_nulls_has_the_value_null() -> None:
     columns = columns_of(Nullable(Simple("Int32")))
 
-    answer = prove(field_of("identity"), columns, ProbedValue(None, None, 3), ID, key="c")
+    proof = prove(field_of("identity"), columns, ProbedValue(None, None, 3), ID, key="c")
 
-    assert answer == Proved(None)
+    assert proof == Proved(None)
 
 
 def test_a_partition_value_that_is_no_text_is_refused() -> None:
     columns = columns_of(Simple("String"))
 
-    answer = prove(field_of("identity"), columns, ProbedValue("68C3", "68C3", 0), ID, key="c")
+    proof = prove(field_of("identity"), columns, ProbedValue("68C3", "68C3", 0), ID, key="c")
 
-    assert isinstance(answer, Disproved)
-    assert "0x68C3" in answer.why
+    assert isinstance(proof, Disproved)
+    assert "0x68C3" in proof.why
 
 
 def test_every_field_that_is_disproved_is_named_at_once() -> None:

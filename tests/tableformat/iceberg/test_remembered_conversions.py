@@ -149,18 +149,18 @@ def test_every_type_with_a_conversion_may_be_named(name: str, how: str, text: st
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("Tuple(UInt64, DateTime64(3))", "UInt64=long would also convert DateTime64(3) inside it"),
         ("Map(UInt64, Enum8('a' = 1))", "would also convert Enum8('a' = 1) inside it"),
     ],
 )
-def test_no_other_type_in_a_column_is_converted_unasked(text: str, said: str) -> None:
+def test_no_other_type_in_a_column_is_converted_unasked(text: str, message: str) -> None:
     """Harm prevented: `UInt64=long` makes ticks of a time."""
     with pytest.raises(RefusedError) as refused:
         of_types({"UInt64": "long"}, c=text)
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "choose --convert c=HOW, or --convert c=default for none" in str(refused.value)
     assert of_types({"UInt64": "long", "c": "long"}, c=text) == {"c": "long"}
 

@@ -14,18 +14,18 @@ from chdb import session
 
 def serve() -> None:
     """Respond until the input ends."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as responses:
         os.dup2(2, 1)
         engine = session.Session()  # type: ignore[no-untyped-call]
         for line in sys.stdin:
             try:
                 result = engine.query(json.loads(line), "JSONCompact")  # type: ignore[no-untyped-call]
                 text = str(result)
-                answer = {"rows": json.loads(text)["data"] if text else []}
+                response = {"rows": json.loads(text)["data"] if text else []}
             except Exception as error:  # noqa: BLE001  whatever it is, the parent raises it
-                answer = {"error": str(error)}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
+                response = {"error": str(error)}
+            responses.write(json.dumps(response) + "\n")
+            responses.flush()
         engine.close()  # type: ignore[no-untyped-call]
 
 

@@ -47,10 +47,10 @@ class ClickHouse:
         assert self._child.stdout is not None
         self._child.stdin.write(json.dumps(sql) + "\n")
         self._child.stdin.flush()
-        answer = json.loads(self._child.stdout.readline())
-        if "error" in answer:
-            raise QueryError(answer["error"])
-        found: list[list[Any]] = answer["rows"]
+        response = json.loads(self._child.stdout.readline())
+        if "error" in response:
+            raise QueryError(response["error"])
+        found: list[list[Any]] = response["rows"]
         return found
 
     def text(self, sql: str) -> str:

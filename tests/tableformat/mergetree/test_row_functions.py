@@ -47,7 +47,7 @@ def refused(expression: Expression) -> str:
     return ""
 
 
-def said_of(clickhouse: ClickHouse, sql: str) -> tuple[str, bool]:
+def response_to(clickhouse: ClickHouse, sql: str) -> tuple[str, bool]:
     """Return ClickHouse's response, and whether it is an error."""
     try:
         return str(clickhouse.rows(sql)), False
@@ -151,16 +151,16 @@ def test_what_may_be_called_opens_no_file_and_no_connection(
         for (name,) in clickhouse.rows("SELECT name FROM system.functions")
         if name.lower() in ALLOWED
     ]
-    answered, calls = set[str](), 0
+    succeeded, calls = set[str](), 0
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0)
         host = "{}:{}".format(*listener.getsockname())
         for name, given in itertools.product(names, GIVEN):
             calls += 1
             arguments = given.format(path=path, host=host)
-            said, failed = said_of(clickhouse, f"SELECT toString(`{name}`({arguments}))")
-            assert CONTENT.decode() not in said
-            answered |= set() if failed else {name}
+            response, failed = response_to(clickhouse, f"SELECT toString(`{name}`({arguments}))")
+            assert CONTENT.decode() not in response
+            succeeded |= set() if failed else {name}
         with pytest.raises(BlockingIOError):
             listener.accept()
     left = os.read(pipe, 2 * len(CONTENT))
@@ -168,4 +168,4 @@ def test_what_may_be_called_opens_no_file_and_no_connection(
 
     assert left == CONTENT
     assert (len(names), calls) == (CALLABLE, CALLABLE * len(GIVEN))
-    assert len(answered) > CALLABLE // 4
+    assert len(succeeded) > CALLABLE // 4

@@ -15,7 +15,7 @@ from tableformat.operations.statement import OnePart
 from tableformat.operations.take_out import Detach
 from tests.support.lake import move_main
 from tests.support.lake_statements import (
-    SaidOfRows,
+    ForeignPartitions,
     add_foreign,
     attach,
     detach,
@@ -36,7 +36,7 @@ from tests.support.two_lake_tables import OTHER, copy, prepared, to_other
 P1 = partition("p1")
 ALL_ROWS = 15
 TOGETHER = r"were never in main at the same time.* DROP PARTITION first.* DROP DETACHED PARTITION"
-OF_OTHERS = SaidOfRows(rest="p1")
+OF_OTHERS = ForeignPartitions(rest="p1")
 
 
 @pytest.fixture
@@ -45,7 +45,9 @@ def source(tmp_path: Path) -> Partitions:
     return in_files(tmp_path)
 
 
-def refused(directory: Path, statement: Attach, match: str, rows: SaidOfRows | None = None) -> None:
+def refused(
+    directory: Path, statement: Attach, match: str, rows: ForeignPartitions | None = None
+) -> None:
     """Check that it is refused, and that nothing changed."""
     before = whereabouts(directory)
     with pytest.raises(RefusedError, match=match):
@@ -256,7 +258,7 @@ def test_changed_foreign_rows_do_not_come_back_alongside_their_originals(
     change(tmp_path, P1, between=(4, 9), rows=OF_OTHERS)
     running(tmp_path, rows=OF_OTHERS).run(detach("p1"))
     moved_to(tmp_path, before)
-    running(tmp_path, rows=SaidOfRows(rest="p9")).run(drop("p1"))
+    running(tmp_path, rows=ForeignPartitions(rest="p9")).run(drop("p1"))
 
     refused(tmp_path, attach("p1"), TOGETHER, OF_OTHERS)
 

@@ -91,9 +91,11 @@ def test_a_statement_that_rewrites_rows_is_refused_and_leaves_no_claim(
 def test_a_table_that_was_recreated_meanwhile_is_another_one(tmp_path: Path) -> None:
     """Harm prevented: a partition is dropped of a table that its user has never seen."""
     source = prepared(tmp_path)
-    anew = AtStep(Step.CLAIM, lambda: done("others make the table anew", tmp_path, source, Seat()))
+    recreated = AtStep(
+        Step.CLAIM, lambda: done("others make the table anew", tmp_path, source, Seat())
+    )
 
-    assert done("drop", tmp_path, source, Seat(anew)) is Status.REFUSED
+    assert done("drop", tmp_path, source, Seat(recreated)) is Status.REFUSED
 
     assert rows_in_main(tmp_path) == 15
     assert done("drop", tmp_path, source) is Status.DROPPED

@@ -20,7 +20,7 @@ from tests.support.lake import Meddling
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     add_foreign,
     drop,
     export_at,
@@ -122,10 +122,10 @@ def test_replacing_takes_away_all_that_was_there(tmp_path: Path, source: Partiti
     """Rows that others added to the partition, too; other partitions stay."""
     source.by_id["p2"] = parts_of("p2", 4, 5)
     to_other(tmp_path, source)
-    said = SaidOfRows({add_foreign(tmp_path, 6): frozenset({"p2"})})
+    foreign = ForeignPartitions({add_foreign(tmp_path, 6): frozenset({"p2"})})
     before = len(pyiceberg(tmp_path).metadata.snapshots)
 
-    done = copy(tmp_path, partition("p2"), replaces=True, rows=said)
+    done = copy(tmp_path, partition("p2"), replaces=True, rows=foreign)
 
     assert (done.status, done.rows) == (Status.REPLACED, 9)
     table = pyiceberg(tmp_path)
@@ -141,14 +141,14 @@ def test_replacing_by_nothing_must_be_allowed(tmp_path: Path, source: Partitions
     """As in ClickHouse: else the partition would be dropped without a word."""
     source.by_id = {"p1": source.by_id["p1"]}
     empty = partition("p3")
-    said = SaidOfRows({add_foreign(tmp_path, 6): frozenset({"p3"})})
+    foreign = ForeignPartitions({add_foreign(tmp_path, 6): frozenset({"p3"})})
 
-    with pytest.raises(RefusedError, match="Use --allow-empty, or DROP PARTITION") as told:
-        copy(tmp_path, empty, replaces=True, rows=said)
-    assert told.value.code == 36
-    assert copy(tmp_path, empty, rows=said).status is Status.EMPTY
+    with pytest.raises(RefusedError, match="Use --allow-empty, or DROP PARTITION") as refused:
+        copy(tmp_path, empty, replaces=True, rows=foreign)
+    assert refused.value.code == 36
+    assert copy(tmp_path, empty, rows=foreign).status is Status.EMPTY
 
-    done = copy(tmp_path, empty, replaces=True, allow_empty=True, rows=said)
+    done = copy(tmp_path, empty, replaces=True, allow_empty=True, rows=foreign)
     assert (done.status, done.rows) == (Status.REPLACED, 6)
     assert rows_in_main(tmp_path) == 3
 
@@ -162,9 +162,9 @@ def test_rows_of_others_come_too_and_are_not_taken_for_exported(
     rewrite(tmp_path, lambda _: True, of=OTHER)
     moved = {f.path for f in found.files_on(found.load(), "main")} - paths
     assert moved
-    said = SaidOfRows(rest="p1")
+    foreign = ForeignPartitions(rest="p1")
 
-    done = copy(tmp_path, partition("p1"), rows=said)
+    done = copy(tmp_path, partition("p1"), rows=foreign)
 
     assert done.status is Status.ATTACHED
     assert rows_in_main(tmp_path) == source.rows["p2"] + sum(source.rows.values())
@@ -178,15 +178,15 @@ def test_rows_that_others_rewrote_are_not_copied_to_the_same_rows(
     """Harm prevented: rows of an export are there twice, under the name of nobody."""
     copy(tmp_path, partition("p1"))
     rewrite(tmp_path, of=OTHER)
-    said = SaidOfRows(rest="p1")
+    foreign = ForeignPartitions(rest="p1")
     before = rows_by_key(tmp_path)
 
     with pytest.raises(RefusedError, match="could be there twice"):
-        copy(tmp_path, partition("p1"), rows=said)
+        copy(tmp_path, partition("p1"), rows=foreign)
 
     assert source.rows
     assert rows_by_key(tmp_path) == before
-    assert copy(tmp_path, partition("p1"), replaces=True, rows=said).status is Status.REPLACED
+    assert copy(tmp_path, partition("p1"), replaces=True, rows=foreign).status is Status.REPLACED
 
 
 def test_rows_of_others_are_not_copied_twice_whatever_is_named(
@@ -196,17 +196,17 @@ def test_rows_of_others_are_not_copied_twice_whatever_is_named(
     uuid = other(tmp_path).load().layout.table_uuid
     of_p1 = replace(row_of(tmp_path, "p1").key, destination=uuid).hash
     rewrite(tmp_path, lambda path: of_p1 in path, of=OTHER)
-    said = SaidOfRows(rest="p1")
-    copy(tmp_path, partition("p1"), rows=said)
+    foreign = ForeignPartitions(rest="p1")
+    copy(tmp_path, partition("p1"), rows=foreign)
 
     for which in (partition("p1"), ALL):
         with pytest.raises(RefusedError, match="could be there twice"):
-            copy(tmp_path, which, rows=said)
+            copy(tmp_path, which, rows=foreign)
 
     assert source.rows
-    running(tmp_path, rows=said).run(drop("p1"))
+    running(tmp_path, rows=foreign).run(drop("p1"))
     assert rows_in_main(tmp_path) == source.rows["p2"]
-    assert copy(tmp_path, ALL, rows=said).rows == source.rows["p1"]
+    assert copy(tmp_path, ALL, rows=foreign).rows == source.rows["p1"]
 
 
 @pytest.mark.parametrize("lost", [1, 2])

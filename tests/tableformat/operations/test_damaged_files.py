@@ -111,10 +111,10 @@ def test_a_damaged_file_refuses_attach_whole_and_is_named(tmp_path: Path, how: s
     part = Attach(OnePart(lake_part_name(PartitionId("p1"), min(before[1]))))
 
     for statement, fast in itertools.product((attach("p1"), part), ways(how)):
-        with pytest.raises(RefusedError, match=f"Cannot use .*{path.name}: it") as said:
+        with pytest.raises(RefusedError, match=f"Cannot use .*{path.name}: it") as refused:
             attached(tmp_path, statement, fast=fast)
-        assert "Nothing was changed" in str(said.value)
-        assert "\n" not in str(said.value)
+        assert "Nothing was changed" in str(refused.value)
+        assert "\n" not in str(refused.value)
 
     assert whereabouts(tmp_path) == before
     assert left_behind(tmp_path) == []
@@ -128,10 +128,10 @@ def test_all_damaged_files_are_named_at_once(tmp_path: Path) -> None:
     for path in files[:2]:
         flip(Path(urlparse(path).path))
 
-    with pytest.raises(RefusedError, match="Cannot use 2 of 3 files: ") as said:
+    with pytest.raises(RefusedError, match="Cannot use 2 of 3 files: ") as refused:
         attached(tmp_path, Attach(AllPartitions()), fast=False)
 
-    assert [path in str(said.value) for path in files] == [True, True, False]
+    assert [path in str(refused.value) for path in files] == [True, True, False]
     assert (rows_in_main(tmp_path), len(source.rows)) == (0, 2)
 
 
@@ -149,8 +149,10 @@ def test_the_good_files_attach_once_the_bad_one_is_dropped(tmp_path: Path) -> No
 
     assert (back.status, back.data_files) == (Status.ATTACHED, 1)
     assert 0 < rows_in_main(tmp_path) < sum(source.rows.values())
-    said = export_at(tmp_path, source, LATER)["p1"]
-    assert said.status is Status.REFUSED, "the rows that are not in main are not taken for exported"
+    outcome = export_at(tmp_path, source, LATER)["p1"]
+    assert outcome.status is Status.REFUSED, (
+        "the rows that are not in main are not taken for exported"
+    )
 
 
 @pytest.mark.parametrize("how", ["a flipped bit", "no Parquet of that size"])

@@ -25,7 +25,7 @@ from tests.support.lake import move_main
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     add_foreign,
     attach,
     detach,
@@ -132,10 +132,10 @@ def test_what_is_detached_counts_as_not_there_for_exports(
 ) -> None:
     running(tmp_path).run(detach("p1"))
 
-    said = {o.partition_id: o for o in run(tmp_path, source, request=IN_FILES)}
+    outcomes = {o.partition_id: o for o in run(tmp_path, source, request=IN_FILES)}
 
-    assert said["p1"].status is Status.REFUSED
-    assert "DETACH PARTITION ID 'p1'" in said["p1"].message
+    assert outcomes["p1"].status is Status.REFUSED
+    assert "DETACH PARTITION ID 'p1'" in outcomes["p1"].message
 
 
 def test_what_came_back_is_the_export_again(tmp_path: Path, source: Partitions) -> None:
@@ -177,7 +177,7 @@ def test_an_export_that_others_rewrote_refuses_the_attach(
     with pytest.raises(
         RefusedError, match=r"it is unknown which rows.*, and some could be there twice"
     ):
-        running(tmp_path, rows=SaidOfRows(rest="p1")).run(attach("p1"))
+        running(tmp_path, rows=ForeignPartitions(rest="p1")).run(attach("p1"))
 
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
@@ -192,7 +192,7 @@ def test_a_part_is_refused_alongside_files_that_others_rewrote(
     rewrite(tmp_path)
 
     with pytest.raises(RefusedError, match="it is unknown which rows"):
-        running(tmp_path, rows=SaidOfRows(rest="p1")).run(Attach(part))
+        running(tmp_path, rows=ForeignPartitions(rest="p1")).run(Attach(part))
 
 
 def test_files_of_others_are_refused_when_the_partition_was_exported_since(
@@ -200,16 +200,16 @@ def test_files_of_others_are_refused_when_the_partition_was_exported_since(
 ) -> None:
     """Harm prevented: others had rewritten its rows, which the export has as well."""
     path = add_foreign(tmp_path, 4)
-    said = SaidOfRows({path: frozenset({"p1"})})
+    foreign = ForeignPartitions({path: frozenset({"p1"})})
     part = OnePart(lake_part_name(PartitionId("p1"), path))
-    running(tmp_path, rows=said).run(Detach(part))
-    running(tmp_path, rows=said).run(Attach(part))
-    running(tmp_path, rows=said).run(detach("p1"))
+    running(tmp_path, rows=foreign).run(Detach(part))
+    running(tmp_path, rows=foreign).run(Attach(part))
+    running(tmp_path, rows=foreign).run(detach("p1"))
     export_at(tmp_path, source, LATER, IN_FILES)
 
     for statement in (Attach(part), attach("p1"), Attach(AllPartitions())):
         with pytest.raises(RefusedError, match="exported again since"):
-            running(tmp_path, rows=said).run(statement)
+            running(tmp_path, rows=foreign).run(statement)
 
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
@@ -266,10 +266,10 @@ def test_a_part_that_is_not_there_is_an_error(
     """As in ClickHouse."""
     assert source.rows
 
-    with pytest.raises(NotFoundError, match="Cannot find part p1_1_1_7") as told:
+    with pytest.raises(NotFoundError, match="Cannot find part p1_1_1_7") as refused:
         running(tmp_path).run(statement(OnePart(PartName.parse("p1_1_1_7"))))
 
-    assert told.value.code == code
+    assert refused.value.code == code
 
 
 def test_all_partitions_go_and_come_back_in_one_commit(tmp_path: Path, source: Partitions) -> None:
@@ -377,10 +377,10 @@ def test_what_is_detached_outlives_expiry_and_the_removal_of_orphans(
 
 
 def test_rows_of_others_go_and_come_back(tmp_path: Path, source: Partitions) -> None:
-    said = SaidOfRows({add_foreign(tmp_path, 4): frozenset({"p1"})})
+    foreign = ForeignPartitions({add_foreign(tmp_path, 4): frozenset({"p1"})})
 
-    gone = running(tmp_path, rows=said).run(detach("p1"))
-    back = running(tmp_path, rows=said).run(attach("p1"))
+    gone = running(tmp_path, rows=foreign).run(detach("p1"))
+    back = running(tmp_path, rows=foreign).run(attach("p1"))
 
     assert (gone.rows, back.rows) == (16, 16)
     assert rows_in_main(tmp_path) == sum(source.rows.values()) + 4

@@ -21,7 +21,7 @@ from tableformat.operations.statement import AllPartitions, OnePartition, Statem
 from tests.places.found import place_at
 from tests.support.fakes import TABLE
 from tests.support.lake_statements import (
-    SaidOfRows,
+    ForeignPartitions,
     attach,
     detach,
     drop,
@@ -49,8 +49,8 @@ def in_the_lake(tmp_path: Path) -> None:
 def here(directory: Path, *lie: str) -> Running:
     """Return what runs statements where the rows of each file lie in these partitions."""
     main, aside = whereabouts(directory)
-    said = SaidOfRows(dict.fromkeys((*main, *aside), frozenset(lie)))
-    return running(directory, rows=said, source=REMEMBERED)
+    foreign = ForeignPartitions(dict.fromkeys((*main, *aside), frozenset(lie)))
+    return running(directory, rows=foreign, source=REMEMBERED)
 
 
 def do(directory: Path, statement: Made, *lie: str) -> Outcome:

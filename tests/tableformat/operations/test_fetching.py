@@ -15,7 +15,7 @@ from tests.support.lake import Meddling
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     attach,
     drop,
     drop_detached,
@@ -95,9 +95,9 @@ def test_an_export_is_refused_alongside_attached_rows(tmp_path: Path, source: Pa
     fetch(tmp_path, P1)
     running(tmp_path).run(attach("p1"))
 
-    told = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
+    outcome = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
 
-    assert told.status is Status.REFUSED
+    assert outcome.status is Status.REFUSED
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
@@ -117,17 +117,17 @@ def test_what_is_detached_already_is_not_fetched_over(tmp_path: Path, source: Pa
 def test_a_partition_that_is_not_there_is_an_error(tmp_path: Path, source: Partitions) -> None:
     assert source.rows
 
-    with pytest.raises(NotFoundError, match="has no files of it") as told:
+    with pytest.raises(NotFoundError, match="has no files of it") as refused:
         fetch(tmp_path, partition("p9"))
 
-    assert told.value.code == 257
+    assert refused.value.code == 257
 
 
 def test_rows_of_others_are_fetched_too(tmp_path: Path, source: Partitions) -> None:
     rewrite(tmp_path, of=OTHER)
-    said = SaidOfRows(rest="p1")
+    foreign = ForeignPartitions(rest="p1")
 
-    done = fetch(tmp_path, P1, rows=said)
+    done = fetch(tmp_path, P1, rows=foreign)
 
     assert (done.status, done.rows) == (Status.FETCHED, sum(source.rows.values()))
     assert rows_detached(tmp_path) == sum(source.rows.values())
@@ -138,11 +138,11 @@ def test_rows_that_others_rewrote_are_not_attached_to_the_same_rows(tmp_path: Pa
     source = in_files(tmp_path)
     to_other(tmp_path, source)
     rewrite(tmp_path, of=OTHER)
-    said = SaidOfRows(rest="p1")
-    fetch(tmp_path, P1, rows=said)
+    foreign = ForeignPartitions(rest="p1")
+    fetch(tmp_path, P1, rows=foreign)
 
     with pytest.raises(RefusedError, match="would be there twice"):
-        running(tmp_path, rows=said).run(attach("p1"))
+        running(tmp_path, rows=foreign).run(attach("p1"))
 
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 

@@ -27,7 +27,7 @@ from tests.support.keeper_ledgers import new_chroot
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     alone,
     detach,
     drop,
@@ -85,8 +85,8 @@ def test_a_partition_that_is_frozen_is_forgotten_and_doubles_nothing(
 
     assert rows_of_tag(tmp_path, "kept") == source.rows["p1"]
     pyiceberg(tmp_path).manage_snapshots().rollback_to_snapshot(before).commit()
-    said = export_at(tmp_path, source, LATER, IN_FILES)
-    assert {one.status for one in said.values()} == {Status.UNCHANGED}
+    outcomes = export_at(tmp_path, source, LATER, IN_FILES)
+    assert {one.status for one in outcomes.values()} == {Status.UNCHANGED}
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
@@ -103,8 +103,8 @@ def known_of(directory: Path, key: str) -> list[str]:
     found = ["row" for row in ledger_rows(directory) if row.key.hash == key]
     found += [name for name in state(directory).properties if key in name]
     for file in (directory / "warehouse").rglob("*"):
-        beside = "/metadata/mergeberg/" in str(file) and file.is_file()
-        if beside and (key in str(file) or key.encode() in file.read_bytes()):
+        in_metadata = "/metadata/mergeberg/" in str(file) and file.is_file()
+        if in_metadata and (key in str(file) or key.encode() in file.read_bytes()):
             found.append(file.name)
     return found
 
@@ -122,9 +122,9 @@ def test_nothing_is_known_any_more_of_a_partition_that_no_snapshot_has(tmp_path:
     assert "its ledger row was removed" in alone(tmp_path, Forget(P1)).message
 
     assert known_of(tmp_path, key) == []
-    with pytest.raises(NotFoundError, match="has no export of partition p1") as told:
+    with pytest.raises(NotFoundError, match="has no export of partition p1") as refused:
         alone(tmp_path, Forget(P1))
-    assert told.value.code == 999
+    assert refused.value.code == 999
     assert export_at(tmp_path, source, CLOCK, IN_FILES)["p1"].status is Status.COMMITTED
     assert export_at(tmp_path, source, CLOCK, IN_FILES)["p1"].status is Status.ALREADY_EXPORTED
     assert_exported_once(tmp_path, source)
@@ -158,13 +158,13 @@ def rows_that_others_rewrote(directory: Path) -> None:
     before = state(directory).main
     assert before is not None
     compact(directory)
-    running(directory, rows=SaidOfRows(rest="p1")).run(drop("p1"))
+    running(directory, rows=ForeignPartitions(rest="p1")).run(drop("p1"))
     table = pyiceberg(directory)
     table.maintenance.expire_snapshots().by_id(before).commit()
 
 
 @pytest.mark.parametrize(
-    ("holds", "said"),
+    ("holds", "message"),
     [
         (a_tag, "kept of the table has its rows"),
         (a_branch, "b of the table has its rows"),
@@ -174,20 +174,20 @@ def rows_that_others_rewrote(directory: Path) -> None:
     ],
 )
 def test_what_landed_stays_known_while_something_has_the_rows(
-    tmp_path: Path, source: Partitions, holds: Callable[[Path], None], said: str
+    tmp_path: Path, source: Partitions, holds: Callable[[Path], None], message: str
 ) -> None:
     """Harm prevented: they come back to main, and an export brings them once more."""
     assert source.rows
     holds(tmp_path)
     row = row_of(tmp_path, "p1")
 
-    assert said in alone(tmp_path, Forget(P1)).message
+    assert message in alone(tmp_path, Forget(P1)).message
 
     after = row_of(tmp_path, "p1")
     assert (after.landed, after.done and after.done.forgotten) == (row.landed, True)
-    with pytest.raises(NotFoundError, match=f"was forgotten before: .*{said}") as told:
+    with pytest.raises(NotFoundError, match=f"was forgotten before: .*{message}") as refused:
         alone(tmp_path, Forget(P1))
-    assert told.value.code == 999
+    assert refused.value.code == 999
 
 
 def test_what_was_kept_back_is_forgotten_when_nothing_has_the_rows(
@@ -240,10 +240,10 @@ def test_an_export_that_was_superseded_ends_without_its_row(tmp_path: Path) -> N
         expire(tmp_path)
         assert alone(tmp_path, Forget(P1)).status is Status.FORGOTTEN
 
-    (said,) = run(tmp_path, source, request=IN_FILES, effects=AtStep(Step.SEND, others))
+    (outcome,) = run(tmp_path, source, request=IN_FILES, effects=AtStep(Step.SEND, others))
 
-    assert said.status is Status.IN_PROGRESS
-    assert "was forgotten" in said.message
+    assert outcome.status is Status.IN_PROGRESS
+    assert "was forgotten" in outcome.message
     assert rows_in_main(tmp_path) == 0
     run(tmp_path, source, request=IN_FILES)
     assert_exported_once(tmp_path, source)
@@ -324,16 +324,16 @@ def test_the_nodes_of_a_forgotten_partition_are_gone(
 def test_a_partition_with_files_is_not_forgotten(tmp_path: Path, source: Partitions) -> None:
     assert source.rows
 
-    with pytest.raises(RefusedError, match="partition p1 is not empty") as told:
+    with pytest.raises(RefusedError, match="partition p1 is not empty") as refused:
         alone(tmp_path, Forget(P1))
 
-    assert told.value.code == 716
+    assert refused.value.code == 716
 
 
 def test_a_partition_that_nobody_knows_is_not_forgotten(tmp_path: Path, source: Partitions) -> None:
     assert source.rows
 
-    with pytest.raises(NotFoundError, match="has no export of partition p9") as told:
+    with pytest.raises(NotFoundError, match="has no export of partition p9") as refused:
         alone(tmp_path, Forget(OnePartition(PartitionId("p9"))))
 
-    assert told.value.code == 999
+    assert refused.value.code == 999

@@ -77,9 +77,9 @@ def test_a_partition_that_is_frozen_changes_nothing_for_exports(
     """Harm prevented: a tag without the other partitions is taken for their loss."""
     alone(tmp_path, Freeze(P1, "one"))
 
-    said = export_at(tmp_path, source, LATER, IN_FILES)
+    outcomes = export_at(tmp_path, source, LATER, IN_FILES)
 
-    assert {one.status for one in said.values()} == {Status.UNCHANGED}
+    assert {one.status for one in outcomes.values()} == {Status.UNCHANGED}
     assert rows_in_main(tmp_path) == sum(source.rows.values())
     source.by_id["p2"] = parts_of("p2", 7)
     assert export_at(tmp_path, source, LATER, IN_FILES)["p2"].status is Status.REPLACED
@@ -88,15 +88,15 @@ def test_a_partition_that_is_frozen_changes_nothing_for_exports(
 
 def test_it_waits_for_nobody(tmp_path: Path) -> None:
     """While an export of the partition holds everything that it works on."""
-    told = []
-    busy = AtStep(Step.SEND, lambda: told.append(alone(tmp_path, Freeze(ALL, "now"))))
+    outcomes = []
+    busy = AtStep(Step.SEND, lambda: outcomes.append(alone(tmp_path, Freeze(ALL, "now"))))
     source = in_files(tmp_path)
     source.by_id["p1"] = parts_of("p1", 20)
 
     ports = ports_of(tmp_path, source, clock=LATER.__next__, effects=busy)
     done = run(tmp_path, source, request=IN_FILES, ports=ports)
 
-    assert [one.status for one in told] == [Status.FROZEN]
+    assert [one.status for one in outcomes] == [Status.FROZEN]
     assert rows_of_tag(tmp_path, "now") == 15
     assert {one.status for one in done} == {Status.REPLACED, Status.UNCHANGED}
 
@@ -132,10 +132,10 @@ def test_what_is_frozen_by_a_name_is_not_frozen_by_it_again(
     assert source.rows
     alone(tmp_path, Freeze(P1, "b"))
 
-    with pytest.raises(RefusedError, match="already exists and is not empty") as told:
+    with pytest.raises(RefusedError, match="already exists and is not empty") as refused:
         alone(tmp_path, again)
 
-    assert told.value.code == 84
+    assert refused.value.code == 84
     assert alone(tmp_path, Freeze(P2, "b")).status is Status.FROZEN
     assert set(tags(tmp_path)) == {"b", "b.p2"}
 
@@ -313,14 +313,14 @@ def test_two_at_once_have_two_numbers(tmp_path: Path, source: Partitions) -> Non
     assert source.rows
     table = lake(tmp_path)
 
-    class Beside(Deaf):
+    class FreezesMeanwhile(Deaf):
         def tag(self, at: LakeTableState, change: TagChange) -> Sent:
             self.asked += 1
             if self.asked == 1:
                 alone(tmp_path, Freeze(P2))
             return table.tag(at, change)
 
-    done = alone(tmp_path, Freeze(P1), table=Beside(table))
+    done = alone(tmp_path, Freeze(P1), table=FreezesMeanwhile(table))
 
     assert "the name '2'" in done.message
     assert set(tags(tmp_path)) == {"1", "2"}
@@ -330,9 +330,9 @@ def test_a_dry_run_freezes_nothing(tmp_path: Path, source: Partitions) -> None:
     assert source.rows
     before = state(tmp_path).metadata_location
 
-    said = alone(tmp_path, Freeze(P1, "b"), dry_run=True)
+    outcome = alone(tmp_path, Freeze(P1, "b"), dry_run=True)
 
-    assert said.message == "would be frozen under the name 'b', tag b"
+    assert outcome.message == "would be frozen under the name 'b', tag b"
     assert state(tmp_path).metadata_location == before
 
 

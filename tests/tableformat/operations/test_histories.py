@@ -76,16 +76,16 @@ class History:
         """Do them at once, and find the order that gives the same."""
         at = directory / "at-once"
         source = self.begun(at)
-        told: list[Status] = []
+        statuses: list[Status] = []
         seat = Seat(alive=self.alive)
         visit = AtStep(
-            self.step, lambda: told.append(done(self.second, at, source, seat)), nth=self.nth
+            self.step, lambda: statuses.append(done(self.second, at, source, seat)), nth=self.nth
         )
         first = done(self.first, at, source, Seat(visit, self.alive))
         if self.first == "move" and first in NOT_DONE:
             # As its outcome says: the statement again finishes it, or begins again.
             first = done(self.first, at, source)
-        second = told[0] if told else None
+        second = statuses[0] if statuses else None
         if self.first == "move" and self.second in FOREIGN and first is Status.REFUSED:
             # It may be in both, and that was reported: what others changed is never taken away.
             alone = directory / "alone"
@@ -103,16 +103,16 @@ class History:
             if others[order] == result:
                 break
         assert result in others.values(), (self, first, second, result, others)
-        self.answers_are_true(at, source)
+        self.export_status_is_true(at, source)
 
-    def answers_are_true(self, at: Path, source: Partitions) -> None:
+    def export_status_is_true(self, at: Path, source: Partitions) -> None:
         """An export afterwards says that the partition is there only where it is, once."""
-        said = done("export", at, source)
-        if said not in NOT_DONE:
+        status = done("export", at, source)
+        if status not in NOT_DONE:
             found = sum(n for of, n in seen(at).items() if of[:3] == ("here", MAIN_BRANCH, "p1"))
             deleted = {"delete", "deduplicate"} & {*self.before, self.first, self.second}
             whole = found <= source.rows["p1"] if deleted else found == source.rows["p1"]
-            assert whole, (self, said)
+            assert whole, (self, status)
 
 
 histories = st.builds(

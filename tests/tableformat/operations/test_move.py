@@ -18,7 +18,7 @@ from tests.support.cleaning_up import left_behind
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     add_foreign,
     drop,
     export_at,
@@ -70,13 +70,13 @@ def test_what_was_moved_is_not_exported_here_again_unless_it_is_forced(
     move(tmp_path)
 
     for again in (itertools.count(2_000_000), LATER):
-        told = export_at(tmp_path, source, again, IN_FILES)["p1"]
-        assert told.status is Status.REFUSED
-        assert f"TO TABLE {OTHER}" in told.message
-        assert "--force" in plain(told.message)
+        outcome = export_at(tmp_path, source, again, IN_FILES)["p1"]
+        assert outcome.status is Status.REFUSED
+        assert f"TO TABLE {OTHER}" in outcome.message
+        assert "--force" in plain(outcome.message)
     source.by_id["p1"] = parts_of("p1", 20)
-    told = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
-    assert (told.status, f"TO TABLE {OTHER}" in told.message) == (Status.REFUSED, True)
+    outcome = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
+    assert (outcome.status, f"TO TABLE {OTHER}" in outcome.message) == (Status.REFUSED, True)
     forced = replace(IN_FILES, options=ExportOptions(force=True))
     assert export_at(tmp_path, source, LATER, forced)["p1"].status is Status.COMMITTED
 
@@ -133,7 +133,7 @@ def test_what_is_there_already_is_only_taken_away_here(tmp_path: Path, source: P
 
 def test_rows_of_others_go_with_it(tmp_path: Path, source: Partitions) -> None:
     assert source.rows
-    rows = SaidOfRows({add_foreign(tmp_path, 6): frozenset({"p1"})})
+    rows = ForeignPartitions({add_foreign(tmp_path, 6): frozenset({"p1"})})
 
     done = move(tmp_path, rows=rows)
 
@@ -147,33 +147,33 @@ def test_rows_of_others_that_came_from_another_table_go_on_and_back(
     tmp_path: Path, source: Partitions
 ) -> None:
     """With those that others added here: whatever keys they have, all of them go."""
-    said = SaidOfRows(rest="p1")
+    foreign = ForeignPartitions(rest="p1")
     running(tmp_path).run(drop("p1"))
     running(tmp_path, table=other(tmp_path), name=OTHER).run(drop("p2"))
     add_foreign(tmp_path, 6)
-    assert move(tmp_path, rows=said).rows == 6
-    came = copy(tmp_path, P1, rows=said)
+    assert move(tmp_path, rows=foreign).rows == 6
+    came = copy(tmp_path, P1, rows=foreign)
     add_foreign(tmp_path, 5)
     assert (came.rows, rows_in_main(tmp_path)) == (6, 3 + 6 + 5)
-    there = running(tmp_path, table=other(tmp_path), name=OTHER, rows=said)
+    there = running(tmp_path, table=other(tmp_path), name=OTHER, rows=foreign)
     assert there.run(drop("p1")).rows == 6
 
-    done = move(tmp_path, rows=said)
+    done = move(tmp_path, rows=foreign)
 
     assert (done.status, done.rows, done.data_files) == (Status.MOVED, 11, 2)
     assert rows_in_main(tmp_path) == source.rows["p2"]
     table = other(tmp_path)
     assert sum(f.rows for f in table.files_on(table.load(), "main")) == 11
-    assert copy(tmp_path, P1, rows=said).rows == 11
+    assert copy(tmp_path, P1, rows=foreign).rows == 11
 
 
 def test_a_dry_run_changes_nothing(tmp_path: Path, source: Partitions) -> None:
     assert source.rows
     before = lake(tmp_path).load().metadata_location, other(tmp_path).load().metadata_location
 
-    told = moving(tmp_path).forecast(P1)
+    outcome = moving(tmp_path).forecast(P1)
 
-    assert (told.status, told.rows) == (Status.MOVED, 12)
-    assert told.message.startswith("would be moved")
+    assert (outcome.status, outcome.rows) == (Status.MOVED, 12)
+    assert outcome.message.startswith("would be moved")
     after = lake(tmp_path).load().metadata_location, other(tmp_path).load().metadata_location
     assert after == before

@@ -29,7 +29,7 @@ from tests.support.lake import Meddling
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     add_foreign,
     attach,
     detach,
@@ -86,7 +86,7 @@ def move(
     volume: str = "",
     effects: Effects | None = None,
     table: object = None,
-    rows: SaidOfRows | None = None,
+    rows: ForeignPartitions | None = None,
     fast: bool = False,
 ) -> Outcome:
     """Move to a disk or volume, as a new process."""
@@ -113,13 +113,13 @@ def numbers(directory: Path) -> list[int]:
 def test_the_partition_s_files_are_there_and_all_else_is_as_it_was(
     tmp_path: Path, source: Partitions
 ) -> None:
-    before, entries, old = numbers(tmp_path), told_of(tmp_path), on(tmp_path, MAIN_BRANCH)
+    before, entries, old = numbers(tmp_path), entries_of(tmp_path), on(tmp_path, MAIN_BRANCH)
 
     done = move(tmp_path)
 
     assert (done.status, done.rows, done.data_files) == (Status.MOVED, 12, 2)
     assert (places(tmp_path), places(tmp_path, "p2")) == (["cold", "cold"], ["default"])
-    assert (numbers(tmp_path), told_of(tmp_path)) == (before, entries)
+    assert (numbers(tmp_path), entries_of(tmp_path)) == (before, entries)
     uuid = state(tmp_path).layout.table_uuid
     assert len(list((tmp_path / "cold" / uuid).rglob("*.parquet"))) == 2
     assert all(Path(path.removeprefix("file://")).exists() for path in old)
@@ -130,7 +130,7 @@ def test_the_partition_s_files_are_there_and_all_else_is_as_it_was(
     assert places(tmp_path) == ["cold", "cold"]
 
 
-def told_of(directory: Path) -> list[tuple[object, ...]]:
+def entries_of(directory: Path) -> list[tuple[object, ...]]:
     """Return what manifests say of the files of main, but for where they are."""
     table = pyiceberg(directory)
     return sorted(
@@ -241,7 +241,7 @@ def test_rows_that_went_to_another_table_are_not_taken_for_moved_to_a_disk(tmp_p
 def test_files_of_others_are_moved_too(tmp_path: Path) -> None:
     made = add_foreign(tmp_path)
 
-    done = move(tmp_path, rows=SaidOfRows(of={made: frozenset({"p1"})}))
+    done = move(tmp_path, rows=ForeignPartitions(of={made: frozenset({"p1"})}))
 
     assert (done.status, done.rows, done.data_files) == (Status.MOVED, 16, 3)
     assert sum("/cold/" in path for path in on(tmp_path, MAIN_BRANCH)) == 3
@@ -305,20 +305,20 @@ def test_what_others_rewrite_meanwhile_is_planned_again_once_then_refused(
 ) -> None:
     """Harm prevented: a partition is copied for ever, or the work of others is undone."""
     p2, before = row_of(tmp_path, "p2").key.hash, numbers(tmp_path)
-    said = SaidOfRows(rest="p1")
+    foreign = ForeignPartitions(rest="p1")
 
     def others(number: int, *, until: int) -> None:
         if number <= until:
             rewrite(tmp_path, lambda path: p2 not in path)
 
     once = Meddling(lake(tmp_path), before=partial(others, until=1))
-    assert move(tmp_path, table=once, rows=said).status is Status.MOVED
+    assert move(tmp_path, table=once, rows=foreign).status is Status.MOVED
     assert sum("/cold/" in path for path in on(tmp_path, MAIN_BRANCH)) == 2
     assert numbers(tmp_path) == before
 
     always = Meddling(lake(tmp_path), before=partial(others, until=10))
     with pytest.raises(RefusedError, match="was changed by others 2 times"):
-        move(tmp_path, disk="tape", table=always, rows=said)
+        move(tmp_path, disk="tape", table=always, rows=foreign)
 
     assert (always.sends, numbers(tmp_path)) == (2, before)
     assert not any("/tape/" in path for path in on(tmp_path, MAIN_BRANCH))

@@ -28,7 +28,7 @@ from tests.support.lake import Meddling
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     drop,
     export_at,
     running,
@@ -98,8 +98,8 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
 
         assert done in (Status.MOVED, Status.EMPTY), step
         assert rows_of_p1(directory) == (0, 12), step
-        told = export_at(directory, made, LATER, IN_FILES)["p1"]
-        assert told.status is Status.REFUSED, step
+        outcome = export_at(directory, made, LATER, IN_FILES)["p1"]
+        assert outcome.status is Status.REFUSED, step
         assert left_behind(directory) == [], step
 
 
@@ -121,9 +121,9 @@ def test_a_death_at_any_effect_and_nobody_passes_over_it(tmp_path: Path, *, afte
             move(directory, DiesAt(number, after=after))
         made.by_id["p1"] = parts_of("p1", 20)
 
-        told = export_at(directory, made, LATER, IN_FILES)["p1"]
+        outcome = export_at(directory, made, LATER, IN_FILES)["p1"]
 
-        if "was begun and is not finished" in told.message:
+        if "was begun and is not finished" in outcome.message:
             refused += 1
             with pytest.raises(RefusedError, match="is not finished"):
                 running(directory).run(drop("p1"))
@@ -219,19 +219,19 @@ def test_what_others_changed_here_since_stays_and_both_are_named(
     assert source.rows
     killed_between(tmp_path)
     rewrite(tmp_path, lambda _: True)
-    said = SaidOfRows(rest="p1")
+    foreign = ForeignPartitions(rest="p1")
     before = rows_in_main(tmp_path)
 
-    told = move(tmp_path, rows=said)
+    outcome = move(tmp_path, rows=foreign)
 
-    assert told.status is Status.REFUSED
-    assert f"it was added to {OTHER}" in told.message
-    assert "another process changed the partition" in told.message
+    assert outcome.status is Status.REFUSED
+    assert f"it was added to {OTHER}" in outcome.message
+    assert "another process changed the partition" in outcome.message
     assert rows_in_main(tmp_path) == before
     assert row_of(tmp_path, "p1").move is None
     with pytest.raises(RefusedError, match="could be there twice"):
-        move(tmp_path, rows=said)
-    assert running(tmp_path, rows=said).run(drop("p1")).status is Status.DROPPED
+        move(tmp_path, rows=foreign)
+    assert running(tmp_path, rows=foreign).run(drop("p1")).status is Status.DROPPED
 
 
 def test_what_main_there_lost_since_stays_here(tmp_path: Path, source: Partitions) -> None:
@@ -243,9 +243,9 @@ def test_what_main_there_lost_since_stays_here(tmp_path: Path, source: Partition
     table = place_at(tmp_path).lake().catalog.load_table("n.other")
     table.manage_snapshots().rollback_to_snapshot(before).commit()
 
-    told = move(tmp_path)
+    outcome = move(tmp_path)
 
-    assert (told.status, "was moved away" in told.message) == (Status.REFUSED, True)
+    assert (outcome.status, "was moved away" in outcome.message) == (Status.REFUSED, True)
     assert rows_of_p1(tmp_path) == (12, 0)
     assert move(tmp_path).status is Status.MOVED
     assert rows_of_p1(tmp_path) == (0, 12)
@@ -274,13 +274,15 @@ def test_a_late_request_that_arrives_during_the_give_up_is_reported(
     table = place_at(tmp_path).lake().catalog.load_table("n.other")
     table.manage_snapshots().rollback_to_snapshot(before).commit()
 
-    told = move(tmp_path, AtStep(Step.SEND, late.arrive))
+    outcome = move(tmp_path, AtStep(Step.SEND, late.arrive))
 
-    assert told.status is Status.FAILED
-    assert f"an earlier request removed it here in snapshot {told.snapshot_id}" in told.message
+    assert outcome.status is Status.FAILED
+    assert (
+        f"an earlier request removed it here in snapshot {outcome.snapshot_id}" in outcome.message
+    )
     assert rows_of_p1(tmp_path)[0] == 0
-    said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
-    assert (said.status, f"TO TABLE {OTHER}" in said.message) == (Status.REFUSED, True)
+    exported = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
+    assert (exported.status, f"TO TABLE {OTHER}" in exported.message) == (Status.REFUSED, True)
 
 
 def test_a_commit_of_another_abandoned_run_is_never_passed_over(
@@ -296,9 +298,9 @@ def test_a_commit_of_another_abandoned_run_is_never_passed_over(
     with table.transaction() as change:
         change.set_properties({f"{MARK_PREFIX}{row.key.hash}": fetched})
 
-    said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
+    outcome = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
 
-    assert (said.status, "is not finished" in said.message) == (Status.REFUSED, True)
+    assert (outcome.status, "is not finished" in outcome.message) == (Status.REFUSED, True)
     with pytest.raises(RefusedError, match="is not finished"):
         running(tmp_path).run(drop("p1"))
     assert move(tmp_path).status is Status.MOVED
@@ -342,5 +344,5 @@ def test_a_move_whose_table_is_gone_is_given_up_and_the_rows_stay(
 
     assert rows_of_p1(tmp_path)[0] == 12
     assert row_of(tmp_path, "p1").move is None
-    told = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
-    assert told.status is Status.UNCHANGED
+    outcome = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
+    assert outcome.status is Status.UNCHANGED

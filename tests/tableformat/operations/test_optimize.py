@@ -19,7 +19,7 @@ from tests.support.dying import Dies, DiesAt
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     add_foreign,
     attach,
     detach,
@@ -78,7 +78,7 @@ def test_as_many_files_come_as_the_target_asks_for_each_with_a_range(tmp_path: P
     added = [add_foreign(tmp_path, 100) for _ in range(3)]
     size = sum(Path(path.removeprefix("file://")).stat().st_size for path in added)
 
-    optimize(tmp_path, EACH, rows=SaidOfRows(rest="p3"), target_bytes=size // 2 + 1)
+    optimize(tmp_path, EACH, rows=ForeignPartitions(rest="p3"), target_bytes=size // 2 + 1)
 
     ours = (*files_of(tmp_path, "p1"), *files_of(tmp_path, "p2"))
     made = sorted(numbers_in(p) for p in on(tmp_path, MAIN_BRANCH) if p not in ours)
@@ -158,14 +158,14 @@ def test_rows_of_two_sources_are_never_taken_for_one_anothers(tmp_path: Path) ->
     """Harm prevented: rows that go because a table that is none of theirs has the same ones."""
     in_files(tmp_path)
     add_foreign(tmp_path)
-    said, before = SaidOfRows(rest="p1"), numbers(tmp_path)
+    foreign, before = ForeignPartitions(rest="p1"), numbers(tmp_path)
 
     with pytest.raises(RefusedError, match="has rows of 2 sources"):
-        optimize(tmp_path, P1, deduplicates=True, rows=said)
+        optimize(tmp_path, P1, deduplicates=True, rows=foreign)
     assert numbers(tmp_path) == before
 
     add_foreign(tmp_path)
-    assert optimize(tmp_path, P1, rows=said).status is Status.OPTIMIZED
+    assert optimize(tmp_path, P1, rows=foreign).status is Status.OPTIMIZED
     assert len(on(tmp_path, MAIN_BRANCH)) == 3
 
 
@@ -189,7 +189,7 @@ def test_what_was_taken_out_in_part_is_not_whole_again(tmp_path: Path) -> None:
     run(Drop(part_in(tmp_path, "p1")))
     add_foreign(tmp_path)
     rewrite(tmp_path)
-    optimize(tmp_path, P1, rows=SaidOfRows(rest="p1"))
+    optimize(tmp_path, P1, rows=ForeignPartitions(rest="p1"))
 
     assert export_at(tmp_path, source, LATER, IN_FILES)["p1"].status is Status.REFUSED
 
@@ -213,11 +213,11 @@ def test_detached_rows_do_not_come_back_alongside_merged_ones(tmp_path: Path) ->
     run(Detach(part_in(tmp_path, "p1")))
     add_foreign(tmp_path)
     rewrite(tmp_path)
-    optimize(tmp_path, P1, rows=SaidOfRows(rest="p1"))
+    optimize(tmp_path, P1, rows=ForeignPartitions(rest="p1"))
     before = numbers(tmp_path)
 
     with pytest.raises(RefusedError):
-        running(tmp_path, rows=SaidOfRows(rest="p1")).run(attach("p1"))
+        running(tmp_path, rows=ForeignPartitions(rest="p1")).run(attach("p1"))
 
     assert numbers(tmp_path) == before
 
@@ -245,8 +245,8 @@ def test_a_death_at_any_effect_and_the_same_statement_again(
         with pytest.raises(Dies):
             optimize(directory, P1, deduplicates=deduplicates, effects=DiesAt(number, after=after))
         assert numbers(directory) in (before, wanted), step
-        said = export_at(directory, source, CLOCK, IN_FILES)["p1"].status
-        assert said is Status.ALREADY_EXPORTED, step
+        status = export_at(directory, source, CLOCK, IN_FILES)["p1"].status
+        assert status is Status.ALREADY_EXPORTED, step
 
         done = optimize(directory, P1, deduplicates=deduplicates).status
 
@@ -259,9 +259,9 @@ def test_a_death_at_any_effect_and_the_same_statement_again(
 @pytest.mark.parametrize("step", [Step.CLAIM, Step.WRITE_FILES, Step.STAGE, Step.SEND])
 def test_rows_that_others_append_meanwhile_stay(tmp_path: Path, step: Step) -> None:
     in_files(tmp_path)
-    said = SaidOfRows(rest="p1")
+    foreign = ForeignPartitions(rest="p1")
 
-    done = optimize(tmp_path, P1, rows=said, effects=AtStep(step, lambda: add_foreign(tmp_path)))
+    done = optimize(tmp_path, P1, rows=foreign, effects=AtStep(step, lambda: add_foreign(tmp_path)))
 
     assert done.status is Status.OPTIMIZED
     assert len(numbers(tmp_path)) == 19
@@ -269,9 +269,9 @@ def test_rows_that_others_append_meanwhile_stay(tmp_path: Path, step: Step) -> N
 
 def test_files_that_others_rewrite_meanwhile_are_not_there_twice(tmp_path: Path) -> None:
     in_files(tmp_path)
-    said = SaidOfRows(rest="p1")
+    foreign = ForeignPartitions(rest="p1")
 
-    optimize(tmp_path, P1, rows=said, effects=AtStep(Step.SEND, lambda: rewrite(tmp_path)))
+    optimize(tmp_path, P1, rows=foreign, effects=AtStep(Step.SEND, lambda: rewrite(tmp_path)))
 
     assert len(numbers(tmp_path)) == 15
 

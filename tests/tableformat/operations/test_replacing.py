@@ -27,7 +27,7 @@ from tests.support.fakes import TABLE
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     add_foreign,
     drop,
     in_files,
@@ -57,7 +57,7 @@ REPLACE = replace(
 ATTACH = replace(
     IN_FILES, selection=P1, options=ExportOptions(of_statement=StatementKind.ATTACH_FROM)
 )
-IN_P1 = SaidOfRows(rest="p1")
+IN_P1 = ForeignPartitions(rest="p1")
 
 
 class Neighbour(Partitions):
@@ -87,7 +87,7 @@ def bring(
     *,
     attaches: bool = False,
     effects: Effects | None = None,
-    rows: SaidOfRows = IN_P1,
+    rows: ForeignPartitions = IN_P1,
 ) -> Outcome:
     """Run the statement about p1 as a new process; return the outcomes of its export."""
     ports = ports_of(directory, source, effects=effects)
@@ -119,8 +119,8 @@ def snapshots(directory: Path) -> int:
 def statements(directory: Path) -> int:
     """Return how many snapshots say that REPLACE made them."""
     found = pyiceberg(directory).metadata.snapshots
-    told = [s.summary.additional_properties.get("mergeberg.statement") for s in found if s.summary]
-    return sum(one == "REPLACE PARTITION ID 'p1' FROM ch.db.t" for one in told)
+    texts = [s.summary.additional_properties.get("mergeberg.statement") for s in found if s.summary]
+    return sum(one == "REPLACE PARTITION ID 'p1' FROM ch.db.t" for one in texts)
 
 
 def neighbour_row(directory: Path) -> Row:
@@ -131,8 +131,8 @@ def neighbour_row(directory: Path) -> Row:
 def filled(directory: Path) -> Partitions:
     """Make a lake table with p1 (12 rows, 4 of a neighbour, 5 of others) and p2 (3)."""
     made = in_files(directory)
-    beside = replace(IN_FILES, options=ExportOptions(overwrite_file_if_exists=True))
-    assert later(directory, Neighbour(), beside) == [Status.COMMITTED]
+    alongside = replace(IN_FILES, options=ExportOptions(overwrite_file_if_exists=True))
+    assert later(directory, Neighbour(), alongside) == [Status.COMMITTED]
     add_foreign(directory, 5)
     assert rows_in_main(directory) == 24
     made.by_id["p1"] = parts_of("p1", 20)
@@ -168,8 +168,8 @@ def test_what_lands_meanwhile_leaves_too(tmp_path: Path, *, of_key: bool) -> Non
         if of_key:
             third = Neighbour(9)
             third.table = replace(TABLE, identity="a third table")
-            beside = replace(IN_FILES, options=ExportOptions(overwrite_file_if_exists=True))
-            assert later(tmp_path, third, beside) == [Status.COMMITTED]
+            alongside = replace(IN_FILES, options=ExportOptions(overwrite_file_if_exists=True))
+            assert later(tmp_path, third, alongside) == [Status.COMMITTED]
         else:
             add_foreign(tmp_path, 6)
 

@@ -23,7 +23,7 @@ from tests.support.dying import Dies, DiesAt, SentLate
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     add_foreign,
     attach,
     detach,
@@ -135,13 +135,13 @@ def test_all_partitions_change_in_one_snapshot(tmp_path: Path) -> None:
     made = add_foreign(tmp_path)
     before = len(lake(tmp_path).load().snapshots)
 
-    done = change(tmp_path, EACH, rows=SaidOfRows({made: frozenset({"p2"})}))
+    done = change(tmp_path, EACH, rows=ForeignPartitions({made: frozenset({"p2"})}))
 
     assert (done.status, done.partition_id) == (Status.CHANGED, "*")
     assert len(lake(tmp_path).load().snapshots) == before + 1
     assert numbers(tmp_path)[0] >= 3
     # What others wrote is of the partition that it was in, also under its new name.
-    running(tmp_path, rows=SaidOfRows()).run(drop("p2"))
+    running(tmp_path, rows=ForeignPartitions()).run(drop("p2"))
     assert rows_in_main(tmp_path) == 12
 
 
@@ -185,8 +185,8 @@ def test_a_source_that_changed_replaces_it_only_with_force(
     change(tmp_path, P1, between=(-1, below), deletes=deletes)
     source.by_id["p1"] = parts_of("p1", 20, 30)
 
-    said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
-    assert (said.status, "Use --force" in plain(said.message)) == (Status.REFUSED, True)
+    outcome = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
+    assert (outcome.status, "Use --force" in plain(outcome.message)) == (Status.REFUSED, True)
     forced = export_at(
         tmp_path, source, LATER, replace(IN_FILES, options=ExportOptions(force=True))
     )["p1"]
@@ -202,9 +202,9 @@ def test_what_was_taken_out_in_part_is_not_taken_for_an_update(tmp_path: Path) -
     running(tmp_path).run(Drop(part_in(tmp_path, "p1")))
     change(tmp_path, P1, between=(-1, 1_000))
 
-    said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
+    outcome = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
 
-    assert said.status is Status.REFUSED
+    assert outcome.status is Status.REFUSED
 
 
 def test_detach_and_attach_keep_what_was_changed(tmp_path: Path) -> None:
@@ -256,22 +256,22 @@ def test_rows_that_others_append_meanwhile_are_changed_or_come_after(
     tmp_path: Path, step: Step
 ) -> None:
     in_files(tmp_path)
-    said = SaidOfRows(rest="p1")
+    foreign = ForeignPartitions(rest="p1")
 
-    done = change(tmp_path, P1, rows=said, effects=AtStep(step, lambda: add_foreign(tmp_path)))
+    done = change(tmp_path, P1, rows=foreign, effects=AtStep(step, lambda: add_foreign(tmp_path)))
 
     assert done.status is Status.CHANGED
     assert len(numbers(tmp_path)) == 19
-    assert change(tmp_path, P1, rows=said).status in (Status.CHANGED, Status.UNCHANGED)
+    assert change(tmp_path, P1, rows=foreign).status in (Status.CHANGED, Status.UNCHANGED)
     assert numbers(tmp_path)[3] >= 3
 
 
 def test_files_that_others_rewrite_meanwhile_are_not_there_twice(tmp_path: Path) -> None:
     """Harm prevented: the old rows alongside the changed ones."""
     in_files(tmp_path)
-    said = SaidOfRows(rest="p1")
+    foreign = ForeignPartitions(rest="p1")
 
-    change(tmp_path, P1, rows=said, effects=AtStep(Step.SEND, lambda: rewrite(tmp_path)))
+    change(tmp_path, P1, rows=foreign, effects=AtStep(Step.SEND, lambda: rewrite(tmp_path)))
 
     assert len(numbers(tmp_path)) == 15
 
@@ -322,7 +322,7 @@ def test_where_others_leave_nothing_to_change_nothing_is_left_of_it(
             others(next(claims))
         return done
 
-    done = change(tmp_path, P1, rows=SaidOfRows(rest="p1"), effects=effects)
+    done = change(tmp_path, P1, rows=ForeignPartitions(rest="p1"), effects=effects)
 
     assert done.status is Status.UNCHANGED
     assert State.RUNNING not in {row.state for row in ledger_rows(tmp_path)}

@@ -15,11 +15,11 @@ from pyiceberg.types import LongType
 
 from tableformat.committer import MAIN_BRANCH
 from tableformat.export.outcome import Status
-from tests.support.lake_statements import SaidOfRows, in_files, on, partition
+from tests.support.lake_statements import ForeignPartitions, in_files, on, partition
 from tests.support.row_changes import change, numbers_in
 from tests.support.scenarios import pyiceberg
 
-P3, THERE = partition("p3"), SaidOfRows(rest="p3")
+P3, THERE = partition("p3"), ForeignPartitions(rest="p3")
 
 
 def add_sorted(
@@ -52,28 +52,28 @@ def add_sorted(
         update.append_data_file(made)
 
 
-def written_anew(directory: Path, before: Iterable[str]) -> tuple[str, list[str]]:
+def rewritten(directory: Path, before: Iterable[str]) -> tuple[str, list[str]]:
     """Return the file that came, and the columns that it says it is sorted by."""
     (path,) = set(on(directory, MAIN_BRANCH)) - set(before)
     metadata = pq.read_metadata(path.removeprefix("file://"))
-    said = metadata.row_group(0).sorting_columns
-    return path, [metadata.schema.column(one.column_index).path for one in said]
+    declared = metadata.row_group(0).sorting_columns
+    return path, [metadata.schema.column(one.column_index).path for one in declared]
 
 
-@pytest.mark.parametrize(("rows", "said"), [(100, ["n"]), (2, [])])
+@pytest.mark.parametrize(("rows", "expected"), [(100, ["n"]), (2, [])])
 def test_row_groups_that_are_each_sorted_are_not_sorted_together(
-    tmp_path: Path, rows: int, said: list[str]
+    tmp_path: Path, rows: int, expected: list[str]
 ) -> None:
     """Harm prevented: readers that rely on the order pass over rows."""
     in_files(tmp_path)
     before = on(tmp_path, MAIN_BRANCH)
-    numbers = sorted([7, 5, 6, 1]) if said else [5, 7, 1, 6]
+    numbers = sorted([7, 5, 6, 1]) if expected else [5, 7, 1, 6]
     add_sorted(tmp_path, {"n": numbers}, rows=rows)
 
     done = change(tmp_path, P3, between=(5, 7), deletes=True, rows=THERE)
 
-    path, by = written_anew(tmp_path, before)
-    assert (done.status, by) == (Status.CHANGED, said)
+    path, by = rewritten(tmp_path, before)
+    assert (done.status, by) == (Status.CHANGED, expected)
     assert numbers_in(path) == [n for n in numbers if n != 6]
 
 
@@ -88,7 +88,7 @@ def test_a_column_that_has_got_another_ones_name_does_not_get_its_order(tmp_path
 
     change(tmp_path, P3, between=(1, 3), deletes=True, rows=THERE)
 
-    path, by = written_anew(tmp_path, before)
+    path, by = rewritten(tmp_path, before)
     assert by == ["old"]
     assert pq.read_table(path.removeprefix("file://")).column("old").to_pylist() == [1, 3]
 
@@ -110,6 +110,6 @@ def test_a_file_keeps_a_tables_order_only_while_its_columns_keep_values(
 
     change(tmp_path, P3, between=(1, 3), deletes=deletes, rows=THERE)
 
-    path, _ = written_anew(tmp_path, [f for f in before if not f.endswith("sorted.parquet")])
+    path, _ = rewritten(tmp_path, [f for f in before if not f.endswith("sorted.parquet")])
     files = {t.file.file_path: t.file for t in pyiceberg(tmp_path).scan().plan_files()}
     assert files[path].sort_order_id == kept

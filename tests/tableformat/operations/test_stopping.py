@@ -97,11 +97,11 @@ def test_a_statement_that_rewrites_files_stops_before_the_next_one(
 ) -> None:
     """Harm prevented: who wants to drop a partition waits for hours until it is merged."""
     with_twenty_there(tmp_path)
-    told: list[Outcome] = []
+    outcomes: list[Outcome] = []
 
-    ended = rewriting(tmp_path, BeforeFile(lambda: told.append(stopper(tmp_path)), files))
+    ended = rewriting(tmp_path, BeforeFile(lambda: outcomes.append(stopper(tmp_path)), files))
 
-    assert [one.status for one in told] == [did]
+    assert [one.status for one in outcomes] == [did]
     assert ended.status is Status.KILLED
     assert f"it was stopped by {word} of process" in ended.message
     assert len(rows_of(tmp_path, "p1")) == (20 if did is Status.REPLACED else 0)
@@ -137,10 +137,10 @@ def in_another_thread(
     assert begun.wait(60)
     ready = running(at, alive=True, notes=notes)
     commit = replace(ready.ports.commit, pause=until_stopped)
-    told = replace(ready, ports=replace(ready.ports, commit=commit)).run(statement)
+    stopping = replace(ready, ports=replace(ready.ports, commit=commit)).run(statement)
     go.set()
     thread.join(60)
-    return ended[0], told, notes
+    return ended[0], stopping, notes
 
 
 def files_below(at: Path) -> set[str]:
@@ -154,9 +154,9 @@ def test_it_is_waited_for_and_its_files_are_removed(tmp_path: Path, rewriting: R
     in_files(tmp_path)
     before = files_below(tmp_path)
 
-    ended, told, notes = in_another_thread(tmp_path, rewriting, drop("p1"))
+    ended, dropped, notes = in_another_thread(tmp_path, rewriting, drop("p1"))
 
-    assert (ended.status, told.status) == (Status.KILLED, Status.DROPPED)
+    assert (ended.status, dropped.status) == (Status.KILLED, Status.DROPPED)
     assert [note.partition(" ")[0] for note in notes] == ["stopping"]
     assert before
     assert files_below(tmp_path) == before
@@ -166,9 +166,9 @@ def test_a_statement_that_does_not_stop_is_passed_over_and_reported(tmp_path: Pa
     """Harm prevented: a process that hangs keeps everybody from a partition."""
     in_files(tmp_path)
 
-    ended, told, notes = in_another_thread(tmp_path, _update, drop("p1"), stops=False)
+    ended, dropped, notes = in_another_thread(tmp_path, _update, drop("p1"), stops=False)
 
-    assert (ended.status, told.status) == (Status.KILLED, Status.DROPPED)
+    assert (ended.status, dropped.status) == (Status.KILLED, Status.DROPPED)
     assert "has not stopped, so this statement runs" in notes[1]
     assert rows_of(tmp_path, "p1") == []
 
@@ -176,11 +176,11 @@ def test_a_statement_that_does_not_stop_is_passed_over_and_reported(tmp_path: Pa
 def test_asked_too_late_it_has_landed_and_what_it_left_is_detached(tmp_path: Path) -> None:
     """Harm prevented: rows of before an UPDATE that was reported as successful come back."""
     in_files(tmp_path)
-    told: list[Outcome] = []
+    outcomes: list[Outcome] = []
 
-    ended = _update(tmp_path, AtStep(Step.SETTLE, lambda: told.append(_detach(tmp_path))))
+    ended = _update(tmp_path, AtStep(Step.SETTLE, lambda: outcomes.append(_detach(tmp_path))))
 
-    assert [one.status for one in told] == [Status.DETACHED]
+    assert [one.status for one in outcomes] == [Status.DETACHED]
     assert ended.status is Status.CHANGED
     assert ended.rows == 6
     assert rows_of(tmp_path, "p1") == []
@@ -203,12 +203,12 @@ def test_it_is_stopped_before_its_commit_too(tmp_path: Path, step: Step) -> None
 def test_of_all_partitions_it_is_stopped_whole(tmp_path: Path) -> None:
     """Harm prevented: an UPDATE of the table that is done in some partitions and in others not."""
     in_files(tmp_path)
-    told: list[Outcome] = []
-    by = BeforeFile(lambda: told.append(_drop(tmp_path)), 1)
+    outcomes: list[Outcome] = []
+    by = BeforeFile(lambda: outcomes.append(_drop(tmp_path)), 1)
 
     ended = change(tmp_path, AllPartitions(each=True), effects=by, alive=True)
 
-    assert [one.status for one in told] == [Status.DROPPED]
+    assert [one.status for one in outcomes] == [Status.DROPPED]
     assert ended.status is Status.KILLED
     assert (rows_of(tmp_path, "p1"), rows_of(tmp_path, "p2")) == ([], [0, 1, 2])
     again = change(tmp_path, AllPartitions(each=True))
@@ -220,26 +220,26 @@ def test_of_all_partitions_it_is_stopped_whole(tmp_path: Path) -> None:
 def test_what_changes_another_partition_goes_on(tmp_path: Path, stopper: Stopper) -> None:
     """Harm prevented: a partition cannot be dropped because another one is merged."""
     with_twenty_there(tmp_path)
-    told: list[Outcome] = []
-    by = BeforeFile(lambda: told.append(stopper(tmp_path)), 1)
+    outcomes: list[Outcome] = []
+    by = BeforeFile(lambda: outcomes.append(stopper(tmp_path)), 1)
 
     ended = change(tmp_path, partition("p2"), effects=by, alive=True)
 
-    assert told[0].status in (Status.DROPPED, Status.DETACHED, Status.REPLACED)
+    assert outcomes[0].status in (Status.DROPPED, Status.DETACHED, Status.REPLACED)
     assert ended.status is Status.CHANGED
     assert rows_of(tmp_path, "p2") == [1000, 1001, 1002]
 
 
 def test_an_export_is_not_stopped(tmp_path: Path) -> None:
     """Harm prevented: hours of an export are lost because somebody tidies up."""
-    source, told = in_files(tmp_path), list[Outcome]()
+    source, outcomes = in_files(tmp_path), list[Outcome]()
     source.by_id["p1"] = parts_of("p1", 20)
-    by = AtStep(Step.WRITE_FILES, lambda: told.append(_drop(tmp_path)))
+    by = AtStep(Step.WRITE_FILES, lambda: outcomes.append(_drop(tmp_path)))
     ports = ports_of(tmp_path, source, effects=by, clock=LATER.__next__)
 
     ended = {o.partition_id: o.status for o in run(tmp_path, source, request=IN_FILES, ports=ports)}
 
-    assert [one.status for one in told] == [Status.IN_PROGRESS]
+    assert [one.status for one in outcomes] == [Status.IN_PROGRESS]
     assert ended["p1"] is Status.REPLACED
     assert len(rows_of(tmp_path, "p1")) == 20
 
@@ -248,13 +248,13 @@ def test_an_attach_is_not_stopped(tmp_path: Path) -> None:
     """Harm prevented: what was detached is on no branch any more."""
     in_files(tmp_path)
     _detach(tmp_path)
-    told: list[Outcome] = []
-    by = AtStep(Step.STAGE, lambda: told.append(_drop(tmp_path)))
+    outcomes: list[Outcome] = []
+    by = AtStep(Step.STAGE, lambda: outcomes.append(_drop(tmp_path)))
 
     ended = running(tmp_path, effects=by, alive=True).run(attach("p1"))
 
     # Main has nothing of the partition yet: it was dropped before.
-    assert [one.status for one in told] == [Status.EMPTY]
+    assert [one.status for one in outcomes] == [Status.EMPTY]
     assert ended.status is Status.ATTACHED
     assert rows_of(tmp_path, "p1") == TWELVE
 
@@ -262,12 +262,12 @@ def test_an_attach_is_not_stopped(tmp_path: Path) -> None:
 def test_update_and_optimize_do_not_stop_one_another(tmp_path: Path) -> None:
     """Harm prevented: of two changes of rows the first is lost without a word."""
     in_files(tmp_path)
-    told: list[Outcome] = []
-    by = BeforeFile(lambda: told.append(_optimize(tmp_path, None)), 2)
+    outcomes: list[Outcome] = []
+    by = BeforeFile(lambda: outcomes.append(_optimize(tmp_path, None)), 2)
 
     ended = _update(tmp_path, by)
 
-    assert [one.status for one in told] == [Status.IN_PROGRESS]
+    assert [one.status for one in outcomes] == [Status.IN_PROGRESS]
     assert ended.status is Status.CHANGED
 
 
@@ -291,16 +291,16 @@ def test_a_process_that_dies_after_its_request_has_changed_nothing(tmp_path: Pat
 def test_of_two_that_stop_the_same_one_does_it_after_the_other(tmp_path: Path) -> None:
     """Harm prevented: two operators wait for each other."""
     in_files(tmp_path)
-    told: list[Outcome] = []
+    outcomes: list[Outcome] = []
 
     def both() -> None:
-        by = AtStep(Step.READ_LEDGER, lambda: told.append(_detach(tmp_path)), nth=6)
-        told.append(_drop(tmp_path, by))
+        by = AtStep(Step.READ_LEDGER, lambda: outcomes.append(_detach(tmp_path)), nth=6)
+        outcomes.append(_drop(tmp_path, by))
 
     ended = _update(tmp_path, BeforeFile(both, 2))
 
     assert ended.status is Status.KILLED
-    assert [one.status for one in told] == [Status.DETACHED, Status.EMPTY]
+    assert [one.status for one in outcomes] == [Status.DETACHED, Status.EMPTY]
     assert rows_of(tmp_path, "p1") == []
     assert rows_of(tmp_path, "p1", DETACHED_BRANCH) == TWELVE
 

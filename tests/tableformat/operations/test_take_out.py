@@ -24,7 +24,7 @@ from tests.support.lake import Meddling, move_main
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     add_foreign,
     drop,
     export_at,
@@ -53,11 +53,11 @@ from tests.support.tiers import share_of
 def source(tmp_path: Path) -> Partitions:
     """Return a table whose two partitions are in the lake."""
     made = Partitions()
-    assert told(run(tmp_path, made)) == [Status.COMMITTED] * 2
+    assert statuses_of(run(tmp_path, made)) == [Status.COMMITTED] * 2
     return made
 
 
-def told(outcomes: list[Outcome]) -> list[Status]:
+def statuses_of(outcomes: list[Outcome]) -> list[Status]:
     return [o.status for o in outcomes]
 
 
@@ -78,7 +78,7 @@ def test_what_is_not_there_is_no_error(tmp_path: Path, source: Partitions) -> No
     again = running(tmp_path).run(drop("p1"))
     never = running(tmp_path).run(drop("p9"))
 
-    assert told([again, never]) == [Status.EMPTY, Status.EMPTY]
+    assert statuses_of([again, never]) == [Status.EMPTY, Status.EMPTY]
     after = running(tmp_path).ports.commit.table.load()
     assert after.main is not None
     assert after.snapshots[after.main].parent_id == before
@@ -90,11 +90,11 @@ def test_inside_the_time_to_live_it_is_not_exported_again(
     """Harm prevented: a scheduled run brings back what was dropped a minute ago."""
     dropped = running(tmp_path).run(drop("p1"))
 
-    said = export_at(tmp_path, source, CLOCK)
+    outcomes = export_at(tmp_path, source, CLOCK)
 
-    assert said["p1"].status is Status.REFUSED
-    assert f"snapshot {dropped.snapshot_id}: DROP PARTITION ID 'p1'" in said["p1"].message
-    assert said["p2"].status is Status.ALREADY_EXPORTED
+    assert outcomes["p1"].status is Status.REFUSED
+    assert f"snapshot {dropped.snapshot_id}: DROP PARTITION ID 'p1'" in outcomes["p1"].message
+    assert outcomes["p2"].status is Status.ALREADY_EXPORTED
     assert rows_in_main(tmp_path) == source.rows["p2"]
 
 
@@ -107,9 +107,9 @@ def test_a_later_export_does_not_count_as_there_once_main_is_moved_back(
     move_main(lake(tmp_path), dropped.snapshot_id)
     assert rows_in_main(tmp_path) == source.rows["p2"]
 
-    said = export_at(tmp_path, source, LATER)
+    outcomes = export_at(tmp_path, source, LATER)
 
-    assert said["p1"].status is Status.COMMITTED
+    assert outcomes["p1"].status is Status.COMMITTED
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
@@ -119,9 +119,9 @@ def test_later_it_is_exported_again(tmp_path: Path, source: Partitions, *, chang
     if changed:
         source.by_id["p1"] = parts_of("p1", 2)
 
-    said = export_at(tmp_path, source, LATER)
+    outcomes = export_at(tmp_path, source, LATER)
 
-    assert (said["p1"].status, said["p2"].status) == (Status.COMMITTED, Status.UNCHANGED)
+    assert (outcomes["p1"].status, outcomes["p2"].status) == (Status.COMMITTED, Status.UNCHANGED)
     assert rows_in_main(tmp_path) == sum(source.rows.values())
     row = row_of(tmp_path, "p1")
     assert (row.state, row.changed, len(row.landed)) == (State.COMPLETED, None, 3)
@@ -133,17 +133,17 @@ def test_main_that_is_moved_back_has_it_again(tmp_path: Path, source: Partitions
     running(tmp_path).run(drop("p1"))
     move_main(lake(tmp_path), before)
 
-    said = export_at(tmp_path, source, LATER)
+    outcomes = export_at(tmp_path, source, LATER)
 
-    assert said["p1"].status is Status.UNCHANGED
+    assert outcomes["p1"].status is Status.UNCHANGED
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
 def test_rows_of_others_in_the_partition_go_too(tmp_path: Path, source: Partitions) -> None:
     here, there = add_foreign(tmp_path, 4), add_foreign(tmp_path, 5)
-    said = SaidOfRows({here: frozenset({"p1"}), there: frozenset({"p3"})})
+    foreign = ForeignPartitions({here: frozenset({"p1"}), there: frozenset({"p3"})})
 
-    done = running(tmp_path, rows=said).run(drop("p1"))
+    done = running(tmp_path, rows=foreign).run(drop("p1"))
 
     assert (done.status, done.rows, done.data_files) == (Status.DROPPED, 16, 2)
     assert rows_in_main(tmp_path) == source.rows["p2"] + 5
@@ -154,12 +154,12 @@ def test_a_file_of_others_that_holds_more_is_refused_by_name(
 ) -> None:
     """Harm prevented: rows of another partition are lost with it."""
     path = add_foreign(tmp_path)
-    said = SaidOfRows({path: frozenset({"p1", "p2"})})
+    foreign = ForeignPartitions({path: frozenset({"p1", "p2"})})
 
     with pytest.raises(
         RefusedError, match=f"{path}, which no export .* holds rows of it and of p2"
     ):
-        running(tmp_path, rows=said).run(drop("p1"))
+        running(tmp_path, rows=foreign).run(drop("p1"))
 
     assert rows_in_main(tmp_path) == sum(source.rows.values()) + 4
 
@@ -169,12 +169,12 @@ def test_what_others_add_meanwhile_has_one_place_in_the_order(
     tmp_path: Path, source: Partitions, step: Step
 ) -> None:
     """It came before the statement, which takes it away as well; it is never taken half."""
-    said = SaidOfRows()
+    foreign = ForeignPartitions()
 
     def add() -> None:
-        said.of[add_foreign(tmp_path)] = frozenset({"p1"})
+        foreign.of[add_foreign(tmp_path)] = frozenset({"p1"})
 
-    done = running(tmp_path, rows=said, effects=AtStep(step, add)).run(drop("p1"))
+    done = running(tmp_path, rows=foreign, effects=AtStep(step, add)).run(drop("p1"))
 
     assert (done.status, done.rows) == (Status.DROPPED, 16)
     assert rows_in_main(tmp_path) == source.rows["p2"]
@@ -184,12 +184,12 @@ def test_what_others_add_meanwhile_has_one_place_in_the_order(
 def test_what_others_add_elsewhere_meanwhile_stays(
     tmp_path: Path, source: Partitions, step: Step
 ) -> None:
-    said = SaidOfRows()
+    foreign = ForeignPartitions()
 
     def add() -> None:
-        said.of[add_foreign(tmp_path)] = frozenset({"p3"})
+        foreign.of[add_foreign(tmp_path)] = frozenset({"p3"})
 
-    done = running(tmp_path, rows=said, effects=AtStep(step, add)).run(drop("p1"))
+    done = running(tmp_path, rows=foreign, effects=AtStep(step, add)).run(drop("p1"))
 
     assert (done.status, done.rows) == (Status.DROPPED, 12)
     assert rows_in_main(tmp_path) == source.rows["p2"] + 4
@@ -201,12 +201,12 @@ def test_a_part_of_what_others_rewrote_leaves_it_unknown_what_is_there(tmp_path:
     part = part_in(tmp_path, "p1", 1)
     rewrite(tmp_path, lambda path: lake_part_name(part.partition_id, path) != part.part)
 
-    dropped = running(tmp_path, rows=SaidOfRows(rest="p1")).run(Drop(part))
+    dropped = running(tmp_path, rows=ForeignPartitions(rest="p1")).run(Drop(part))
     assert dropped.status is Status.DROPPED
 
-    said = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
-    assert said.status is Status.REFUSED
-    assert "it is unknown which files it left" in said.message
+    outcome = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
+    assert outcome.status is Status.REFUSED
+    assert "it is unknown which files it left" in outcome.message
 
 
 def test_a_lost_response_is_repaired(tmp_path: Path, source: Partitions) -> None:
@@ -261,8 +261,8 @@ def test_of_two_shards_none_goes_without_the_other(
     again = replace(FORCED, options=ExportOptions(force=True, shards=2))
 
     def export() -> None:
-        (said,) = run(tmp_path, second, request=again, meddled=True)
-        assert said.status is Status.REPLACED
+        (outcome,) = run(tmp_path, second, request=again, meddled=True)
+        assert outcome.status is Status.REPLACED
 
     done = running(tmp_path, effects=AtStep(step, export)).run(drop("p1"))
 
@@ -298,8 +298,8 @@ def test_a_death_at_any_effect_and_the_same_statement_again(tmp_path: Path, *, a
 
         assert done.status in (Status.DROPPED, Status.EMPTY), steps[number]
         assert rows_in_main(directory) == source.rows["p2"], steps[number]
-        said = export_at(directory, source, itertools.count(90_000_000))
-        assert said["p1"].status is Status.COMMITTED, steps[number]
+        outcomes = export_at(directory, source, itertools.count(90_000_000))
+        assert outcomes["p1"].status is Status.COMMITTED, steps[number]
         assert rows_in_main(directory) == 15, steps[number]
         row = row_of(directory, "p1")
         assert [x.kind for x in row.landed] == [None, StatementKind.DROP, None]

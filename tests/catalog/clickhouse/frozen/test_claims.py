@@ -140,8 +140,8 @@ def test_a_time_zone_that_divides_otherwise_is_refused(
     folders = freeze(clickhouse, name, tmp_path)
     ((zone,),) = clickhouse.rows("SELECT serverTimezone()")
 
-    right = folders.told(zone=str(zone))
-    wrong = folders.told(zone="Asia/Tokyo")
+    right = folders.with_settings(zone=str(zone))
+    wrong = folders.with_settings(zone="Asia/Tokyo")
 
     assert right.refusals() == {}
     assert right.snapshot().table.server_zone == zone
@@ -151,7 +151,7 @@ def test_a_time_zone_that_divides_otherwise_is_refused(
 
 def test_a_zone_that_is_none_is_refused(folders: Folders) -> None:
     with pytest.raises(UsageError, match="Cannot use the time zone 'Mars/Base'"):
-        folders.told(zone="Mars/Base").snapshot()
+        folders.with_settings(zone="Mars/Base").snapshot()
 
 
 def test_a_column_of_the_parts_that_the_statement_lacks_refuses_them(folders: Folders) -> None:
@@ -191,7 +191,7 @@ def test_a_column_of_another_type_refuses_the_parts(folders: Folders, old: str, 
 
 
 @pytest.mark.parametrize(
-    ("held", "said", "value"),
+    ("held", "type_name", "value"),
     [
         ("Enum8('a' = 1)", "Enum8('a' = 1, 'b' = 2)", "'a'"),
         ("String", "LowCardinality(String)", "'x'"),
@@ -202,14 +202,14 @@ def test_a_column_of_another_type_refuses_the_parts(folders: Folders, old: str, 
     ],
 )
 def test_a_type_that_reads_the_same_values_passes(
-    clickhouse: Clickhouse, tmp_path: Path, held: str, said: str, value: str
+    clickhouse: Clickhouse, tmp_path: Path, held: str, type_name: str, value: str
 ) -> None:
     """Such an ALTER never rewrites a part, so its type in the part is the old one for ever."""
     name = clickhouse.table("ENGINE = MergeTree ORDER BY k", f"k UInt64, v {held}")
     clickhouse.command(f"INSERT INTO {name.sql} VALUES (1, {value})")
     folders = freeze(clickhouse, name, tmp_path)
 
-    assert folders.replaced(f"`v` {held}", f"`v` {said}").refusals() == {}
+    assert folders.replaced(f"`v` {held}", f"`v` {type_name}").refusals() == {}
 
 
 def test_a_column_that_no_part_has_yet_gives_its_default(

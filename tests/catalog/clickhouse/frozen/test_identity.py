@@ -81,6 +81,6 @@ def test_a_table_that_nothing_names_has_to_be_named() -> None:
 
 
 def test_the_users_identity_comes_first() -> None:
-    said = FrozenSettings(Path("/s"), Path("/t.sql"), identity="keeper:/tables/01/t")
+    settings = FrozenSettings(Path("/s"), Path("/t.sql"), identity="keeper:/tables/01/t")
 
-    assert identity_of(said, defined(), _TABLE, _UUID) == "keeper:/tables/01/t"
+    assert identity_of(settings, defined(), _TABLE, _UUID) == "keeper:/tables/01/t"

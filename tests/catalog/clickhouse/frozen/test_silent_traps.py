@@ -188,7 +188,7 @@ def test_two_copies_of_one_part_refuse_it_unless_declared_as_rows(
     shutil.copytree(folders.directory / "0_3_3_0", folders.directory / "0_9_9_0")
 
     refused = folders.refusals()
-    kept = folders.told(keep_equal_parts=True).snapshot()
+    kept = folders.with_settings(keep_equal_parts=True).snapshot()
 
     assert refused.keys() == {"0"}
     assert "the parts 0_3_3_0 and 0_9_9_0 hold the same 1 row, byte by byte" in refused["0"]

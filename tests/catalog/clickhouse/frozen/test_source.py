@@ -41,7 +41,7 @@ def test_the_path_of_a_freeze_says_whose_the_parts_are(
 ) -> None:
     """Named is only the directory of the FREEZE and the statement."""
     above = folders.shadow.parents[2]
-    with folders.told(directory=above, identity="").source() as source:
+    with folders.with_settings(directory=above, identity="").source() as source:
         found = source.describe(folders.table)
 
     assert found == clickhouse.source.describe(folders.table)
@@ -51,10 +51,10 @@ def test_a_statement_without_a_name_is_that_of_the_requested_table(
     folders: Folders, tmp_path: Path
 ) -> None:
     """As a metadata file of an Atomic database has it; no other table is made up from it."""
-    said = folders.settings.ddl_file.read_text()
+    statement = folders.settings.ddl_file.read_text()
     file = tmp_path / "metadata.sql"
-    file.write_text(said.replace(f"CREATE TABLE {folders.table}", "ATTACH TABLE _"))
-    with folders.told(ddl_file=file).source() as source:
+    file.write_text(statement.replace(f"CREATE TABLE {folders.table}", "ATTACH TABLE _"))
+    with folders.with_settings(ddl_file=file).source() as source:
         assert source.engine_of(TableName("lake", "t")) is None
         assert source.describe(folders.table).name == folders.table
         assert sum(p.rows for p in source.partitions(folders.table)) == 101
@@ -90,9 +90,9 @@ def test_a_directory_may_have_any_name(folders: Folders, tmp_path: Path) -> None
     odd = tmp_path / "it's %41 & `back\\slash` ümläut"
     shutil.copytree(folders.directory, odd)
 
-    settings = parse_parts(render_parts(folders.told(directory=odd).settings))
+    settings = parse_parts(render_parts(folders.with_settings(directory=odd).settings))
 
-    snapshot = folders.told(directory=settings.directory).snapshot()
+    snapshot = folders.with_settings(directory=settings.directory).snapshot()
     assert [p.visible_rows for p in snapshot.partitions] == [51, 50]
     assert snapshot.partitions[0].parts[0].part.path == f"{odd}/0_1_1_0/"
 
@@ -184,13 +184,13 @@ def test_frozen_parts_are_never_taken_out(folders: Folders) -> None:
 def test_a_changed_statement_refuses_what_was_described_before(folders: Folders) -> None:
     with folders.source() as source:
         described = source.describe(folders.table)
-        said = folders.settings.ddl_file.read_text()
+        statement = folders.settings.ddl_file.read_text()
         try:
             source.close()
             folders.replaced("`s` String", "`s` String,\n    `late` UInt8")
             snapshot = source.snapshot(described, ids("0"), job="job")
         finally:
-            folders.statement(said)
+            folders.statement(statement)
 
     ((_, error),) = snapshot.refused
     assert "its columns changed in" in error.message

@@ -9,7 +9,7 @@ import pytest
 
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.settings import Credentials, Secret, ServerSettings
-from tests.services.faulty_http import Answer, FaultyHttp
+from tests.services.faulty_http import FaultyHttp, Response
 
 HIDDEN = "pa55-w0rd-of-mine"
 
@@ -22,9 +22,9 @@ def asking() -> Iterator[Asking]:
     with contextlib.ExitStack() as stack:
 
         def start(
-            *answers: Answer, pauses: list[float] | None = None, compress: bool = False
+            *responses: Response, pauses: list[float] | None = None, compress: bool = False
         ) -> tuple[FaultyHttp, ServerClient]:
-            server = stack.enter_context(FaultyHttp(*answers))
+            server = stack.enter_context(FaultyHttp(*responses))
             settings = ServerSettings(
                 (server.host,),
                 Credentials("exporter", Secret(HIDDEN)),

@@ -15,7 +15,16 @@ from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.settings import Host, ServerSettings
 from tableformat.errors import SourceError
-from tests.services.faulty_http import CUT, OURS, RESET, SILENT, Answer, FaultyHttp, answer, chunked
+from tests.services.faulty_http import (
+    CUT,
+    OURS,
+    RESET,
+    SILENT,
+    FaultyHttp,
+    Response,
+    chunked,
+    response_of,
+)
 
 HIDDEN = "pa55-w0rd-of-mine"
 Asking = Callable[..., tuple[FaultyHttp, ServerClient]]
@@ -27,36 +36,41 @@ HTML = {"Content-Type": "text/html; charset=utf-8"}
 PACKED = gzip.compress(b"rows" * 1000)
 GZIP = {"Content-Encoding": "gzip"}
 
-REFUSED: dict[str, Answer] = {
-    "the status and the header of a new server": answer(NEW, status="404 Not Found", headers=CODE),
-    "the status and the text of an old server": answer(OLD, status="500 Error"),
-    "an old server that does not name itself": answer(OLD, status="500 Error", ours=False),
-    "status 200 and the code in a header": answer(NEW, headers=CODE),
-    "the code in a header, and a compressed text": answer(NEW, headers=CODE, compress=True),
+REFUSED: dict[str, Response] = {
+    "the status and the header of a new server": response_of(
+        NEW, status="404 Not Found", headers=CODE
+    ),
+    "the status and the text of an old server": response_of(OLD, status="500 Error"),
+    "an old server that does not name itself": response_of(OLD, status="500 Error", ours=False),
+    "status 200 and the code in a header": response_of(NEW, headers=CODE),
+    "the code in a header, and a compressed text": response_of(NEW, headers=CODE, compress=True),
     "an error and chunks": chunked([NEW], headers=CODE),
 }
-NOT_CLICKHOUSE: dict[str, tuple[Answer, str]] = {
+NOT_CLICKHOUSE: dict[str, tuple[Response, str]] = {
     "a page to log in": (
-        answer(b"<html><h1>Sign in</h1></html>", headers=HTML, ours=False),
+        response_of(b"<html><h1>Sign in</h1></html>", headers=HTML, ours=False),
         r"program responded, HTTP 200, text/html, a response without .*'Sign in'\. Check host",
     ),
     "a proxy without a server behind it": (
-        answer(b"<h1>Bad Gateway</h1>", status="502 Bad Gateway", headers=HTML, ours=False),
+        response_of(b"<h1>Bad Gateway</h1>", status="502 Bad Gateway", headers=HTML, ours=False),
         r"another program responded, HTTP 502, text/html, an error of its own: 'Bad Gateway'",
     ),
-    "an empty answer of something else": (answer(ours=False), r"HTTP 200, no type, a response wit"),
+    "an empty answer of something else": (
+        response_of(ours=False),
+        r"HTTP 200, no type, a response wit",
+    ),
     "a way elsewhere": (
-        answer(
+        response_of(
             status="302 Found", ours=False, headers={"Location": "https://sso.example/a?k=hidden"}
         ),
         r"it redirects to https://sso\.example \(HTTP 302\)\. Name the server itself",
     ),
     "a way elsewhere with somebody's password in it": (
-        answer(status="302 Found", ours=False, headers={"Location": "https://u:hidden@sso/a"}),
+        response_of(status="302 Found", ours=False, headers={"Location": "https://u:hidden@sso/a"}),
         r"it redirects to https://sso \(HTTP 302\)",
     ),
     "a way elsewhere of its own": (
-        answer(status="301 Moved", headers={"Location": "/play"}),
+        response_of(status="301 Moved", headers={"Location": "/play"}),
         r"it redirects \(HTTP 301\)",
     ),
     "the port of the native protocol": (
@@ -64,17 +78,17 @@ NOT_CLICKHOUSE: dict[str, tuple[Answer, str]] = {
         r"HTTP 400, no type, an error of its own: 'Port 9000 is for clickhouse-client program",
     ),
     "a status that no query has": (
-        answer(b"rows", status="206 Partial"),
+        response_of(b"rows", status="206 Partial"),
         r"another program respond",
     ),
 }
-CUT_OFF: dict[str, Answer] = {
+CUT_OFF: dict[str, Response] = {
     "the last chunk is missing": chunked([b"rows"], end=False),
     "cut within a chunk": chunked([b"rows" * 100], end=False)[:-30],
-    "shorter than its length": answer(b"rows", headers={"Content-Length": "5"}),
-    "compressed, and cut where HTTP ends well": answer(PACKED[:-5], headers=GZIP),
-    "compressed, and followed by something": answer(PACKED + b"rows", headers=GZIP),
-    "said to be compressed, and is not": answer(b"rows", headers=GZIP),
+    "shorter than its length": response_of(b"rows", headers={"Content-Length": "5"}),
+    "compressed, and cut where HTTP ends well": response_of(PACKED[:-5], headers=GZIP),
+    "compressed, and followed by something": response_of(PACKED + b"rows", headers=GZIP),
+    "said to be compressed, and is not": response_of(b"rows", headers=GZIP),
 }
 
 
@@ -94,8 +108,8 @@ def test_an_error_of_clickhouse_keeps_its_code_and_reason(asking: Asking, case: 
 @pytest.mark.parametrize("case", NOT_CLICKHOUSE)
 def test_a_response_of_another_program_is_never_read_as_rows(asking: Asking, case: str) -> None:
     """A page of a proxy has status 200, too."""
-    said, message = NOT_CLICKHOUSE[case]
-    server, client = asking(said)
+    response, message = NOT_CLICKHOUSE[case]
+    server, client = asking(response)
 
     with pytest.raises(SourceError, match=message) as raised:
         client.query("SELECT 1", repeat=True)
@@ -121,22 +135,22 @@ def test_a_response_that_breaks_off_is_an_error(asking: Asking, case: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "what"),
+    ("response", "what"),
     [
         (b"HTTP/1.1 200 OK\r\nX-ClickHouse-Query-Id: 1\r\n\r\nrows", "no length"),
-        (answer(b"rows", headers={"Content-Encoding": "br"}), "Content-Encoding 'br'"),
+        (response_of(b"rows", headers={"Content-Encoding": "br"}), "Content-Encoding 'br'"),
     ],
 )
 def test_a_response_without_a_visible_end_is_refused(
-    asking: Asking, said: bytes, what: str
+    asking: Asking, response: bytes, what: str
 ) -> None:
     """Without a length it ends when either side ends the connection."""
     with pytest.raises(SourceError, match=rf"{what}, so it may be incomplete"):
-        asking(said)[1].query("SELECT 1")
+        asking(response)[1].query("SELECT 1")
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("response", "message"),
     [
         (RESET, r"it closed the connection before it responded.*may not have been executed"),
         (CUT, r"it closed the connection before it responded.*whether it expects https"),
@@ -146,9 +160,9 @@ def test_a_response_without_a_visible_end_is_refused(
     ],
 )
 def test_no_response_is_an_error_that_names_what_to_check(
-    asking: Asking, said: Answer, message: str
+    asking: Asking, response: Response, message: str
 ) -> None:
-    server, client = asking(said)
+    server, client = asking(response)
 
     with pytest.raises(SourceError, match=message) as raised:
         client.query("INSERT INTO t VALUES (1)")
@@ -187,7 +201,7 @@ def test_the_client_waits_for_a_stopped_response_until_the_time_out() -> None:
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    with FaultyHttp(answer()) as server:
+    with FaultyHttp(response_of()) as server:
         gone = server.host
     unknown = Host("https", "no-such-host.invalid", 8443)
     for host, message in (
@@ -203,11 +217,11 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 def test_a_statement_is_a_body_and_nothing_secret_is_in_the_address(asking: Asking) -> None:
     """Addresses are logged by servers and proxies."""
-    server, client = asking(answer(b"rows"))
+    server, client = asking(response_of(b"rows"))
 
-    said = client.query("SELECT 'ä\udcff'", settings=(("a", "b&c=ü"),), query_id="job-1")
+    response = client.query("SELECT 'ä\udcff'", settings=(("a", "b&c=ü"),), query_id="job-1")
 
-    assert said == b"rows"
+    assert response == b"rows"
     (request,) = server.requests
     assert (request.method, request.body) == ("POST", b"SELECT '\xc3\xa4\xff'")
     assert request.parameters == {"a": "b&c=ü", "query_id": "job-1", "wait_end_of_query": "1"}
@@ -217,12 +231,12 @@ def test_a_statement_is_a_body_and_nothing_secret_is_in_the_address(asking: Aski
 
 
 def test_compression_is_asked_for_where_it_is_wanted(asking: Asking) -> None:
-    server, client = asking(answer(b"rows" * 1000, compress=True), compress=True)
+    server, client = asking(response_of(b"rows" * 1000, compress=True), compress=True)
 
     assert client.query("SELECT 1") == b"rows" * 1000
     assert server.requests[0].headers["accept-encoding"] == "gzip"
     assert server.requests[0].parameters["enable_http_compression"] == "1"
-    plain, other = asking(answer(PACKED + gzip.compress(b"more"), headers=GZIP))
+    plain, other = asking(response_of(PACKED + gzip.compress(b"more"), headers=GZIP))
     assert other.query("SELECT 1") == b"rows" * 1000 + b"more"
     assert plain.requests[0].headers["accept-encoding"] == "identity"
 
@@ -230,7 +244,7 @@ def test_compression_is_asked_for_where_it_is_wanted(asking: Asking) -> None:
 def test_connections_are_kept_while_they_are_used() -> None:
     """A new one costs a handshake; one that was idle may meet the server's closing of it."""
     now = 0.0
-    with FaultyHttp(answer(b"rows"), chunked([b"more"]), answer(b"rows")) as server:
+    with FaultyHttp(response_of(b"rows"), chunked([b"more"]), response_of(b"rows")) as server:
         settings = ServerSettings((server.host,))
         with ServerClient(settings, server.host, clock=lambda: now) as client:
             for _ in range(3):
@@ -243,13 +257,13 @@ def test_connections_are_kept_while_they_are_used() -> None:
 
 
 def test_a_query_without_a_response_is_sent_again(asking: Asking) -> None:
-    busy = answer(
+    busy = response_of(
         b"Code: 202. DB::Exception: Too many simultaneous queries.",
         status="500 Error",
         headers={"X-ClickHouse-Exception-Code": "202"},
     )
     pauses: list[float] = []
-    server, client = asking(RESET, CUT, busy, answer(b"rows"), pauses=pauses)
+    server, client = asking(RESET, CUT, busy, response_of(b"rows"), pauses=pauses)
 
     assert client.query("SELECT 1", repeat=True) == b"rows"
     assert len(server.requests) == 4
@@ -265,11 +279,11 @@ def test_a_query_is_not_sent_again_for_ever(asking: Asking) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [RESET, CUT, answer(NEW, headers=CODE), chunked([b"x"], end=False)]
+    "response", [RESET, CUT, response_of(NEW, headers=CODE), chunked([b"x"], end=False)]
 )
-def test_a_statement_is_sent_once(asking: Asking, said: Answer) -> None:
+def test_a_statement_is_sent_once(asking: Asking, response: Response) -> None:
     """Nobody knows whether the first one was performed: twice would be twice the rows."""
-    server, client = asking(said)
+    server, client = asking(response)
 
     with pytest.raises(SourceError, match=r"Cannot"):
         client.query("ALTER TABLE t ATTACH PARTITION ID 'p' FROM s")
@@ -277,14 +291,16 @@ def test_a_statement_is_sent_once(asking: Asking, said: Answer) -> None:
 
 
 def test_what_a_proxy_sends_back_of_our_secret_is_not_shown(asking: Asking) -> None:
-    for said in (
-        answer(b"you sent " + HIDDEN.encode(), ours=False),
-        answer(b"Code: 1. DB::Exception: " + HIDDEN.encode(), status="500 Error", headers=OURS),
-        answer(b"Code: 516. DB::Exception: " + HIDDEN.encode(), status="403 Forbidden"),
+    for response in (
+        response_of(b"you sent " + HIDDEN.encode(), ours=False),
+        response_of(
+            b"Code: 1. DB::Exception: " + HIDDEN.encode(), status="500 Error", headers=OURS
+        ),
+        response_of(b"Code: 516. DB::Exception: " + HIDDEN.encode(), status="403 Forbidden"),
         chunked([b"Code: 1. DB::Exception: " + HIDDEN.encode()], end=False),
     ):
         with pytest.raises(SourceError, match=r"\*\*\*") as raised:
-            asking(said)[1].query("SELECT 1")
+            asking(response)[1].query("SELECT 1")
         assert HIDDEN not in repr(raised.value)
 
 
@@ -292,17 +308,22 @@ def test_no_log_of_any_library_shows_a_secret(
     asking: Asking, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        for said in (answer(b"rows"), RESET, answer(NEW, headers=CODE), chunked([b"x"], end=False)):
+        for response in (
+            response_of(b"rows"),
+            RESET,
+            response_of(NEW, headers=CODE),
+            chunked([b"x"], end=False),
+        ):
             with contextlib.suppress(SourceError):
-                asking(said)[1].query("SELECT 1", repeat=True)
+                asking(response)[1].query("SELECT 1", repeat=True)
 
     assert "POST" in caplog.text
     assert HIDDEN not in caplog.text + repr([record.__dict__ for record in caplog.records])
 
 
 def test_a_refused_login_says_who_and_what_to_check(asking: Asking) -> None:
-    said = b"Code: 516. DB::Exception: exporter: Authentication failed. (AUTHENTICATION_FAILED)"
-    server, client = asking(answer(said, status="403 Forbidden"))
+    body = b"Code: 516. DB::Exception: exporter: Authentication failed. (AUTHENTICATION_FAILED)"
+    server, client = asking(response_of(body, status="403 Forbidden"))
 
     with pytest.raises(SourceError, match=r"Check MERGEBERG_SOURCE_USER and MERG") as raised:
         client.query("SELECT 1")
@@ -314,7 +335,7 @@ def test_a_refused_login_says_who_and_what_to_check(asking: Asking) -> None:
 
 def test_a_stream_that_is_left_early_leaves_no_connection_behind(asking: Asking) -> None:
     """The next response would begin with the rest of this one."""
-    server, client = asking(chunked([b"a" * 300_000] * 3), answer(b"rows"))
+    server, client = asking(chunked([b"a" * 300_000] * 3), response_of(b"rows"))
 
     with client.stream("SELECT 1", query_id="q") as stream:
         assert next(stream.chunks()).startswith(b"a")
@@ -325,7 +346,7 @@ def test_a_stream_that_is_left_early_leaves_no_connection_behind(asking: Asking)
 
 def test_a_network_does_not_forget_a_statement_that_takes_long(asking: Asking) -> None:
     """Without a byte for minutes it may; and a machine that is gone would be waited for."""
-    _, client = asking(answer(b"rows"))
+    _, client = asking(response_of(b"rows"))
     client.query("SELECT 1")
 
     assert client._pool.pool is not None
@@ -338,7 +359,7 @@ def test_a_network_does_not_forget_a_statement_that_takes_long(asking: Asking) -
 
 
 def test_a_closed_client_can_be_closed_again(asking: Asking) -> None:
-    _, client = asking(answer(b"rows"))
+    _, client = asking(response_of(b"rows"))
 
     client.close()
     client.close()

@@ -21,9 +21,11 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN EC PRIVATE KEY-----\nBBBB\n-----END EC PRIVATE KEY-----\n"
 
 
-def parse(uri: str = "https://ch1", file: Path | None = None, said: str = "") -> ServerSettings:
+def parse(
+    uri: str = "https://ch1", file: Path | None = None, variables: str = ""
+) -> ServerSettings:
     """Read an address, a file and an environment, given as `NAME=VALUE NAME=VALUE`."""
-    pairs = (text.partition("=") for text in said.split())
+    pairs = (text.partition("=") for text in variables.split())
     environment = {f"MERGEBERG_SOURCE_{name}": value for name, _, value in pairs}
     return parse_server(uri, environment=environment, config_file=file)
 
@@ -39,17 +41,17 @@ def test_the_address_counts_before_the_environment_and_that_before_the_file(tmp_
     file = configuration(tmp_path, '[source]\nuser = "third"\npassword = "file-secret"\n')
 
     assert parse(file=file).credentials == Credentials("third", Secret("file-secret"))
-    both = parse(file=file, said="USER=second PASSWORD=env-secret")
+    both = parse(file=file, variables="USER=second PASSWORD=env-secret")
     assert both.credentials == Credentials("second", Secret("env-secret"))
-    all_ = parse("https://first:own@ch1", file, said="USER=second PASSWORD=env-secret")
+    all_ = parse("https://first:own@ch1", file, variables="USER=second PASSWORD=env-secret")
     assert all_.credentials == Credentials("first", Secret("own"))
     assert parse().credentials == Credentials()
-    assert parse(said="USER= PASSWORD=").credentials == Credentials()
+    assert parse(variables="USER= PASSWORD=").credentials == Credentials()
 
 
 def test_a_user_in_the_address_takes_the_password_of_the_environment() -> None:
     """That is how a command in a script is written."""
-    found = parse("https://exporter@ch1", said="PASSWORD=secret").credentials
+    found = parse("https://exporter@ch1", variables="PASSWORD=secret").credentials
 
     assert found == Credentials("exporter", Secret("secret"))
 
@@ -67,10 +69,10 @@ def test_a_password_is_not_sent_for_another_user(tmp_path: Path) -> None:
 
 def test_a_password_and_a_token_contradict_each_other() -> None:
     with pytest.raises(UsageError, match=r"the environment gives a password and an access token"):
-        parse(said="PASSWORD=secret TOKEN=token")
+        parse(variables="PASSWORD=secret TOKEN=token")
     with pytest.raises(UsageError, match=r"an access token and a user are given"):
-        parse("https://exporter@ch1", said="TOKEN=token")
-    assert parse(said="TOKEN=e.y.J").credentials == Credentials(token=Secret("e.y.J"))
+        parse("https://exporter@ch1", variables="TOKEN=token")
+    assert parse(variables="TOKEN=e.y.J").credentials == Credentials(token=Secret("e.y.J"))
 
 
 def test_a_file_that_others_may_read_keeps_no_secret(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Is a directory\. Check its rights"):
         parse(file=tmp_path)
     with pytest.raises(NotFoundError, match=r"the file nowhere\.pem, which the environment names"):
-        parse(said="CA_FILE=nowhere.pem")
+        parse(variables="CA_FILE=nowhere.pem")
 
 
 def test_certificates_are_read_as_texts(tmp_path: Path) -> None:
@@ -131,16 +133,16 @@ def test_certificates_are_read_as_texts(tmp_path: Path) -> None:
     settings = parse(file=file)
     assert settings.tls.ca == CERTIFICATE
     assert settings.credentials.certificate == ClientCertificate(CERTIFICATE, Secret(KEY))
-    both = parse(said=f"CERTIFICATE={tmp_path / 'both.pem'}").credentials.certificate
+    both = parse(variables=f"CERTIFICATE={tmp_path / 'both.pem'}").credentials.certificate
     assert both == ClientCertificate(KEY + CERTIFICATE, Secret(KEY + CERTIFICATE))
     with pytest.raises(
         UsageError, match=r"own\.pem, which the environment names: it contains no private key"
     ):
-        parse(said=f"CERTIFICATE={tmp_path / 'own.pem'}")
+        parse(variables=f"CERTIFICATE={tmp_path / 'own.pem'}")
     with pytest.raises(UsageError, match=r"own\.key, .*: it contains no certificate in PEM format"):
-        parse(said=f"CA_FILE={tmp_path / 'own.key'}")
+        parse(variables=f"CA_FILE={tmp_path / 'own.key'}")
     with pytest.raises(UsageError, match=r"gives the key of a client certificate and no cert"):
-        parse(said=f"KEY={tmp_path / 'own.key'}")
+        parse(variables=f"KEY={tmp_path / 'own.key'}")
     with pytest.raises(UsageError, match=r"over http no server requests one"):
         parse_server(
             "http://ch1",

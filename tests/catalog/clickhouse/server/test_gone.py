@@ -46,7 +46,7 @@ def expired() -> ssl.SSLCertVerificationError:
     return error
 
 
-NOT_ANSWERED: Final[dict[str, tuple[HTTPError, bool]]] = {
+UNREACHABLE: Final[dict[str, tuple[HTTPError, bool]]] = {
     "refused": (
         caused(NewConnectionError(None, "x"), ConnectionRefusedError(111, "Connection refused")),  # type: ignore[arg-type]
         True,
@@ -81,9 +81,9 @@ BROKE_OFF: Final[dict[str, tuple[Exception, bool]]] = {
 }
 
 
-@pytest.mark.parametrize("what", NOT_ANSWERED)
+@pytest.mark.parametrize("what", UNREACHABLE)
 def test_a_failed_request_means_an_unreachable_host_unless_it_responds(what: str) -> None:
-    error, gone = NOT_ANSWERED[what]
+    error, gone = UNREACHABLE[what]
     assert isinstance(no_response(SETTINGS, HOST, error), SourceGoneError) is gone
 
 
@@ -94,14 +94,14 @@ def test_a_response_that_breaks_off_means_an_unreachable_host(what: str) -> None
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "Code: 236. DB::Exception: Server shutdown is called. (ABORTED)",
         "Code: 236. DB::Exception: Cannot start merge because the server is shutting down. (X)",
     ],
 )
-def test_a_server_that_says_that_it_shuts_down_is_gone(said: str) -> None:
-    error = refused(SETTINGS, HOST, said, None)
+def test_a_server_that_says_that_it_shuts_down_is_gone(message: str) -> None:
+    error = refused(SETTINGS, HOST, message, None)
 
     assert isinstance(error, SourceGoneError)
     assert error.code == 236

@@ -84,14 +84,14 @@ def test_an_error_with_the_tag_of_its_response_is_never_data(
 
 @given(ROWS, CUTS, st.sampled_from([b"", b"\r\n__exception__\r\n" + TEXT, OLD]))
 def test_a_connection_that_ends_is_an_error_whatever_came(
-    rows: bytes, cuts: list[int], said: bytes
+    rows: bytes, cuts: list[int], rest: bytes
 ) -> None:
     """From 24.11 to 25.10 the text stands there; a proxy that cuts says nothing."""
-    stream = stream_of(Body(rows + said, cuts, ends=False))
+    stream = stream_of(Body(rows + rest, cuts, ends=False))
 
     with pytest.raises(SourceError) as raised:
         list(stream.chunks())
-    assert ("boom" in str(raised.value)) == bool(said)
+    assert ("boom" in str(raised.value)) == bool(rest)
     assert not stream.is_complete
 
 
@@ -119,9 +119,9 @@ def test_other_rows_say_nothing_at_their_end(rows: bytes, cuts: list[int]) -> No
 
 def test_an_error_of_keeper_is_clickhouses_own() -> None:
     """Old servers have no header for it, and it is of no class of ClickHouse's database."""
-    said = OLD.replace(b"DB::", b"Coordination::").replace(b"395", b"999")
+    body = OLD.replace(b"DB::", b"Coordination::").replace(b"395", b"999")
 
-    error = error_of_response(ServerSettings((HOST,)), HOST, 500, {}, said)
+    error = error_of_response(ServerSettings((HOST,)), HOST, 500, {}, body)
 
     assert isinstance(error, ClickHouseError)
     assert (error.code, error.reason) == (999, "boom")

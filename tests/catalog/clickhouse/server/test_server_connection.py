@@ -15,7 +15,7 @@ from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import PLAIN_SETTINGS, ServerConnection
 from catalog.clickhouse.server.settings import ServerSettings
 from tableformat.errors import SourceError
-from tests.services.faulty_http import Answer, FaultyHttp, answer
+from tests.services.faulty_http import FaultyHttp, Response, response_of
 
 Asking = Callable[..., tuple[FaultyHttp, ServerClient]]
 
@@ -26,32 +26,32 @@ def document(
     """Return what JSONCompact makes of rows."""
     data = [list(row) for row in rows]
     meta = [{"name": f"c{at}", "type": name} for at, name in enumerate(types)]
-    said = {"meta": meta, "data": data, "rows": len(data) if count is None else count, **more}
-    return json.dumps(said, ensure_ascii=False).encode()
+    body = {"meta": meta, "data": data, "rows": len(data) if count is None else count, **more}
+    return json.dumps(body, ensure_ascii=False).encode()
 
 
-def known(**other: str) -> Answer:
+def known(**other: str) -> Response:
     """Return what a server says of its settings: as they should be, but for some."""
     wanted = dict((*JSON_SETTINGS, *PLAIN_SETTINGS)) | other
-    return answer(document(wanted.items(), "String", "String"))
+    return response_of(document(wanted.items(), "String", "String"))
 
 
 # As 18.16 says it.
-OLD = answer(
+OLD = response_of(
     document(
         [("output_format_json_quote_64bit_integers", "1"), ("extremes", "0")], "String", "String"
     )
 )
 
 
-def rows_of(asking: Asking, *answers: Answer) -> tuple[tuple[object, ...], ...]:
-    return ServerConnection(asking(*answers)[1]).rows("SELECT 1")
+def rows_of(asking: Asking, *responses: Response) -> tuple[tuple[object, ...], ...]:
+    return ServerConnection(asking(*responses)[1]).rows("SELECT 1")
 
 
 def test_rows_arrive_as_they_are(asking: Asking) -> None:
     big = 2**256 - 1
-    said = document([(big, "ä\n", None, [1, "2"])], "UInt256", "String", "Nothing", "Array(String)")
-    server, client = asking(known(), answer(said))
+    body = document([(big, "ä\n", None, [1, "2"])], "UInt256", "String", "Nothing", "Array(String)")
+    server, client = asking(known(), response_of(body))
     connection: Connection = ServerConnection(client)
 
     assert connection.rows("SELECT 1 -- the end") == ((big, "ä\n", None, [1, "2"]),)
@@ -62,7 +62,7 @@ def test_rows_arrive_as_they_are(asking: Asking) -> None:
 def test_settings_are_asked_for_once_and_only_those_that_differ_are_sent(asking: Asking) -> None:
     """A user's profile may break a query off at a limit, or hide rows, without an error."""
     other = known(result_overflow_mode="break", limit="10", apply_deleted_mask="0")
-    server, client = asking(other, answer(document([], "UInt8")))
+    server, client = asking(other, response_of(document([], "UInt8")))
     connection = ServerConnection(client)
 
     assert connection.rows("SELECT 1") == connection.rows("SELECT 2") == ()
@@ -74,7 +74,7 @@ def test_settings_are_asked_for_once_and_only_those_that_differ_are_sent(asking:
 
 def test_a_server_is_sent_no_setting_that_it_does_not_know(asking: Asking) -> None:
     """It would refuse the query."""
-    server, client = asking(OLD, answer(document([(1,)], "UInt64")))
+    server, client = asking(OLD, response_of(document([(1,)], "UInt64")))
 
     assert ServerConnection(client).rows("SELECT 1") == ((1,),)
     assert server.requests[-1].parameters == {
@@ -86,44 +86,44 @@ def test_a_server_is_sent_no_setting_that_it_does_not_know(asking: Asking) -> No
 def test_decimals_are_text_in_every_format(asking: Asking) -> None:
     """As a float 0.1234567890123456789 would be another number."""
     digits = "0.1234567890123456789"
-    said = document(
+    body = document(
         [(7, "D", 1.5, ["D"])], "UInt64", "Decimal(38, 19)", "Float64", "Array(Decimal)"
     )
-    old = answer(said.replace(b'"D"', digits.encode()))
+    old = response_of(body.replace(b'"D"', digits.encode()))
 
     assert rows_of(asking, OLD, old) == ((7, digits, 1.5, [digits]),)
-    assert rows_of(asking, known(), answer(said)) == ((7, "D", 1.5, ["D"]),)
+    assert rows_of(asking, known(), response_of(body)) == ((7, "D", 1.5, ["D"]),)
 
 
 def test_bytes_that_are_no_utf8_are_kept(asking: Asking) -> None:
     """JSONCompact says U+FFFD for them: another value than the one that is there."""
-    damaged = answer(document([("\ufffdA", 1)], "String", "UInt8"))
-    server, client = asking(known(), damaged, answer(b'["\xffA",1]\n["\xef\xbf\xbd",2]\n'))
+    damaged = response_of(document([("\ufffdA", 1)], "String", "UInt8"))
+    server, client = asking(known(), damaged, response_of(b'["\xffA",1]\n["\xef\xbf\xbd",2]\n'))
 
     assert ServerConnection(client).rows("SELECT s") == (("\udcffA", 1), ("\ufffd", 2))
     assert server.requests[-1].body == b"SELECT s\nFORMAT JSONCompactEachRow"
-    for said, message in (
+    for body, message in (
         (b'["\xffA",1]\n["\xff"', r"ends within a line"),
         (b'["\xffA"]\n', r"has a row of another length"),
         (b"x\n", r"has a line that is no JSON"),
     ):
         with pytest.raises(SourceError, match=message):
-            rows_of(asking, known(), damaged, answer(said))
+            rows_of(asking, known(), damaged, response_of(body))
 
 
 def test_decimals_in_rows_with_bytes_that_are_no_utf8_keep_their_digits(asking: Asking) -> None:
     """A server that knows the format of bytes, and not yet decimals as text."""
     digits = "0.1234567890123456789"
-    damaged = answer(document([("\ufffd", 1.5, 0.5)], "String", "Decimal(38, 19)", "Float64"))
-    lines = answer(f'["\ufffd",{digits},0.5]\n'.encode())
+    damaged = response_of(document([("\ufffd", 1.5, 0.5)], "String", "Decimal(38, 19)", "Float64"))
+    lines = response_of(f'["\ufffd",{digits},0.5]\n'.encode())
 
     assert rows_of(asking, OLD, damaged, lines) == (("\ufffd", digits, 0.5),)
 
 
 def test_the_oldest_server_cannot_say_such_bytes(asking: Asking) -> None:
     """A text that is not the one in the table is worse than none."""
-    damaged = answer(document([("\ufffdA",)], "String"))
-    unknown = answer(
+    damaged = response_of(document([("\ufffdA",)], "String"))
+    unknown = response_of(
         b"Code: 73, e.displayText() = DB::Exception: Unknown format JSONCompactEachRow",
         status="500 Error",
     )
@@ -150,7 +150,7 @@ def test_the_oldest_server_cannot_say_such_bytes(asking: Asking) -> None:
 )
 def test_a_response_without_all_rows_is_an_error(asking: Asking, body: bytes, message: str) -> None:
     with pytest.raises(SourceError, match=message):
-        rows_of(asking, known(), answer(body))
+        rows_of(asking, known(), response_of(body))
 
 
 @settings(max_examples=30)
@@ -160,20 +160,20 @@ def test_no_beginning_of_a_document_is_taken_for_the_document(data: st.DataObjec
     rows = data.draw(st.lists(st.tuples(st.integers(), st.text(max_size=5)), max_size=5))
     whole = document(rows, "Int256", "String")
     cut = data.draw(st.integers(0, len(whole) - 1))
-    with FaultyHttp(known(), answer(whole[:cut])) as server:
+    with FaultyHttp(known(), response_of(whole[:cut])) as server:
         client = ServerClient(ServerSettings((server.host,)), server.host)
         with client, pytest.raises(SourceError, match=r"Cannot read from ClickHouse"):
             ServerConnection(client).rows("SELECT 1")
 
 
 def test_a_statement_is_sent_once_and_its_failure_is_reported(asking: Asking) -> None:
-    server, client = asking(known(limit="5"), answer(b""))
+    server, client = asking(known(limit="5"), response_of(b""))
     with ServerConnection(client) as connection:
         connection.command("CREATE TABLE t")
     assert [request.body for request in server.requests[1:]] == [b"CREATE TABLE t"]
     assert server.requests[-1].parameters == {"limit": "0", "wait_end_of_query": "1"}
 
-    late = answer(b"Code: 241, e.displayText() = DB::Exception: Memory limit exceeded")
+    late = response_of(b"Code: 241, e.displayText() = DB::Exception: Memory limit exceeded")
     with pytest.raises(ClickHouseError, match=r"Memory limit exceeded") as raised:
         ServerConnection(asking(known(), late)[1]).command("OPTIMIZE TABLE t")
     assert raised.value.code == 241

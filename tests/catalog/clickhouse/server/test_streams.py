@@ -58,7 +58,7 @@ def test_no_beginning_of_a_stream_is_the_stream(asking: Asking) -> None:
 
 
 def test_an_error_in_the_place_of_the_end_is_the_reason(asking: Asking) -> None:
-    said = b"Code: 241. DB::Exception: Memory limit exceeded. (MEMORY_LIMIT_EXCEEDED)\n"
+    message = b"Code: 241. DB::Exception: Memory limit exceeded. (MEMORY_LIMIT_EXCEEDED)\n"
     with pytest.raises(SourceError, match=r"Memory limit exceeded") as raised:
-        values_of(asking, stream_of(1, 2)[:-8] + said)
+        values_of(asking, stream_of(1, 2)[:-8] + message)
     assert raised.value.code == 241

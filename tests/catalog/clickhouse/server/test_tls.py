@@ -23,7 +23,7 @@ from catalog.clickhouse.server.settings import (
 )
 from tableformat.errors import SourceError, UsageError
 from tests.services.certificates import Authority, Identity
-from tests.services.faulty_http import FaultyHttp, Request, answer
+from tests.services.faulty_http import FaultyHttp, Request, response_of
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def refused(match: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
 def test_an_own_authority_is_trusted(authority: Authority, identity: Identity, name: str) -> None:
-    with FaultyHttp(answer(b"rows"), tls=served(identity)) as server:
+    with FaultyHttp(response_of(b"rows"), tls=served(identity)) as server:
         assert ask(server, Tls(authority.text), name=name)[0] == b"rows"
 
 
@@ -82,7 +82,7 @@ def test_a_certificate_of_somebody_else_is_refused(
     authority: Authority, other: Authority, identity: Identity
 ) -> None:
     """A man in the middle can have a certificate of an authority of his own."""
-    with FaultyHttp(answer(b"rows"), tls=served(identity)) as server:
+    with FaultyHttp(response_of(b"rows"), tls=served(identity)) as server:
         for tls in (Tls(), Tls(other.text)):
             with refused(
                 r"is not signed by a trusted authority.*Name the .* MERGEBERG_SOURCE_CA_FILE"
@@ -90,10 +90,13 @@ def test_a_certificate_of_somebody_else_is_refused(
                 ask(server, tls)
         assert server.requests == []
     expired, elsewhere = authority.sign(days=-1), authority.sign(names="DNS:elsewhere.example")
-    with FaultyHttp(answer(), tls=served(expired)) as server, refused(r"certificate has expired"):
+    with (
+        FaultyHttp(response_of(), tls=served(expired)) as server,
+        refused(r"certificate has expired"),
+    ):
         ask(server, Tls(authority.text))
     for name in ("127.0.0.1", "localhost"):
-        with FaultyHttp(answer(), tls=served(elsewhere)) as server:
+        with FaultyHttp(response_of(), tls=served(elsewhere)) as server:
             with refused(rf"was issued for another host name \(.*'{name}'\)\. Use a name that"):
                 ask(server, Tls(authority.text), name=name)
             assert server.requests == []
@@ -102,10 +105,10 @@ def test_a_certificate_of_somebody_else_is_refused(
 def test_a_client_certificate_logs_the_user_in(authority: Authority, identity: Identity) -> None:
     """It is loaded from texts, on a host that has none of the files."""
     credentials = Credentials("exporter", certificate=certificate_of(authority.sign()))
-    with FaultyHttp(answer(b"rows"), tls=served(identity, authority)) as server:
-        said, request = ask(server, Tls(authority.text), credentials)
+    with FaultyHttp(response_of(b"rows"), tls=served(identity, authority)) as server:
+        response, request = ask(server, Tls(authority.text), credentials)
 
-    assert said == b"rows"
+    assert response == b"rows"
     assert request.headers["x-clickhouse-ssl-certificate-auth"] == "on"
     assert request.headers["x-clickhouse-user"] == "exporter"
 
@@ -116,7 +119,7 @@ def test_a_missing_or_wrong_client_certificate_is_named(
     wrong = Credentials("exporter", certificate=certificate_of(other.sign()))
     for credentials in (Credentials("exporter"), wrong):
         with (
-            FaultyHttp(answer(b"rows"), tls=served(identity, authority)) as server,
+            FaultyHttp(response_of(b"rows"), tls=served(identity, authority)) as server,
             pytest.raises(SourceError, match=r"Cannot reach ClickHouse at https://") as raised,
         ):
             ask(server, Tls(authority.text), credentials)
@@ -125,12 +128,12 @@ def test_a_missing_or_wrong_client_certificate_is_named(
 
 
 def test_http_and_https_on_each_others_ports_are_reported(identity: Identity) -> None:
-    with FaultyHttp(answer(b"rows")) as server:
+    with FaultyHttp(response_of(b"rows")) as server:
         host = Host("https", "127.0.0.1", server.host.port)
         client = ServerClient(ServerSettings((host,)), host)
         with client, refused(r"does not speak TLS on this port.*port for https \(usually 8443\)"):
             client.query("SELECT 1")
-    with FaultyHttp(answer(b"rows"), tls=served(identity)) as server:
+    with FaultyHttp(response_of(b"rows"), tls=served(identity)) as server:
         host = Host("http", "127.0.0.1", server.host.port)
         client = ServerClient(ServerSettings((host,)), host)
         with client, pytest.raises(SourceError, match=r"and whether it expects https on this po"):

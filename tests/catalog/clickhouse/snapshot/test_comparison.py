@@ -107,7 +107,7 @@ HERE, THERE = KeeperNode(11, 1000), KeeperNode(98, 1000)
 
 
 @pytest.mark.parametrize(
-    ("planned", "found", "told"),
+    ("planned", "found", "expected"),
     [
         (None, None, ""),
         (HERE, HERE, ""),
@@ -120,10 +120,10 @@ HERE, THERE = KeeperNode(11, 1000), KeeperNode(98, 1000)
 def test_a_table_that_was_recreated_meanwhile_is_another_one(
     planned: KeeperNode | KeeperUnavailable | None,
     found: KeeperNode | KeeperUnavailable | None,
-    told: str,
+    expected: str,
 ) -> None:
     """Harm prevented: parts of a new table are frozen for the old one, which nobody could tell."""
     before, now = (replace(TABLE, keeper_node=node) for node in (planned, found))
 
-    assert differences(before, now, copy=False) == told
+    assert differences(before, now, copy=False) == expected
     assert differences(before, now, copy=True) == ""

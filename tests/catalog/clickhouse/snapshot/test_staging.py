@@ -31,11 +31,11 @@ def test_leftovers_have_their_owner_and_size(clickhouse: Clickhouse) -> None:
 
     found = {leftover.name: leftover for leftover in clickhouse.source.leftovers()}
 
-    told = found["told_1"]
+    left = found["told_1"]
     held = [f.part for partition in frozen(snapshot) for f in partition.parts]
-    assert (told.job, told.table, told.rows) == ("told", name, 100)
-    assert told.bytes_on_disk == sum(part.bytes_on_disk for part in held)
-    assert 0 <= time.time() * 1000 - told.created < 60_000
+    assert (left.job, left.table, left.rows) == ("told", name, 100)
+    assert left.bytes_on_disk == sum(part.bytes_on_disk for part in held)
+    assert 0 <= time.time() * 1000 - left.created < 60_000
     unknown = found["unknown_1"]
     assert (unknown.job, unknown.table, unknown.rows, unknown.bytes_on_disk) == (
         "unknown", None, 0, 0,

@@ -59,7 +59,7 @@ def test_ports_and_chroot_may_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "said"),
+    ("uri", "message"),
     [
         ("keeper:", "it is no address of Keeper"),
         ("keeper://", "'' is not HOST or HOST:PORT"),
@@ -83,12 +83,12 @@ def test_ports_and_chroot_may_be_left_out() -> None:
         ("keeper://u@localhost/x", "the user u is given alone. Set MERGEBERG_LEDGER_PASSWORD"),
     ],
 )
-def test_a_malformed_address_is_refused_without_its_secret(uri: str, said: str) -> None:
+def test_a_malformed_address_is_refused_without_its_secret(uri: str, message: str) -> None:
     """Harm prevented: a typing error shows a password, or opens another place."""
     with pytest.raises(UsageError) as caught:
         parse_keeper(uri, environment={})
 
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert SECRET not in caught.value.message
 
 
@@ -115,7 +115,7 @@ def test_this_machine_needs_no_tls(host: str) -> None:
 def test_what_the_environment_gives_is_checked(tmp_path: Path) -> None:
     pem = tmp_path / "c.pem"
     pem.write_text("no certificate")
-    for environment, uri, error, said in (
+    for environment, uri, error, message in (
         ({"PASSWORD": SECRET}, "keeper://localhost", UsageError, "a password is given alone. Set"),
         ({"USER": "a:b", "PASSWORD": SECRET}, "keeper://localhost", UsageError, "has a colon"),
         ({"CA_FILE": "/nowhere"}, "keepers://h", NotFoundError, "there is no such file"),
@@ -123,7 +123,7 @@ def test_what_the_environment_gives_is_checked(tmp_path: Path) -> None:
         ({"CERTIFICATE": str(pem)}, "keeper://localhost", UsageError, "no server requests one"),
     ):
         given = {f"MERGEBERG_LEDGER_{name}": text for name, text in environment.items()}
-        with pytest.raises(error, match=said) as caught:
+        with pytest.raises(error, match=message) as caught:
             parse_keeper(uri, environment=given)
         assert SECRET not in str(caught.value)
 
