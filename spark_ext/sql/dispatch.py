@@ -36,7 +36,7 @@ from tableformat.errors import (
     UsageError,
 )
 
-__all__ = ["answer", "interrupted"]
+__all__ = ["answer", "interrupted", "worded", "words_of"]
 
 _CANCELLED: Final = "57014"
 _STATES: Final = (
@@ -59,8 +59,8 @@ def answer(request: str, spark: SparkSession) -> str:
     """
     try:
         asked = json.loads(request)
-        words = in_statement if asked.get("call") == EXECUTE_ALTER.name else in_call
-        return json.dumps({"rows": _worded(_rows(asked, spark), words)})
+        words = words_of(asked.get("call"))
+        return json.dumps({"rows": worded(_rows(asked, spark), words)})
     except InternalError as error:
         return _bug(error, error.message)
     except TableFormatError as error:
@@ -114,15 +114,20 @@ def _target(request: dict[str, Any], arguments: AbstractSet[str]) -> Procedure |
     return found
 
 
-def _worded(value: Any, words: Callable[[str], str]) -> Any:
+def words_of(procedure: str | None) -> Callable[[str], str]:
+    """Return what writes the texts of a procedure, or of a system table, with the names of SQL."""
+    return in_statement if procedure == EXECUTE_ALTER.name else in_call
+
+
+def worded(value: Any, words: Callable[[str], str]) -> Any:
     """Return a value of a result with the names of SQL in its texts."""
     match value:
         case str():
             return words(value)
         case list() | tuple():
-            return [_worded(one, words) for one in value]
+            return [worded(one, words) for one in value]
         case dict():
-            return {name: _worded(one, words) for name, one in value.items()}
+            return {name: worded(one, words) for name, one in value.items()}
         case _:
             return value
 

@@ -37,7 +37,7 @@ class Cases(PreparedCases[Scenario]):
         recorder = Recorder(world.effects, world.outside)
         self._at_first = _look(world)
         ran = world.run(scenario.request, effects=recorder)
-        assert ran.error is None
+        assert ran.error is None, ran.error
         assert {o.status for o in ran.outcomes} <= {*IN_MAIN}, ran.outcomes
         ordered = sorted(ran.outcomes, key=lambda o: o.partition_id)
         assert scenario.did in ((), tuple(o.status for o in ordered)), ordered

@@ -235,7 +235,7 @@ def test_names_that_cannot_be_used_are_refused_before_anything_is_written(
     with pytest.raises(kind) as refused:
         trees.run(table, directories=names)
 
-    assert (refused.value.code, why in refused.value.message) == (code, True), refused.value
+    assert (refused.value.code, why in str(refused.value)) == (code, True), refused.value
     assert not trees.root(table).exists()
 
 

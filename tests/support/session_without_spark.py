@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark_ext.procedures.declarations import Call, Procedure, Value
 from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.sql.dispatch import answer
+from spark_ext.sql.dispatch import answer, worded, words_of
 
 __all__ = ["NoSpark", "Row"]
 
@@ -130,7 +130,7 @@ class NoSpark:
         procedure.check(arguments)
         rows = procedure.run(Call(self.session, "lake", arguments, self.settings))
         names = [column.name for column in procedure.columns]
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        return [dict(zip(names, worded(row, words_of(name)), strict=True)) for row in rows]
 
     def response(self, user: str | None, name: str, /, **given: Value) -> dict[str, Any]:
         """Ask as the server's JVM does for a user; return the response, `rows` or `error`.

@@ -68,7 +68,10 @@ def test_all_json_of_commands_and_logs_is_written_in_one_place() -> None:
         if "json.dumps" in file.read_text()
     }
 
-    assert writers == {"json_text.py", *to_java}
+    # Texts of TOML are written as those of JSON.
+    toml = {"cli/commands/config.py"}
+
+    assert writers == {"json_text.py", *to_java, *toml}
 
 
 def commands(group: click.Group = main, before: tuple[str, ...] = ()) -> Iterator[str]:
@@ -114,7 +117,7 @@ WALKED: tuple[tuple[str, ...], ...] = (
 )
 STATEMENTS = ("alter", "attach", "detach", "drop", "freeze")
 # These run statements as `drop` does, or need what `tests/spark_ext/test_demo.py` starts.
-ALIKE = {one.command for one in TYPED.values()} | {"demo"}
+ALIKE = {one.command for one in TYPED.values()} | {"config", "demo"}
 
 
 def values(text: str) -> Iterator[Any]:

@@ -146,7 +146,7 @@ def test_a_process_that_is_killed_before_it_writes_is_reported(small: Path) -> N
             _, err = waiting.communicate()
 
     assert waiting.returncode == 128 + signal.SIGKILL
-    assert f"Process {child} was ended by SIGKILL before it wrote a file. Run the command" in err
+    assert f"Process {child} was ended by SIGKILL before it wrote a file. Run it again" in err
 
 
 def test_without_a_place_for_its_output_nothing_is_begun(small: Path) -> None:

@@ -162,4 +162,4 @@ def test_what_cannot_be_verified_is_not_called_an_export(
     code, _, err = places.run("verify", table, "--all", "--to", to, "--convert", "s=binary")
 
     assert code == 3
-    assert f"Cannot verify {table} in {to}: --convert s=binary was given, and the dest" in err
+    assert f"Cannot verify {table} in {to}: --convert s=binary was given, but the dest" in err

@@ -276,7 +276,7 @@ def put(tmp_path: Path, what: str) -> None:
             None,
         ),
         ("NULL where a value is required", "column id: it has NULLs", None),
-        ("no Parquet file", "a.parquet is no Parquet file that can be read", None),
+        ("no Parquet file", "a.parquet is not a readable Parquet file", None),
         ("another name", "notes.txt does not have the name of a Parquet file", None),
         ("a link to a directory", "b.parquet is no file", None),
         ("a link to nothing", "b.parquet is no file", None),

@@ -78,7 +78,7 @@ def test_a_name_that_says_where_it_is_only_misses_its_table(session: NoSpark, na
     with pytest.raises(NotFoundError) as refused:
         session.call("partitions", table=name)
 
-    assert refused.value.message == (
+    assert str(refused.value) == (
         "Cannot list the partitions of lake.n.nothing: there is no such lake table. Check its "
         "name, and where its catalog is (--warehouse)."
     )

@@ -317,7 +317,7 @@ def test_what_others_rewrite_meanwhile_is_planned_again_once_then_refused(
     assert numbers(tmp_path) == before
 
     always = Meddling(lake(tmp_path), before=partial(others, until=10))
-    with pytest.raises(RefusedError, match="was changed by others 2 times"):
+    with pytest.raises(RefusedError, match="other processes changed the partition 2 times"):
         move(tmp_path, disk="tape", table=always, rows=foreign)
 
     assert (always.sends, numbers(tmp_path)) == (2, before)
