@@ -44,7 +44,6 @@ from tests.places.found import place_at
 from tests.places.place import Place
 from tests.support.dying import Dies
 from tests.support.fakes import TABLE, FakeWriter, job_ports
-from tests.support.foreign_actions import divide
 from tests.support.lake import make_table_in
 from tests.support.other_engines import rewrite
 from tests.support.scenarios import ALL, AtStep, Partitions, lake, parts_of, pyiceberg
@@ -399,17 +398,6 @@ def _interrupted_then_widened(world: World) -> None:
     world.written.clear()
 
 
-def _divided(world: World) -> None:
-    """Export both partitions; the owner divides the table; p1 grows, and the source's columns."""
-    world.source.table = NARROW
-    world.run(_ALL)
-    world.now += _TTL
-    divide(world.directory)
-    world.source.table, world.source.probed = WIDE, "0"
-    world.source.by_id["p1"] = valued("p1", 7, 5, 2)
-    world.written.clear()
-
-
 def _append(world: World) -> None:
     table = pyiceberg(world.directory)
     table.append(pa.table([pa.array(range(FOREIGN))], table.schema().as_arrow()))
@@ -499,14 +487,6 @@ SCENARIOS: Final = (
         replace(_COMPARED, evolve_schema=True),
         _TWO,
         _widened_and_mutated,
-        did=(Status.REPLACED, Status.UNCHANGED),
-        source=_valued,
-    ),
-    Scenario(
-        "replacement of files of an earlier spec",
-        replace(_EVOLVING, partition_spec="truncate(1000000, n)"),
-        _TWO,
-        _divided,
         did=(Status.REPLACED, Status.UNCHANGED),
         source=_valued,
     ),
