@@ -269,7 +269,7 @@ def test_a_table_that_the_server_keeps_is_reported_and_the_others_go(
 @pytest.mark.parametrize(
     ("options", "is_old", "goes", "why"),
     [
-        ((), True, False, "may be running elsewhere: --older-than AGE decides"),
+        ((), True, False, "may be running elsewhere: --older-than decides"),
         (("--older-than", "1d"), False, False, "of a run elsewhere, and younger"),
         (("--older-than", "1d"), True, True, "of a run elsewhere, older than --older-than"),
     ],
