@@ -82,7 +82,7 @@ class Lake:
         assert [f.slice_number for f in written.failures] == [0, 1]
         for failure in written.failures:
             assert isinstance(failure.error, LastingError)
-            assert message in failure.error.message
+            assert message in str(failure.error)
 
 
 @pytest.fixture
