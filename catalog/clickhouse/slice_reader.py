@@ -132,7 +132,6 @@ def _room(path: Path) -> Generator[None, None, None]:
         message = (
             f"Cannot keep the rows of a file in {path.parent}: {error}. Make room there, name "
             "another directory in TMPDIR of the host, or leave out "
-            f"{Option.NO_PARALLEL_FORMATTING} "
-            "(output_format_parallel_formatting = 0)."
+            f"{Option.NO_PARALLEL_FORMATTING} (output_format_parallel_formatting = 0)."
         )
         raise DestinationError(message) from error

@@ -339,10 +339,9 @@ def open_catalog(
         return OpenedCatalog(name, local_directory(warehouse), time_outs=time_outs)
     others = "".join(f"{other}, " for other in sorted(configured_catalogs()))
     message = (
-        f"Cannot find the catalog {name!r}: it is not configured. Name one of {others}"
-        f"{LOCAL_CATALOG} (built in, its files are in {Option.WAREHOUSE}), or configure {name!r} "
-        "in "
-        f"~/.pyiceberg.yaml or with PYICEBERG_CATALOG__{name.upper()}__URI."
+        f"Cannot find the catalog {name!r}: it is not configured. Name one of "
+        f"{others}{LOCAL_CATALOG} (built in, its files are in {Option.WAREHOUSE}), or configure "
+        f"{name!r} in ~/.pyiceberg.yaml or with PYICEBERG_CATALOG__{name.upper()}__URI."
     )
     raise NotFoundError(message)
 

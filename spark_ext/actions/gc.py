@@ -218,8 +218,7 @@ def sweep_sources(
         message = (
             "Cannot clean up staging tables: there is no ledger here, and only the ledger knows "
             f"which exports can resume with them. Name it by {Option.LEDGER} or "
-            f"{Option.WAREHOUSE}, or a lake "
-            f"table of the exports by {Option.TO}."
+            f"{Option.WAREHOUSE}, or a lake table of the exports by {Option.TO}."
         )
         raise NotFoundError(message)
     effects = LoggedEffects(Direct())

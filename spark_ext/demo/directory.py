@@ -224,7 +224,7 @@ def _checked_table(demo: DemoDirectory, ledger: Ledger) -> IcebergTable | None:
 
 def _gone(demo: DemoDirectory, what: str) -> DemoError:
     message = (
-        f"Cannot continue the demo in {demo.path}: {what}. "
-        f"Remove the demo with `{demo.remove_command}` and run it again."
+        f"Cannot continue the demo in {demo.path}: {what}. Remove the demo with "
+        f"`{demo.remove_command}` and run it again."
     )
     return DemoError(message, next_command=demo.remove_command)

@@ -154,22 +154,19 @@ def check_options(options: ExportOptions) -> ExportOptions:
     if options.replace_partition and not options.force:
         message = (
             f"Cannot use {Option.REPLACE_PARTITION} alone: it says what {Option.FORCE} replaces. "
-            "Give both, or "
-            "neither for an export that leaves files of others where they are."
+            "Give both, or neither for an export that leaves files of others where they are."
         )
         raise UsageError(message)
     if options.replace_partition and options.overwrite_file_if_exists:
         message = (
             f"Cannot use {Option.REPLACE_PARTITION} with {Option.OVERWRITE_FILE_IF_EXISTS}: the "
-            "one removes files "
-            "of others, the other keeps them. Give one of them."
+            "one removes files of others, the other keeps them. Give one of them."
         )
         raise UsageError(message)
     if options.check_rows and options.force:
         message = (
             f"Cannot use {Option.CHECK_ROWS} with {Option.FORCE}: the one exports only what has "
-            "other rows, the "
-            "other exports everything again. Give one of them."
+            "other rows, the other exports everything again. Give one of them."
         )
         raise UsageError(message)
     return options

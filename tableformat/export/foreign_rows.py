@@ -147,8 +147,8 @@ def refuse_foreign(
         gone = held.kind is Kind.GONE
         why = (
             f"main has {counted(len(found), 'file')}{held_rows} there that no export of this "
-            f"ledger wrote, added by {_by(found, state)}. "
-            f"{held.text + ' ' if gone else ''}If they are other rows, export alongside them with "
+            f"ledger wrote, added by {_by(found, state)}. {held.text + ' ' if gone else ''}If they "
+            "are other rows, export alongside them with "
             f"{f'{Option.FORCE} ' if gone else ''}{Option.OVERWRITE_FILE_IF_EXISTS}; they stay."
         )
         raise RowsOfOthersError(Unable.of("into this lake partition", why))
@@ -250,9 +250,9 @@ class WholePartitions:
         mine = [f for f in files if f.key == of_key]
         return RefusedError(
             f"{_WHAT}: main has {counted(len(mine), 'file')} with "
-            f"{counted(sum(f.rows for f in mine), 'row')} there "
-            f"of {_named(row)}, which this ledger exported, too. Use {Option.FORCE} without "
-            f"{Option.REPLACE_PARTITION}, which removes files of the partition's own exports only."
+            f"{counted(sum(f.rows for f in mine), 'row')} there of {_named(row)}, which this "
+            f"ledger exported, too. Use {Option.FORCE} without {Option.REPLACE_PARTITION}, which "
+            "removes files of the partition's own exports only."
         )
 
     def _hidden(

@@ -211,8 +211,7 @@ class ExportRequest:
         if tables > 1 and self.options.same_as:
             message = (
                 f"Cannot use {Option.SAME_AS} for {tables} shards: each has an identity of its "
-                "own. "
-                "Export the shard that was restored or moved by itself, from its own server."
+                "own. Export the shard that was restored or moved by itself, from its own server."
             )
             raise UsageError(message)
         return replace(self, table=table, options=replace(self.options, shards=tables))

@@ -364,8 +364,7 @@ def plan_table(
         if partition_spec is not None:
             message = (
                 f"Cannot use {Option.PARTITION_SPEC} for {to}: the directories of a tree are the "
-                "columns "
-                "of the partition key. Leave it out."
+                "columns of the partition key. Leave it out."
             )
             raise UsageError(message)
         tree = tree_key(table, columns, names)

@@ -112,8 +112,7 @@ class SameNameExports:
             )
         return (
             f"{there} If it is the same table, restored, moved or created again, use "
-            f"{Option.SAME_AS} "
-            f"{next(iter(found))}; if its rows are others, add them with "
+            f"{Option.SAME_AS} {next(iter(found))}; if its rows are others, add them with "
             f"{Option.OVERWRITE_FILE_IF_EXISTS}."
         )
 
@@ -140,8 +139,7 @@ class SameNameExports:
             return (
                 f"{there} If it is the same table, renamed, attached or copied, use "
                 f"{Option.SAME_AS} {one.key.source}; if its rows are others, or are to be there "
-                "twice, "
-                f"add them with {Option.OVERWRITE_FILE_IF_EXISTS}."
+                f"twice, add them with {Option.OVERWRITE_FILE_IF_EXISTS}."
             )
         return ""
 

@@ -107,8 +107,7 @@ def names_in_force(
             return ()
         message = (
             f"Cannot use {Option.HIVE_COLUMN} for {to}: it names directories, and only trees of "
-            "Hive "
-            "directories have such. Leave it out, or export to hive:URI."
+            "Hive directories have such. Leave it out, or export to hive:URI."
         )
         raise UsageError(message)
     if properties is None:

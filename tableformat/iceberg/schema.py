@@ -153,8 +153,7 @@ def map_columns(
     known = {c.name for c in table.stored_columns}
     reasons = [
         f"{Option.CONVERT} names the column {name}, which {table.name} does not store; its columns "
-        "are "
-        f"{', '.join(c.name for c in table.stored_columns)}"
+        f"are {', '.join(c.name for c in table.stored_columns)}"
         for name in conversions
         if name not in known
     ]

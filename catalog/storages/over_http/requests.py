@@ -156,8 +156,7 @@ class Store:
         if is_transient(error):
             return LastingError(
                 f"{message} The storage did not recover within {waited:g} s ({Option.RETRY_FOR}). "
-                "Check "
-                "it and the network; finished files are kept, and it is safe to run again."
+                "Check it and the network; finished files are kept, and it is safe to run again."
             )
         known = self._advice(error)
         kind: type[DestinationError] = LastingError

@@ -174,8 +174,8 @@ def failure(what: str, location: str, error: Exception, access: S3Access) -> Des
     if is_transient(error):
         return LastingError(
             f"{message} The storage did not recover within {access.retry_for:g} s "
-            f"({Option.RETRY_FOR}). "
-            "Check it and the network; finished files are kept, and it is safe to run again."
+            f"({Option.RETRY_FOR}). Check it and the network; finished files are kept, and it is "
+            "safe to run again."
         )
     # Some servers, MinIO among them, report expired temporary keys as unknown.
     ended = access.token is not None and code_of(error) == "InvalidAccessKeyId"
