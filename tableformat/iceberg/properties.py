@@ -35,6 +35,7 @@ from pyiceberg.types import (
 
 from tableformat.errors import DestinationError
 from tableformat.iceberg.schema import MappedColumns
+from tableformat.mergetree.engine_text import stored_engine
 from tableformat.mergetree.expression import Call, ColumnName
 from tableformat.mergetree.expression_text import parse_expression
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable, Projection, SkipIndex
@@ -233,7 +234,7 @@ def _table(texts: Mapping[str, str], columns: list[dict[str, str]]) -> MergeTree
         name=TableName.parse(texts["table"]),
         identity=texts["identity"],
         uuid=texts["uuid"],
-        engine=engine,
+        engine=stored_engine(engine),
         columns=tuple(_from_json(c) for c in columns),
         storage_policy=texts["storage-policy"],
         server_version=texts["server-version"],

@@ -9,6 +9,7 @@ it is partitioned by toYYYYMM(date).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
@@ -17,7 +18,7 @@ from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader
 from tableformat.mergetree.table import Engine
 from tableformat.mergetree.table_settings import staging_settings
 
-__all__ = ["old_staging_engine", "parse_engine", "staging_engine"]
+__all__ = ["old_staging_engine", "parse_engine", "staging_engine", "stored_engine"]
 
 # In ClickHouse's order.
 _CLAUSES: Final = (
@@ -36,6 +37,8 @@ _INFIX: Final = frozenset(
 _HIDDEN: Final = "[HIDDEN]"
 # The path in Keeper and the replica's name.
 _REPLICA_ARGUMENTS: Final = 2
+# A date, a key and a granularity; an expression for sampling may follow the date.
+_OLD_ARGUMENTS: Final = 3
 
 
 def parse_engine(engine_full: str) -> Engine:
@@ -91,28 +94,48 @@ def parse_engine(engine_full: str) -> Engine:
     )
 
 
+def stored_engine(engine: Engine) -> Engine:
+    """Return an engine whose text a lake table stores, without the keys in its arguments.
+
+    Of a table of the old syntax, `ReplacingMergeTree(d, k, 8192, version)`, the keys are stored as
+    clauses of their own. Its arguments become those of the new syntax, `version`, and
+    `old_arguments` has the others. Any other engine stays as it is.
+
+    Raises:
+        UsageError: a quote or bracket is open in the arguments.
+    """
+    found = _old_arguments(engine.name, engine.arguments)
+    if found is None:
+        return engine
+    held, others = found
+    return replace(engine, arguments=", ".join(others), old_arguments=", ".join(held))
+
+
 def _of_old_syntax(name: str, arguments: str) -> Engine | None:
     """Return the engine of a table of the old syntax; None for other arguments."""
-    given = _split(arguments)
-    if name.startswith("Replicated"):
-        given = given[_REPLICA_ARGUMENTS:]
-    granularity = next((at for at, one in enumerate(given) if one.isdecimal()), -1)
-    held = given[: granularity + 1]
-    match held:
-        case [date, key, _]:
-            sampling = ""
-        case [date, sampling, key, _]:
-            pass
-        case _:
-            return None
+    found = _old_arguments(name, arguments)
+    if found is None:
+        return None
+    (date, *sampling, key, _), _ = found
     return Engine(
         name,
         arguments,
         partition_by=f"toYYYYMM({date})",
         order_by=key,
-        sample_by=sampling,
-        old_arguments=", ".join(held),
+        sample_by="".join(sampling),
+        old_arguments=", ".join(found[0]),
     )
+
+
+def _old_arguments(name: str, arguments: str) -> tuple[list[str], list[str]] | None:
+    """Return the arguments of the old syntax, and all others; None if there are none of it."""
+    given = _split(arguments)
+    replica = _REPLICA_ARGUMENTS if name.startswith("Replicated") else 0
+    granularity = next((at for at, one in enumerate(given[replica:]) if one.isdecimal()), -1)
+    held = given[replica : replica + granularity + 1]
+    if len(held) not in (_OLD_ARGUMENTS, _OLD_ARGUMENTS + 1):
+        return None
+    return held, given[:replica] + given[replica + granularity + 1 :]
 
 
 def _split(arguments: str) -> list[str]:

@@ -106,7 +106,7 @@ class Engine:
 
     The text comes from engine_full because `sorting_key` hides DESC. A table of the old syntax,
     `MergeTree(date, (k), 8192)`, gets the equivalent clauses; `old_arguments` has those arguments
-    that any engine with such parts needs.
+    that any engine with such parts needs, '' for the new syntax.
     """
 
     name: str

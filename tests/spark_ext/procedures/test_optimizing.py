@@ -176,6 +176,21 @@ def test_it_leaves_the_rows_that_clickhouse_leaves(
     assert len(after) < len(before)
 
 
+def test_of_the_old_syntax_the_version_is_the_argument_after_the_keys(
+    places: Places, session: NoSpark
+) -> None:
+    """Harm prevented: the date is taken for the version, or ClickHouse refuses the arguments."""
+    name = made(places, session, "ReplacingMergeTree(v)")
+    engine = "ReplacingMergeTree(d, (a, k), 8192, v)"
+    with opened(places, name).transaction() as change:
+        change.set_properties({"mergeberg.source.engine": engine})
+
+    (row,) = alter(session, f"OPTIMIZE TABLE lake.n.{name} FINAL")
+
+    assert row["status"] == "optimized"
+    assert values(places, name) == of_clickhouse(places, session, name, "FINAL")
+
+
 def test_which_of_two_rows_is_the_later_one_is_never_guessed(
     places: Places, session: NoSpark
 ) -> None:

@@ -19,6 +19,7 @@ from tableformat.iceberg.properties import (
     table_properties,
 )
 from tableformat.iceberg.schema import MappedColumns, map_columns
+from tableformat.mergetree.engine_text import parse_engine, stored_engine
 from tableformat.mergetree.table import (
     Column,
     Engine,
@@ -157,6 +158,16 @@ def test_a_very_wide_table_keeps_its_manifests_small() -> None:
     assert properties["write.metadata.metrics.default"] == "counts"
 
 
+def test_a_source_of_the_old_syntax_is_known_by_its_arguments() -> None:
+    engine = parse_engine("ReplacingMergeTree(d, k, 8192, v)")
+    table = replace(table_of(column_of("d", Simple("Date"))), engine=engine)
+
+    properties = table_properties(table, map_columns(table))
+
+    assert properties[f"{PREFIX}engine"] == "ReplacingMergeTree(d, k, 8192, v)"
+    assert remembered(properties).table.engine == stored_engine(engine)
+
+
 def test_a_foreign_table_stores_no_source() -> None:
     assert remembered_source({"owner": "somebody"}) is None
 
@@ -172,6 +183,7 @@ def test_a_foreign_table_stores_no_source() -> None:
         ("columns", ENDLESS, "of more than 67,108,864 bytes, or one that breaks off"),
         ("indices", "[[1]]", "Restore the properties"),
         ("table", "a.b.c", "Restore the properties"),
+        ("engine", "MergeTree('d, k, 8192)", "Restore the properties"),
         ("partition-key", None, "'partition-key'.*Restore the properties"),
     ],
 )

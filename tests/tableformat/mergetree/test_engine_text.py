@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from tableformat.errors import UnsupportedError, UsageError
 from tableformat.mergetree import table_settings
-from tableformat.mergetree.engine_text import old_staging_engine, parse_engine, staging_engine
+from tableformat.mergetree.engine_text import (
+    old_staging_engine,
+    parse_engine,
+    staging_engine,
+    stored_engine,
+)
 from tableformat.mergetree.expression_text import render_expression
 from tableformat.mergetree.table import Engine
 from tableformat.names import quote_string
@@ -205,6 +210,7 @@ def test_any_clauses_are_separated_regardless_of_their_texts(
     text = " ".join((name + brackets, *(f"{key} {value}" for key, value in texts if value)))
 
     assert parse_engine(text) == engine
+    assert stored_engine(engine) is engine
 
 
 @pytest.mark.parametrize(
@@ -236,6 +242,30 @@ def test_a_table_of_the_old_syntax_has_the_clauses_that_it_stands_for(
     assert (copy.partition_by, copy.order_by, copy.old_arguments) == (*keys[:2], held)
     with pytest.raises(UnsupportedError, match="old syntax"):
         staging_engine(engine, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "held"),
+    [
+        ("MergeTree(d, (k, s), 8192)", "", "d, (k, s), 8192"),
+        ("ReplacingMergeTree(d, k, 8192, v)", "v", "d, k, 8192"),
+        (
+            "ReplicatedSummingMergeTree('/t,8', 'r', d, f(k), (k, f(k)), 8192, (v, w))",
+            "'/t,8', 'r', (v, w)",
+            "d, f(k), (k, f(k)), 8192",
+        ),
+    ],
+)
+def test_a_lake_table_has_the_arguments_of_the_engine_without_the_keys(
+    text: str, arguments: str, held: str
+) -> None:
+    """Harm prevented: OPTIMIZE FINAL takes the date for the version of a row."""
+    engine = parse_engine(text)
+
+    stored = stored_engine(engine)
+
+    assert (stored.arguments, stored.old_arguments) == (arguments, held)
+    assert (stored.partition_by, stored.order_by) == (engine.partition_by, engine.order_by)
 
 
 def test_a_staging_table_keeps_nothing_that_replicates_merges_or_is_shared() -> None:
