@@ -5,6 +5,7 @@ The command line, Spark SQL and Python hand over the statement as it was read, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -22,11 +23,16 @@ from spark_ext.sql import statements as commands
 from spark_ext.sql.clauses import Target
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statements import Alter, ChangeRows, Command, Optimize
-from tableformat.clickhouse_codes import BAD_ARGUMENTS, UNKNOWN_TABLE
+from tableformat.clickhouse_codes import (
+    BAD_ARGUMENTS,
+    INVALID_PARTITION_VALUE,
+    UNKNOWN_TABLE,
+)
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.outcome import Outcome
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.ledger import Ledger
+from tableformat.mergetree.expression import Literal
 from tableformat.mergetree.partition_literal import (
     All,
     ById,
@@ -38,12 +44,13 @@ from tableformat.names import (
     LakeName,
     PartitionId,
     PartName,
+    quote_string,
 )
 from tableformat.operations.attach import Attach
 from tableformat.operations.copy_from import CopyFrom, CopyFromView, Fetch
 from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.forget import Forget
-from tableformat.operations.freeze import Freeze, Unfreeze
+from tableformat.operations.freeze import Freeze, Months, Unfreeze
 from tableformat.operations.rewrite import ChangeRows as ChangesOfRows
 from tableformat.operations.rewrite import ClearIndex as Clearing
 from tableformat.operations.rewrite import MoveToDisk as MovingToDisk
@@ -194,6 +201,8 @@ def _ended(running: Running, wanted: _OfKeys | Alone, *, dry_run: bool) -> Outco
 
 _BY_MONTH: Final = "toYYYYMM("
 _DIGITS_OF_A_MONTH: Final = 6
+_MONTH: Final = re.compile(r"[0-9]{6}")
+_MONTHS: Final = re.compile(r"[0-9]{1,6}")
 _OfKeys = (
     Drop
     | Detach
@@ -221,26 +230,70 @@ def _without_others(command: _Simple, source: RememberedSource) -> _OfKeys | Alo
         case commands.DropDetached(of):
             return DropDetached(_which(of, source))
         case commands.Freeze(partition, name):
-            which = _partition(partition, source)
+            which = _frozen(partition, source)
             _refuse_prefix(which, source)
             return Freeze(which, name or None)
         case commands.Unfreeze(name, partition):
-            return Unfreeze(_partition(partition, source), name)
+            return Unfreeze(_frozen(partition, source), name)
         case commands.Forget(partition):
             return Forget(OnePartition(_id(partition, source)))
         case _:
             assert_never(command)
 
 
-def _refuse_prefix(which: OnePartition | AllPartitions, source: RememberedSource) -> None:
-    """Refuse a prefix of months, which FREEZE takes of tables of the old syntax in ClickHouse.
+def _frozen(
+    of: PartitionLiteral | None, source: RememberedSource
+) -> OnePartition | Months | AllPartitions:
+    """Return the partitions that FREEZE or UNFREEZE names.
+
+    In a table of the old syntax a number or a text after PARTITION is the prefix of months. An id
+    is never one, and neither is the result of a function.
+
+    Raises:
+        RefusedError: it is a text or an id that no month begins with (code 248).
+        UsageError: it does not fit the partition key.
+    """
+    if not source.table.engine.old_arguments:
+        return _partition(of, source)
+    match of:
+        case ById(PartitionId(text)):
+            if not _MONTH.fullmatch(text):
+                raise _no_month(source, text, "Give their first digits as a value, not as an id")
+        case ByValue(Literal(str(text))):
+            if not _MONTHS.fullmatch(text):
+                raise _no_month(source, text, "Give their first digits")
+            return _beginning(text)
+        case ByValue(Literal(int(number))) if _MONTHS.fullmatch(str(number)):
+            return _beginning(str(number))
+        case _:
+            pass
+    return _partition(of, source)
+
+
+def _beginning(digits: str) -> OnePartition | Months:
+    """Return the month with these digits, or the months that begin with them."""
+    return OnePartition(PartitionId(digits)) if _MONTH.fullmatch(digits) else Months(digits)
+
+
+def _no_month(source: RememberedSource, text: str, advice: str) -> RefusedError:
+    message = (
+        f"Cannot find partition {quote_string(text)} of {source.table.name}: its partitions are "
+        f"months of 6 digits, YYYYMM. {advice}, or name a month, as in 202401."
+    )
+    return RefusedError(message, code=INVALID_PARTITION_VALUE)
+
+
+def _refuse_prefix(which: OnePartition | Months | AllPartitions, source: RememberedSource) -> None:
+    """Refuse a prefix of months for a table that has not the old syntax.
 
     Raises:
         RefusedError: it is one; as a partition it would never be there.
     """
-    by_month = source.table.engine.partition_by.startswith(_BY_MONTH)
-    prefix = str(which.partition_id)
-    if by_month and isinstance(which, OnePartition) and len(prefix) < _DIGITS_OF_A_MONTH:
+    engine = source.table.engine
+    if not isinstance(which, OnePartition) or engine.old_arguments:
+        return
+    prefix = which.partition_id.value
+    if engine.partition_by.startswith(_BY_MONTH) and len(prefix) < _DIGITS_OF_A_MONTH:
         message = (
             f"Cannot freeze partition {prefix}: it is the prefix of months, which ClickHouse "
             "accepts for tables of the old syntax only. Name each month, or no partition for all "

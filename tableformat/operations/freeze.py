@@ -1,12 +1,14 @@
-"""Runs ALTER TABLE … FREEZE and UNFREEZE: an Iceberg tag keeps one partition, or all, of main.
+"""Runs ALTER TABLE … FREEZE and UNFREEZE: an Iceberg tag keeps partitions of main.
 
-* The tag of one partition refers to a separate snapshot, without the files of other partitions. A
-  reader of the tag gets only that partition. UNFREEZE of one partition removes it from a tag of all
-  partitions in the same way. No data file is changed.
+* A tag keeps one partition, all partitions, or those whose ids begin with a text (`Months`).
+  ClickHouse allows the last for tables of the old syntax.
+* The tag of some partitions refers to a separate snapshot, without the files of the others. A
+  reader of the tag gets only those partitions. UNFREEZE of one partition removes it from a tag of
+  several in the same way. No data file is changed.
 * As in ClickHouse, FREEZE without a name uses the next number. A partition that does not exist is
   skipped. A partition that is frozen under a name is not frozen again under it (code 84). UNFREEZE
   that finds nothing is no error.
-* Each frozen partition has a separate tag and table property (`Frozen`: partition and name). So two
+* Each FREEZE has a separate tag and table property (`Frozen`: partitions and name). So two
   concurrent statements never overwrite each other's record: a commit cannot require the value of a
   property (Iceberg's specification, commit requirements).
 """
@@ -18,12 +20,13 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias, assert_never
 
 from tableformat.clickhouse_codes import DIRECTORY_ALREADY_EXISTS
 from tableformat.committer import (
     DETACHED_BRANCH,
     MAIN_BRANCH,
+    BranchFile,
     LakeTableState,
     PrunedTag,
     Staged,
@@ -36,10 +39,10 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.names import quote_string
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.statement import (
+    EVERY_PARTITION,
     AllPartitions,
     OnePartition,
     OperationPorts,
-    shown_partition,
 )
 
 __all__ = [
@@ -48,6 +51,7 @@ __all__ = [
     "UNFROZEN",
     "Freeze",
     "Frozen",
+    "Months",
     "Unfreeze",
     "frozen_in",
     "is_unfrozen",
@@ -56,14 +60,61 @@ __all__ = [
 FROZEN: Final = "mergeberg.frozen."
 """The prefix of the table property of a tag that FREEZE created; the tag's name follows."""
 UNFROZEN: Final = "mergeberg.unfrozen."
-"""The prefix of the table property of a partition that UNFREEZE removed from a tag of all."""
+"""The prefix of the table property of partitions that UNFREEZE removed from a tag of several."""
 LAST_NUMBER: Final = "mergeberg.frozen-last"
 """The table property with the last number that FREEZE used as a name."""
 
 
 @dataclass(frozen=True, slots=True)
+class Months:
+    """The partitions whose ids begin with a text: those of 2024 for `FREEZE PARTITION '2024'`."""
+
+    prefix: str
+
+    def __str__(self) -> str:
+        """Return it as a statement has it."""
+        return f"PARTITION {quote_string(self.prefix)}"
+
+
+Target: TypeAlias = OnePartition | Months | AllPartitions
+"""The partitions of a statement."""
+
+_WIDE: Final = "*"
+"""The end of a stored target of several partitions; no partition id has it."""
+
+
+def _stored(which: Target) -> str:
+    """Return a target as properties store it: an id, `2024*` for months, '' for all partitions."""
+    match which:
+        case OnePartition(partition_id):
+            return partition_id.value
+        case Months(prefix):
+            return f"{prefix}{_WIDE}"
+        case AllPartitions():
+            return ""
+        case _:
+            assert_never(which)
+
+
+def _is_wide(stored: str) -> bool:
+    """Whether a stored target may have several partitions."""
+    return not stored or stored.endswith(_WIDE)
+
+
+def _covering(stored: str) -> list[str]:
+    """Return the stored targets that have every partition of one, except that of all partitions."""
+    digits = stored.removesuffix(_WIDE)
+    return [stored, *(f"{digits[:length]}{_WIDE}" for length in range(len(digits), 0, -1))]
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    """Whether every partition of one stored target is a partition of another."""
+    return not wide or wide in _covering(narrow)
+
+
+@dataclass(frozen=True, slots=True)
 class Frozen:
-    """The record of a tag that FREEZE created: its name and its partition, '' for all of them.
+    """The record of a tag that FREEZE created: its name and its partitions, as `_stored` has them.
 
     `by` is unique to each statement.
     """
@@ -81,7 +132,7 @@ class Frozen:
         return f"{FROZEN}{self.tag}", json.dumps({**fields, "snapshot": self.snapshot_id})
 
     def unfrozen(self, partition: str) -> str:
-        """Return the name of the property that records the removal of a partition from this tag."""
+        """Return the name of the property that records the removal of partitions from this tag."""
         return f"{UNFROZEN}{json.dumps([self.tag, partition])}"
 
 
@@ -99,8 +150,8 @@ def frozen_in(state: LakeTableState) -> tuple[Frozen, ...]:
 
 
 def is_unfrozen(state: LakeTableState, one: Frozen, partition: str) -> bool:
-    """Whether UNFREEZE removed a partition from a tag of all partitions."""
-    return one.unfrozen(partition) in state.properties
+    """Whether UNFREEZE removed a partition, or the partitions of a stored target, from a tag."""
+    return any(one.unfrozen(stored) in state.properties for stored in _covering(partition))
 
 
 def _read(tag: str, text: str) -> Frozen:
@@ -124,7 +175,7 @@ class Freeze:
     `by` identifies the statement in its record.
     """
 
-    which: OnePartition | AllPartitions
+    which: Target
     name: str | None = None
     by: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -148,8 +199,7 @@ class Freeze:
             state = load_table(ports.commit)
             if made := next((one for one in frozen_in(state) if one.by == self.by), None):
                 return self._report(partitions, made, dry_run=False)
-            there = partitions.files(state, self.which.partition_id)
-            files = tuple(f for one in there.keys for f in one.files)
+            files = _files(str(self), partitions, state, self.which)
             if not files and isinstance(self.which, OnePartition):
                 of = self.which.partition_id
                 partitions.refuse_named_elsewhere(str(self), state, of)
@@ -185,7 +235,7 @@ class Freeze:
 
     def _planned(self, partitions: Partitions, state: LakeTableState, main: int) -> Frozen:
         held, refs = frozen_in(state), partitions.lake.references(state)
-        partition = str(self.which.partition_id or "")
+        partition = _stored(self.which)
         if self.name is None:
             number = int(state.properties.get(LAST_NUMBER, "0")) + 1
             while str(number) in refs:
@@ -195,12 +245,12 @@ class Freeze:
             raise self._taken(partitions)
         own = [one for one in held if one.name == self.name]
         for one in own:
-            whole = not one.partition and not is_unfrozen(state, one, partition)
-            if not partition or one.partition == partition or whole:
+            has = _covers(one.partition, partition) and not is_unfrozen(state, one, partition)
+            if has or _covers(partition, one.partition):
                 raise self._frozen_already(partitions, one)
         if self.name not in refs:
             return Frozen(self.name, self.name, partition, main, self.by)
-        tag = f"{self.name}.{partition}"
+        tag = f"{self.name}.{partition.removesuffix(_WIDE)}"
         if not own or not partition or tag in refs:
             raise self._taken(partitions)
         return Frozen(tag, self.name, partition, main, self.by)
@@ -214,6 +264,8 @@ class Freeze:
 
     def _frozen_already(self, partitions: Partitions, one: Frozen) -> RefusedError:
         what = f"partition {one.partition} is" if one.partition else "all partitions are"
+        if one.partition and _is_wide(one.partition):
+            what = f"the partitions that begin with {one.partition.removesuffix(_WIDE)} are"
         message = (
             f"Cannot run {self} on {partitions.name}: {what} frozen under this name, at snapshot "
             f"{one.snapshot_id} (already exists and is not empty). Choose another name, or "
@@ -228,14 +280,14 @@ class Freeze:
         return replace(made, snapshot_id=frozen.snapshot_id)
 
     def _outcome(self, partitions: Partitions, status: Status, text: str) -> Outcome:
-        return Outcome(shown_partition(self.which), status, str(partitions.name), text)
+        return Outcome(_shown(self.which), status, str(partitions.name), text)
 
 
 @dataclass(frozen=True, slots=True)
 class Unfreeze:
     """UNFREEZE of a partition or of all, under a name."""
 
-    which: OnePartition | AllPartitions
+    which: Target
     name: str
 
     def __str__(self) -> str:
@@ -252,13 +304,13 @@ class Unfreeze:
             TableFormatError: the table or the ledger failed; the same statement, run again,
                 finishes.
         """
-        outcome = partial(Outcome, shown_partition(self.which), table=str(partitions.name))
+        outcome = partial(Outcome, _shown(self.which), table=str(partitions.name))
         error = ""
         for attempt in range(ports.commit.most_attempts):
             state = load_table(ports.commit)
             refs = partitions.lake.references(state)
             gone = self._gone(state)
-            pruning = None if gone else self._pruning(partitions, state, refs)
+            pruning = self._pruning(partitions, state, refs)
             if not gone and pruning is None:
                 # After an unconfirmed request, an absent tag means success, whoever removed it.
                 status = Status.UNFROZEN if attempt else Status.EMPTY
@@ -266,10 +318,7 @@ class Unfreeze:
                 return outcome(status=status, message=text)
             if dry_run:
                 return outcome(status=Status.UNFROZEN, message="would be unfrozen")
-            if pruning is None:
-                change = _without(state, gone, refs)
-            else:
-                change = self._taken_off(ports, partitions, state, pruning)
+            change = self._change(ports, partitions, state, refs, gone, pruning)
             sent = ports.commit.effects(Step.SEND, partial(partitions.lake.tag, state, change))
             if sent.applied:
                 return outcome(status=Status.UNFROZEN)
@@ -279,52 +328,77 @@ class Unfreeze:
         return outcome(status=Status.UNKNOWN, message=text)
 
     def _gone(self, state: LakeTableState) -> list[Frozen]:
-        """Return the tags to remove: those of the name, or of the name and the partition."""
-        own = [one for one in frozen_in(state) if one.name == self.name]
-        partition = str(self.which.partition_id or "")
-        return [one for one in own if not partition or one.partition == partition]
+        """Return the tags to remove: those of the name that keep no other partition."""
+        mine = _stored(self.which)
+        own = (one for one in frozen_in(state) if one.name == self.name)
+        return [one for one in own if _covers(mine, one.partition)]
 
     def _pruning(
         self, partitions: Partitions, state: LakeTableState, refs: Mapping[str, int]
     ) -> tuple[Frozen, tuple[str, ...]] | None:
-        """Return the tag of all partitions, and the files of the partition to remove from it.
+        """Return the tag that keeps other partitions too, and the files to remove from it.
 
         None if there is no such tag, or if it has no file of the partition.
         """
-        of = self.which.partition_id
-        own = (one for one in frozen_in(state) if one.name == self.name and not one.partition)
+        mine = _stored(self.which)
+        own = (
+            one
+            for one in frozen_in(state)
+            if one.name == self.name
+            and one.partition != mine
+            and _covers(one.partition, mine)
+            and not is_unfrozen(state, one, mine)
+        )
+        # No two tags of a name keep the same partition.
         whole = next(own, None)
-        if of is None or whole is None or is_unfrozen(state, whole, str(of)):
-            return None
-        if refs.get(whole.tag) != whole.snapshot_id:
+        if whole is None or refs.get(whole.tag) != whole.snapshot_id:
             # Another writer dropped or moved it.
             return None
-        there = partitions.files(replace(state, main=whole.snapshot_id), of)
-        paths = tuple(f.path for key in there.keys for f in key.files)
+        frozen = replace(state, main=whole.snapshot_id)
+        paths = tuple(f.path for f in _files(str(self), partitions, frozen, self.which))
         return (whole, paths) if paths else None
 
-    def _taken_off(
+    def _change(
         self,
         ports: OperationPorts,
         partitions: Partitions,
         state: LakeTableState,
-        pruning: tuple[Frozen, tuple[str, ...]],
+        refs: Mapping[str, int],
+        gone: list[Frozen],
+        pruning: tuple[Frozen, tuple[str, ...]] | None,
     ) -> TagChange:
-        """Return the change that removes a partition from a tag of all.
+        """Return the change that removes tags, and files from a tag of several partitions.
 
-        If no other partition has files, it removes the tag.
+        If no other partition has files in that tag, it removes the tag.
         """
+        if pruning is None:
+            return _without(state, gone, refs)
         whole, leaves = pruning
-        if len(leaves) == len(
-            partitions.lake.paths_in_main(replace(state, main=whole.snapshot_id))
-        ):
-            return _without(state, [whole], {whole.tag: whole.snapshot_id})
+        frozen = replace(state, main=whole.snapshot_id)
+        if len(leaves) == len(partitions.lake.paths_in_main(frozen)):
+            return _without(state, [*gone, whole], refs)
         staged = _pruned(ports, partitions, state, whole.snapshot_id, leaves)
         left = replace(whole, snapshot_id=staged.snapshot_id)
-        return TagChange(
+        return replace(
+            _without(state, gone, refs),
             pruned=(PrunedTag(whole.tag, staged, whole.snapshot_id),),
-            properties=(left.property, (whole.unfrozen(str(self.which.partition_id)), "true")),
+            properties=(left.property, (whole.unfrozen(_stored(self.which)), "true")),
         )
+
+
+def _files(
+    what: str, partitions: Partitions, state: LakeTableState, which: Target
+) -> tuple[BranchFile, ...]:
+    """Return the files of a target in main."""
+    if isinstance(which, Months):
+        return partitions.files_beginning(f"{what} on {partitions.name}", state, which.prefix)
+    there = partitions.files(state, which.partition_id)
+    return tuple(file for one in there.keys for file in one.files)
+
+
+def _shown(which: Target) -> str:
+    """Return a target as outcomes have it."""
+    return _stored(which) or EVERY_PARTITION
 
 
 def _pruned(

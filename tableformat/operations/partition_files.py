@@ -114,6 +114,7 @@ _AS_PART: Final = (
     "Change it whole, by its name as a part (the system tables parts and detached_parts list it), "
     "or all partitions."
 )
+_ALL_OF_THEM: Final = "Run the statement on all partitions."
 
 
 class RowPartitions(Protocol):
@@ -236,17 +237,49 @@ class Membership:
             return False
         ids = self.ids(file, state)
         if partition_id in ids and len(ids) > 1:
-            others = ", ".join(sorted(str(i) for i in ids if i != partition_id))
-            whose, way = "which no export of this ledger wrote", _BY_WRITER
-            if row is not None:
-                whose, way = f"exported of partition {row.key.partition_id} of ", _AS_PART
-                whose += f"{row.source_table}, which has another partition key"
             message = (
-                f"Cannot change partition {partition_id} of {self.name}: {file.path}, {whose}, "
-                f"holds rows of it and of {others}. {way}"
+                f"Cannot change partition {partition_id} of {self.name}: "
+                f"{_file_and_writer(file, row)}, holds rows of it and of "
+                f"{_listed(ids - {partition_id})}. {_BY_WRITER if row is None else _AS_PART}"
             )
             raise RefusedError(message)
         return partition_id in ids
+
+    def begins_with(
+        self, what: str, file: BranchFile, row: Row | None, state: LakeTableState, prefix: str
+    ) -> bool:
+        """Whether a file belongs to partitions whose ids begin with a text; else as `belongs_to`.
+
+        `what` cannot be run, as the error has it.
+        """
+        if row is not None and self.is_own(row):
+            return row.key.partition_id.startswith(prefix)
+        if not file.rows:
+            return False
+        ids = self.ids(file, state)
+        others = frozenset(one for one in ids if not one.value.startswith(prefix))
+        if others and others != ids:
+            message = (
+                f"Cannot run {what}: {_file_and_writer(file, row)}, holds rows of "
+                f"{_listed(ids - others)} and of {_listed(others)}. "
+                f"{_BY_WRITER if row is None else _ALL_OF_THEM}"
+            )
+            raise RefusedError(message)
+        return not others
+
+
+def _file_and_writer(file: BranchFile, row: Row | None) -> str:
+    """Return a file and who wrote it, as errors have it; `row` is that of its key."""
+    if row is None:
+        return f"{file.path}, which no export of this ledger wrote"
+    return (
+        f"{file.path}, exported of partition {row.key.partition_id} of {row.source_table}, which "
+        "has another partition key"
+    )
+
+
+def _listed(ids: frozenset[PartitionId]) -> str:
+    return ", ".join(sorted(map(str, ids)))
 
 
 def own_key(state: LakeTableState, partition_id: PartitionId | None) -> Key:
@@ -431,6 +464,25 @@ class Partitions:
             aside,
             held,
             partial(self._elsewhere, state, known),
+        )
+
+    def files_beginning(
+        self, what: str, state: LakeTableState, prefix: str
+    ) -> tuple[BranchFile, ...]:
+        """Return the files in main of the partitions whose ids begin with a text.
+
+        `what` cannot be run, as the error has it.
+
+        Raises:
+            RefusedError: a file holds rows of such a partition and of another one.
+            DestinationError: main, or a file, cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        known, begins = self._keys(state), self.membership.begins_with
+        return tuple(
+            file
+            for file in self.lake.files_on(state, MAIN_BRANCH)
+            if begins(what, file, known.get(key_in(file.path)), state, prefix)
         )
 
     def _elsewhere(

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from unittest.mock import create_autospec
 
 import pytest
 
 from catalog.clickhouse.rows.digests import FileDigests
+from catalog.ledgers.uris import open_ledger
+from spark_ext.operations.operate import operate, operation_of
+from spark_ext.operations.tables import OtherTables, SessionExports
+from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.statements import Alter
 from tableformat.names import TableName
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.old_clickhouse import OldPair
 from tests.support.old_source import OldSource
-from tests.support.real_export import Exports
+from tests.support.real_export import Exports, RealExport
 
 pytestmark = pytest.mark.nightly
 
@@ -86,6 +93,49 @@ def test_a_table_of_the_old_syntax_is_exported_from_the_newest_server(
     found = exports.statuses(name)
     assert {status for status, _ in found.values()} == {"committed"}, found
     assert exports.in_lake(name, "k, v, s") == exports.in_source(name, "k, v, s")
+
+
+def frozen_in_lake(exports: RealExport, name: TableName, command: str) -> set[str]:
+    """Run a statement on the lake table; return the months that the name `y` has then."""
+    read = parse_statement(f"ALTER TABLE {exports.name_of(name)} {command}")
+    assert isinstance(read, Alter)
+    lake = exports.catalog("lake")
+    others = OtherTables(
+        lambda _: exports.name_of(name),
+        lambda _: lake,
+        create_autospec(SessionExports, instance=True),
+    )
+    with contextlib.closing(open_ledger(None, local_warehouse=exports.warehouse)) as ledger:
+        of = exports.name_of(name)
+        list(operate(operation_of(read), of, lake, ledger, lambda _: None, others))
+    tag = exports.lake(name).metadata.refs.get("y")
+    if tag is None:
+        return set()
+    days = exports.lake(name).scan(snapshot_id=tag.snapshot_id).to_arrow().column("d")
+    return {f"{day:%Y%m}" for day in days.to_pylist()}
+
+
+@pytest.mark.parametrize("literal", ["2024", "202401", "'202401'", "20", "7", "tuple(2024)"])
+def test_a_prefix_freezes_the_months_that_it_freezes_in_clickhouse(
+    newest_server: ClickHouseFront, exports_from: Exports, literal: str
+) -> None:
+    exports = exports_from(newest_server.url)
+    name = TableName("db", "by_month")
+    newest_server.command("CREATE DATABASE IF NOT EXISTS db")
+    old_syntax(newest_server.command, name, " SETTINGS allow_deprecated_syntax_for_merge_tree = 1")
+    newest_server.command(f"INSERT INTO {name.sql} SELECT '2023-12-31', 1, 1, 'y'")
+    exports.run(name)
+    freeze = f"FREEZE PARTITION {literal} WITH NAME 'y'"
+
+    newest_server.command(f"ALTER TABLE {name.sql} {freeze}")
+    shown = newest_server.rows(
+        f"SELECT DISTINCT partition_id FROM system.parts WHERE active AND is_frozen"
+        f" AND database = '{name.database}' AND table = '{name.name}'"
+    )
+    in_clickhouse = {str(month) for (month,) in shown}
+
+    assert frozen_in_lake(exports, name, freeze) == in_clickhouse
+    assert frozen_in_lake(exports, name, f"UN{freeze}") == set()
 
 
 def test_a_clone_of_the_old_syntax_that_merged_costs_a_run_and_no_row(

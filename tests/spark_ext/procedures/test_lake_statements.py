@@ -219,12 +219,80 @@ def test_what_is_frozen_is_read_by_its_name(
     assert rows_of(places, dropped_from, refs["before"].snapshot_id) == 2
 
 
-def test_the_prefix_of_months_is_refused(session: NoSpark, dropped_from: str) -> None:
+@pytest.mark.parametrize("literal", ["'2024'", "2024", "ID '2024'", "tuple(20240)"])
+def test_the_prefix_of_months_is_refused_where_the_source_has_the_new_syntax(
+    session: NoSpark, dropped_from: str, literal: str
+) -> None:
     """ClickHouse takes it for tables of the old syntax; elsewhere it would freeze nothing."""
     with pytest.raises(RefusedError, match="it is the prefix of months") as refused:
-        alter(session, f"ALTER TABLE lake.n.{dropped_from} FREEZE PARTITION '2024'")
+        alter(session, f"ALTER TABLE lake.n.{dropped_from} FREEZE PARTITION {literal}")
 
     assert refused.value.code == 36
+
+
+@pytest.fixture
+def of_old_syntax(places: Places, dropped_from: str) -> str:
+    """Return the name of a lake table that remembers a source of the old syntax."""
+    with opened(places, dropped_from).transaction() as change:
+        change.set_properties({"mergeberg.source.engine": "MergeTree(ts, id, 8192)"})
+    return dropped_from
+
+
+@pytest.mark.parametrize(
+    ("literal", "partition", "rows"),
+    [
+        ("2024", "2024*", 3),
+        ("'2024'", "2024*", 3),
+        ("20240", "20240*", 3),
+        ("202402", "202402", 2),
+        ("'202402'", "202402", 2),
+        ("ID '202402'", "202402", 2),
+        ("tuple(202402)", "202402", 2),
+        ("tuple(2024)", "2024", None),
+        ("20242", "20242*", None),
+        ("2024020", "2024020", None),
+    ],
+)
+def test_a_number_or_a_text_is_the_prefix_of_months_of_the_old_syntax(
+    session: NoSpark, of_old_syntax: str, literal: str, partition: str, rows: int | None
+) -> None:
+    """As ClickHouse does (test_a_prefix_freezes_the_months_that_it_freezes_in_clickhouse)."""
+    (row,) = alter(
+        session, f"ALTER TABLE lake.n.{of_old_syntax} FREEZE PARTITION {literal} WITH NAME 'y'"
+    )
+
+    assert (row["partition_id"], row["rows"]) == (partition, rows or 0)
+    assert row["status"] == ("empty" if rows is None else "frozen")
+
+
+@pytest.mark.parametrize("literal", ["ID '2024'", "''", "'x'", "'2024-01-31'", "'2024010'"])
+@pytest.mark.parametrize("command", ["FREEZE", "UNFREEZE"])
+def test_a_text_that_no_month_begins_with_is_refused(
+    session: NoSpark, of_old_syntax: str, command: str, literal: str
+) -> None:
+    statement = f"{command} PARTITION {literal} WITH NAME 'y'"
+    with pytest.raises(RefusedError, match="its partitions are months of 6 digits") as refused:
+        alter(session, f"ALTER TABLE lake.n.{of_old_syntax} {statement}")
+
+    assert refused.value.code == 248
+
+
+def test_a_prefix_is_given_to_the_command_and_to_call(
+    places: Places, session: NoSpark, of_old_syntax: str
+) -> None:
+    table, where = f"lake.n.{of_old_syntax}", ("--warehouse", str(places.warehouse))
+
+    code, out, err = places.run("freeze", table, "--partition", "2024", "--name", "y", *where)
+    assert (code, out.partition(" · snapshot")[0]) == (
+        0, "partition 2024*: frozen · 3 rows · 2 files",
+    ), err  # fmt: skip
+    month = session.call("unfreeze", table=table, partition="202401", name="y")
+    tag = opened(places, of_old_syntax).metadata.refs["y"]
+    assert rows_of(places, of_old_syntax, tag.snapshot_id) == 2
+    rest = session.call("unfreeze", table=table, partition="'2024'", name="y")
+
+    assert [row["status"] for row in (*month, *rest)] == ["unfrozen"] * 2
+    assert opened(places, of_old_syntax).metadata.refs.keys() == {"main"}
 
 
 def test_a_dropped_partition_is_forgotten(session: NoSpark, dropped_from: str) -> None:
