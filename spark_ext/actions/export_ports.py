@@ -27,6 +27,7 @@ from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import ledger_warnings, open_ledger
 from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
+from catalog.rate_limit import sharing_note
 from catalog.retry import jitter
 from catalog.secret_variables import harmless_environment
 from catalog.sources import SourcePlace, open_source, server_of
@@ -231,6 +232,7 @@ def open_ports(
         compares=files,
         should_stop=cancelled.is_set,
         allotment=ALLOTMENT,
+        sharing_note=sharing_note,
     )
 
 

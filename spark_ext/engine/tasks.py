@@ -43,6 +43,7 @@ from catalog.clickhouse.part_directories import sweep
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.clickhouse.slice_reader import OpenSlice, OpenTogether, SliceReader, read_first
 from catalog.processes import job_may_be_alive
+from catalog.rate_limit import Pace, PacedSink, RatePool
 from catalog.storages.schemes import Access, open_storage
 from tableformat.errors import (
     InternalError,
@@ -65,7 +66,6 @@ from tableformat.export.slices import (
 from tableformat.file_names import data_file_name, stop_mark
 from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.parquet.writer import FileSink, WrittenFile, write_file
-from tableformat.rate_limit import Pace, PacedSink
 from tableformat.receipt import Receipt
 from tableformat.source import ServedLayout
 
@@ -283,11 +283,20 @@ def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
             with open_slices(together) as open_slice:
                 for slice_ in together:
                     try:
-                        receipt = _finish(work, files, slice_, attempt_number, open_slice)
+                        with _held_rate(work.plan):
+                            receipt = _finish(work, files, slice_, attempt_number, open_slice)
                     except TableFormatError as error:
                         yield _result_row(slice_, error=error)
                     else:
                         yield _result_row(slice_, receipt=receipt)
+
+
+def _held_rate(plan: WritePlan) -> AbstractContextManager[None]:
+    """Return a context in which a slice has its part of what processes of this host share."""
+    share = plan.share
+    if share is None or not share.limit or share.bytes_per_second is None:
+        return contextlib.nullcontext()
+    return RatePool(share.limit).hold(share.bytes_per_second)
 
 
 def _reading(work: TaskWork, task: SliceTask) -> AbstractContextManager[OpenTogether]:

@@ -254,6 +254,9 @@ def export(
         TableFormatError: the source, destination or ledger failed before a partition was begun.
     """
     try:
+        limit = request.limits.bandwidth
+        if limit and (note := ports.sharing_note(limit)):
+            ports.observer.note(note)
         named = replace(ports, query_id=request.query_id)
         limited = with_limits(named, request.limits)
         retrying = with_retries(limited, request.to, request.max_retries)

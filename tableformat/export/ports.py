@@ -230,6 +230,11 @@ def _never() -> bool:
     return False
 
 
+def _no_note(_limit: int) -> str:
+    """Return nothing to note."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class JobPorts:
     """The ports of an export job: everything outside that it reads or changes.
@@ -244,7 +249,8 @@ class JobPorts:
       the rows of a partition whose parts changed are compared with the exported rows.
     * `should_stop`: once it returns true, no slice and no group of partitions is started.
     * `query_id` is the name of the job's statement, '' for none.
-    * `allotment` divides the limits of the application among its exports.
+    * `allotment` divides the limits of the application among its exports. `sharing_note` returns
+      a note on a bandwidth that other processes share, '' for none.
     * `replacements` counts the partitions that the command replaces, None for no limit.
     * `landing` replaces `commit.commit` for a statement that changes more in the same snapshot.
     """
@@ -271,4 +277,5 @@ class JobPorts:
     query_id: str = ""
     allotment: Allotment = field(default_factory=Allotment)
     replacements: ReplaceLimit | None = None
+    sharing_note: Callable[[int], str] = _no_note
     landing: Lands | None = None

@@ -5,10 +5,11 @@
 
 ClickHouse has the limits as server settings, `background_move_pool_size` and
 `max_exports_bandwidth_for_server`. Here they apply to one application, the process that exports
-(docs/reference/statements/settings.md). All its exports share one `Allotment`: each takes a share
+(docs/operating/limits.md). All its exports share one `Allotment`: each takes a share
 before its tasks start and returns it after they end. A share says how many slices are written at
 the same time and how many bytes per second each slice may read and write. The rate is divided by
-the number of slices, so the total never exceeds the limit, on any number of hosts.
+the number of slices, so the total never exceeds the limit, on any number of hosts. On each host the
+applications of a user share a bandwidth that they name alike (`catalog/rate_limit.py`).
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ class Allotment:
                 number = min(number, rate)
             if number < 1:
                 return None
-            share = Share(number, rate, limits.in_turn)
+            share = Share(number, rate, limits.in_turn, limits.bandwidth)
             self._slices += number
             self._rate += share.bandwidth
             return share

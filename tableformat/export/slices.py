@@ -119,12 +119,14 @@ class Share:
     """The share of the application's limits that a job may use: `slices` at a time, and a rate.
 
     `bandwidth` is bytes per second of all slices together, 0 for no limit. With `in_turn` a slice
-    is read completely before it is written.
+    is read completely before it is written. `limit` is the bandwidth that the export names, which
+    it shares with other processes of its user on a host.
     """
 
     slices: int
     bandwidth: int = 0
     in_turn: bool = False
+    limit: int = 0
 
     @property
     def bytes_per_second(self) -> int | None:

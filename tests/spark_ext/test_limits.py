@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from catalog.rate_limit import RatePool
 from spark_ext.engine.runner import SparkWriter, write_all
 from spark_ext.engine.tasks import installed_versions
 from tableformat.export.ports import Written
 from tableformat.export.request import Limits
 from tableformat.export.slices import Slice, SliceTask
 from tableformat.export.writers import with_limits
+from tests.catalog.test_shared_rate import is_awaited
 from tests.support.frozen_parts import PLAN, Source, insert, make_source
 from tests.support.local_spark import SPARK_MARKS
 from tests.support.scenarios import Partitions, ports_of
@@ -44,9 +46,16 @@ def slices(tmp_path_factory: pytest.TempPathFactory) -> tuple[Slice, ...]:
 
 
 def written(
-    spark: SparkSession, slices: tuple[Slice, ...], lake: Path, limits: Limits
+    spark: SparkSession,
+    slices: tuple[Slice, ...],
+    lake: Path,
+    limits: Limits,
+    seen: Callable[[int], None] = lambda _: None,
 ) -> tuple[Written, list[int]]:
-    """Write each slice in a task of its own; return also how many files were open, look by look."""
+    """Write each slice in a task of its own; return also how many files were open, look by look.
+
+    `seen` is called with each number.
+    """
     plan = dataclasses.replace(
         PLAN,
         data_location=str(lake / "data"),
@@ -61,6 +70,7 @@ def written(
 
     def look(_rows: int) -> None:
         open_files.append(sum(1 for _ in lake.rglob("*.parquet.inprogress")))
+        seen(open_files[-1])
 
     writer = with_limits(ports, limits).writer()
     tasks = tuple(SliceTask((slice_,)) for slice_ in slices)
@@ -112,3 +122,25 @@ def test_all_tasks_together_write_no_faster_than_the_bandwidth(
     total = sum(receipt.file_bytes for receipt in found.receipts)
     assert total / seconds <= bandwidth
     assert all(one.file_bytes <= bandwidth // 2 * (one.seconds + 1) for one in found.receipts)
+
+
+def test_no_file_is_begun_while_another_command_has_the_whole_bandwidth(
+    spark: SparkSession, slices: tuple[Slice, ...], size: int, tmp_path: Path
+) -> None:
+    """Harm prevented: two commands with a limit read twice as much from the server's disks."""
+    limit = size * 10 + 7
+    pool = RatePool(limit)
+    other = pool.take(limit)
+    before: list[int] = []
+
+    def seen(open_files: int) -> None:
+        if other.descriptor is not None:
+            before.append(open_files)
+            if is_awaited(pool):
+                other.close()
+
+    written(spark, slices, tmp_path, Limits(bandwidth=limit), seen)
+
+    assert other.descriptor is None, "a task waited"
+    assert set(before) == {0}
+    assert not pool.directory.exists()

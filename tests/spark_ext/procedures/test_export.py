@@ -209,10 +209,10 @@ def test_a_session_sees_the_table_as_it_is_also_when_a_partition_was_refused(
     [
         ({}, {}, Share(3)),
         ({"max_slices": 2}, {}, Share(2)),
-        ({"max_bandwidth": 10_000_000}, {}, Share(2, 10_000_000)),
+        ({"max_bandwidth": 10_000_000}, {}, Share(2, 10_000_000, limit=10_000_000)),
         ({}, {"background_move_pool_size": "1"}, Share(1)),
         ({"max_slices": 2}, {"background_move_pool_size": "1"}, Share(2)),
-        ({}, {"max_exports_bandwidth_for_server": "8000000"}, Share(2, 8_000_000)),
+        ({}, {"max_exports_bandwidth_for_server": "8000000"}, Share(2, 8_000_000, limit=8_000_000)),
         ({"max_bandwidth": 0}, {"max_exports_bandwidth_for_server": "8000000"}, Share(3)),
         ({"parallel_formatting": False}, {}, Share(1, in_turn=True)),
         ({}, {"output_format_parallel_formatting": "0"}, Share(1, in_turn=True)),

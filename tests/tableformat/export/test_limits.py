@@ -126,7 +126,7 @@ def test_what_does_not_divide_evenly_is_taken_too() -> None:
     assert first.bytes_per_second == 33_333_333
     assert allotment.take(limits, 8) is None
     allotment.give_back(first)
-    assert allotment.take(limits, 8) == Share(8, 100_000_000)
+    assert allotment.take(limits, 8) == Share(8, 100_000_000, limit=100_000_000)
 
 
 def test_an_export_alone_has_as_many_slices_as_the_pool_and_no_pace(
@@ -155,10 +155,10 @@ def test_a_note_reports_an_idle_cluster(application: Application, slices: int) -
         (Limits(slices=3), Share(3)),
         (Limits(slices=100), Share(12)),
         (Limits(in_turn=True), Share(1, in_turn=True)),
-        (Limits(bandwidth=1000), Share(4, 1000)),
-        (Limits(bandwidth=1000, slices=3), Share(3, 1000)),
-        (Limits(bandwidth=1000, in_turn=True), Share(1, 1000, in_turn=True)),
-        (Limits(bandwidth=2), Share(2, 2)),
+        (Limits(bandwidth=1000), Share(4, 1000, limit=1000)),
+        (Limits(bandwidth=1000, slices=3), Share(3, 1000, limit=1000)),
+        (Limits(bandwidth=1000, in_turn=True), Share(1, 1000, in_turn=True, limit=1000)),
+        (Limits(bandwidth=2), Share(2, 2, limit=2)),
     ],
 )
 def test_the_rate_is_divided_by_the_slices_that_are_written_at_a_time(
@@ -185,7 +185,7 @@ def test_another_export_waits_until_a_slice_is_free_and_then_goes_on(
     first.is_free = second.is_free = True
     assert len(ended(writing).failures) == 12
     assert len(ended(waiting).failures) == 12
-    assert [plan.share for plan in second.plans] == [Share(4, 1000)]
+    assert [plan.share for plan in second.plans] == [Share(4, 1000, limit=1000)]
     assert application.ports.allotment.slices == 0
 
 

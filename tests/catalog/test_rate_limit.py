@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.rate_limit import Pace, PacedSink, TokenBucket
+from catalog.rate_limit import Pace, PacedSink, TokenBucket
 
 RATES = st.integers(1, 10**9)
 STEPS = st.lists(st.tuples(st.integers(0, 10**7), st.floats(0, 100)), min_size=1, max_size=30)
