@@ -182,7 +182,7 @@ def open_ports(
     verify: bool = False,
     check_rows: bool = False,
 ) -> JobPorts:
-    """Open source and ledger, and connect them with lake and Spark to the ports of an export job.
+    """Open source and ledger, and return the ports of an export job with them, lake and Spark.
 
     Args:
         places: the addresses of source, lake and ledger.
@@ -198,8 +198,7 @@ def open_ports(
     places.lake.storages.check()
     for warning in ledger_warnings(places.ledger):
         observer.note(warning)
-    server = server_of(places.source)
-    source = open_source(places.source, is_exporting=True)
+    server, source = server_of(places.source), open_source(places.source, is_exporting=True)
     # Opened last, because a later failure would leave it open; a source connects at its first use.
     ledger = open_ledger(places.ledger, local_warehouse=places.lake.ledger_directory)
     # Set when a Spark job is cancelled: the export then starts no further slice or partition.
