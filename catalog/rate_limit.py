@@ -227,8 +227,8 @@ class RatePool:
         """Return the note that a process does not share the limit."""
         reason = error.strerror or str(error)
         return (
-            f"the limit of {self.limit:,} bytes per second is of this command alone, as "
-            f"{self.directory} cannot be used ({reason}): name another directory by TMPDIR"
+            f"this command does not share its limit of {self.limit:,} bytes per second: it cannot "
+            f"use {self.directory} ({reason}). Set TMPDIR to another directory"
         )
 
     @contextlib.contextmanager

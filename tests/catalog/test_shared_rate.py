@@ -271,23 +271,23 @@ def test_where_it_cannot_be_shared_it_is_said_and_the_file_is_written(
             pool.directory.mkdir()
             monkeypatch.setattr(os, "fstat", lambda _: os.stat_result((0, 0, 0, 0, -5, *[0] * 5)))
 
-    said = sharing_note(10)
+    note = sharing_note(10)
     for _ in range(2):
         with pool.hold(7):
             pass
 
-    begin = f"the limit of 10 bytes per second is of this command alone, as {pool.directory} "
-    assert said.startswith(begin)
-    assert said.endswith("): name another directory by TMPDIR")
-    assert [record.getMessage() for record in caplog.records] == [said]
+    begin = "this command does not share its limit of 10 bytes per second: it cannot use "
+    assert note.startswith(f"{begin}{pool.directory} (")
+    assert note.endswith("). Set TMPDIR to another directory")
+    assert [record.getMessage() for record in caplog.records] == [note]
 
 
-def test_others_that_share_it_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_notes_that_others_share_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert sharing_note(10) == ""
     assert list(tmp_path.iterdir()) == []
 
     with RatePool(10).hold(4):
-        said = sharing_note(10)
+        note = sharing_note(10)
 
-    assert said == "other exports on this host share the limit of 10 bytes per second"
+    assert note == "other exports on this host share the limit of 10 bytes per second"
