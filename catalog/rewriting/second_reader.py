@@ -7,7 +7,7 @@ maps, because ClickHouse reads a NULL array as an empty one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,9 +32,9 @@ __all__ = ["ColumnTally", "FileTally", "tally_file"]
 
 _BATCH_ROWS: Final = 16_384
 _MODULUS: Final = 1 << 64
-_HALF: Final = 32
 _NAN: Final = 0x7FF8000000000000
 _WORDS: Final = 2
+_NARROW: Final = (pa.bool_(), pa.int8(), pa.int16(), pa.int32())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,16 @@ class FileTally:
     columns: tuple[ColumnTally, ...]
 
 
-def tally_file(path: Path, columns: Sequence[FileColumn]) -> FileTally:
+def tally_file(
+    path: Path, columns: Sequence[FileColumn], on_rows: Callable[[int], None] = lambda _: None
+) -> FileTally:
     """Count and sum the columns of a file, batch by batch.
+
+    Args:
+        path: the file.
+        columns: the columns, as they are to be read.
+        on_rows: called with the number of rows of each batch. An error that it raises ends the
+            reading.
 
     Raises:
         OSError: the file cannot be read.
@@ -72,6 +80,7 @@ def tally_file(path: Path, columns: Sequence[FileColumn]) -> FileTally:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         for batch in file.iter_batches(_BATCH_ROWS, columns=_paths(file, wanted)):
             rows += batch.num_rows
+            on_rows(batch.num_rows)
             for i, column in enumerate(columns):
                 array = None if column.written is None else batch.column(column.written)
                 found[i] += _tally(array, column.type, batch.num_rows)
@@ -96,7 +105,7 @@ def _tally(array: pa.Array | None, of: DataType, rows: int) -> ColumnTally:
     tally = ColumnTally(nulls=array.null_count)
     # Not drop_null(): if all values are NULL it creates an empty array, which pyarrow does not
     # support for every type.
-    valid = array.filter(array.is_valid())
+    valid = array.filter(array.is_valid()) if tally.nulls else array
     match of:
         case Array(Tuple(elements)) if pa.types.is_map(valid.type):
             (_, keys), (_, values) = elements
@@ -131,13 +140,15 @@ def _total(values: pa.Array, of: DataType) -> int:
     """Return the sum of the values that are not NULL, modulo 2 ** 64."""
     match of:
         case Simple("String"):
-            return _sum(pc.binary_length(values.cast(pa.large_binary())))
+            return _sum(pc.binary_length(values))
         case FixedString(length):
             return length * len(values)
         case Simple("UUID"):
             return 16 * len(values)
         case Decimal(_, scale):
-            return _sum(_low_words(values.cast(pa.decimal128(38, scale))))
+            is_read_so = pa.types.is_decimal128(values.type) and values.type.scale == scale
+            wide = values if is_read_so else values.cast(pa.decimal128(38, scale))
+            return _sum(_low_words(wide))
         case Simple("Float32" | "Float64"):
             wide = values.cast(pa.float64())
             bits = wide.view(pa.int64())
@@ -152,19 +163,18 @@ def _total(values: pa.Array, of: DataType) -> int:
 
 def _low_words(decimals: pa.Array) -> pa.Array:
     """Return the lower 64 bits of the unscaled numbers."""
-    flat = pa.concat_arrays([decimals]) if decimals.offset == 0 else decimals.take(_all(decimals))
-    words = pa.Array.from_buffers(pa.int64(), _WORDS * len(flat), [None, flat.buffers()[1]])
+    words = pa.Array.from_buffers(
+        pa.int64(),
+        _WORDS * len(decimals),
+        [None, decimals.buffers()[1]],
+        offset=_WORDS * decimals.offset,
+    )
     return pc.list_element(pa.FixedSizeListArray.from_arrays(words, _WORDS), 0)
 
 
-def _all(values: pa.Array) -> pa.Array:
-    return pa.array(range(len(values)))
-
-
 def _sum(numbers: pa.Array) -> int:
-    """Return the exact sum modulo 2 ** 64, computed in halves, because pyarrow's would overflow."""
-    wide = numbers.cast(pa.int64())
-    low = pc.sum(pc.bit_wise_and(wide, pa.scalar((1 << _HALF) - 1, pa.int64()))).as_py() or 0
-    high = pc.sum(pc.shift_right(wide, pa.scalar(_HALF, pa.int64()))).as_py() or 0
-    total: int = ((high << _HALF) + low) % _MODULUS
-    return total
+    """Return the exact sum modulo 2 ** 64."""
+    # pyarrow adds unsigned numbers modulo 2 ** 64, and narrow ones in 64 bits.
+    addends = numbers if numbers.type in _NARROW else numbers.cast(pa.int64()).view(pa.uint64())
+    total: int = pc.sum(addends).as_py() or 0
+    return total % _MODULUS

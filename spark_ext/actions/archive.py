@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from catalog.clickhouse.rows.digests import FileDigests
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import HiveTable, OpenedTree
 from catalog.iceberg.catalogs import OpenedCatalog
@@ -38,7 +37,13 @@ from spark_ext.actions.export_ports import Places, export_all
 from spark_ext.actions.exports import rows_of_name
 from spark_ext.actions.verify import Verdict, Verifying, VerifyRequest
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
-from tableformat.errors import Action, NotFoundError, RefusedError, TableFormatError
+from tableformat.errors import (
+    Action,
+    InternalError,
+    NotFoundError,
+    RefusedError,
+    TableFormatError,
+)
 from tableformat.export.archive_mark import Archiving, archiving, unarchive
 from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.job import ExportRequest
@@ -278,9 +283,12 @@ class _TakingOut:
             ById(PartitionId(outcome.partition_id)),
             self._request.conversions,
         )
-        lake = self._lake()
-        with FileDigests(lake.storages) as digests:
-            comparing = Verifying(wanted, self._source, lake, self._ports.ledger, digests)
+        digests = self._ports.digests
+        if digests is None:
+            message = "An archive has no digests; this is a bug, please report it."
+            raise InternalError(message)
+        with contextlib.closing(digests):
+            comparing = Verifying(wanted, self._source, self._lake(), self._ports.ledger, digests)
             (found,) = comparing.run()
         if found.verdict is not Verdict.EQUAL or found.compared_with != "source":
             message = (

@@ -11,15 +11,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from pyspark.sql import SparkSession
 
-from catalog.clickhouse.rows.digests import FileDigests
 from catalog.clickhouse.server.source import ServerSource
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import OpenedTree
@@ -31,13 +30,16 @@ from catalog.rate_limit import sharing_note
 from catalog.retry import jitter
 from catalog.secret_variables import harmless_environment
 from catalog.sources import SourcePlace, open_source, server_of
+from catalog.storages.schemes import Storages
 from spark_ext.actions.logs import LoggedEffects, LoggedObserver
+from spark_ext.actions.verify import DigestsInTasks
 from spark_ext.engine.java import find_java
+from spark_ext.engine.jobs import is_worth_tasks
 from spark_ext.engine.runner import Cancellable, SparkWriter
 from spark_ext.engine.session import SparkSettings, open_session
-from tableformat.committer import LakeTable
+from tableformat.committer import FileInMain, LakeTable
 from tableformat.effects import Direct, Effects
-from tableformat.errors import InternalError
+from tableformat.errors import InternalError, TableFormatError
 from tableformat.export.commit import Ports
 from tableformat.export.dry_run import EXPORT, REPLACE, Rehearsal, rehearse
 from tableformat.export.job import ExportRequest, export
@@ -46,9 +48,12 @@ from tableformat.export.ports import JobPorts, Observer, SliceWriter
 from tableformat.export.request import Allotment
 from tableformat.ledger import Ledger
 from tableformat.names import PartitionId, TransactionId, new_transaction_id
+from tableformat.quantities import counted
 
 __all__ = [
     "ALLOTMENT",
+    "LEAST_TO_START",
+    "DigestSessions",
     "Places",
     "RunningSpark",
     "SparkProvider",
@@ -63,6 +68,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+_FEWEST_TO_START: Final = 2
+_SECONDS_BETWEEN_NOTES: Final = 10.0
 ALLOTMENT: Final = Allotment()
 """Counts the slices and the write rate that the running exports of this process use together."""
 
@@ -136,10 +143,10 @@ def _begun(call: Callable[[], T]) -> Future[T]:
 class SparkWhenNeeded:
     """A session that starts when an export has files to write, while the source is snapshotted."""
 
-    def __init__(self, settings: SparkSettings) -> None:
-        """Begin to look for Java on a thread; do not start Spark yet."""
+    def __init__(self, settings: SparkSettings, *, is_likely: bool = True) -> None:
+        """Begin to look for Java on a thread, if Spark is likely to be needed; do not start it."""
         self._settings = settings
-        self._java = _begun(partial(find_java, harmless_environment()))
+        self._java = _begun(partial(find_java, harmless_environment())) if is_likely else None
         self._session: Future[SparkSession] | None = None
 
     def check(self) -> None:
@@ -148,6 +155,7 @@ class SparkWhenNeeded:
         Raises:
             NotFoundError: no Java version that Spark supports is installed.
         """
+        self._java = self._java or _begun(partial(find_java, harmless_environment()))
         self._java.result()
 
     def begin(self) -> None:
@@ -171,6 +179,52 @@ class SparkWhenNeeded:
             message = "A session was begun and is not there; this is a bug, please report it."
             raise InternalError(message)
         return self._session.result()
+
+
+LEAST_TO_START: Final = 1024 * 1024 * 1024
+"""Bytes of data files for which it is worth starting Spark, which takes about ten seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigestSessions:
+    """Chooses the session in whose tasks the lake's files are digested, None for this process.
+
+    A session that runs is used where tasks are faster than this process. One that does not run yet
+    is started for large files only. Where it cannot be started, this process reads the files.
+    """
+
+    spark: SparkProvider
+    note: Callable[[str], None]
+
+    def __call__(self, files: Sequence[FileInMain]) -> SparkSession | None:
+        """Return the session for these files."""
+        if not self.spark.done():
+            if len(files) < _FEWEST_TO_START or sum(f.bytes for f in files) < LEAST_TO_START:
+                return None
+            self.note("waiting for Spark to start, to compare large files in parallel")
+        try:
+            session = self.spark.result()
+        except TableFormatError as error:
+            self.note(f"comparing in this process alone: {error}")
+            return None
+        return session if is_worth_tasks(session, files) else None
+
+
+@dataclass(slots=True)
+class _NotedRows:
+    """Notes at times how many rows of the lake an export or an archive has compared."""
+
+    note: Callable[[str], None]
+    rows: int = 0
+    noted: float = field(default_factory=time.monotonic)
+
+    def __call__(self, more: int) -> None:
+        """Add rows that were read."""
+        self.rows += more
+        now = time.monotonic()
+        if now - self.noted >= _SECONDS_BETWEEN_NOTES:
+            self.noted = now
+            self.note(f"{counted(self.rows, 'row')} of the lake compared so far")
 
 
 def open_ports(
@@ -203,7 +257,7 @@ def open_ports(
     ledger = open_ledger(places.ledger, local_warehouse=places.lake.ledger_directory)
     # Set when a Spark job is cancelled: the export then starts no further slice or partition.
     cancelled = threading.Event()
-    files = FileDigests(places.lake.storages) if verify or check_rows else None
+    files = _digests(places.lake.storages, spark, observer) if verify or check_rows else None
 
     def writer() -> SliceWriter:
         if not spark.done():
@@ -233,6 +287,11 @@ def open_ports(
         allotment=ALLOTMENT,
         sharing_note=sharing_note,
     )
+
+
+def _digests(storages: Storages, spark: SparkProvider, observer: Observer) -> DigestsInTasks:
+    sessions = DigestSessions(spark, observer.note)
+    return DigestsInTasks(storages, sessions, _NotedRows(observer.note))
 
 
 def commit_ports(table: LakeTable, ledger: Ledger) -> Ports:

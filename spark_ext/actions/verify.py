@@ -3,29 +3,47 @@
 A partition is compared with a snapshot of its source. If the source has changed since the export,
 it is compared with the digest that `export --verify` kept. Verifying changes neither side. A
 partition that cannot be compared is reported as such, and the exit code is not 0.
+
+`DigestsInTasks` reads the lake's files in the tasks of a Spark session, while the source computes
+its digests. Exports and archives use it, too.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import contextlib
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from typing import Final
 
-from pyiceberg.schema import Schema
+from pyspark.sql import SparkSession
 
+from catalog.clickhouse.rows.digests import FileDigests
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import HiveTable
 from catalog.iceberg.table import IcebergTable
-from catalog.processes import job_may_be_alive, new_job
+from catalog.processes import Closing, job_may_be_alive, new_job
 from catalog.rewriting.integrity import changed_files
+from catalog.storages.schemes import Storages
+from spark_ext.engine.jobs import running_tasks, sent_storages
+from spark_ext.engine.tasks import (
+    DigestWork,
+    FileDigest,
+    NumberedFile,
+    ProgressListener,
+    error_of,
+    progress_host,
+)
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
+from tableformat.committer import FileInMain
 from tableformat.digest import Difference, Digest, KeptDigest
 from tableformat.errors import (
     Action,
     Advice,
     DestinationError,
+    InternalError,
     NotFoundError,
     RefusedError,
     SourceError,
@@ -42,22 +60,32 @@ from tableformat.export.plan import frozen_content, remembered_conversions
 from tableformat.export.request import AllPartitions, ById, Selection
 from tableformat.export.table_identity import other_table
 from tableformat.export.verification import (
+    FilesToDigest,
     LakeDigests,
     columns_of,
     differences,
     digest_location,
     schema_of_digest,
 )
+from tableformat.iceberg.read_columns import lacked_fields
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Ledger, Record
-from tableformat.mergetree.digest_sql import DigestColumn, source_columns
+from tableformat.mergetree.digest_sql import DigestColumn, empty_digest, source_columns
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.messages import Command, Option
 from tableformat.names import LakeName, PartitionId, TableName
 from tableformat.quantities import counted
 
-__all__ = ["Comparison", "Verdict", "VerifyRequest", "Verifying", "exit_code"]
+__all__ = [
+    "Comparison",
+    "DigestsInTasks",
+    "Sessions",
+    "Verdict",
+    "VerifyRequest",
+    "Verifying",
+    "exit_code",
+]
 
 
 class Verdict(StrEnum):
@@ -90,7 +118,8 @@ class Comparison:
     """The comparison of one partition.
 
     `compared_with` is `source`, or `digest` for the digest that the export kept, or '' if nothing
-    was compared. `seconds` is the time that reading the lake took.
+    was compared. `seconds` is the time that reading the lake took; that of
+    files of several partitions that are read at the same time is divided by the number of tasks.
     """
 
     partition_id: str
@@ -121,7 +150,7 @@ class _Subject:
     partition_id: PartitionId
     key: str
     done: Record
-    locations: tuple[str, ...]
+    files: tuple[FileInMain, ...]
     kept: KeptDigest | None
     content: Content | None
     change: str
@@ -159,8 +188,17 @@ class Verifying:
         lake: IcebergTable | HiveTable,
         ledger: Ledger,
         digests: LakeDigests,
+        begin: Callable[[int, int, int], None] = lambda *_: None,
     ) -> None:
         """Load the lake table, the ledger rows of its exports, and the source table.
+
+        Args:
+            request: the tables and partitions.
+            source: has the source table.
+            lake: the lake table.
+            ledger: of its exports.
+            digests: reads the lake's files.
+            begin: called with the number of partitions, rows and bytes that are compared next.
 
         Raises:
             NotFoundError: the source table does not exist, and the ledger has no export of it.
@@ -170,7 +208,7 @@ class Verifying:
         self._request = request
         self._source = source
         self._lake = lake
-        self._digests = digests
+        self._digests, self._begin = digests, begin
         self._state = lake.load()
         check_table_of_ledger(self._state, ledger)
         self._of_use = staging_in_use(ledger)
@@ -288,10 +326,9 @@ class Verifying:
         except DestinationError as error:
             return _failed(one, error)
         parts = self._source.parts(self._table.name, one) if self._table is not None else ()
-        locations = tuple(f.path for f in held.files)
         content = content_of(self._table, parts) if self._table is not None and parts else None
         change = self._change(row.done, content)
-        return _Subject(one, row.key.hash, row.done, locations, kept, content, change)
+        return _Subject(one, row.key.hash, row.done, held.files, kept, content, change)
 
     def _change(self, done: Record, content: Content | None) -> str:
         """Return how the source has changed since an export; '' if it has not."""
@@ -308,6 +345,12 @@ class Verifying:
         by_digest = [s for s in subjects if s.change and s.kept is not None]
         gone = [s for s in subjects if s.content is None and s.kept is None]
         in_source = [s for s in subjects if s not in by_digest and s not in gone]
+        read = [s for s in subjects if s not in gone]
+        if read:
+            files = [file for subject in read for file in subject.files]
+            rows = sum(subject.done.landed.rows for subject in read)
+            self._begin(len(subjects), rows, sum(file.bytes for file in files))
+            self._digests.read_ahead(filter(None, map(self._known_files, read)))
         frozen = self._frozen(in_source) if in_source else {}
         # An open embedded source locks out every other process; reading lake files needs none.
         self._source.close()
@@ -318,6 +361,26 @@ class Verifying:
                 yield self._without_source(subject, subject.change)
             else:
                 yield self._with_frozen(subject, frozen[subject.partition_id])
+
+    def _known_files(self, subject: _Subject) -> FilesToDigest | None:
+        """Return the files that will be read; None if that depends on the source's digest."""
+        if not subject.change or subject.kept is None:
+            wanted = self._of_source(subject)
+        else:
+            try:
+                wanted = self._of_digest(subject, subject.kept)
+            except TableFormatError:
+                # The comparison of the partition reports it.
+                return None
+        return None if lacked_fields(wanted.columns, wanted.schema) else wanted
+
+    def _of_source(self, subject: _Subject) -> FilesToDigest:
+        return FilesToDigest(subject.files, table_of(self._state).schema(), self._columns)
+
+    def _of_digest(self, subject: _Subject, kept: KeptDigest) -> FilesToDigest:
+        columns = columns_of(kept.digest)
+        schema = schema_of_digest(self._state, subject.done.landed, columns)
+        return FilesToDigest(subject.files, schema, columns)
 
     def _frozen(self, subjects: list[_Subject]) -> dict[PartitionId, _Frozen | TableFormatError]:
         """Snapshot partitions of the source, digest them, and release the snapshot."""
@@ -363,7 +426,7 @@ class Verifying:
 
     def _with_source(self, subject: _Subject, digest: Digest, content: Content) -> Comparison:
         """Compare with the digest of the current source rows."""
-        found = self._read(subject, digest, self._columns, "source", table_of(self._state).schema())
+        found = self._read(self._of_source(subject), subject, digest, "source")
         if found.verdict is Verdict.DIFFERS and subject.change:
             if not same_parts(subject.done, content):
                 return self._without_source(subject, subject.change)
@@ -374,9 +437,7 @@ class Verifying:
 
     def _with_digest(self, subject: _Subject, kept: KeptDigest) -> Comparison:
         """Compare with the digest that the export kept of its source snapshot."""
-        columns = columns_of(kept.digest)
-        schema = schema_of_digest(self._state, subject.done.landed, columns)
-        found = self._read(subject, kept.digest, columns, "digest", schema)
+        found = self._read(self._of_digest(subject, kept), subject, kept.digest, "digest")
         message = f"{subject.change.rstrip('.;')}; compared with the digest of {kept.time}"
         return found if found.verdict is Verdict.FAILED else replace(found, message=message)
 
@@ -389,13 +450,13 @@ class Verifying:
                 self._state.location,
                 subject.key,
                 landed.transaction_id,
-                subject.locations,
+                [file.path for file in subject.files],
             )
         except TableFormatError as error:
             return _failed(subject.partition_id, error)
         base = Comparison(
             subject.partition_id.value, Verdict.NOT_COMPARABLE, rows=landed.rows,
-            data_files=len(subject.locations), code=None,
+            data_files=len(subject.files), code=None,
         )  # fmt: skip
         if changed:
             text = f"{why}, and {counted(len(changed), 'file')} not as written: {changed[0]}"
@@ -408,17 +469,11 @@ class Verifying:
         return replace(base, message=text)
 
     def _read(
-        self,
-        subject: _Subject,
-        expected: Digest,
-        columns: Sequence[DigestColumn],
-        against: str,
-        schema: Schema,
+        self, wanted: FilesToDigest, subject: _Subject, expected: Digest, against: str
     ) -> Comparison:
         """Read the lake files, and compare their digest with the expected one."""
-        begun = time.monotonic()
         try:
-            found = differences(self._digests, subject.locations, schema, expected, columns)
+            found = differences(self._digests, wanted, expected)
         except TableFormatError as error:
             return _failed(subject.partition_id, error)
         return Comparison(
@@ -426,9 +481,9 @@ class Verifying:
             Verdict.DIFFERS if found else Verdict.EQUAL,
             compared_with=against,
             rows=expected.rows,
-            data_files=len(subject.locations),
-            columns=len(columns),
-            seconds=round(time.monotonic() - begun, 3),
+            data_files=len(wanted.files),
+            columns=len(wanted.columns),
+            seconds=round(self._digests.seconds, 3),
             differences=found,
         )
 
@@ -438,3 +493,203 @@ def _failed(one: PartitionId, error: TableFormatError) -> Comparison:
     refused = isinstance(error, RefusedError)
     verdict = Verdict.NOT_COMPARABLE if refused else Verdict.FAILED
     return Comparison(one.value, verdict, error.message, code=error.code)
+
+
+_WHAT: Final = "Cannot verify the lake's files"
+_THEN: Final = "Nothing was changed. Run it again."
+_NO_RESULT: Final = "A job that digests files has no result; this is a bug, please report it."
+_REPORT_SECONDS: Final = 0.5
+_FILE_COST_BYTES: Final = 1024 * 1024
+"""The fixed cost of one more file, in bytes to read."""
+
+Sessions = Callable[[Sequence[FileInMain]], SparkSession | None]
+"""Returns the session in whose tasks to digest files; None to digest them in this process."""
+
+
+@dataclass(slots=True)
+class _Job:
+    """A Spark job that digests the files of `wanted`."""
+
+    wanted: tuple[FilesToDigest, ...]
+    slots: int
+    running: Generator[None, None, tuple[FileDigest, ...]]
+    listener: ProgressListener
+    on_rows: Callable[[int], None]
+    reported: int = 0
+    found: tuple[FileDigest, ...] | None = None
+    failed: TableFormatError | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_waited_for: threading.Event = field(default_factory=threading.Event)
+    is_closed: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the results are there, or the job has failed."""
+        return self.found is not None or self.failed is not None
+
+    def watch(self) -> None:
+        """Begin the job, or wait a moment for its end; report the rows digested so far."""
+        try:
+            next(self.running)
+        except StopIteration as end:
+            self.found = end.value
+            self._report(sum(file.rows for one in self.wanted for file in one.files))
+        except TableFormatError as error:
+            self.failed = error
+        else:
+            self._report()
+        if self.has_ended:
+            self._close_listener()
+
+    def report_meanwhile(self) -> None:
+        """Report the rows on a thread, until the caller waits for the job."""
+        threading.Thread(target=self._meanwhile, name="compared-rows", daemon=True).start()
+
+    def _meanwhile(self) -> None:
+        # The output may be closed by now.
+        with contextlib.suppress(OSError):
+            while not self.is_waited_for.wait(_REPORT_SECONDS):
+                self._report()
+
+    def _report(self, rows: int = 0) -> None:
+        """Report the rows digested so far, at least so many."""
+        with self.lock:
+            so_far = rows or (0 if self.is_closed else self.listener.rows())
+            # A file that is read again by another attempt of its task begins at 0.
+            if so_far > self.reported:
+                self.on_rows(so_far - self.reported)
+                self.reported = so_far
+
+    def _close_listener(self) -> None:
+        self.is_waited_for.set()
+        with self.lock:
+            self.is_closed = True
+            self.listener.close()
+
+    def digest(self, wanted: FilesToDigest) -> tuple[Digest, float]:
+        """Wait for the job; return the digest of some of its files, and the seconds it took.
+
+        Raises:
+            TableFormatError: a file could not be read, or the job failed.
+        """
+        self.is_waited_for.set()
+        while not self.has_ended:
+            self.watch()
+        if self.found is None:
+            raise self.failed or InternalError(_NO_RESULT)
+        at = self.wanted.index(wanted)
+        begin = sum(len(one.files) for one in self.wanted[:at])
+        files = self.found[begin : begin + len(wanted.files)]
+        digest, seconds = empty_digest(wanted.columns), 0.0
+        for one in files:
+            if one.digest is None:
+                raise error_of(one.error) if one.error else InternalError(_NO_RESULT)
+            digest += one.digest
+            seconds += one.seconds
+        return digest, seconds / min(self.slots, len(self.found))
+
+    def close(self) -> None:
+        """Cancel the job, if it runs."""
+        self.running.close()
+        self._close_listener()
+
+
+class DigestsInTasks(Closing):
+    """Digests the lake's files in Spark's tasks, or in this process where that is faster.
+
+    It implements `tableformat.export.verification.LakeDigests`. Each task reads its files as this
+    process would, with both readers; the digests of files add up.
+    """
+
+    def __init__(
+        self,
+        storages: Storages,
+        sessions: Sessions,
+        on_rows: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Prepare to digest; nothing is started yet.
+
+        Args:
+            storages: open the storage of a location.
+            sessions: chooses where files are digested.
+            on_rows: called with the number of rows digested since the last call.
+        """
+        self._storages, self._sessions, self._on_rows = storages, sessions, on_rows
+        self._here = FileDigests(storages, on_rows=on_rows)
+        self._jobs: list[_Job] = []
+        self.seconds = 0.0
+
+    def close(self) -> None:
+        """Cancel jobs, and end the ClickHouse of this process. Closing again does nothing."""
+        jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            job.close()
+        self._here.close()
+
+    def read_ahead(self, wanted: Iterable[FilesToDigest]) -> None:
+        """Begin a job for files of several partitions, if tasks are faster for all of them."""
+        self._jobs = [job for job in self._jobs if not job.has_ended]
+        # Each comparison reports the error of its own files.
+        with contextlib.suppress(TableFormatError):
+            job = self._begun(tuple(wanted))
+            if job is not None:
+                job.report_meanwhile()
+
+    def digest(self, wanted: FilesToDigest) -> Digest:
+        """Return the digest of all rows of data files.
+
+        Raises:
+            UnsupportedError: the storage of a file is not supported.
+            DestinationError: a file cannot be read, or its two readers disagree.
+            SourceError: Spark could not run the tasks, or a task failed.
+            StoppedError: the job was cancelled from outside.
+        """
+        job = next((job for job in self._jobs if wanted in job.wanted), None)
+        job = job or self._begun((wanted,))
+        if job is None:
+            digest = self._here.digest(wanted)
+            self.seconds = self._here.seconds
+            return digest
+        digest, self.seconds = job.digest(wanted)
+        return digest
+
+    def keep(self, location: str, kept: KeptDigest) -> None:
+        """Store a digest.
+
+        Raises:
+            DestinationError: it cannot be stored.
+        """
+        self._here.keep(location, kept)
+
+    def kept(self, location: str) -> KeptDigest | None:
+        """Return the digest that is stored there, None if there is none.
+
+        Raises:
+            DestinationError: it cannot be read.
+        """
+        return self._here.kept(location)
+
+    def _begun(self, wanted: tuple[FilesToDigest, ...]) -> _Job | None:
+        """Begin a job; return None if this process should read the files.
+
+        Raises:
+            UsageError: a storage is not supported or not configured.
+        """
+        files = tuple((of, file) for of, one in enumerate(wanted) for file in one.files)
+        spark = self._sessions([file for _, file in files]) if files else None
+        if spark is None:
+            return None
+        items = [NumberedFile(of, number, file) for number, (of, file) in enumerate(files)]
+        sent = sent_storages(spark, self._storages, [file.path for _, file in files])
+        listener = ProgressListener(progress_host(spark))
+        work = DigestWork(sent, tuple((w.schema, w.columns) for w in wanted), listener.address)
+        running = running_tasks(spark, _WHAT, items, _cost, work, _THEN)
+        slots = spark.sparkContext.defaultParallelism
+        job = _Job(wanted, slots, running, listener, self._on_rows)
+        self._jobs.append(job)
+        job.watch()
+        return job
+
+
+def _cost(one: NumberedFile) -> int:
+    return one.file.bytes + _FILE_COST_BYTES

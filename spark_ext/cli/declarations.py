@@ -165,6 +165,7 @@ def export() -> None:
 @export_option(
     "convert", help="A conversion of the export that the lake table does not remember. Repeatable."
 )
+@session_options
 @cluster_options
 @source_options()
 @ledger_options

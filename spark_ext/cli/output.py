@@ -132,14 +132,16 @@ class ProgressLine:
     The rate is that of the last half of the time, at least of 30 seconds: files end in bursts, and
     the time that tasks need to start does not predict the rest.
 
-    `partitions`, `rows` and `size` are totals; `size` is in bytes of the source. `finished` is the
-    number of partitions with an outcome.
+    `partitions`, `rows` and `size` are totals; `size` is in bytes of the source, or of the lake's
+    files that are compared. `finished` is the number of partitions with an outcome. `verb` is what
+    is said of the rows at the end, '' to say nothing.
     """
 
     partitions: int
     rows: int
     size: int
     began: float
+    verb: str = "written"
     finished: int = 0
     written: int = 0
     shown: float = 0.0
@@ -291,6 +293,14 @@ _LONG: Final = 1_000_000
 class Output(Observer, Protocol):
     """The output of a command; also the observer of an export."""
 
+    def begin_comparing(self, partitions: int, rows: int, size: int) -> None:
+        """Start the progress line of rows that are compared; `size` is that of the lake's files."""
+        ...
+
+    def compared(self) -> None:
+        """Count a partition that is compared, before its result is printed."""
+        ...
+
     def table(
         self,
         columns: Sequence[str],
@@ -385,6 +395,18 @@ class TextOutput:
         )
         self._draw()
 
+    def begin_comparing(self, partitions: int, rows: int, size: int) -> None:
+        """Start the progress line."""
+        began = time.monotonic()
+        self._progress = ProgressLine(partitions, rows, size, began=began, verb="")
+        self._draw()
+
+    def compared(self) -> None:
+        """Clear the progress line for the result."""
+        self._clear()
+        if self._progress is not None:
+            self._progress.finished += 1
+
     def rows(self, written: int) -> None:
         """Update the progress line; without a terminal, print a line at most every ten seconds."""
         progress = self._progress
@@ -399,16 +421,16 @@ class TextOutput:
                 return
             progress.moved(written, now)
             progress.shown = now
-            if written >= progress.rows:
+            if written >= progress.rows and progress.verb:
                 seconds = now - progress.began
                 rate = rate_text(written, seconds)
                 self.note(
-                    f"{counted(written, 'row')} written in {duration_text(seconds)}"
+                    f"{counted(written, 'row')} {progress.verb} in {duration_text(seconds)}"
                     f"{f', {rate}' if rate else ''}"
                 )
             elif self._live:
                 self._draw()
-            else:
+            elif written < progress.rows:
                 self.note(progress.text(now))
 
     def finished(self, outcome: Outcome) -> None:
@@ -574,6 +596,12 @@ class JsonOutput:
         """Print nothing."""
 
     def rows(self, written: int) -> None:
+        """Print nothing."""
+
+    def begin_comparing(self, partitions: int, rows: int, size: int) -> None:
+        """Print nothing."""
+
+    def compared(self) -> None:
         """Print nothing."""
 
     def finished(self, outcome: Outcome) -> None:

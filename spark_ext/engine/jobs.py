@@ -2,11 +2,16 @@
 
 `run_job` runs a job in its own job group, so cancelling it stops no other job of the session.
 
-`in_tasks` runs work on a list of items in Spark tasks instead of on the driver.
-The work and each item are pickled. A task returns a result for each item and stops at its first
-error, which it returns as a result too. The caller gets the error of the first item that has one,
-in the order of the items. A task attempt that Spark repeats is harmless: the files of each
-attempt have different names, and only one result counts.
+`running_tasks` runs work on a list of items in Spark tasks instead of on the driver, and lets the
+caller do other work meanwhile; `in_tasks` waits for the results. The work and each item are
+pickled. A task returns a result for each item and stops at its first error, which it returns as a
+result too. The caller gets the error of the first item that has one, in the order of the items. A
+task attempt that Spark repeats is harmless: the files of each attempt have different names, and
+only one result counts.
+
+A task starts its own ClickHouse, and the first tasks of a session start a Python each, so a few
+small files are faster in the current process (`is_worth_tasks`). `sent_storages` sends tasks the
+access to the lake's storages.
 
 `task_directory` provides a temporary directory that tasks write to and other tasks read from, on
 any host.
@@ -24,17 +29,17 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import tableformat.errors
 from catalog.processes import ScratchDirectory
-from catalog.storages.schemes import Storages
-from spark_ext.engine.tasks import installed_versions
+from catalog.storages.schemes import Opens, ReachedStorages, Storages
+from spark_ext.engine.tasks import ErrorFields, error_of, fields_of, installed_versions
+from tableformat.committer import BranchFile, FileInMain
 from tableformat.errors import (
     DestinationError,
     InternalError,
@@ -46,7 +51,19 @@ from tableformat.export.slices import deal
 from tableformat.file_names import views_directory
 from tableformat.storage import Storage
 
-__all__ = ["JOB_ERRORS", "TaskDirectory", "in_tasks", "plain_error", "run_job", "task_directory"]
+__all__ = [
+    "JOB_ERRORS",
+    "LEAST_BYTES",
+    "LEAST_FILES",
+    "TaskDirectory",
+    "in_tasks",
+    "is_worth_tasks",
+    "plain_error",
+    "run_job",
+    "running_tasks",
+    "sent_storages",
+    "task_directory",
+]
 
 T = TypeVar("T")
 
@@ -147,14 +164,55 @@ _TASK_BYTES: Final = 1024 * 1024 * 1024
 _LOOK_SECONDS: Final = 1.0
 _THEN: Final = "Nothing of it became visible. Run it again."
 
+LEAST_FILES: Final = 64
+LEAST_BYTES: Final = 128 * 1024 * 1024
+
+
+def is_worth_tasks(spark: SparkSession, files: Iterable[BranchFile | FileInMain]) -> bool:
+    """Whether tasks are faster than this process, because the files are many or large."""
+    sizes = [file.bytes for file in files]
+    many = len(sizes) >= LEAST_FILES or (len(sizes) > 1 and sum(sizes) >= LEAST_BYTES)
+    return many and spark.sparkContext.defaultParallelism > 1
+
+
+class _Sent(Protocol):
+    """Holds the access to storages with their secrets; a broadcast."""
+
+    @property
+    def value(self) -> ReachedStorages:
+        """The access."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _SentStorages:
+    """Opens storages on an executor."""
+
+    sent: _Sent
+
+    def __call__(self, location: str) -> Storage:
+        """Open the storage that a location belongs to."""
+        return self.sent.value(location)
+
+
+def sent_storages(spark: SparkSession, storages: Storages, locations: Iterable[str]) -> Opens:
+    """Broadcast the access to the storages of some locations, for one job.
+
+    Each job gets the current credentials, because vended credentials may have been renewed.
+
+    Raises:
+        UsageError: a storage is not supported or not configured.
+    """
+    return _SentStorages(spark.sparkContext.broadcast(storages.reached(locations)))
+
 
 @dataclass(frozen=True, slots=True)
 class _ItemResult(Generic[R]):
-    """The result of one item, or the class name, message and code of its error."""
+    """The result of one item, or its error."""
 
     number: int
     made: R | None = None
-    error: tuple[str, str, int | None] | None = None
+    error: ErrorFields | None = None
 
 
 _Share = tuple[tuple[int, T], ...]
@@ -175,8 +233,7 @@ class _Task(Generic[T, R]):
                 try:
                     yield _ItemResult(number, next(made))
                 except TableFormatError as error:
-                    fields = type(error).__name__, error.message, error.code
-                    yield _ItemResult(number, error=fields)
+                    yield _ItemResult(number, error=fields_of(error))
                     break
             made.close()
 
@@ -214,6 +271,44 @@ def in_tasks(
         look: called about once a second from the calling thread.
 
     Raises:
+        TableFormatError: as `running_tasks`.
+    """
+    looked = time.monotonic()
+    with closing(running_tasks(spark, what, items, cost, work)) as running:
+        while True:
+            try:
+                next(running)
+            except StopIteration as end:
+                results: tuple[R, ...] = end.value
+                return results
+            if time.monotonic() - looked >= _LOOK_SECONDS:
+                looked = time.monotonic()
+                look()
+
+
+def running_tasks(
+    spark: SparkSession,
+    what: str,
+    items: Sequence[T],
+    cost: Callable[[T], int],
+    work: Callable[[Iterable[T]], Iterator[R]],
+    then: str = _THEN,
+) -> Generator[None, None, tuple[R, ...]]:
+    """Run `work` on all items, in tasks of about equal cost; return the results in order.
+
+    The job begins at the first `next`, which like each further one returns after about 0.1 seconds;
+    the job runs on whether or not it is called again. Closing the generator cancels the job.
+
+    Args:
+        spark: the session.
+        what: the beginning of error messages, "Cannot ..."; also the description in Spark's UI.
+        items: the items to work on.
+        cost: the cost of an item, in bytes to read.
+        work: returns a result for each item in turn. It is pickled, and so are the items.
+        then: the end of the message of a job that failed: the state of the other work, and what to
+            do.
+
+    Raises:
         TableFormatError: the error of the first item that has one.
         SourceError: Spark could not run the tasks, or a task failed.
         StoppedError: the job was cancelled from outside.
@@ -228,11 +323,8 @@ def in_tasks(
 
     group = f"mergeberg-{uuid.uuid4().hex[:12]}"
     with closing(run_job(context, group, f"mergeberg: {what}", collect)) as running:
-        looked = time.monotonic()
-        while (results := _next(what, running)) is None:
-            if time.monotonic() - looked >= _LOOK_SECONDS:
-                looked = time.monotonic()
-                look()
+        while (results := _next(what, then, running)) is None:
+            yield
     return _results_of(len(items), results)
 
 
@@ -246,7 +338,7 @@ def _shares(items: Sequence[T], cost: Callable[[T], int], slots: int) -> list[_S
 
 
 def _next(
-    what: str, running: Generator[None, None, list[_ItemResult[R]]]
+    what: str, then: str, running: Generator[None, None, list[_ItemResult[R]]]
 ) -> list[_ItemResult[R]] | None:
     """Return the results of a job that has ended; None while it runs."""
     try:
@@ -255,7 +347,7 @@ def _next(
         results: list[_ItemResult[R]] = end.value
         return results
     except JOB_ERRORS as error:
-        raise plain_error(what, _THEN, error) from error
+        raise plain_error(what, then, error) from error
     return None
 
 
@@ -266,10 +358,7 @@ def _results_of(number: int, results: list[_ItemResult[R]]) -> tuple[R, ...]:
     """
     failed = min((one for one in results if one.error), key=lambda one: one.number, default=None)
     if failed is not None and failed.error is not None:
-        name, message, code = failed.error
-        kind = getattr(tableformat.errors, name, TableFormatError)
-        error: TableFormatError = kind(message, code=code)
-        raise error
+        raise error_of(failed.error)
     made = {one.number: one.made for one in results if one.made is not None}
     if len(results) != number or made.keys() != set(range(number)):
         message = (

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from pyspark.sql import Row, SparkSession
 
-import tableformat.errors
 from catalog.clickhouse.server.replicas import kill_queries
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.storages.schemes import Storages, open_storage
@@ -29,7 +28,9 @@ from spark_ext.engine.tasks import (
     ServerAccess,
     StorageAccess,
     TaskWork,
+    error_of,
     installed_versions,
+    progress_host,
 )
 from tableformat.errors import InternalError, StoppedError, TableFormatError
 from tableformat.export.ports import SliceFailure, WriterAround, Writing, Written
@@ -120,7 +121,7 @@ def write(
     """
     if not tasks:
         return Written((), ())
-    listener = ProgressListener(_progress_host(spark))
+    listener = ProgressListener(progress_host(spark))
     work = TaskWork(plan, tasks, listener.address, access, storage)
     stop = _Stop(work, should_stop)
     try:
@@ -208,13 +209,6 @@ def _tasks_done(context: Any, group: str) -> int:
     return done
 
 
-def _progress_host(spark: SparkSession) -> str:
-    context = spark.sparkContext
-    if (context.master or "").startswith("local"):
-        return "127.0.0.1"
-    return context.getConf().get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
-
-
 def _written(tasks: Iterable[SliceTask], rows: Iterable[Row]) -> Written:
     """Return receipts and failures by slice number, and check that each slice has exactly one."""
     receipts: dict[int, Receipt] = {}
@@ -241,9 +235,7 @@ def _written(tasks: Iterable[SliceTask], rows: Iterable[Row]) -> Written:
 
 def _error(row: Row) -> TableFormatError:
     """Return the error of a slice, as the class that the task raised."""
-    kind = getattr(tableformat.errors, row["error"], TableFormatError)
-    error: TableFormatError = kind(row["message"], code=row["code"])
-    return error
+    return error_of((row["error"], row["message"], row["code"]))
 
 
 class SparkWriter:

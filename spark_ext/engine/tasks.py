@@ -10,6 +10,8 @@ Checks of a task:
 - Before or after it writes: the data of the slice passes the checks of the plan (class C in
   docs/reference/types.md).
 
+`DigestWork` is what a task does for a verification: it digests data files of the lake.
+
 Tasks send progress finer than a file, (slice, rows so far), to the application as datagrams.
 A lost, late or foreign datagram changes only a progress bar.
 """
@@ -33,18 +35,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
+import tableformat.errors
 from catalog.clickhouse.part_directories import sweep
+from catalog.clickhouse.rows.digests import FileDigests
 from catalog.clickhouse.server.settings import ServerSettings
 from catalog.clickhouse.slice_reader import OpenSlice, OpenTogether, SliceReader, read_first
 from catalog.processes import job_may_be_alive
 from catalog.rate_limit import Pace, PacedSink, RatePool
-from catalog.storages.schemes import Access, open_storage
+from catalog.storages.schemes import Access, Opens, open_storage
+from tableformat.committer import FileInMain
+from tableformat.digest import Digest
 from tableformat.errors import (
     InternalError,
     NotBegunError,
@@ -63,14 +70,20 @@ from tableformat.export.slices import (
     WritePlan,
     opened_together,
 )
+from tableformat.export.verification import FilesToDigest
 from tableformat.file_names import data_file_name, stop_mark
 from tableformat.iceberg.arrow_schema import file_schema, to_file
+from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.parquet.writer import FileSink, WrittenFile, write_file
 from tableformat.receipt import Receipt
 from tableformat.source import ServedLayout
 
 __all__ = [
     "RESULT_SCHEMA",
+    "DigestWork",
+    "ErrorFields",
+    "FileDigest",
+    "NumberedFile",
     "ProgressAddress",
     "ProgressListener",
     "ServerAccess",
@@ -78,8 +91,11 @@ __all__ = [
     "StorageAccess",
     "TaskWork",
     "check_host",
+    "error_of",
+    "fields_of",
     "find_receipt",
     "installed_versions",
+    "progress_host",
     "run_checks",
     "send_rows",
     "write_slice",
@@ -152,6 +168,31 @@ def send_rows(address: ProgressAddress, slice_number: int, rows: int) -> None:
     """Send the progress of a slice; ignore network errors, which must not stop the writing."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(_FORMAT.pack(address.job, slice_number, rows), (address.host, address.port))
+
+
+def progress_host(spark: SparkSession) -> str:
+    """Return the host of this process as the session's tasks reach it."""
+    context = spark.sparkContext
+    if (context.master or "").startswith("local"):
+        return "127.0.0.1"
+    return context.getConf().get("spark.driver.host", "127.0.0.1") or "127.0.0.1"
+
+
+ErrorFields: TypeAlias = tuple[str, str, int | None]
+"""The class name, message and code of an error, which a task can send."""
+
+
+def fields_of(error: TableFormatError) -> ErrorFields:
+    """Return the fields of an error."""
+    return type(error).__name__, error.message, error.code
+
+
+def error_of(fields: ErrorFields) -> TableFormatError:
+    """Return the error that has these fields, of its own class."""
+    name, message, code = fields
+    kind = getattr(tableformat.errors, name, TableFormatError)
+    error: TableFormatError = kind(message, code=code)
+    return error
 
 
 _OF_A_PASS: Final = 250
@@ -577,3 +618,61 @@ def _result_row(
         "code": None if error is None else error.code,
     }
     return pa.RecordBatch.from_pylist([row], schema=_ARROW_RESULT)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedFile:
+    """A data file: the number of its `FilesToDigest`, and its own among all of the job."""
+
+    of: int
+    number: int
+    file: FileInMain
+
+
+@dataclass(frozen=True, slots=True)
+class FileDigest:
+    """The result of one file: its digest and the seconds that it took, or its error."""
+
+    digest: Digest | None
+    seconds: float = 0.0
+    error: ErrorFields | None = None
+
+
+@dataclass(slots=True)
+class _SendingDigests:
+    """Sends the number of rows that a task has digested of its current file."""
+
+    address: ProgressAddress
+    number: int = 0
+    rows: int = 0
+
+    def begin(self, number: int) -> None:
+        """Begin with another file."""
+        self.number, self.rows = number, 0
+
+    def __call__(self, more: int) -> None:
+        """Send the rows of the file so far."""
+        self.rows += more
+        send_rows(self.address, self.number, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class DigestWork:
+    """The function that digests files on an executor, one after the other."""
+
+    storages: Opens
+    wanted: tuple[tuple[Schema, tuple[DigestColumn, ...]], ...]
+    progress: ProgressAddress
+
+    def __call__(self, files: Iterable[NumberedFile]) -> Iterator[FileDigest]:
+        """Digest the files; an unreadable one does not end the others."""
+        sending = _SendingDigests(self.progress)
+        with FileDigests(self.storages, threads=1, on_rows=sending) as digests:
+            for one in files:
+                sending.begin(one.number)
+                try:
+                    digest = digests.digest(FilesToDigest((one.file,), *self.wanted[one.of]))
+                except TableFormatError as error:
+                    yield FileDigest(None, error=fields_of(error))
+                else:
+                    yield FileDigest(digest, digests.seconds)

@@ -5,9 +5,8 @@
 - CLEAR INDEX: files are written without the bloom filters of an index.
 
 UPDATE, DELETE, CLEAR COLUMN and OPTIMIZE run in this process or in tasks of a Spark session, with
-the same code; a session handles more files, or more groups of files, at a time.
-A task starts its own ClickHouse, and the first tasks of a session start a Python each, so a few
-small files are faster in the current process (`is_worth_tasks`).
+the same code; a session handles more files, or more groups of files, at a time. A few small files
+are faster in the current process (`is_worth_tasks`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -42,8 +41,14 @@ from catalog.rewriting.merged_files import (
     MergeWriter,
     RowOrder,
 )
-from catalog.storages.schemes import Opens, ReachedStorages, Storages
-from spark_ext.engine.jobs import TaskDirectory, in_tasks, task_directory
+from catalog.storages.schemes import Storages
+from spark_ext.engine.jobs import (
+    TaskDirectory,
+    in_tasks,
+    is_worth_tasks,
+    sent_storages,
+    task_directory,
+)
 from spark_ext.operations.tables import RememberingTable
 from spark_ext.sql.clauses import Deduplicate
 from spark_ext.sql.statement_text import render_deduplicate
@@ -71,68 +76,23 @@ from tableformat.operations.rewrite import Optimize as Optimizing
 from tableformat.operations.run import Running
 from tableformat.operations.statement import AllPartitions, FileRewriter, OnePartition
 from tableformat.parquet.writer import FileFormat
-from tableformat.storage import Storage
 
 __all__ = [
-    "LEAST_BYTES",
-    "LEAST_FILES",
     "ChangesRows",
     "ChangingInTasks",
     "MergingInTasks",
     "changing",
     "clearing_index",
     "cost_of",
-    "is_worth_tasks",
     "optimizing",
-    "sent_storages",
     "write_in_tasks",
 ]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-LEAST_FILES: Final = 64
-LEAST_BYTES: Final = 128 * 1024 * 1024
 # The fixed cost of one more file, in bytes to read.
 _FILE_COST_BYTES: Final = 1024 * 1024
-
-
-def is_worth_tasks(spark: SparkSession, files: Iterable[BranchFile]) -> bool:
-    """Whether tasks are faster than this process, because the files are many or large."""
-    sizes = [file.bytes for file in files]
-    many = len(sizes) >= LEAST_FILES or (len(sizes) > 1 and sum(sizes) >= LEAST_BYTES)
-    return many and spark.sparkContext.defaultParallelism > 1
-
-
-class _Sent(Protocol):
-    """Holds the access to storages with their secrets; a broadcast."""
-
-    @property
-    def value(self) -> ReachedStorages:
-        """The access."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _SentStorages:
-    """Opens storages on an executor."""
-
-    sent: _Sent
-
-    def __call__(self, location: str) -> Storage:
-        """Open the storage that a location belongs to."""
-        return self.sent.value(location)
-
-
-def sent_storages(spark: SparkSession, storages: Storages, locations: Iterable[str]) -> Opens:
-    """Broadcast the access to the storages of some locations, for one job.
-
-    Each job gets the current credentials, because vended credentials may have been renewed.
-
-    Raises:
-        UsageError: a storage is not supported or not configured.
-    """
-    return _SentStorages(spark.sparkContext.broadcast(storages.reached(locations)))
 
 
 def cost_of(files: Iterable[BranchFile]) -> int:

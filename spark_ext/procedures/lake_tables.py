@@ -18,16 +18,21 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from catalog.clickhouse.rows.digests import FileDigests
 from catalog.ledgers.memory import milliseconds
 from catalog.shards import LocalTable
 from catalog.sources import open_source
 from spark_ext.actions.export import each_table
-from spark_ext.actions.export_ports import Places, RunningSpark, open_ports
+from spark_ext.actions.export_ports import DigestSessions, Places, RunningSpark, open_ports
 from spark_ext.actions.exports import partitions_of, parts_of
 from spark_ext.actions.gc import sweep, sweep_sources
 from spark_ext.actions.logs import log_note
-from spark_ext.actions.verify import Comparison, Verdict, Verifying, VerifyRequest
+from spark_ext.actions.verify import (
+    Comparison,
+    DigestsInTasks,
+    Verdict,
+    Verifying,
+    VerifyRequest,
+)
 from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import (
     ALL_PARTITIONS,
@@ -240,13 +245,17 @@ def _verify(call: Call) -> Rows:
     wanted = selection(call, with_where=False)
     request = VerifyRequest(named.table, to, wanted, call.pairs("convert"))
     lake = names.existing_destination("table", to, f"verify {named.table} in {to}")
+    sessions = DigestSessions(RunningSpark(call.spark), log_note)
     found: list[tuple[Comparison, int | None]] = []
     errors: list[TableFormatError] = []
     with contextlib.closing(names.open_ledger(to)) as ledger:
 
         def verify_one(one: LocalTable) -> int:
             wanted = replace(request, table=one.table)
-            with open_source(one.place) as source, FileDigests(lake.storages) as digests:
+            with (
+                open_source(one.place) as source,
+                DigestsInTasks(lake.storages, sessions) as digests,
+            ):
                 compared = Verifying(wanted, source, lake, ledger, digests).run()
                 found.extend((comparison, one.shard) for comparison in compared)
             return 0

@@ -11,14 +11,14 @@ modified back. Then the ledger notes the new parts, and no file is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
 from pyiceberg.schema import Schema
 
-from tableformat.committer import Committed, LakeTableState
+from tableformat.committer import Committed, FileInMain, LakeTableState
 from tableformat.digest import Difference, Digest, KeptDigest
 from tableformat.effects import Step
 from tableformat.errors import LedgerError, TableFormatError
@@ -41,6 +41,7 @@ from tableformat.source import FrozenPartition
 __all__ = [
     "Changed",
     "EqualRows",
+    "FilesToDigest",
     "LakeDigests",
     "Verification",
     "columns_of",
@@ -54,12 +55,34 @@ _NAME: Final = "digest.json"
 _SHOWN: Final = 3
 
 
-class LakeDigests(Protocol):
-    """Computes digests of a lake table's data files, and stores digests of source snapshots."""
+@dataclass(frozen=True, slots=True)
+class FilesToDigest:
+    """Data files of a partition in main, and the columns whose digest is wanted.
 
-    def digest(
-        self, locations: Sequence[str], schema: Schema, columns: Sequence[DigestColumn]
-    ) -> Digest:
+    `schema` is that of the lake table; `columns` are the exported ones, as the source is digested.
+    """
+
+    files: tuple[FileInMain, ...]
+    schema: Schema
+    columns: tuple[DigestColumn, ...]
+
+
+class LakeDigests(Protocol):
+    """Computes digests of a lake table's data files, and stores digests of source snapshots.
+
+    `seconds` is the time that the last `digest` took.
+    """
+
+    seconds: float
+
+    def read_ahead(self, wanted: Iterable[FilesToDigest]) -> None:
+        """Begin to digest files of several partitions, where that is faster than one by one.
+
+        `digest` returns the results. It need not be called for all of them.
+        """
+        ...
+
+    def digest(self, wanted: FilesToDigest) -> Digest:
         """Return the digest of all rows of data files.
 
         Raises:
@@ -104,31 +127,28 @@ def columns_of(digest: Digest) -> tuple[DigestColumn, ...]:
 
 
 def differences(
-    files: LakeDigests, locations: Sequence[str], schema: Schema, expected: Digest,
-    columns: Sequence[DigestColumn],
-) -> tuple[Difference, ...]:  # fmt: skip
+    files: LakeDigests, wanted: FilesToDigest, expected: Digest
+) -> tuple[Difference, ...]:
     """Return the differences between data files and an expected digest, none if they are equal.
 
     Args:
         files: reads the files.
-        locations: of all data files of the partition in main.
-        schema: of the lake table. A column that it lacks is a difference, unless all values of the
-            column were NULL.
+        wanted: all data files of the partition in main, with the columns of `expected`. A column
+            that the lake table lacks is a difference, unless all values of the column were NULL.
         expected: the digest of the source.
-        columns: the columns of `expected`.
 
     Raises:
         TableFormatError: a file cannot be read.
     """
     null = {c.name for c in expected.columns if c.nulls == expected.rows and not c.checksum}
-    lacked = lacked_fields([c for c in columns if c.name not in null], schema)
+    lacked = lacked_fields([c for c in wanted.columns if c.name not in null], wanted.schema)
     gone = frozenset(lacked)
-    there = [c for c in columns if c.name not in gone]
+    there = tuple(c for c in wanted.columns if c.name not in gone)
     names = sorted(name for found in lacked.values() for name in found)
     missing = tuple(Difference(name, "it", "is", "is not") for name in names)
     if not there:
         return missing
-    found = files.digest(locations, schema, there)
+    found = files.digest(replace(wanted, columns=there))
     # The hash of a row covers all columns: without one it cannot be compared.
     reference = expected.without(gone, checksum=found.checksum) if gone else expected
     return (*missing, *reference.differences(found))
@@ -221,9 +241,9 @@ class Verification:
         try:
             state = lake.load()
             # All files of the key: those of another export would hold its rows twice.
-            files = [f.path for f in lake.files_of(state, row.key.hash)]
-            schema = table_of(state).schema()
-            found = differences(digests, files, schema, expected, self.columns)
+            files = lake.files_of(state, row.key.hash)
+            wanted = FilesToDigest(files, table_of(state).schema(), self.columns)
+            found = differences(digests, wanted, expected)
         except TableFormatError as error:
             return Status.UNVERIFIED, f"it is in main, and could not be verified: {error}"
         if found:
@@ -341,8 +361,8 @@ class EqualRows:
             if more := sorted({f.name for f in schema.fields} - {c.name for c in self.columns}):
                 self._note(key.partition_id, f"only the lake table has {', '.join(more)}")
                 return False
-            files = [file.path for file in one.held.files]
-            return not differences(digests, files, schema, digest, self.columns)
+            wanted = FilesToDigest(one.held.files, schema, self.columns)
+            return not differences(digests, wanted, digest)
         except LedgerError:
             raise
         except TableFormatError as error:

@@ -1,10 +1,13 @@
-"""Statements that rewrite files in Spark's tasks: the rows are the same, whatever happens."""
+"""Statements that rewrite files in Spark's tasks: the rows are the same, whatever happens.
+
+So are the verdicts of comparisons that read them there.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,17 @@ from pyspark.sql import Row, SparkSession
 import spark_ext
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg.catalogs import open_catalog
-from spark_ext.engine.jobs import in_tasks
+from catalog.storages.schemes import Storages
+from spark_ext.actions import verify
+from spark_ext.actions.verify import DigestsInTasks
+from spark_ext.engine import jobs as files_in_tasks
+from spark_ext.engine.jobs import in_tasks, running_tasks
 from spark_ext.operations import rewrite as changing_in_tasks
-from spark_ext.operations import rewrite as files_in_tasks
+from tableformat.committer import FileInMain
 from tableformat.errors import RefusedError, SourceError, StoppedError, TableFormatError
+from tableformat.export.verification import FilesToDigest
+from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.type_text import parse_type
 from tests.support.local_spark import SPARK_MARKS, local_spark
 from tests.support.troubled_tasks import AsIs, DiesOnce, NeverEnds, Refuses
 
@@ -251,6 +261,67 @@ def test_a_drop_stops_what_runs_in_tasks(
     rows = lake.rows(name)
     assert {row["p"] for row in rows} == {0, 1, 3}
     assert all(row["n"] in (None, row["id"]) for row in rows), "nothing of it is visible"
+    assert lake.spark.range(5).count() == 5
+
+
+def compared(monkeypatch: pytest.MonkeyPatch, wraps: Wraps = lambda work: work) -> list[int]:
+    """Let two files be enough for tasks that compare; return how many files each job was given."""
+    jobs: list[int] = []
+
+    def around(
+        spark: SparkSession, what: str, files: Any, cost: Any, work: Any, then: str
+    ) -> Generator[None, None, tuple[Any, ...]]:
+        jobs.append(len(files))
+        return running_tasks(spark, what, files, cost, wraps(work), then)
+
+    monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 2)
+    monkeypatch.setattr(verify, "running_tasks", around)
+    return jobs
+
+
+def test_a_table_is_compared_in_tasks_as_by_this_process(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, jobs = lake.filled(), compared(monkeypatch)
+
+    def verdicts() -> list[tuple[object, ...]]:
+        compare = spark_ext.verify(lake.spark, f"lake.n.{name}", "ch.db.t", all_partitions=True)
+        return [(c.partition_id, c.status, c.compared_with, c.rows, c.columns) for c in compare]
+
+    found = verdicts()
+    monkeypatch.setattr(files_in_tasks, "LEAST_FILES", 1_000)
+
+    assert found == [(str(p), "equal", "source", 30, 4) for p in range(PARTITIONS)]
+    assert verdicts() == found
+    assert jobs == [PARTITIONS]
+
+
+def test_who_interrupts_a_comparison_cancels_its_tasks(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Harm prevented: executors that read a table for hours for nobody."""
+    jobs = compared(monkeypatch, lambda work: NeverEnds(work, tmp_path / "begun"))
+    table = lake.table(lake.filled())
+    files = tuple(
+        FileInMain(task.file.file_path, task.file.record_count, deletes=False)
+        for task in table.scan().plan_files()
+    )
+    columns = (DigestColumn("id", "", parse_type("Int64"), "Int64"),)
+
+    def interrupt(_rows: int) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        DigestsInTasks(Storages(), lambda _: lake.spark, interrupt) as digests,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        digests.digest(FilesToDigest(files, table.schema(), columns))
+
+    tracker, deadline = lake.spark.sparkContext.statusTracker(), time.monotonic() + _SECONDS
+    while tracker.getActiveJobsIds():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+    assert jobs == [PARTITIONS]
     assert lake.spark.range(5).count() == 5
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-
-from pyiceberg.schema import Schema
 
 from catalog.clickhouse.snapshot.comparison import paired
 from catalog.storages.schemes import open_storage
@@ -19,6 +17,7 @@ from tableformat.effects import Direct, Effects
 from tableformat.errors import NotBegunError, NotFoundError, RefusedError, UnsupportedError
 from tableformat.export.ports import JobPorts, Silent, SliceFailure, Writing, Written
 from tableformat.export.slices import Slice, SliceTask, WritePlan
+from tableformat.export.verification import FilesToDigest
 from tableformat.file_names import data_file_name
 from tableformat.ledger import DetachedPart, ExportedPart, Owner
 from tableformat.mergetree.digest_sql import DigestColumn
@@ -314,10 +313,11 @@ class FakeDigests:
 
     rows: int = 12
     stored: dict[str, KeptDigest] = field(default_factory=dict)
+    seconds: float = 0.0
 
-    def digest(
-        self, _locations: Sequence[str], _schema: Schema, _columns: Sequence[DigestColumn]
-    ) -> Digest:
+    def read_ahead(self, wanted: Iterable[FilesToDigest]) -> None: ...
+
+    def digest(self, _wanted: FilesToDigest) -> Digest:
         return Digest(self.rows, 0, ())
 
     def keep(self, location: str, kept: KeptDigest) -> None:

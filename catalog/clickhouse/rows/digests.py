@@ -1,5 +1,7 @@
 """Runs the digest's query over the parts of a snapshot, and over the lake's data files.
 
+`FileDigests` reads files in any process: in that of a command, and in Spark's tasks.
+
 Our own empty ClickHouse in a temporary directory reads the files. It sees each file under a plain
 name, because a data file's name may have any character, and ClickHouse would read some of them as
 a pattern. Nothing is inferred: columns and types are given (`file_columns`), and the settings below
@@ -8,8 +10,12 @@ fix everything else that could change the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -25,9 +31,10 @@ from catalog.clickhouse.server.embedded_query import computed_rows
 from catalog.clickhouse.snapshot.comparison import within
 from catalog.processes import Closing
 from catalog.rewriting.second_reader import FileTally, tally_file
-from catalog.storages.schemes import Storages
+from catalog.storages.schemes import Opens, Storages
 from tableformat.digest import Digest, KeptDigest, joined
 from tableformat.errors import DestinationError, MissingError
+from tableformat.export.verification import FilesToDigest
 from tableformat.iceberg.read_columns import FileColumn, file_columns
 from tableformat.mergetree.digest_sql import (
     DigestColumn,
@@ -110,18 +117,37 @@ def _rows_sql(columns: Sequence[DigestColumn], shown: str) -> str:
     return rows_sql(columns, shown, group=_GROUP)
 
 
+def _ignore(_rows: int) -> None:
+    """Report no progress."""
+
+
 class FileDigests(Closing):
     """Reads data files twice: the digest by ClickHouse, its counts and sums by a second reader.
 
-    It implements `tableformat.export.verification.LakeDigests`. The first file, or entering the
-    context, starts the ClickHouse; `close`, or leaving the context, ends it.
+    Both readers work at the same time. It implements
+    `tableformat.export.verification.LakeDigests`. The first file, or entering the context, starts
+    the ClickHouse; `close`, or leaving the context, ends it.
     """
 
-    def __init__(self, storages: Storages | None = None) -> None:
-        """Keep the storages of locations, None for local files; nothing is started yet."""
-        self._storages = Storages() if storages is None else storages
+    def __init__(
+        self,
+        storages: Opens | None = None,
+        *,
+        threads: int = 0,
+        on_rows: Callable[[int], None] = _ignore,
+    ) -> None:
+        """Keep the storages of locations, None for local files; nothing is started yet.
+
+        Args:
+            storages: open the storage of a location.
+            threads: of the ClickHouse, 0 for the number of processors.
+            on_rows: called, on any thread, with the number of rows digested since the last call.
+        """
+        self._storages: Opens = Storages() if storages is None else storages
+        self._threads, self._on_rows = threads, on_rows
         self._held: OwnClickHouse | None = None
         self._links = 0
+        self.seconds = 0.0
 
     def close(self) -> None:
         """End the ClickHouse, if it runs. Closing again does nothing."""
@@ -133,23 +159,21 @@ class FileDigests(Closing):
         self._opened()
         return self
 
-    def digest(
-        self, locations: Iterable[str], schema: Schema, columns: Sequence[DigestColumn]
-    ) -> Digest:
-        """Return the digest of all rows of data files.
+    def read_ahead(self, wanted: Iterable[FilesToDigest]) -> None:
+        """Do nothing: this process reads one file after the other."""
 
-        Args:
-            locations: of the files.
-            schema: of the lake table.
-            columns: the exported columns as the source is digested.
+    def digest(self, wanted: FilesToDigest) -> Digest:
+        """Return the digest of all rows of data files.
 
         Raises:
             UnsupportedError: the storage of a file is not supported.
             DestinationError: a file cannot be read, or its two readers disagree.
         """
-        found = empty_digest(columns)
-        for location in locations:
-            found += self._of_file(location, schema, columns)
+        begun = time.monotonic()
+        found = empty_digest(wanted.columns)
+        for file in wanted.files:
+            found += self._of_file(file.path, wanted.schema, wanted.columns)
+        self.seconds = time.monotonic() - begun
         return found
 
     def keep(self, location: str, kept: KeptDigest) -> None:
@@ -176,16 +200,19 @@ class FileDigests(Closing):
         """Return the ClickHouse that reads files."""
         if self._held is None:
             self._held = OwnClickHouse("verify")
+            self._held.command(f"SET max_threads = {self._threads}")
         return self._held
 
     def _of_file(self, location: str, schema: Schema, columns: Sequence[DigestColumn]) -> Digest:
         scratch = self._opened().directory
         path = self._storages(location).fetch(location, scratch)
+        progress = _FileProgress(self._on_rows)
         try:
             written = pq.read_schema(path)
             read_as = file_columns(columns, schema, written)
-            digest, tallies = self._file_digest(path, columns, read_as)
-            second = tally_file(path, read_as)
+            with _tallying(path, read_as, progress) as second_reader:
+                digest, tallies = self._file_digest(path, columns, read_as)
+                second = second_reader.result()
         except (OSError, pa.ArrowException, ClickHouseError) as error:
             reason = error.reason if isinstance(error, ClickHouseError) else str(error)
             message = (
@@ -196,6 +223,7 @@ class FileDigests(Closing):
         finally:
             if path.parent == scratch:
                 path.unlink(missing_ok=True)
+        progress.reached(digest.rows)
         return _agreed(location, digest, tallies, second)
 
     def _file_digest(
@@ -222,6 +250,52 @@ class FileDigests(Closing):
             return parts[0]
         tallies = tuple(tally for _, some in parts for tally in some)
         return _joined(figures[-1], [digest for digest, _ in parts]), tallies
+
+
+@dataclass(slots=True)
+class _FileProgress:
+    """The rows of a file that count as digested: half of those that the second reader has read.
+
+    The other half counts when both readers have read the file.
+    """
+
+    on_rows: Callable[[int], None]
+    reported: int = 0
+    read: int = 0
+
+    def counted(self, rows: int) -> None:
+        """Add rows that the second reader has read."""
+        self.read += rows
+        self.reached(self.read // 2)
+
+    def reached(self, rows: int) -> None:
+        """Report the rows up to this number."""
+        more, self.reported = rows - self.reported, rows
+        if more > 0:
+            self.on_rows(more)
+
+
+class _StoppedReadingError(Exception):
+    """The file is not needed any more, because the other reader has failed or was interrupted."""
+
+
+@contextmanager
+def _tallying(
+    path: Path, columns: Sequence[FileColumn], progress: _FileProgress
+) -> Iterator[Future[FileTally]]:
+    """Read a file with the second reader on a thread; leaving the context stops it."""
+    is_left = threading.Event()
+
+    def on_rows(rows: int) -> None:
+        if is_left.is_set():
+            raise _StoppedReadingError
+        progress.counted(rows)
+
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="second-reader") as thread:
+        try:
+            yield thread.submit(tally_file, path, columns, on_rows)
+        finally:
+            is_left.set()
 
 
 def as_read(

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from catalog.clickhouse.rows.digests import FileDigests
 from catalog.network import TimeOuts
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, open_source
 from spark_ext.actions.export import each_table
+from spark_ext.actions.export_ports import DigestSessions, SparkWhenNeeded
 from spark_ext.actions.exports import open_existing
-from spark_ext.actions.verify import Comparison, Verdict, Verifying, VerifyRequest, exit_code
+from spark_ext.actions.verify import (
+    Comparison,
+    DigestsInTasks,
+    Verdict,
+    Verifying,
+    VerifyRequest,
+    exit_code,
+)
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.option_values import conversions, pairs, selection
 from spark_ext.cli.output import Output
 from spark_ext.cli.summary import Effect, Line, Summary
+from spark_ext.engine.session import SparkSettings
 from tableformat.errors import Action
 from tableformat.names import TableName
 from tableformat.quantities import counted, rate_text
@@ -35,8 +43,8 @@ _WORDS = {
 
 def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, to: str,
-    convert: tuple[str, ...], source: SourcePlace, warehouse: Path,
-    ledger: str | None, time_outs: TimeOuts,
+    convert: tuple[str, ...], master: str, conf: tuple[str, ...], source: SourcePlace,
+    warehouse: Path, ledger: str | None, time_outs: TimeOuts,
     cluster: str | None, cluster_host: tuple[str, ...],
     summary: Summary, *, everything: bool
 ) -> int:  # fmt: skip
@@ -55,12 +63,20 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     )
     lake, known = open_existing(catalog, request.to, what, ledger=ledger)
     hosts = pairs("--cluster-host", cluster_host)
+    settings = SparkSettings(master, tuple(pairs("--conf", conf).items()))
+    sessions = DigestSessions(SparkWhenNeeded(settings, is_likely=False), output.note)
+    progress = _Progress(output)
 
     def verify_one(one: LocalTable) -> int:
         found = []
         wanted = replace(request, table=one.table)
-        with open_source(one.place) as opened, FileDigests(lake.storages) as digests:
-            for comparison in Verifying(wanted, opened, lake, known, digests).run():
+        with (
+            open_source(one.place) as opened,
+            DigestsInTasks(lake.storages, sessions, progress) as digests,
+        ):
+            comparing = Verifying(wanted, opened, lake, known, digests, progress.begin)
+            for comparison in comparing.run():
+                output.compared()
                 summary.add(_line(summary, comparison, str(request.to), one))
                 found.append(comparison)
         if not found:
@@ -73,6 +89,24 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     with summary, contextlib.closing(known):
         tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
         return each_table(tables, verify_one, output.note, doing="verify")
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Shows the rows that are compared, of the partitions that are compared together."""
+
+    output: Output
+    rows: int = 0
+
+    def begin(self, partitions: int, rows: int, size: int) -> None:
+        """Begin with other partitions."""
+        self.rows = 0
+        self.output.begin_comparing(partitions, rows, size)
+
+    def __call__(self, more: int) -> None:
+        """Add rows."""
+        self.rows += more
+        self.output.rows(self.rows)
 
 
 def _line(summary: Summary, found: Comparison, table: str, one: LocalTable) -> Line:

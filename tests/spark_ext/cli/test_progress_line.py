@@ -175,3 +175,40 @@ def test_few_rows_have_no_rate_and_one_row_is_no_rows(
         "· writing 1 partition, 1 row (100 B in ClickHouse)",
         "· 1 row written in 3.9 s",
     ]
+
+
+def test_a_comparison_has_the_line_and_each_result_wipes_it(now: SimpleNamespace) -> None:
+    with terminal(80) as (stream, read):
+        told = TextOutput(stream, stream)
+        told.begin_comparing(2, 1000, 1024**2)
+        for second in range(1, 11):
+            now.seconds += 1
+            told.rows(100 * second)
+            if second in {5, 10}:
+                told.compared()
+                told.say(f"partition {second}: equal")
+        text = read()
+
+    states = drawn(text)
+    assert states[0].endswith("0/2 partitions · 0 % · 0 B")
+    assert states[1].endswith("0/2 partitions · 10 % · 102.4 KiB")
+    assert states[-1].endswith("1/2 partitions · 100 % · 1.0 MiB · 100 rows/s · 5 s left")
+    plain = re.sub(r"\x1b\[\d*m", "", text)
+    results = [line for line in re.split(r"[\r\n]+", plain) if "equal" in line]
+    assert results == ["partition 5: equal", "partition 10: equal"]
+    assert "written" not in text
+
+
+def test_a_short_comparison_says_its_results_alone(
+    now: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = TextOutput()
+    told.begin_comparing(1, 1000, 2048)
+    for rows in (500, 1000):
+        now.seconds += 4
+        told.rows(rows)
+    told.begin_comparing(1, 1000, 2048)
+    now.seconds += 11
+    told.rows(500)
+
+    assert capsys.readouterr().err.splitlines() == ["· 0/1 partition · 50 % · 1.0 KiB"]

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from spark_ext.engine import jobs as files_in_tasks
 from spark_ext.operations import rewrite as changing_in_tasks
-from spark_ext.operations import rewrite as files_in_tasks
 from tableformat.committer import BranchFile
 from tests.support.other_hosts import Hosts, OfCluster, hosts_for
 from tests.support.session_lake import ALLOWED, alter, export_all, opened

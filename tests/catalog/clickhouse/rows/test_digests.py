@@ -6,7 +6,8 @@ docs/spec/digest.md. Files are written as an export writes them; ClickHouse and 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,29 +27,25 @@ from pyiceberg.types import (
 )
 
 from catalog.clickhouse.capabilities import probe_capabilities
+from catalog.clickhouse.connection import ClickHouseError
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.rows.digests import FileDigests, digest_partitions
 from catalog.rewriting import second_reader
 from tableformat.digest import Digest
 from tableformat.errors import DestinationError, UnsupportedError
-from tableformat.iceberg.arrow_schema import file_schema, to_file
-from tableformat.iceberg.schema import map_columns
+from tableformat.export.verification import FilesToDigest
 from tableformat.mergetree.digest_sql import (
     DigestColumn,
-    digest_sql,
     digest_type,
     empty_digest,
-    read_digest,
     source_columns,
 )
 from tableformat.mergetree.type_text import parse_type, render_type
-from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import PartitionId, TableName
-from tableformat.parquet.columns import select_list
-from tests.strategies.mapping import Sample, column_of, samples, table_of
+from tests.strategies.mapping import Sample, column_of, samples
+from tests.support.digested_files import ALLOWED, SAMPLE_ROWS, digested, in_main
 from tests.support.embedded_clickhouse import EmbeddedClickHouse
 
-ALLOWED = ("allow_suspicious_low_cardinality_types", "enable_time_time64_type")
 NUMBERS = itertools.count()
 
 
@@ -74,7 +71,7 @@ def digests() -> Iterator[FileDigests]:
 
 
 @settings(max_examples=25)
-@given(columns=st.lists(samples(rows=4), min_size=1, max_size=4), cuts=st.integers(1, 3))
+@given(columns=st.lists(samples(rows=SAMPLE_ROWS), min_size=1, max_size=4), cuts=st.integers(1, 3))
 def test_files_of_any_types_have_the_digest_of_the_values_that_were_exported(
     clickhouse: EmbeddedClickHouse,
     connection: EmbeddedConnection,
@@ -84,27 +81,10 @@ def test_files_of_any_types_have_the_digest_of_the_values_that_were_exported(
     cuts: int,
 ) -> None:
     """Harm prevented: a value that one side hashes otherwise, so that a good table is wrong."""
-    table = table_of(*(column_of(f"c{i}", s.type) for i, s in enumerate(columns)))
-    inner = ", ".join(
-        f"arrayElement([{', '.join(s.sql)}], number + 1) AS c{i}" for i, s in enumerate(columns)
-    )
-    values = f"(SELECT {inner} FROM numbers(4)) AS __src"
-    wanted = source_columns(table.columns, {})
-    sql = digest_sql(wanted, values, group="0", tallies=False)
-    (row,) = connection.rows(f"{sql} SETTINGS {WIRE_SETTINGS}")
-    expected, _ = read_digest(wanted, row[1:], tallies=False)
-
-    schema = map_columns(table).schema
-    wire = f"SELECT {select_list(table.columns)} FROM {values} SETTINGS {WIRE_SETTINGS}"
-    written = to_file(clickhouse.arrow(wire), schema)
     directory = tmp_path_factory.mktemp("files")
-    paths = []
-    for i in range(cuts):
-        paths.append(str(directory / f"{i}.parquet"))
-        piece = written.take(list(range(i, 4, cuts)))
-        pq.write_table(piece.cast(file_schema(schema)), paths[-1], store_schema=False)
+    files, expected = digested(clickhouse, connection, columns, cuts, directory)
 
-    assert expected.differences(digests.digest(paths, schema, wanted)) == ()
+    assert expected.differences(digests.digest(files)) == ()
 
 
 def wanted(**types: str) -> tuple[DigestColumn, ...]:
@@ -140,7 +120,7 @@ ALL = wanted(l="Array(String)", n="Int64", t="Tuple(x Nullable(Int32), y Nullabl
 
 
 def digest_of(digests: FileDigests, *locations: str) -> Digest:
-    return digests.digest(locations, SCHEMA, ALL)
+    return digests.digest(FilesToDigest(tuple(map(in_main, locations)), SCHEMA, ALL))
 
 
 def test_columns_and_members_are_found_by_their_ids(digests: FileDigests, tmp_path: Path) -> None:
@@ -255,6 +235,55 @@ def test_two_readers_that_do_not_agree_are_never_silent(
         DestinationError, match=r"sum of column n: 6 by ClickHouse, 7 by pyarrow.*Report it"
     ):
         digest_of(digests, location)
+
+
+def test_each_row_is_reported_once_when_both_readers_have_read_it(tmp_path: Path) -> None:
+    """Harm prevented: a comparison of hours that says nothing, or that stands still at 100 %."""
+    rows = 40_000
+    location = file(tmp_path, (field("n", pa.int64(), 1), list(range(rows))))
+    reported: list[int] = []
+
+    with FileDigests(on_rows=reported.append) as digests:
+        digest_of(digests, location, location)
+        assert digests.seconds > 0
+
+    half = len(reported) // 2
+    assert sum(reported) == 2 * rows
+    assert sum(reported[: half - 1]) == rows // 2, "the second reader, batch by batch"
+    assert all(more > 0 for more in reported)
+
+
+def test_a_file_that_one_reader_cannot_read_stops_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a command that goes on for minutes after its verdict is known."""
+    location = file(tmp_path, (field("n", pa.int64(), 1), list(range(100))))
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(
+        _path: Path, _columns: object, on_rows: Callable[[int], None] = lambda _: None
+    ) -> None:
+        begun.set()
+        try:
+            while True:
+                on_rows(1)
+        finally:
+            ended.set()
+
+    def refuse(*_: object) -> None:
+        begun.wait()
+        message = "Code: 117. DB::Exception: no such codec"
+        raise ClickHouseError(message)
+
+    monkeypatch.setattr("catalog.clickhouse.rows.digests.tally_file", endless)
+    monkeypatch.setattr(FileDigests, "_file_digest", refuse)
+    with (
+        FileDigests() as digests,
+        pytest.raises(DestinationError, match="the file cannot be read: no such codec"),
+    ):
+        digest_of(digests, location)
+
+    assert ended.is_set()
 
 
 def test_a_missing_file_is_named(digests: FileDigests, tmp_path: Path) -> None:
