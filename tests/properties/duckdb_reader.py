@@ -37,15 +37,17 @@ class DuckDBReader:
         """Close it."""
         self._session.close()
 
-    def read(self, table: Table, columns: Sequence[str]) -> pa.Table:
-        """Return columns of a lake table."""
+    def read(self, table: Table, columns: Sequence[str], where: str = "true") -> pa.Table:
+        """Return columns of a lake table, of the rows for which a condition holds."""
         selected = []
         for name in columns:
             of = table.schema().find_field(name).field_type
             sql = _paired(_quoted(name), of, itertools.count()) if _has_map(of) else _quoted(name)
             selected.append(f"{sql} AS {_quoted(name)}")
         place = quote_string(table.metadata_location)
-        found = self._session.execute(f"SELECT {', '.join(selected)} FROM iceberg_scan({place})")
+        found = self._session.execute(
+            f"SELECT {', '.join(selected)} FROM iceberg_scan({place}) WHERE {where}"
+        )
         return found.to_arrow_table()
 
 
