@@ -143,7 +143,7 @@ def archive(  # noqa: PLR0913  one parameter for each of the procedure
         strict: refuse columns whose values change kind, and a lake table with other columns or
             another order of columns.
         evolve_schema: add columns that the lake table lacks, and widen its types.
-        max_bytes_per_file: bytes of a data file; None for 512 MiB.
+        max_bytes_per_file: bytes of a data file; None for the lake table's size, or 512 MiB.
         max_bandwidth: bytes per second of all tasks, 0 for no limit; None for the session's.
         max_slices: number of files written in parallel; None for the session's.
         parallel_formatting: False for one file at a time; None for the session's.

@@ -19,7 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +51,7 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
 from tableformat.operations.statement import Copies, Rewrite
 from tableformat.parquet.columns import filters_kept
-from tableformat.parquet.writer import FileFormat, WrittenFile, write_file
+from tableformat.parquet.writer import FileFormat, WrittenFile, file_format, write_file
 from tableformat.receipt import Receipt
 from tableformat.storage import Storage
 
@@ -252,7 +252,6 @@ class RewrittenCopies:
     storages: Storages
     checks: Checks = refuse_changed_files
     partitions: Callable[[BranchFile], FilePartition | None] = lambda _: None
-    format: FileFormat = field(default_factory=FileFormat)
 
     def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
         """Rewrite files for the claim of a row; return their stored receipts.
@@ -305,7 +304,7 @@ class RewrittenCopies:
 
     def _written(self, file: BranchFile, local: Path, path: str) -> WrittenFile:
         old_schema, new_schema = (table_of(one).schema() for one in (self.source, self.destination))
-        written_as = file_schema(new_schema)
+        written_as, there = file_schema(new_schema), self.destination
         with pq.ParquetFile(local) as parquet, closing(_rows(parquet)) as rows:
             ids = {f.field_id: new_schema.find_field(f.name).field_id for f in old_schema.fields}
             written = write_file(
@@ -314,7 +313,7 @@ class RewrittenCopies:
                 written_as,
                 # Both tables have the same column names, but other field ids.
                 replace(
-                    self.format,
+                    file_format(FileFormat(), there.properties, there.location),
                     bloom_columns=filters_kept((parquet,), file_schema(old_schema)),
                     bloom_values=file.rows,
                 ),

@@ -51,7 +51,7 @@ from tableformat.iceberg.read_columns import ForeignColumns, foreign_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
 from tableformat.names import PartitionId
-from tableformat.parquet.writer import FileFormat, WrittenFile, write_file
+from tableformat.parquet.writer import FileFormat, WrittenFile, file_format, write_file
 from tableformat.receipt import Receipt
 
 __all__ = [
@@ -405,7 +405,7 @@ class ForeignFiles:
                 _batches(parquet),
                 self.storages(path).create(path),
                 file_schema(of.columns.schema),
-                FileFormat(),
+                file_format(FileFormat(), self.state.properties, self.state.location),
                 (),
                 convert=of.columns.taken,
             )

@@ -75,7 +75,7 @@ from tableformat.operations.rewrite import ClearIndex as Clearing
 from tableformat.operations.rewrite import Optimize as Optimizing
 from tableformat.operations.run import Running
 from tableformat.operations.statement import AllPartitions, FileRewriter, OnePartition
-from tableformat.parquet.writer import FileFormat
+from tableformat.parquet.writer import FileFormat, file_format
 
 __all__ = [
     "ChangesRows",
@@ -274,19 +274,17 @@ def changing(
     columns = columns_of_change(change, source.table.columns)
     refuse_change(change, columns, columns_set(change, columns), source, table)
     rows = stack.enter_context(RowChanges(source, storages, table.schema(), change))
-    partitions = OwnPartitions(storages)
+    partitions, form = OwnPartitions(storages), _file_format(of, state)
     if spark is None:
         looked = LookedFiles(rows, storages)
-        files = ChangedFiles(storages, looked, FileFormat(), partitions=partitions)
+        files = ChangedFiles(storages, looked, form, partitions=partitions)
     else:
         looker = FileLooker(source, table.schema(), change, storages)
         what = f"Cannot run {text} on {of.name}"
         tasks = ChangingInTasks(spark, what, state.location, storages, looker, stack)
         looked = LookedFiles(rows, storages, tasks.look)
         writes = partial(tasks.write, looked)
-        files = ChangedFiles(
-            storages, looked, FileFormat(), elsewhere=writes, partitions=partitions
-        )
+        files = ChangedFiles(storages, looked, form, elsewhere=writes, partitions=partitions)
     ahead = None if spark is None else files.ahead
     # Repeating DELETE or CLEAR changes nothing, so that only UPDATE must be recognized.
     asked = str(command) if isinstance(command, Update) else ""
@@ -377,7 +375,6 @@ def _merge_cost(one: Merged) -> int:
     return cost_of(one.of.files)
 
 
-_TARGET: Final = "write.target-file-size-bytes"
 _MERGES_NOTHING: Final = "MergeTree"
 _COMPUTED: Final = ("MATERIALIZED", "ALIAS")
 
@@ -404,8 +401,8 @@ def optimizing(
         The statement, and `running` with a function that merges files.
 
     Raises:
-        RefusedError: the table's target file size is not a size, or a partition field depends on a
-            column that the merge computes (code 420).
+        RefusedError: a write property has a value that it cannot have, or a partition field depends
+            on a column that the merge computes (code 420).
         UnsupportedError: the merge of this engine is not supported.
     """
     state, storages = of.found.load(), of.found.storages
@@ -416,8 +413,7 @@ def optimizing(
     merge = RowMerge(text, merges, _same_by(command.deduplicate, table))
     rows = stack.enter_context(MergedRows(of.source, storages, lake.schema(), merge))
     refuse_merged_columns(merge, rows.computed, of.source, lake)
-    size = _target(of, state)
-    form, order = FileFormat(target_file_bytes=size), _order(of.source, state)
+    form, order = _file_format(of, state), _order(of.source, state)
     partitions = OwnPartitions(storages)
     files = MergedFiles(storages, rows, form, order, partitions=partitions)
     ready = replace(running, ports=replace(running.ports, writer=FileRewriter(files)))
@@ -430,7 +426,17 @@ def optimizing(
         )
     left = None if merge.leaves_all else rows
     partition_of = partial(partitions, state=state)
+    size = form.target_bytes
     return ready, Optimizing(which, text, state.layout.schema_id, size, left, partition_of)
+
+
+def _file_format(of: RememberingTable, state: LakeTableState) -> FileFormat:
+    """Return the settings of a table's data files.
+
+    Raises:
+        RefusedError: a property of the table has a value that it cannot have.
+    """
+    return file_format(FileFormat(), state.properties, of.name)
 
 
 def _optimize_text(command: Optimize, which: OnePartition | AllPartitions) -> str:
@@ -455,24 +461,6 @@ def _same_by(by: Deduplicate | None, table: MergeTreeTable) -> tuple[str, ...]:
         for c in table.stored_columns
         if not by.star or (c.default_kind not in _COMPUTED and c.name not in by.without)
     )
-
-
-def _target(of: RememberingTable, state: LakeTableState) -> int:
-    """Return the target file size of a table, in bytes.
-
-    Raises:
-        RefusedError: the table property is not a number of bytes.
-    """
-    text = state.properties.get(_TARGET, "")
-    if not text:
-        return FileFormat().target_file_bytes
-    if text.isdecimal() and int(text):
-        return int(text)
-    message = (
-        f"Cannot optimize {of.name}: its property {_TARGET} is {text!r}, and no number of bytes. "
-        "Set it to one."
-    )
-    raise RefusedError(message)
 
 
 def _order(source: RememberedSource, state: LakeTableState) -> RowOrder:
@@ -518,7 +506,8 @@ def clearing_index(
     )
     filtered = FilteredFiles(storages, ids)
     partitions = OwnPartitions(storages)
-    files = ChangedFiles(storages, filtered, FileFormat(), without=ids, partitions=partitions)
+    form = _file_format(of, state)
+    files = ChangedFiles(storages, filtered, form, without=ids, partitions=partitions)
     place = f" IN {which}" if isinstance(which, OnePartition) else ""
     text = f"CLEAR INDEX {command.index}{place}"
     ready = replace(running, ports=replace(running.ports, writer=FileRewriter(files)))

@@ -71,6 +71,7 @@ from tableformat.ledger import Claim, Key, Ledger, Row
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName
 from tableformat.parquet.columns import order_by, select_list
+from tableformat.parquet.writer import file_format
 from tableformat.receipt import Receipt
 from tableformat.source import FrozenPartition, SourceSnapshot
 
@@ -213,7 +214,8 @@ def fit(
     """Match a plan with the existing table, column by column by name.
 
     Raises:
-        RefusedError: the table does not fit the plan; the message lists every difference.
+        RefusedError: the table does not fit the plan; the message lists every difference. Or a
+            property about its files has a value that it cannot have.
     """
     loaded = table_of(state)
     refusal = _refusal(plan, name, state, loaded.schema())
@@ -234,7 +236,7 @@ def fit(
         spec=loaded.spec(),
         sort_order_id=order.order_id if same_order(plan.order, order, loaded.schema()) else None,
         format=replace(
-            fmt,
+            file_format(fmt, state.properties, name),
             bloom_columns=filters_of(state.properties, written),
             parts_apart=parts_apart(state.properties),
         ),

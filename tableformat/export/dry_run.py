@@ -48,6 +48,7 @@ from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.table import Part
 from tableformat.messages import Option
 from tableformat.names import HiveName, PartitionId, TableName
+from tableformat.parquet.writer import file_format
 from tableformat.quantities import counted
 from tableformat.source import FrozenPart, FrozenPartition, ProbedValue, Source
 from tableformat.storage import Storage
@@ -195,6 +196,8 @@ def rehearse(  # noqa: PLR0913  one parameter for each input, and two callbacks 
         change = None
         if found is not None:
             check_table_of_ledger(found.state, ledger)
+            form = file_format(request.format, found.state.properties, request.to)
+            request = replace(request, format=form)
             change = schema_change(plan, request.to, found.state) if request.evolve_schema else None
             if change is not None:
                 note(change_text(change, request.to, would=True))

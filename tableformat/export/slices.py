@@ -248,18 +248,18 @@ def slices(
     Args:
         partition: complete and checked.
         target: the values of all slices.
-        fmt: `target_file_bytes` bounds the expected size of a slice. A partition with at most
+        fmt: `target_bytes` bounds the expected size of a slice. A partition with at most
             `parts_apart` parts gets separate slices for each part.
         bytes_ratio: expected file bytes per byte on the source's disk; above 0.
         columns: the number of the table's columns; it bounds how many parts are merged.
         first_number: the number of the first slice; the others follow.
         slots: a partition with fewer files than slots is cut into one file for each slot, but never
-            into files below 64 MiB; with 1 only `target_file_bytes` decides.
+            into files below 64 MiB; with 1 only `target_bytes` decides.
         ranges: whether a part can be read in ranges; otherwise a large part is one file.
     """
     expected = sum(_expected_bytes(part, bytes_ratio) for part in partition.parts)
     share = max(_LEAST_SPLIT_BYTES, -(-expected // max(1, slots)))
-    most = max(1, min(fmt.target_file_bytes, share) if slots > 1 else fmt.target_file_bytes)
+    most = max(1, min(fmt.target_bytes, share) if slots > 1 else fmt.target_bytes)
     apart = sum(part.visible_rows > 0 for part in partition.parts) <= fmt.parts_apart
     bins: list[list[_Cut]] = []
     open_bins: dict[str, list[_Cut]] = {}

@@ -2,17 +2,19 @@
 
 `write_file` decides the bounds of row groups, the settings of the file, the digest of its bytes
 and the figures that only the writer knows (NaN counts). docs/spec/files.md lists the settings.
-The module does not depend on Iceberg: the caller passes the Arrow schema with field ids.
+The caller passes the Arrow schema with field ids.
 
-`FileFormat` holds the settings and can be pickled for Spark tasks.
+`FileFormat` holds the settings and can be pickled for Spark tasks. `file_format` takes those that
+the owner of an Iceberg table has set.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Context
 from typing import Any, Final, Protocol
 
@@ -20,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tableformat.errors import InternalError
+from tableformat.errors import InternalError, RefusedError
 from tableformat.parquet.statistics import (
     GroupFacts,
     Leaf,
@@ -32,28 +34,125 @@ from tableformat.parquet.statistics import (
 )
 from tableformat.receipt import ColumnStatistics
 
-__all__ = ["FileFormat", "FileSink", "SortField", "WrittenFile", "write_file"]
+__all__ = ["FileFormat", "FileSink", "SortField", "WrittenFile", "file_format", "write_file"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
     """The settings of files. Sizes are in bytes.
 
-    The planner uses `target_file_bytes` and `parts_apart`: each part of a partition with at most
+    The planner uses `target_bytes` and `parts_apart`: each part of a partition with at most
     `parts_apart` parts gets its own files. A row group ends at `row_group_bytes` (Arrow memory) or
     `row_group_rows`, whichever comes first. The bloom filters of `bloom_columns` are sized for
-    `bloom_values` distinct values in a row group.
+    `bloom_values` distinct values in a row group, and have at most `bloom_bytes`.
+
+    `target_file_bytes` is None for the default, and so are `page_rows`, `page_bytes` and
+    `dictionary_bytes`; `level` is None for that of the codec.
     """
 
-    target_file_bytes: int = 512 * 1024 * 1024
+    target_file_bytes: int | None = None
     row_group_bytes: int = 64 * 1024 * 1024
     row_group_rows: int = 1_000_000
-    page_rows: int = 20_000
+    page_rows: int | None = None
+    page_bytes: int | None = None
+    dictionary_bytes: int | None = None
     codec: str = "zstd"
-    level: int = 3
+    level: int | None = 3
     bloom_columns: tuple[str, ...] = ()
     bloom_values: int = 1_000_000
+    bloom_bytes: int = 1024 * 1024
     parts_apart: int = 0
+
+    @property
+    def target_bytes(self) -> int:
+        """The expected size of a file."""
+        return self.target_file_bytes or _TARGET_FILE_BYTES
+
+
+_TARGET_FILE_BYTES: Final = 512 * 1024 * 1024
+_PAGE_ROWS: Final = 20_000
+_CODECS: Final = {
+    "brotli": "brotli",
+    "gzip": "gzip",
+    "lz4": "lz4",
+    "snappy": "snappy",
+    "uncompressed": "none",
+    "zstd": "zstd",
+}
+"""PyArrow's names of the codecs, by Iceberg's."""
+_CODECS_WITH_LEVEL: Final = frozenset({"brotli", "gzip", "zstd"})
+_CODEC: Final = "write.parquet.compression-codec"
+_LEVEL: Final = "write.parquet.compression-level"
+
+
+def file_format(fmt: FileFormat, properties: Mapping[str, str], name: object) -> FileFormat:
+    """Return the settings of the data files of a lake table.
+
+    They are those of the table's properties, else those of `fmt` (Iceberg's configuration, "Write
+    properties"; docs/spec/table-properties.md). A target size in `fmt` is one that the user gave,
+    and is kept. Row groups never become larger: the memory of a task is planned for those of `fmt`.
+
+    Args:
+        fmt: the settings so far.
+        properties: of the table.
+        name: of the table, for an error.
+
+    Raises:
+        RefusedError: a property has a value that it cannot have.
+    """
+
+    def number(key: str) -> int | None:
+        text = properties.get(key)
+        if text is None:
+            return None
+        if text.isdecimal() and int(text):
+            return int(text)
+        raise _no_setting(name, key, text, "a number above 0")
+
+    codec, level = fmt.codec, fmt.level
+    if (text := properties.get(_CODEC)) is not None:
+        if text.lower() not in _CODECS:
+            raise _no_setting(name, _CODEC, text, f"one of {', '.join(_CODECS)}")
+        codec = _CODECS[text.lower()]
+        level = fmt.level if codec == fmt.codec else None
+    if (text := properties.get(_LEVEL)) is not None and codec in _CODECS_WITH_LEVEL:
+        level = _level(codec, text)
+        if level is None:
+            least, most = _levels(codec)
+            raise _no_setting(name, _LEVEL, text, f"a level of {codec}, {least} to {most}")
+    group_bytes = number("write.parquet.row-group-size-bytes")
+    group_rows = number("write.parquet.row-group-limit")
+    return replace(
+        fmt,
+        target_file_bytes=fmt.target_file_bytes or number("write.target-file-size-bytes"),
+        row_group_bytes=min(group_bytes or fmt.row_group_bytes, fmt.row_group_bytes),
+        row_group_rows=min(group_rows or fmt.row_group_rows, fmt.row_group_rows),
+        page_rows=number("write.parquet.page-row-limit") or fmt.page_rows,
+        page_bytes=number("write.parquet.page-size-bytes") or fmt.page_bytes,
+        dictionary_bytes=number("write.parquet.dict-size-bytes") or fmt.dictionary_bytes,
+        codec=codec,
+        level=level,
+        bloom_bytes=number("write.parquet.bloom-filter-max-bytes") or fmt.bloom_bytes,
+    )
+
+
+def _levels(codec: str) -> tuple[int, int]:
+    return pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
+
+
+def _level(codec: str, text: str) -> int | None:
+    """Return the level that a text names; None if the codec has no such level."""
+    least, most = _levels(codec)
+    is_number = text.removeprefix("-").isdecimal()
+    return int(text) if is_number and least <= int(text) <= most else None
+
+
+def _no_setting(name: object, key: str, text: str, expected: str) -> RefusedError:
+    message = (
+        f"Cannot write files of {name}: its property {key} is {text!r}, and not {expected}. Set "
+        "such a value, or remove the property."
+    )
+    return RefusedError(message)
 
 
 _NARROW_ROW_BYTES: Final = 50
@@ -67,6 +166,7 @@ _SAMPLE: Final = 8192
 _GREATEST_DISTINCT_SHARE: Final = 0.55
 # The default of ClickHouse's `bloom_filter`.
 _FALSE_POSITIVES: Final = 0.025
+_LEAST_FILTER_BYTES: Final = 32
 _LEAST: Final = -(1 << 127)
 _EXACT: Final = Context(prec=39)
 
@@ -260,7 +360,8 @@ def _options(
         "write_statistics": _paths(schema, [leaf for leaf in file_leaves if in_footer(leaf)]),
         "write_page_index": True,
         "write_page_checksum": True,
-        "max_rows_per_page": max(fmt.page_rows, _NARROW_PAGE_ROWS) if narrow else fmt.page_rows,
+        "max_rows_per_page": fmt.page_rows or (_NARROW_PAGE_ROWS if narrow else _PAGE_ROWS),
+        "data_page_size": fmt.page_bytes,
         # Iceberg requires the integer types for small decimals.
         "store_decimal_as_integer": True,
         # With the Arrow schema in the footer PyArrow would read other types than other readers.
@@ -271,17 +372,29 @@ def _options(
         ]
         or None,
     }
-    if fmt.codec == "zstd":
+    if fmt.level is not None:
         options["compression_level"] = fmt.level
+    if fmt.dictionary_bytes is not None:
+        options["dictionary_pagesize_limit"] = fmt.dictionary_bytes
     if fmt.bloom_columns:
         missing = [name for name in fmt.bloom_columns if name not in schema.names]
         if missing:
             message = f"Cannot write bloom filters: the file has no column {missing[0]!r}."
             raise InternalError(f"{message} This is a bug, please report it.")
-        values = max(1, min(fmt.bloom_values, fmt.row_group_rows))
+        values = max(1, min(fmt.bloom_values, fmt.row_group_rows, _most_values(fmt.bloom_bytes)))
         size = {"ndv": values, "fpp": _FALSE_POSITIVES}
         options["bloom_filter_options"] = dict.fromkeys(fmt.bloom_columns, size)
     return options
+
+
+def _most_values(most_bytes: int) -> int:
+    """Return for how many distinct values a bloom filter may have at most so many bytes.
+
+    PyArrow rounds the bits that a filter needs up to a power of two (Parquet's specification, split
+    block bloom filters).
+    """
+    bits = 1 << (max(most_bytes, _LEAST_FILTER_BYTES) * 8).bit_length() - 1
+    return int(bits * -math.log1p(-(_FALSE_POSITIVES ** (1 / 8))) / 8)
 
 
 def _repeats(sample: pa.ChunkedArray) -> bool:

@@ -282,7 +282,9 @@ def test_where_it_cannot_be_shared_it_is_said_and_the_file_is_written(
     assert [record.getMessage() for record in caplog.records] == [note]
 
 
-def test_an_export_notes_that_others_share_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_notes_that_others_share_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert sharing_note(10) == ""
     assert list(tmp_path.iterdir()) == []

@@ -177,6 +177,8 @@ def make_lake(warehouse: Path) -> None:
         )
     more = (columns[2], columns[0], columns[1], NestedField(4, "more", LongType()))
     catalog.create_table("n.order", Schema(*more), partition_spec=month)
+    codec = {"write.parquet.compression-codec": "lzo"}
+    catalog.create_table("n.codec", Schema(*columns), partition_spec=month, properties=codec)
     case = (*columns[:2], NestedField(3, "S", StringType()))
     catalog.create_table("n.case", Schema(*case), partition_spec=month)
     catalog.create_table("n.lacking", Schema(*columns[:2]), partition_spec=month)

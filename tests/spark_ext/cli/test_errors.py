@@ -114,6 +114,7 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "`--evolve-schema` and a name that differs in case": export(
         "--all", "--evolve-schema", to="lake.n.case"
     ),
+    "a write property with a value that it cannot have": export(to="lake.n.codec"),
     "another conversion than the destination was made with": export(
         "--all", "--convert", "s=binary", to="lake.n.ours"
     ),

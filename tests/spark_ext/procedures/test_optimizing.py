@@ -262,5 +262,5 @@ def test_the_table_says_how_large_files_are(places: Places, session: NoSpark) ->
     assert all(a[1] <= b[0] for a, b in pairwise(ranges))
     with opened(places, name).transaction() as change:
         change.set_properties({"write.target-file-size-bytes": "many"})
-    with pytest.raises(RefusedError, match="no number of bytes"):
+    with pytest.raises(RefusedError, match="is 'many', and not a number above 0"):
         alter(session, f"OPTIMIZE TABLE lake.n.{name}")

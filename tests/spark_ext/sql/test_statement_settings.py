@@ -59,7 +59,7 @@ def test_without_settings_everything_is_the_default_of_the_requirements() -> Non
         ExportOptions(manifest_ttl=180),
     )
     assert found.abandoned_ttl == 7 * 86_400
-    assert found.file_format.target_file_bytes == 512 * 1024 * 1024
+    assert found.file_format.target_file_bytes is None
     assert found.wait
     assert found.limits == Limits(bandwidth=0, slices=8, in_turn=False)
 
