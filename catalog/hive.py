@@ -18,7 +18,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -413,6 +413,15 @@ class HiveTable:
             for one in self._index.by_key.get(key, ())
             if one.is_in(last)
         )
+
+    def rewritten(
+        self,
+        state: LakeTableState,  # noqa: ARG002
+        files: Collection[FileInMain],  # noqa: ARG002
+        since: Iterable[int],  # noqa: ARG002
+    ) -> tuple[FileInMain, ...] | None:
+        """Return None: no commit of a tree rewrites files."""
+        return None
 
     def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
         """Return the locations of all committed data files."""

@@ -496,6 +496,22 @@ class LakeTable(Protocol):
         """Return the data files of a key's exports, by their names, in snapshot `at` or in main."""
         ...
 
+    def rewritten(
+        self, state: LakeTableState, files: Collection[FileInMain], since: Iterable[int]
+    ) -> tuple[FileInMain, ...] | None:
+        """Return the files of main with the rows of earlier files, which other writers rewrote.
+
+        Args:
+            state: the table's metadata.
+            files: files of an earlier snapshot of main, to which no deletes applied.
+            since: the snapshots of main after that one, oldest first.
+
+        Returns:
+            The files, which may also have other rows of the same lake partitions; None if the
+            metadata does not prove that they have all rows of `files`.
+        """
+        ...
+
     def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
         """Return the paths of all data files of main, of any writer."""
         ...

@@ -10,7 +10,7 @@ Errors of PyIceberg become errors of ours: what was tried, why it failed, and wh
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from pydantic import ValidationError as InvalidMetadata
@@ -140,6 +140,13 @@ class IcebergTable:
         """Return the data files of a snapshot, or of main, that exports of a key hash added."""
         with self._storage_errors("read the manifests"):
             return self._files.of_key(state, key, state.main if at is None else at)
+
+    def rewritten(
+        self, state: LakeTableState, files: Collection[FileInMain], since: Iterable[int]
+    ) -> tuple[FileInMain, ...] | None:
+        """Return the files of main with the rows of earlier files, which other writers rewrote."""
+        with self._storage_errors("read the manifests"):
+            return self._files.rewritten(state, files, since)
 
     def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
         """Return the paths of all data files of main."""

@@ -22,7 +22,6 @@ import contextlib
 from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from catalog.clickhouse.source import ClickHouseSource
@@ -255,8 +254,8 @@ class _TakingOut:
                 f"Cannot archive partition {outcome.partition_id} of {self._request.table}: {other}"
             )
             raise RefusedError(message)
-        held = holding(row, state, key.hash, partial(lake.files_of, state, key.hash))
-        if row is None or row.done is None or not held.holds(row.done.landed):
+        held = holding(row, state, key.hash, lake)
+        if row is None or row.done is None or not held.has_rows_of(row.done.landed):
             message = (
                 f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
                 f"{_where(row, held.text)} The source is unchanged."
@@ -524,7 +523,7 @@ def unarchivable(
         if lake is None or state is None or state.layout.table_uuid != row.key.destination:
             found.append(Unarchivable(row, 0, 0))
             continue
-        held = holding(row, state, row.key.hash, partial(lake.files_of, state, row.key.hash))
+        held = holding(row, state, row.key.hash, lake)
         found.append(Unarchivable(row, held.rows, len(held.files)))
     return tuple(found)
 

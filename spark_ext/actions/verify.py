@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -144,7 +143,8 @@ class _Subject:
     """A partition whose rows in main can be compared.
 
     `content` is the partition's content in the source; None if it has no parts there. `change`
-    describes how the source has changed since the export; '' if it has not.
+    describes how the source has changed since the export; '' if it has not. `rewritten` describes
+    how other writers rewrote the files of the export; '' if they did not.
     """
 
     partition_id: PartitionId
@@ -154,6 +154,7 @@ class _Subject:
     kept: KeptDigest | None
     content: Content | None
     change: str
+    rewritten: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +310,14 @@ class Verifying:
         if row.done is None or unsettled_mark(row, self._state) is not None:
             text = "an export of it landed and is not in the ledger yet. Run the export again"
             return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
-        files_at = partial(self._lake.files_of, self._state, row.key.hash)
-        held = holding(row, self._state, row.key.hash, files_at)
-        if not held.holds(row.done.landed):
-            where = held.about(row.done.landed)
-            text = f"{where} Only files that the export itself wrote can be compared."
+        held, landed = holding(row, self._state, row.key.hash, self._lake), row.done.landed
+        if not held.has_rows_of(landed):
+            text = f"{held.about(landed)} Only files that the export itself wrote can be compared."
             return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
-        landed = row.done.landed
+        files = held.rewritten or held.files
+        if held.rewritten and sum(file.rows for file in files) != landed.rows:
+            text = f"{held.text} These files have rows of other partitions of the source, too."
+            return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
         where = digest_location(self._state.location, row.key.hash, landed.transaction_id)
         lake = self._lake
         try:
@@ -328,7 +330,8 @@ class Verifying:
         parts = self._source.parts(self._table.name, one) if self._table is not None else ()
         content = content_of(self._table, parts) if self._table is not None and parts else None
         change = self._change(row.done, content)
-        return _Subject(one, row.key.hash, row.done, held.files, kept, content, change)
+        note = held.text if held.rewritten else ""
+        return _Subject(one, row.key.hash, row.done, files, kept, content, change, note)
 
     def _change(self, done: Record, content: Content | None) -> str:
         """Return how the source has changed since an export; '' if it has not."""
@@ -444,6 +447,12 @@ class Verifying:
     def _without_source(self, subject: _Subject, why: str) -> Comparison:
         """Check only the bytes of the files: neither source nor digest is left to compare with."""
         landed = subject.done.landed
+        if subject.rewritten:
+            text = (
+                f"{why}, and the export kept no digest, so that its rows cannot be compared any "
+                f"more; {subject.rewritten}"
+            )
+            return Comparison(subject.partition_id.value, Verdict.NOT_COMPARABLE, text)
         try:
             changed = changed_files(
                 self._lake.storages,

@@ -342,7 +342,7 @@ def fence(ports: Ports) -> LakeTableState:
 
 def held_in_main(ports: Ports, row: Row | None, state: LakeTableState, key: str) -> Holding:
     """Return the files and exports of a key that main holds (step 6)."""
-    return holding(row, state, key, partial(ports.table.files_of, state, key))
+    return holding(row, state, key, ports.table)
 
 
 class Planned(Protocol):

@@ -292,6 +292,10 @@ def _begin(row: Row | None) -> Begin | Resume:
 
 
 def _uncertain(held: Holding) -> Skip:
+    if held.kind is Kind.REWRITTEN:
+        whole = together(Option.FORCE, Option.REPLACE_PARTITION)
+        way = f"Use {whole} to replace all rows of the lake partition, also those of other writers."
+        return Skip(Status.REFUSED, f"{held.text} {way}")
     return Skip(
         Status.REFUSED,
         f"{held.text} Exporting it again could double rows, or undo what was done to them.",
@@ -300,12 +304,12 @@ def _uncertain(held: Holding) -> Skip:
 
 def source_gone(done: Record, held: Holding) -> Skip:
     """Return the outcome of an exported partition without source parts; its lake rows stay."""
-    status = Status.ALREADY_EXPORTED if held.holds(done.landed) else Status.REFUSED
+    status = Status.ALREADY_EXPORTED if held.has_rows_of(done.landed) else Status.REFUSED
     return Skip(status, f"the source partition no longer exists; {held.about(done.landed)}")
 
 
 def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> Skip | Proceed:
-    if not held.holds(done.landed):
+    if not held.has_rows_of(done.landed):
         if held.edited:
             status = Status.ALREADY_EXPORTED if done.refuses(now) else Status.UNCHANGED
             text = f"the source is as it was exported. {held.text}"
@@ -313,7 +317,11 @@ def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> S
         if held.kind is Kind.GONE and not done.refuses(now):
             return _begin(row)
         return Skip(Status.REFUSED, f"{held.about(done.landed)} {_way_round(held)}")
-    since = f"{counted(done.landed.rows, 'row')} in the lake, snapshot {done.landed.snapshot_id}."
+    if held.kind is Kind.REWRITTEN:
+        since = held.text
+    else:
+        landed = done.landed
+        since = f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}."
     if done.refuses(now):
         return Skip(Status.ALREADY_EXPORTED, since)
     return Skip(Status.UNCHANGED, f"its parts were merged; {since}" if merged else since)
@@ -586,7 +594,7 @@ def there_twice(held: Holding) -> str:
 def _has_it(row: Row, content: Content, held: Holding) -> bool:
     """Whether main holds a complete export of the key, and the source is unchanged since."""
     done = row.done
-    if done is None or not held.holds(done.landed):
+    if done is None or not held.has_rows_of(done.landed):
         return False
     return content.fingerprint == done.landed.fingerprint or is_merged(done, content)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState, Leaving
@@ -323,8 +322,7 @@ class _Existing:
             row, one.value, options, self._held, content=content, is_gone=self._is_gone
         ):
             return Skip(Status.REFUSED, other)
-        files_at = partial(self.table.files_of, self.state, key.hash)
-        in_main = holding(row, self.state, key.hash, files_at)
+        in_main = holding(row, self.state, key.hash, self.table)
         decision = decide(row, content, options, in_main, now)
         if self.state.tree:
             decision = decide_in_tree(decision, row, content, in_main, options)
@@ -338,8 +336,7 @@ class _Existing:
         return self.source.engine_of(name) is None
 
     def _held(self, row: Row) -> Holding:
-        files_at = partial(self.table.files_of, self.state, row.key.hash)
-        return holding(row, self.state, row.key.hash, files_at)
+        return holding(row, self.state, row.key.hash, self.table)
 
     def leaving(
         self,

@@ -305,8 +305,7 @@ class WholePartitions:
 
     def _has_left(self, state: LakeTableState, row: Row) -> bool:
         """Whether main has no rows of a key after a rollback, a MOVE or another statement."""
-        files_at = partial(self.table.files_of, state, row.key.hash)
-        kind = holding(row, state, row.key.hash, files_at).kind
+        kind = holding(row, state, row.key.hash, self.table).kind
         taken = kind is Kind.GONE and row.changed is not None
         return taken or kind in (Kind.MOVED, Kind.ELSEWHERE)
 

@@ -3,7 +3,8 @@
 The outcomes "unchanged" and "already exported", and the files that a replacement removes, depend
 on this state. It is computed from main in every turn (docs/spec/commit-protocol.md, steps 6 and
 11). File names identify the files of an export. If other writers rewrote or deleted some of them,
-only the history of main shows where the rows are.
+only the history of main shows where the rows are: compaction by another engine keeps all of them
+(`Kind.REWRITTEN`).
 
 The module also reads marks without I/O (steps 5 and 8): which export a mark proves, and whether
 the ledger knows it yet. The rows and files of a landed export come from its claim, which noted
@@ -13,9 +14,10 @@ them since, and the ledger would call the rest complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from typing import Protocol
 
 from tableformat.committer import ByStatement, FileInMain, KeyCommit, LakeTableState, SnapshotSeen
 from tableformat.file_names import is_of_transaction
@@ -25,6 +27,7 @@ from tableformat.table_properties import Mark
 
 __all__ = [
     "FilesAt",
+    "FilesOfMain",
     "Holding",
     "Kind",
     "claim_of_mark",
@@ -36,6 +39,22 @@ __all__ = [
 
 FilesAt = Callable[[int], tuple[FileInMain, ...]]
 """The key's files in a snapshot of the table, by its id."""
+
+
+class FilesOfMain(Protocol):
+    """The part of a lake table that `holding` reads (`tableformat.committer.LakeTable`)."""
+
+    def files_of(
+        self, state: LakeTableState, key: str, at: int | None = None
+    ) -> tuple[FileInMain, ...]:
+        """Return the data files of a key's exports, by their names, in snapshot `at` or in main."""
+        ...
+
+    def rewritten(
+        self, state: LakeTableState, files: Collection[FileInMain], since: Iterable[int]
+    ) -> tuple[FileInMain, ...] | None:
+        """Return the files of main with the rows of earlier files; None if that is not proved."""
+        ...
 
 
 class Kind(Enum):
@@ -55,6 +74,8 @@ class Kind(Enum):
     """Main was moved (rolled back) to a snapshot without an export of the key."""
     CHANGED = auto()
     """Other writers rewrote or deleted rows, so it is not known which rows main has."""
+    REWRITTEN = auto()
+    """Other writers rewrote files of the last export (`replace`), and all its rows are in main."""
     STRANGE = auto()
     """Main has files of the key that, according to this ledger, never landed."""
 
@@ -64,7 +85,8 @@ class Holding:
     """The files of a key in main, and the exports that they belong to.
 
     `text` describes the state in a sentence. `files` have the key in their names. `edited`: only
-    statements that change rows, such as UPDATE, landed since the last export.
+    statements that change rows, such as UPDATE, landed since the last export. `rewritten`: the
+    files that have the rows of a rewritten export, and may have other rows of its lake partitions.
     """
 
     kind: Kind
@@ -72,6 +94,7 @@ class Holding:
     files: tuple[FileInMain, ...] = ()
     landed: tuple[Landed, ...] = ()
     edited: bool = False
+    rewritten: tuple[FileInMain, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -81,7 +104,7 @@ class Holding:
     @property
     def is_certain(self) -> bool:
         """Whether all rows of the key's exports in main are in `files`, or there are none."""
-        return self.kind not in (Kind.LEFT, Kind.CHANGED, Kind.STRANGE)
+        return self.kind not in (Kind.LEFT, Kind.CHANGED, Kind.REWRITTEN, Kind.STRANGE)
 
     @property
     def rows(self) -> int:
@@ -94,6 +117,13 @@ class Holding:
             landed.transaction_id
         ]
 
+    def has_rows_of(self, landed: Landed) -> bool:
+        """Whether main has all rows of this export of the key, and no other export of it."""
+        is_rewritten = self.kind is Kind.REWRITTEN
+        return self.holds(landed) or (
+            is_rewritten and [x.transaction_id for x in self.landed] == [landed.transaction_id]
+        )
+
     def about(self, landed: Landed) -> str:
         """Return the text on an export's rows, also if main holds another export of the key."""
         if self.kind is not Kind.WHOLE or self.holds(landed):
@@ -105,30 +135,68 @@ class Holding:
         )
 
 
-def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt) -> Holding:
+@dataclass(frozen=True, slots=True)
+class _History:
+    """The snapshots of main, newest first, and the files of a key in them."""
+
+    state: LakeTableState
+    key: str
+    lake: FilesOfMain
+
+    @property
+    def ancestors(self) -> list[SnapshotSeen]:
+        """The current snapshot of main, and the known ones before it."""
+        return list(self.state.ancestors())
+
+    def at(self, snapshot_id: int) -> tuple[FileInMain, ...]:
+        """Return the files of the key in a snapshot."""
+        return self.lake.files_of(self.state, self.key, snapshot_id)
+
+    def later(self, landed: Landed) -> list[SnapshotSeen]:
+        """Return the snapshots of main after that of an export, oldest first."""
+        ancestors = self.ancestors
+        numbers = [s.snapshot_id for s in ancestors]
+        return ancestors[: numbers.index(landed.snapshot_id)][::-1]
+
+    def rewritten(
+        self, landed: Landed, exported: tuple[FileInMain, ...], later: list[SnapshotSeen]
+    ) -> tuple[FileInMain, ...] | None:
+        """Return the files of main with the rows of an export whose files others rewrote.
+
+        None if the metadata does not prove it. `exported` are the files of the key in the snapshot
+        of the export, which must be all of this export and no others.
+        """
+        own = _paths(exported, self.key, landed)
+        if len(own) != len(exported) or not _complete(landed, list(exported)):
+            return None
+        return self.lake.rewritten(self.state, exported, [s.snapshot_id for s in later])
+
+
+def holding(row: Row | None, state: LakeTableState, key: str, lake: FilesOfMain) -> Holding:
     """Return the state of a key's exports in main.
 
     Args:
         row: the key's ledger row, read after `state` was loaded; None if it has none.
         state: the table's metadata.
         key: the key's hash.
-        files_at: the key's files in a snapshot of `state`.
+        lake: the lake table.
     """
-    files = files_at(state.main) if state.main is not None else ()
+    history = _History(state, key, lake)
+    files = history.at(state.main) if state.main is not None else ()
     landed = row.landed if row is not None else ()
     if row is not None and any(x.kind is not None for x in landed):
-        return _after_statements(row, state, key, files, files_at)
+        return _after_statements(row, history, files)
     if files:
-        return _of_files(landed, state, key, files, files_at)
+        return _of_files(landed, history, files)
     if not landed:
         return Holding(Kind.NOTHING, "It was never exported.")
-    ancestors = list(state.ancestors())
+    ancestors = history.ancestors
     last = next((x for s in ancestors for x in landed if x.snapshot_id == s.snapshot_id), None)
     if row is not None and last is not None and _took_all_out(row, last):
         text = f"No row of it is in main since snapshot {last.snapshot_id}."
         return Holding(Kind.WHOLE, text, (), (last,))
     if last is not None:
-        return _since(last, ancestors, key, files_at)
+        return _since(last, history)
     newest = landed[-1].snapshot_id
     if state.history_is_complete:
         text = f"It landed in snapshot {newest}, and main was moved away from it since."
@@ -140,19 +208,13 @@ def holding(row: Row | None, state: LakeTableState, key: str, files_at: FilesAt)
     return Holding(Kind.CHANGED, text)
 
 
-def _after_statements(
-    row: Row,
-    state: LakeTableState,
-    key: str,
-    files: tuple[FileInMain, ...],
-    files_at: FilesAt,
-) -> Holding:
+def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]) -> Holding:
     """Return the state of a key that statements changed: the last one in main's history decides.
 
     The files alone are not enough: after a partial DROP and a rewrite by another writer, moving
     main can bring back all files of an export (decision 0013).
     """
-    ancestors = list(state.ancestors())
+    state, ancestors = history.state, history.ancestors
     landed = {x.snapshot_id: x for x in row.landed}
     last = next((landed[s.snapshot_id] for s in ancestors if s.snapshot_id in landed), None)
     if last is None and state.history_is_complete:
@@ -162,12 +224,12 @@ def _after_statements(
     in_line = last is not None
     last = last or max(row.landed, key=lambda x: x.epoch)
     left = () if _took_all_out(row, last) else last.left
-    if left is not None and _counts(files, row, key) == frozenset(left):
+    if left is not None and _counts(files, row, history.key) == frozenset(left):
         found = _as_left(row, last, left, files)
         edited = found.kind is not Kind.WHOLE and _is_edited(row, last, ancestors, state)
         return replace(found, edited=edited)
     if in_line and last.kind is None:
-        return _since(last, ancestors, key, files_at, files)
+        return _since(last, history, files)
     text = f"{_done_by(last)}; its files were changed since, or it is unknown which files it left."
     return Holding(Kind.CHANGED, text, files)
 
@@ -232,11 +294,7 @@ def _took_all_out(row: Row, last: Landed) -> bool:
 
 
 def _of_files(
-    landed: tuple[Landed, ...],
-    state: LakeTableState,
-    key: str,
-    files: tuple[FileInMain, ...],
-    files_at: FilesAt,
+    landed: tuple[Landed, ...], history: _History, files: tuple[FileInMain, ...]
 ) -> Holding:
     """Return the state of a key with files in main, of which only exports landed."""
     found, left = [], list(files)
@@ -244,12 +302,12 @@ def _of_files(
         own: list[FileInMain] = []
         rest: list[FileInMain] = []
         for f in left:
-            (own if is_of_transaction(f.path, key, one.transaction_id) else rest).append(f)
+            is_own = is_of_transaction(f.path, history.key, one.transaction_id)
+            (own if is_own else rest).append(f)
         left = rest
         if own and not _complete(one, own):
-            ancestors = list(state.ancestors())
-            if any(s.snapshot_id == one.snapshot_id for s in ancestors):
-                return _since(one, ancestors, key, files_at, files)
+            if any(s.snapshot_id == one.snapshot_id for s in history.ancestors):
+                return _since(one, history, files)
             text = f"It landed in snapshot {one.snapshot_id}; its files were changed since."
             return Holding(Kind.CHANGED, text, files)
         found += [one] if own else []
@@ -271,32 +329,33 @@ def _complete(landed: Landed, files: list[FileInMain]) -> bool:
     )
 
 
-def _since(
-    landed: Landed,
-    ancestors: list[SnapshotSeen],
-    key: str,
-    files_at: FilesAt,
-    files: tuple[FileInMain, ...] = (),
-) -> Holding:
+def _since(landed: Landed, history: _History, files: tuple[FileInMain, ...] = ()) -> Holding:
     """Return the state of an export in main's history, from the snapshots after it.
 
     Its rows are gone only if every snapshot that removed files of it added no file.
     """
-    numbers = [s.snapshot_id for s in ancestors]
-    later = ancestors[: numbers.index(landed.snapshot_id)]
-    before = _paths(files_at(landed.snapshot_id), key, landed)
+    later = history.later(landed)
+    exported = history.at(landed.snapshot_id)
+    before = _paths(exported, history.key, landed)
     changed: list[SnapshotSeen] = []
-    rewritten = False
-    for one in reversed(later):
-        after = _paths(files_at(one.snapshot_id), key, landed)
+    adds = False
+    for one in later:
+        after = _paths(history.at(one.snapshot_id), history.key, landed)
         if after != before:
             changed.append(one)
-            rewritten = rewritten or not _only_removes(one)
+            adds = adds or not _only_removes(one)
         before = after
     what = f"It landed in snapshot {landed.snapshot_id}"
     by = ", ".join(f"snapshot {s.snapshot_id} ({s.operation})" for s in changed)
-    if not files and changed and not rewritten:
+    if not files and changed and not adds:
         return Holding(Kind.GONE, f"{what}, and its files were removed by {by}.")
+    rewritten = history.rewritten(landed, exported, later)
+    if rewritten is not None and {f.path for f in files} <= {f.path for f in rewritten}:
+        text = (
+            f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}; "
+            f"their files were rewritten by {by}."
+        )
+        return Holding(Kind.REWRITTEN, text, files, (landed,), rewritten=rewritten)
     by = f" by {by}" if by else ""
     return Holding(Kind.CHANGED, f"{what}; its files were changed since{by}.", files)
 

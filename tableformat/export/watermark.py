@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from tableformat.committer import FileInMain, KeyCommit, LakeTable, LakeTableState
@@ -161,7 +160,7 @@ def why_not(
     if row is None or row.done is None:
         error = row.last_error.splitlines()[0] if row is not None and row.last_error else ""
         return f"its export failed: {error}" if error else "it was never exported"
-    held = holding(row, state, key.hash, partial(lake.files_of, state, key.hash))
+    held = holding(row, state, key.hash, lake)
     # `now=0`: the manifest TTL, which only delays another export, does not matter here.
     decision = decide_export(row, content, ExportOptions(), held, now=0)
     if isinstance(decision, Skip) and decision.status in _IN_MAIN:
@@ -272,5 +271,7 @@ class SettingWatermark:
         row = self._ledger.read(key.hash)
         if why_not(self._listing.table, content, row, key, self._lake, state):
             return False
-        self._whole[key.hash] = files
+        # Of a rewritten export, other files have the rest of the rows.
+        if row and row.done and row.done.landed.rows == sum(f.rows for f in files):
+            self._whole[key.hash] = files
         return True

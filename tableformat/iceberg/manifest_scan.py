@@ -19,13 +19,19 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 
@@ -160,6 +166,55 @@ class _PartitionMatch:
     whole: bool
 
 
+_Place: TypeAlias = tuple[int, tuple[object, ...]]
+"""A lake partition: the id of a spec, and the values by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewritten:
+    """A data file that a rewrite removed or added."""
+
+    path: str
+    rows: int
+    place: _Place
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewrite:
+    """The data files that a snapshot of the operation `replace` removed and added."""
+
+    removed: tuple[_Rewritten, ...] = ()
+    added: tuple[_Rewritten, ...] = ()
+
+
+def _rewrite_by(table: Table, snapshot: Snapshot) -> _Rewrite:
+    entries = [
+        (manifest.partition_spec_id, entry)
+        for manifest in snapshot.manifests(table.io)
+        if manifest.content == ManifestContent.DATA
+        and manifest.added_snapshot_id == snapshot.snapshot_id
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+        if entry.snapshot_id == snapshot.snapshot_id
+    ]
+
+    def of(status: ManifestEntryStatus) -> tuple[_Rewritten, ...]:
+        return tuple(
+            _Rewritten(
+                entry.data_file.file_path,
+                entry.data_file.record_count,
+                (spec_id, _values(entry.data_file.partition)),
+            )
+            for spec_id, entry in entries
+            if entry.status == status
+        )
+
+    return _Rewrite(of(ManifestEntryStatus.DELETED), of(ManifestEntryStatus.ADDED))
+
+
+def _rows_at(files: Iterable[_Rewritten], place: _Place) -> int:
+    return sum(f.rows for f in files if f.place == place)
+
+
 class MainFiles:
     """The data files of snapshots. Each manifest is read once: manifests never change.
 
@@ -171,6 +226,8 @@ class MainFiles:
         """Start empty."""
         self._read: dict[str, tuple[_Live, ...]] = {}
         self._by_key: dict[int, Mapping[str, tuple[FileInMain, ...]]] = {}
+        self._by_path: dict[int, Mapping[str, FileInMain]] = {}
+        self._rewrites: dict[int, _Rewrite] = {}
         self._by_spec: dict[int, _BySpec] = {}
 
     def of_key(self, state: LakeTableState, key: str, at: int | None) -> tuple[FileInMain, ...]:
@@ -199,6 +256,54 @@ class MainFiles:
             found = branch_head(table, branch)
             head = found.snapshot_id if found is not None else None
         return tuple(self._snapshot_files(table, head)) if head is not None else ()
+
+    def rewritten(
+        self, state: LakeTableState, files: Collection[FileInMain], since: Iterable[int]
+    ) -> tuple[FileInMain, ...] | None:
+        """Return the files of main with the rows of earlier files; None if that is not proved.
+
+        A snapshot of the operation `replace` keeps the rows of a table (Iceberg's specification,
+        "Snapshots"). The proof needs more: in every lake partition of such files, the files that
+        the snapshot added have as many rows as those that it removed. No snapshot of another
+        operation removed one of the files since, and no deletes apply to them.
+
+        Args:
+            state: the table's metadata.
+            files: files of an earlier snapshot of main, to which no deletes applied.
+            since: the snapshots of main after that one, oldest first.
+
+        Raises:
+            UnsupportedError: main has equality deletes.
+        """
+        if state.main is None:
+            return None
+        table, paths = table_of(state), {f.path for f in files}
+        for rewrite in (self._rewrite(table, at) for at in since):
+            places = {f.place for f in rewrite.removed if f.path in paths}
+            if any(_rows_at(rewrite.removed, p) != _rows_at(rewrite.added, p) for p in places):
+                return None
+            paths -= {f.path for f in rewrite.removed}
+            paths |= {f.path for f in rewrite.added if f.place in places}
+        main = _cached(
+            self._by_path,
+            state.main,
+            lambda: {f.path: f for f in self._named(state, state.main or 0)},
+        )
+        found = [main.get(path) for path in sorted(paths)]
+        known = tuple(f for f in found if f is not None and not f.deletes)
+        return known if len(known) == len(found) else None
+
+    def _rewrite(self, table: Table, at: int) -> _Rewrite:
+        """Return what a snapshot rewrote; nothing if it may have changed rows."""
+        if at not in self._rewrites:
+            snapshot = table.metadata.snapshot_by_id(at)
+            of = snapshot.summary.operation if snapshot and snapshot.summary else None
+            self._rewrites[at] = (
+                _rewrite_by(table, snapshot)
+                if snapshot is not None and of is Operation.REPLACE
+                else _Rewrite()
+            )
+        return self._rewrites[at]
 
     def _named(self, state: LakeTableState, at: int) -> Iterable[FileInMain]:
         return (

@@ -494,7 +494,7 @@ class Partitions:
     def _in_main(self, state: LakeTableState, row: Row) -> KeyInMain:
         key = row.key.hash
         files_at = partial(self.lake.files_of, state, key)
-        held = holding(row, state, key, files_at)
+        held = holding(row, state, key, self.lake)
         return KeyInMain(row, held, _export(row, state), partial(earlier, row, state, files_at))
 
     def rows_of(self, state: LakeTableState, partition_id: PartitionId | None) -> tuple[Row, ...]:

@@ -5,6 +5,7 @@ PyIceberg itself reads delete files and writes none, so their manifests are writ
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -51,22 +52,46 @@ class _AddDeletes(_FastAppendFiles):
 
 
 def rewrite(
-    directory: Path, which: Callable[[str], bool] = lambda _: True, *, of: LakeName = TO
+    directory: Path,
+    which: Callable[[str], bool] = lambda _: True,
+    *,
+    of: LakeName = TO,
+    copies: Callable[[int], int] = lambda _: 1,
+    operation: Operation = Operation.OVERWRITE,
 ) -> None:
-    """Rewrite files of main under other names, in one snapshot: all, or those of some paths."""
+    """Rewrite files of main under other names, in one snapshot: all, or those of some paths.
+
+    `copies` says how often the rows of each file are added: 1 for a rewrite that is right.
+    """
     table = place_at(directory).lake().catalog.load_table(of.identifier)
     tasks = [task for task in table.scan().plan_files() if which(task.file.file_path)]
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
         for number, task in enumerate(tasks):
-            name = f"compacted-{uuid.uuid4().hex}-{number}.parquet"
-            copy = table.io.new_output(f"{table.location()}/data/{name}")
-            with table.io.new_input(task.file.file_path).open() as old, copy.create() as new:
-                new.write(old.read())
-            entry = {name: getattr(task.file, name) for name in _ENTRY}
-            made = DataFile.from_args(**entry, file_path=copy.location)
-            made.spec_id = task.file.spec_id
+            for _ in range(copies(number)):
+                name = f"compacted-{uuid.uuid4().hex}-{number}.parquet"
+                copy = table.io.new_output(f"{table.location()}/data/{name}")
+                with table.io.new_input(task.file.file_path).open() as old, copy.create() as new:
+                    new.write(old.read())
+                entry = {name: getattr(task.file, name) for name in _ENTRY}
+                made = DataFile.from_args(**entry, file_path=copy.location)
+                made.spec_id = task.file.spec_id
+                update.append_data_file(made)
             update.delete_data_file(task.file)
-            update.append_data_file(made)
+    if operation is not Operation.OVERWRITE:
+        _rename_operation(table, operation)
+
+
+def _rename_operation(table: Table, operation: Operation) -> None:
+    """Let the last snapshot have another operation: PyIceberg writes no snapshot of `replace`."""
+    path = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    (last,) = [
+        one
+        for one in metadata["snapshots"]
+        if one["snapshot-id"] == metadata["current-snapshot-id"]
+    ]
+    last["summary"]["operation"] = operation.value
+    path.write_text(json.dumps(metadata))
 
 
 def delete_first_row(table: Table, of: DataFile) -> None:

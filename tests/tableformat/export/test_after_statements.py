@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +17,21 @@ from tableformat.table_properties import Mark, statement_fingerprint
 KEY = Key("source", "202401", "table")
 ROWS = 10
 Files = tuple[FileInMain, ...]
+
+
+@dataclass(frozen=True)
+class SameFiles:
+    """A lake table that has the same files of a key in every snapshot."""
+
+    files: Files
+
+    def files_of(self, _state: LakeTableState, _key: str, _at: int | None = None) -> Files:
+        return self.files
+
+    def rewritten(
+        self, _state: LakeTableState, _files: Collection[FileInMain], _since: Iterable[int]
+    ) -> Files | None:
+        return None
 
 
 def file(transaction: int, number: int, *, deletes: bool = False) -> FileInMain:
@@ -70,7 +85,7 @@ def row(*landed: Landed) -> Row:
 
 
 def in_main(of: Row, state: LakeTableState, *there: FileInMain) -> Holding:
-    return holding(of, state, KEY.hash, lambda _: there)
+    return holding(of, state, KEY.hash, SameFiles(there))
 
 
 def test_what_was_dropped_is_gone_and_the_statement_is_named() -> None:

@@ -1,0 +1,173 @@
+"""Compaction by another engine keeps the rows of an export, and what mergeberg says of it.
+
+A snapshot of the operation `replace` has the rows that were there before. What such a snapshot
+says of its files is compared; what does not fit is *changed by others*, as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyiceberg.manifest import DataFile
+from pyiceberg.table.snapshots import Operation
+
+from tableformat.export.decision import ExportOptions
+from tests.faults.test_operator_actions import append
+from tests.support.other_engines import delete_first_row, rewrite
+from tests.support.scenarios import pyiceberg, rows_in_main
+from tests.support.scene import TTL, TWO_FILES, Scene, move
+
+FORCED = ExportOptions(force=True, manifest_ttl=TTL)
+WHOLE_PARTITION = ExportOptions(force=True, replace_partition=True, manifest_ttl=TTL)
+compact = partial(rewrite, operation=Operation.REPLACE)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Return a scene in which the partition was exported into two files of 12 rows."""
+    made = Scene(tmp_path, request=TWO_FILES)
+    assert made.run() == ("committed", "")
+    return made
+
+
+def files(directory: Path) -> list[DataFile]:
+    return sorted(
+        (task.file for task in pyiceberg(directory).scan().plan_files()),
+        key=lambda file: file.record_count,
+    )
+
+
+def first_file(directory: Path) -> Callable[[str], bool]:
+    """Return which path is that of the smallest file."""
+    path = files(directory)[0].file_path
+    return lambda one: one == path
+
+
+def test_after_a_compaction_the_partition_is_exported_and_unchanged(scene: Scene) -> None:
+    """Harm prevented: every exported partition is refused once a platform compacts the table."""
+    text = "12 rows in the lake, snapshot S2; their files were rewritten by snapshot S3 (replace)."
+    compact(scene.directory)
+
+    assert scene.run() == ("already_exported", text)
+    scene.after_ttl()
+    assert scene.run() == ("unchanged", text)
+    assert rows_in_main(scene.directory) == 12
+
+
+def test_a_compaction_of_some_files_counts_with_those_that_are_left(scene: Scene) -> None:
+    compact(scene.directory, first_file(scene.directory))
+    assert scene.run()[0] == "already_exported"
+    compact(scene.directory)
+    assert scene.run()[0] == "already_exported"
+
+
+def test_rows_of_others_may_come_into_the_same_files(scene: Scene) -> None:
+    append(scene.directory)
+    compact(scene.directory)
+
+    assert scene.run()[0] == "already_exported"
+
+
+def test_other_content_is_not_exported_without_a_word_for_the_whole_partition(
+    scene: Scene,
+) -> None:
+    """Harm prevented: the new rows next to the old ones, which no name in main shows."""
+    compact(scene.directory)
+    scene.source.change("more")
+    scene.after_ttl()
+
+    for options in (None, FORCED):
+        status, message = scene.run(options)
+        assert status == "refused"
+        assert message.endswith(
+            "(replace). Use --force and --replace-partition to replace all rows of the lake "
+            "partition, also those of other writers."
+        )
+    assert rows_in_main(scene.directory) == 12
+    assert scene.run(WHOLE_PARTITION) == ("replaced", "")
+    assert rows_in_main(scene.directory) == 15
+
+
+def test_a_source_that_is_gone_stays_exported(scene: Scene) -> None:
+    compact(scene.directory)
+    scene.source.change("gone")
+
+    status, message = scene.run()
+
+    assert status == "already_exported"
+    assert message.startswith("the source partition no longer exists; 12 rows in the lake")
+
+
+def drop_rows(directory: Path) -> None:
+    compact(directory, copies=lambda number: number)
+
+
+def double_rows(directory: Path) -> None:
+    compact(directory, copies=lambda number: number + 1)
+
+
+def overwrite(directory: Path) -> None:
+    rewrite(directory)
+
+
+def delete_a_row_afterwards(directory: Path) -> None:
+    compact(directory)
+    delete_first_row(pyiceberg(directory), files(directory)[0])
+
+
+def remove_a_file_afterwards(directory: Path) -> None:
+    compact(directory)
+    table = pyiceberg(directory)
+    with table.transaction() as change, change.update_snapshot().overwrite() as update:
+        update.delete_data_file(files(directory)[0])
+
+
+def overwrite_afterwards(directory: Path) -> None:
+    compact(directory)
+    rewrite(directory)
+
+
+def put_an_old_file_back(directory: Path) -> None:
+    old = files(directory)[0]
+    compact(directory)
+    table = pyiceberg(directory)
+    with table.transaction() as change, change.update_snapshot().fast_append() as update:
+        update.append_data_file(old)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        drop_rows,
+        double_rows,
+        overwrite,
+        delete_a_row_afterwards,
+        remove_a_file_afterwards,
+        overwrite_afterwards,
+        put_an_old_file_back,
+    ],
+)
+def test_what_may_have_changed_rows_is_changed_by_others(
+    scene: Scene, act: Callable[[Path], None]
+) -> None:
+    """Harm prevented: rows that somebody lost or doubled are called exported and unchanged."""
+    act(scene.directory)
+    before = rows_in_main(scene.directory)
+    scene.after_ttl()
+
+    for options in (None, FORCED):
+        status, message = scene.run(options)
+        assert status == "refused"
+        assert "its files were changed since by snapshot" in message
+    assert rows_in_main(scene.directory) == before
+
+
+def test_a_rollback_to_before_the_compaction_brings_the_own_files_back(scene: Scene) -> None:
+    compact(scene.directory)
+    move(scene.directory, 2)
+    scene.after_ttl()
+
+    assert scene.run() == ("unchanged", "12 rows in the lake, snapshot S2.")
