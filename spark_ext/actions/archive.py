@@ -255,7 +255,7 @@ class _TakingOut:
             )
             raise RefusedError(message)
         held = holding(row, state, key.hash, lake)
-        if row is None or row.done is None or not held.has_rows_of(row.done.landed):
+        if row is None or row.done is None or not held.holds(row.done.landed):
             message = (
                 f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
                 f"{_where(row, held.text)} The source is unchanged."

@@ -52,7 +52,7 @@ from tableformat.errors import (
 from tableformat.export.cleanup import staging_in_use
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import Content, content_of, how_it_differs, same_parts
-from tableformat.export.main_state import holding
+from tableformat.export.main_state import Kind, holding
 from tableformat.export.options import MOST_PARTITIONS
 from tableformat.export.outcome import DIFFERS, FAILED, REFUSED, worst
 from tableformat.export.plan import frozen_content, remembered_conversions
@@ -311,13 +311,13 @@ class Verifying:
             text = "an export of it landed and is not in the ledger yet. Run the export again"
             return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
         held, landed = holding(row, self._state, row.key.hash, self._lake), row.done.landed
-        if not held.has_rows_of(landed):
-            text = f"{held.about(landed)} Only files that the export itself wrote can be compared."
-            return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
-        files = held.rewritten or held.files
-        if held.rewritten and sum(file.rows for file in files) != landed.rows:
-            text = f"{held.text} These files have rows of other partitions of the source, too."
-            return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
+        if not held.holds(landed):
+            why = (
+                "These files also have other rows."
+                if held.has_rows_of(landed)
+                else "Only files that the export itself wrote can be compared."
+            )
+            return Comparison(one.value, Verdict.NOT_COMPARABLE, f"{held.about(landed)} {why}")
         where = digest_location(self._state.location, row.key.hash, landed.transaction_id)
         lake = self._lake
         try:
@@ -330,8 +330,8 @@ class Verifying:
         parts = self._source.parts(self._table.name, one) if self._table is not None else ()
         content = content_of(self._table, parts) if self._table is not None and parts else None
         change = self._change(row.done, content)
-        note = held.text if held.rewritten else ""
-        return _Subject(one, row.key.hash, row.done, files, kept, content, change, note)
+        note = held.text if held.kind is Kind.REWRITTEN else ""
+        return _Subject(one, row.key.hash, row.done, held.files, kept, content, change, note)
 
     def _change(self, done: Record, content: Content | None) -> str:
         """Return how the source has changed since an export; '' if it has not."""

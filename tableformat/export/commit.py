@@ -713,7 +713,7 @@ def _settle_landed(
     landed = after.settled
     held = held_in_main(ports, after, state, row.key.hash)
     in_history = own or landed.kind is not None
-    in_main = held.holds(landed) or (in_history and state.is_ancestor(mark.snapshot_id))
+    in_main = held.has_rows_of(landed) or (in_history and state.is_ancestor(mark.snapshot_id))
     with contextlib.suppress(DestinationError):
         discard_abandoned_attempts(
             ports, (a for a in attempts if a.snapshot_id != mark.snapshot_id)

@@ -247,7 +247,7 @@ def decide_export(
             return RemoveRows()
         return source_gone(done, held)
     if options.force:
-        return _begin(row) if held.is_known or options.replace_partition else _uncertain(held)
+        return _begin(row) if held.is_replaceable or options.replace_partition else _uncertain(held)
     same = content.fingerprint == done.landed.fingerprint
     merged = not same and is_merged(done, content)
     if same or merged:
@@ -292,7 +292,7 @@ def _begin(row: Row | None) -> Begin | Resume:
 
 
 def _uncertain(held: Holding) -> Skip:
-    if held.kind is Kind.REWRITTEN:
+    if held.kind is Kind.MIXED:
         whole = together(Option.FORCE, Option.REPLACE_PARTITION)
         way = f"Use {whole} to replace all rows of the lake partition, also those of other writers."
         return Skip(Status.REFUSED, f"{held.text} {way}")
@@ -317,7 +317,7 @@ def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> S
         if held.kind is Kind.GONE and not done.refuses(now):
             return _begin(row)
         return Skip(Status.REFUSED, f"{held.about(done.landed)} {_way_round(held)}")
-    if held.kind is Kind.REWRITTEN:
+    if held.kind is not Kind.WHOLE:
         since = held.text
     else:
         landed = done.landed
@@ -332,7 +332,7 @@ def _way_round(held: Holding) -> str:
         return f"Use {Option.FORCE} to export it again, which undoes that."
     if held.kind is Kind.GONE:
         return f"Export it again after its manifest TTL, or with {Option.FORCE}."
-    if held.is_known:
+    if held.is_replaceable:
         return f"Use {Option.FORCE} to export it again."
     return "Exporting it again could double rows, or undo what was done to them."
 

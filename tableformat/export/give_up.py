@@ -265,7 +265,7 @@ def _too_late(ports: Ports, row: Row, state: LakeTableState) -> KillOutcome | No
         return None
     held = held_in_main(ports, row, state, row.key.hash)
     in_history = landed.kind is not None and state.is_ancestor(landed.snapshot_id)
-    return TooLate(row, landed.snapshot_id, in_main=held.holds(landed) or in_history)
+    return TooLate(row, landed.snapshot_id, in_main=held.has_rows_of(landed) or in_history)
 
 
 def _fence(ports: Ports, state: LakeTableState, work: _GivingUp) -> None:

@@ -4,7 +4,7 @@ The outcomes "unchanged" and "already exported", and the files that a replacemen
 on this state. It is computed from main in every turn (docs/spec/commit-protocol.md, steps 6 and
 11). File names identify the files of an export. If other writers rewrote or deleted some of them,
 only the history of main shows where the rows are: compaction by another engine keeps all of them
-(`Kind.REWRITTEN`).
+(`Kind.REWRITTEN`, `Kind.MIXED`).
 
 The module also reads marks without I/O (steps 5 and 8): which export a mark proves, and whether
 the ledger knows it yet. The rows and files of a landed export come from its claim, which noted
@@ -75,7 +75,9 @@ class Kind(Enum):
     CHANGED = auto()
     """Other writers rewrote or deleted rows, so it is not known which rows main has."""
     REWRITTEN = auto()
-    """Other writers rewrote files of the last export (`replace`), and all its rows are in main."""
+    """Other writers rewrote files of the last export: its rows are in files without other rows."""
+    MIXED = auto()
+    """Other writers rewrote files of the last export: its rows are in files with other rows."""
     STRANGE = auto()
     """Main has files of the key that, according to this ledger, never landed."""
 
@@ -84,9 +86,9 @@ class Kind(Enum):
 class Holding:
     """The files of a key in main, and the exports that they belong to.
 
-    `text` describes the state in a sentence. `files` have the key in their names. `edited`: only
-    statements that change rows, such as UPDATE, landed since the last export. `rewritten`: the
-    files that have the rows of a rewritten export, and may have other rows of its lake partitions.
+    `text` describes the state in a sentence. `files` have the key in their names, or are those of
+    `Kind.REWRITTEN`. `edited`: only statements that change rows, such as UPDATE, landed since the
+    last export.
     """
 
     kind: Kind
@@ -94,17 +96,21 @@ class Holding:
     files: tuple[FileInMain, ...] = ()
     landed: tuple[Landed, ...] = ()
     edited: bool = False
-    rewritten: tuple[FileInMain, ...] = ()
 
     @property
     def is_known(self) -> bool:
         """Whether all rows of the key in main are in `files`, which an export or statement left."""
+        return self.is_replaceable and self.kind is not Kind.REWRITTEN
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether all rows of the key in main are in `files`, which have no other rows."""
         return self.is_certain or self.kind is Kind.LEFT
 
     @property
     def is_certain(self) -> bool:
         """Whether all rows of the key's exports in main are in `files`, or there are none."""
-        return self.kind not in (Kind.LEFT, Kind.CHANGED, Kind.REWRITTEN, Kind.STRANGE)
+        return self.kind not in (Kind.LEFT, Kind.CHANGED, Kind.MIXED, Kind.STRANGE)
 
     @property
     def rows(self) -> int:
@@ -112,17 +118,15 @@ class Holding:
         return sum(f.rows for f in self.files)
 
     def holds(self, landed: Landed) -> bool:
-        """Whether main holds exactly this export of the key, completely."""
-        return self.kind is Kind.WHOLE and [x.transaction_id for x in self.landed] == [
-            landed.transaction_id
-        ]
+        """Whether `files` are exactly this export of the key, completely."""
+        return self.kind in (Kind.WHOLE, Kind.REWRITTEN) and self._is_of(landed)
 
     def has_rows_of(self, landed: Landed) -> bool:
-        """Whether main has all rows of this export of the key, and no other export of it."""
-        is_rewritten = self.kind is Kind.REWRITTEN
-        return self.holds(landed) or (
-            is_rewritten and [x.transaction_id for x in self.landed] == [landed.transaction_id]
-        )
+        """Whether main has all rows of this export, also in files with other rows."""
+        return self.holds(landed) or (self.kind is Kind.MIXED and self._is_of(landed))
+
+    def _is_of(self, landed: Landed) -> bool:
+        return [x.transaction_id for x in self.landed] == [landed.transaction_id]
 
     def about(self, landed: Landed) -> str:
         """Return the text on an export's rows, also if main holds another export of the key."""
@@ -355,7 +359,9 @@ def _since(landed: Landed, history: _History, files: tuple[FileInMain, ...] = ()
             f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}; "
             f"their files were rewritten by {by}."
         )
-        return Holding(Kind.REWRITTEN, text, files, (landed,), rewritten=rewritten)
+        if sum(f.rows for f in rewritten) == landed.rows:
+            return Holding(Kind.REWRITTEN, text, rewritten, (landed,))
+        return Holding(Kind.MIXED, text, files, (landed,))
     by = f" by {by}" if by else ""
     return Holding(Kind.CHANGED, f"{what}; its files were changed since{by}.", files)
 

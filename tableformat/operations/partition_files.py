@@ -35,7 +35,7 @@ from tableformat.committer import (
 )
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError, UnsupportedError
-from tableformat.export.main_state import FilesAt, Holding, holding
+from tableformat.export.main_state import FilesAt, Holding, Kind, holding
 from tableformat.file_names import exported_by, key_in
 from tableformat.iceberg.snapshot import refuse_tag, table_of
 from tableformat.ledger import (
@@ -359,7 +359,8 @@ class KeyInMain:
     def record(self) -> Record | None:
         """The record of the export of which main has all files and no others, None otherwise."""
         done = self.row.done
-        return done if done is not None and self.held.holds(done.landed) else None
+        whole = self.held.kind is Kind.WHOLE and done is not None and self.held.holds(done.landed)
+        return done if whole else None
 
 
 @dataclass(frozen=True, slots=True)

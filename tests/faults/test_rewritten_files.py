@@ -71,11 +71,39 @@ def test_rows_of_others_may_come_into_the_same_files(scene: Scene) -> None:
     assert scene.run()[0] == "already_exported"
 
 
-def test_other_content_is_not_exported_without_a_word_for_the_whole_partition(
-    scene: Scene,
+@pytest.mark.parametrize("options", [None, FORCED])
+def test_other_content_replaces_the_rewritten_files(
+    scene: Scene, options: ExportOptions | None
 ) -> None:
     """Harm prevented: the new rows next to the old ones, which no name in main shows."""
     compact(scene.directory)
+    scene.source.change("more")
+    scene.after_ttl()
+
+    assert scene.run(options) == ("replaced", "")
+
+    assert rows_in_main(scene.directory) == 15
+    assert scene.run()[0] == "already_exported"
+
+
+def test_fewer_rows_replace_the_rewritten_files_only_by_force(scene: Scene) -> None:
+    compact(scene.directory)
+    scene.source.change("fewer")
+    scene.after_ttl()
+
+    status, message = scene.run()
+
+    assert (status, rows_in_main(scene.directory)) == ("refused", 12)
+    assert message.startswith("main holds 12 rows of it, the source 7 now")
+    assert scene.run(FORCED) == ("replaced", "")
+    assert rows_in_main(scene.directory) == 7
+
+
+def test_files_with_rows_of_others_are_replaced_only_as_a_whole_partition(scene: Scene) -> None:
+    """Harm prevented: rows of another writer leave with those of the export."""
+    append(scene.directory)
+    compact(scene.directory)
+    before = rows_in_main(scene.directory)
     scene.source.change("more")
     scene.after_ttl()
 
@@ -86,7 +114,7 @@ def test_other_content_is_not_exported_without_a_word_for_the_whole_partition(
             "(replace). Use --force and --replace-partition to replace all rows of the lake "
             "partition, also those of other writers."
         )
-    assert rows_in_main(scene.directory) == 12
+    assert rows_in_main(scene.directory) == before
     assert scene.run(WHOLE_PARTITION) == ("replaced", "")
     assert rows_in_main(scene.directory) == 15
 

@@ -1,0 +1,153 @@
+"""Iceberg's own rewrite of data files in Spark, and what exports and comparisons say afterwards."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_ext
+from catalog.clickhouse.embedded import EmbeddedConnection
+from tests.support.iceberg_spark import catalog_settings
+from tests.support.local_spark import SPARK_MARKS
+from tests.support.session_lake import ALLOWED
+from tests.support.spark_application import ICEBERG, SparkApplication
+
+pytestmark = SPARK_MARKS
+
+SMALL: Final = f"{ALLOWED}, export_merge_tree_part_max_bytes_per_file = 100"
+_NUMBERS = itertools.count()
+
+
+@dataclass
+class Lake:
+    """A lake table with three partitions of ten rows, each in several files."""
+
+    root: Path
+    spark: SparkSession
+    name: str
+
+    def clickhouse(self, *statements: str) -> None:
+        with EmbeddedConnection(self.root / "clickhouse") as connection:
+            for sql in statements:
+                connection.command(sql)
+
+    def export(self, more: str = "") -> dict[str, str]:
+        """Export all partitions; return what became of each."""
+        statement = (
+            f"ALTER TABLE ch.db.{self.name} EXPORT PARTITION ALL TO TABLE lake.n.{self.name}"
+            f" {SMALL}, export_merge_tree_partition_manifest_ttl = 1{more}"
+        )
+        found = spark_ext.sql(self.spark, statement).collect()
+        return {one.partition_id: one.status for one in found}
+
+    def verdicts(self) -> dict[str, str]:
+        found = spark_ext.verify(
+            self.spark, f"lake.n.{self.name}", f"ch.db.{self.name}", all_partitions=True
+        )
+        return {one.partition_id: one.status for one in found}
+
+    def rewrite(self, more: str = "") -> None:
+        """Rewrite all data files, as a schedule of the table's owner does."""
+        (found,) = self.spark.sql(
+            f"CALL lake.system.rewrite_data_files(table => 'n.{self.name}'{more},"
+            " options => map('rewrite-all', 'true'))"
+        ).collect()
+        assert found.rewritten_data_files_count > 0
+
+    def rows(self) -> int:
+        return self.spark.table(f"lake.n.{self.name}").count()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("rewritten")
+    with EmbeddedConnection(root / "clickhouse", create=True) as connection:
+        connection.command("CREATE DATABASE db")
+    return root
+
+
+@pytest.fixture(scope="module")
+def spark(spark_application: SparkApplication, root: Path) -> Iterator[SparkSession]:
+    conf = {
+        **catalog_settings(
+            "lake",
+            type="jdbc",
+            uri=f"jdbc:sqlite:{root}/lake.db",
+            jdbc__schema_version="V1",
+            warehouse=f"file:{root}/warehouse",
+        ),
+        "spark.mergeberg.source.ch": f"chdb:{root}/clickhouse",
+        "spark.mergeberg.ledger": f"sqlite:{root}/ledger.db",
+    }
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        spark_application.session(conf, (ICEBERG,)) as session,
+    ):
+        patch.setenv("PYICEBERG_HOME", str(root))
+        yield session
+
+
+@pytest.fixture
+def lake(root: Path, spark: SparkSession) -> Lake:
+    lake = Lake(root, spark, f"t{next(_NUMBERS)}")
+    lake.clickhouse(
+        f"CREATE TABLE db.{lake.name} (p UInt8, id Int64, s String)"
+        " ENGINE = MergeTree PARTITION BY p ORDER BY id",
+        f"INSERT INTO db.{lake.name} SELECT number % 3, number, toString(number) FROM numbers(15)",
+        f"INSERT INTO db.{lake.name} SELECT number % 3, 15 + number, '' FROM numbers(15)",
+    )
+    assert set(lake.export().values()) == {"committed"}
+    return lake
+
+
+def of_all(status: str) -> dict[str, str]:
+    return dict.fromkeys(("0", "1", "2"), status)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        ", strategy => 'sort', sort_order => 's DESC'",
+        ", strategy => 'sort', sort_order => 'zorder(id, s)'",
+    ],
+    ids=["binpack", "sort", "zorder"],
+)
+def test_exports_stay_in_force_and_their_rows_are_compared(lake: Lake, more: str) -> None:
+    """Harm prevented: the guarantees end when a platform compacts the table."""
+    lake.rewrite(more)
+
+    assert lake.export() == of_all("unchanged")
+    assert lake.verdicts() == of_all("equal")
+    lake.rewrite(more)
+    assert lake.export() == of_all("unchanged")
+    assert lake.verdicts() == of_all("equal")
+    assert lake.rows() == 30
+
+
+def test_other_content_replaces_the_rewritten_files_of_its_partition(lake: Lake) -> None:
+    lake.rewrite()
+    lake.clickhouse(f"INSERT INTO db.{lake.name} VALUES (1, 100, 'late')")
+
+    assert lake.export() == of_all("unchanged") | {"1": "replaced"}
+    assert lake.rows() == 31
+    assert lake.verdicts() == of_all("equal")
+
+
+def test_rows_that_were_deleted_before_or_after_are_changed_by_others(lake: Lake) -> None:
+    """Harm prevented: a partition without a row is called exported and unchanged."""
+    name = f"lake.n.{lake.name}"
+    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')")
+    lake.spark.sql(f"DELETE FROM {name} WHERE id = 3")
+    lake.rewrite()
+    lake.spark.sql(f"DELETE FROM {name} WHERE id = 4")
+
+    assert lake.export() == {"0": "refused", "1": "refused", "2": "unchanged"}
+    verdicts = lake.verdicts()
+    assert verdicts == {"0": "not_comparable", "1": "not_comparable", "2": "equal"}
