@@ -10,9 +10,9 @@ from typing import Final
 __all__ = ["DEFAULT_DATABASE", "DEFAULT_SOURCE", "DEFAULT_WAIT", "STAGING_DATABASE", "SYNC_TIMEOUT"]
 
 DEFAULT_SOURCE: Final = "ch"
-"""The name of a source that got none."""
+"""The name of a source without a name of its own."""
 DEFAULT_DATABASE: Final = "default"
-"""Where ClickHouse looks for a table that is named alone, when nobody said another one."""
+"""The database of a table that is named without one, unless the user sets another."""
 DEFAULT_WAIT: Final = 60.0
 """Seconds to wait for a directory that another process has open."""
 SYNC_TIMEOUT: Final = 60.0

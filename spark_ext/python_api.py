@@ -308,14 +308,14 @@ def _parameter(one: Parameter, kind: inspect._ParameterKind) -> inspect.Paramete
 
 
 def _documented(procedure: Procedure) -> str:
-    arguments = "\n".join(f"    {one.name}: {_said(one)}." for one in procedure.parameters)
+    arguments = "\n".join(f"    {one.name}: {_description(one)}." for one in procedure.parameters)
     return (
         f"{procedure.description}\n\nArgs:\n    spark: the session.\n{arguments}\n\n"
         "Raises:\n    TableFormatError: it cannot be done.\n"
     )
 
 
-def _said(one: Parameter) -> str:
+def _description(one: Parameter) -> str:
     """Return the description of a parameter, with Python's literals."""
     text = _IN_SQL.sub(lambda found: _OF_PYTHON[found[0]], one.comment)
     return f"{text}, or a SessionTable" if one.name in OF_SESSIONS else text

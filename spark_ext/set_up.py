@@ -28,7 +28,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from spark_ext.jvm.jar import require_jar
-from spark_ext.sql.dispatch import answer, interrupted
+from spark_ext.sql.dispatch import interrupted, respond
 from tableformat.errors import UsageError
 
 __all__ = ["configure", "enable", "merged", "register", "settings"]
@@ -47,7 +47,7 @@ class _PythonDriver:
     def answer(self, request: str, session: Any) -> str:
         """Handle a request of a session, which is a Java object; return the response."""
         try:
-            return answer(request, SparkSession(self._context, session))
+            return respond(request, SparkSession(self._context, session))
         except KeyboardInterrupt:
             # An exception here would leave Java waiting for a response on this connection.
             return interrupted()

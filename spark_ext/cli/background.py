@@ -169,12 +169,12 @@ def begin(words: Sequence[str], output: Output, follow: str, *, as_json: bool) -
                 f"a file. Run it again. Its output is in {log}"
             )
         return code if code >= 0 else _BY_SIGNAL - code
-    _tell(_Begun.from_json(text), process.pid, log, output, as_json=as_json)
+    _report(_Begun.from_json(text), process.pid, log, output, as_json=as_json)
     output.next(follow)
     return 0
 
 
-def _tell(begun: _Begun, pid: int, log: Path, output: Output, *, as_json: bool) -> None:
+def _report(begun: _Begun, pid: int, log: Path, output: Output, *, as_json: bool) -> None:
     """Print the transactions that have begun, and the path of the process's output."""
     for partition_id, transaction_id in begun.transactions:
         if as_json:

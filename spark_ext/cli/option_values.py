@@ -213,28 +213,28 @@ def shown_time(milliseconds: int) -> str:
 
 
 def is_asked(*, yes: bool, as_json: bool) -> bool:
-    """Whether somebody sits at a terminal who is to be asked."""
+    """Whether to ask the user of a terminal before rows leave the lake table."""
     return not yes and not as_json and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def takes_rows(one: Outcome) -> bool:
-    """Whether rows, or their values, would be gone from main: files may be written anew as well."""
+    """Whether an outcome removes rows or values from main; some only rewrite files."""
     if not one.left_files:
         return False
     return one.came_rows < one.left_rows or one.status in (Status.CHANGED, Status.REPLACED)
 
 
-def refuse_unless_confirmed(what: str, said: str) -> None:
-    """Ask whether to go on.
+def refuse_unless_confirmed(what: str, loss: str) -> None:
+    """Ask the user whether to continue.
 
     Args:
-        what: is about to be done, e.g. "drop partition 1 of lake.n.t".
-        said: what that takes away, in a sentence.
+        what: the action, e.g. "drop partition 1 of lake.n.t".
+        loss: a sentence about the rows that the action removes.
 
     Raises:
-        RefusedError: the answer was no.
+        RefusedError: the user does not continue.
     """
-    click.echo(said, err=True)
+    click.echo(loss, err=True)
     if not click.confirm("Continue?", default=False, err=True):
         message = f"Cannot {what}: it was not confirmed. Nothing was changed."
         raise RefusedError(message)

@@ -133,8 +133,8 @@ class ProgressLine:
     the time that tasks need to start does not predict the rest.
 
     `partitions`, `rows` and `size` are totals; `size` is in bytes of the source, or of the lake's
-    files that are compared. `finished` is the number of partitions with an outcome. `verb` is what
-    is said of the rows at the end, '' to say nothing.
+    files that are compared. `finished` is the number of partitions with an outcome. `verb` is the
+    verb for the rows in the last line, '' for no such line.
     """
 
     partitions: int

@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from spark_ext.sql.dispatch import answer, interrupted
+from spark_ext.sql.dispatch import interrupted, respond
 from spark_ext.sql.export import are_running, wait_for_all
 
 __all__ = ["main"]
@@ -36,7 +36,7 @@ def main() -> None:
     waiting, session = _attach(token)
     _be_interrupted_once()
     try:
-        response = answer(waiting.request(), session)
+        response = respond(waiting.request(), session)
     except KeyboardInterrupt:
         response = interrupted()
     waiting.finish(response, are_running())

@@ -83,16 +83,16 @@ def operate(
     *,
     dry_run: bool = False,
 ) -> Iterator[Outcome]:
-    """Run the commands of a statement one after the other; yield what became of each partition.
+    """Run the commands of a statement one after the other; yield the outcome of each partition.
 
     Args:
         statement: as `operation_of` returned it.
-        table: the lake table that it is about.
-        lake: the catalog that has it.
+        table: the lake table.
+        lake: its catalog.
         ledger: of the exports to it.
-        note: hears what else is to be said.
-        others: how the tables behind FROM are found.
-        dry_run: only report what would be done.
+        note: called with each note for the user.
+        others: finds the tables after FROM.
+        dry_run: change nothing, and report what would be done.
 
     Raises:
         NotFoundError: there is no such table (code 60), or no such part (code 232).

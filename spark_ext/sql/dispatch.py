@@ -36,7 +36,7 @@ from tableformat.errors import (
     UsageError,
 )
 
-__all__ = ["answer", "interrupted", "worded", "words_of"]
+__all__ = ["interrupted", "respond", "worded", "words_of"]
 
 _CANCELLED: Final = "57014"
 _STATES: Final = (
@@ -50,7 +50,7 @@ _OUTSIDE: Final = "58000"
 _BUG: Final = "XX000"
 
 
-def answer(request: str, spark: SparkSession) -> str:
+def respond(request: str, spark: SparkSession) -> str:
     """Run a request in the caller's session; return rows or an error as JSON.
 
     Args:

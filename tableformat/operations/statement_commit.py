@@ -362,11 +362,11 @@ class Landing:
         writes; it raises an error if the files are no longer needed.
         """
         pairs = tuple(zip(rows, plan.changes, strict=True))
-        anew = tuple((row, change.rewrites) for row, change in pairs if change.rewrites)
+        rewritten = tuple((row, change.rewrites) for row, change in pairs if change.rewrites)
         effects, writer = self.ports.commit.effects, self.ports.writer
         ahead = writer.ahead if isinstance(writer, FileRewriter) else None
-        if ahead is not None and anew:
-            effects(Step.WRITE_FILES, lambda: ahead(anew, state, look))
+        if ahead is not None and rewritten:
+            effects(Step.WRITE_FILES, lambda: ahead(rewritten, state, look))
         return tuple(self._files(row, change, state, look) for row, change in pairs)
 
     def noted(

@@ -43,7 +43,7 @@ def named_sizes_sql(parts: str) -> str:
 
 
 def is_hash(content: str) -> bool:
-    """Whether a part's content is told by a hash, and not by what stands for one."""
+    """Whether a part's content is identified by its hash, not by the text that replaces one."""
     return _NAMED.match(content) is None
 
 

@@ -16,7 +16,7 @@ from catalog.iceberg.catalogs import open_catalog
 from spark_ext import python_api
 from spark_ext.procedures.declarations import Value
 from spark_ext.sql import export as background
-from spark_ext.sql.dispatch import answer
+from spark_ext.sql.dispatch import respond
 from tableformat.errors import NotFoundError, RefusedError, SourceError, StoppedError, UsageError
 from tableformat.export.slices import Share, SliceTask, WritePlan
 from tests.support.session_without_spark import NoSpark
@@ -378,7 +378,7 @@ def test_in_sql_a_cancelled_job_has_the_state_of_what_is_cancelled(
     }  # fmt: skip
     request = {"call": "export_partition", "catalog": "lake", "arguments": arguments}
 
-    error = json.loads(answer(json.dumps(request), session.session))["error"]
+    error = json.loads(respond(json.dumps(request), session.session))["error"]
 
     assert (error["kind"], error["sqlstate"]) == ("StoppedError", "57014")
 
@@ -390,7 +390,7 @@ def test_a_jar_with_other_parameters_is_another_mergebergs(
     """Harm prevented: "this is a bug" about an installation that the user can mend."""
     request = {"call": "partitions", "catalog": "lake", "arguments": arguments}
 
-    error = json.loads(answer(json.dumps(request), session.session))["error"]
+    error = json.loads(respond(json.dumps(request), session.session))["error"]
 
     assert error["kind"] == "UsageError"
     assert error["message"].startswith(
@@ -409,7 +409,7 @@ def test_null_is_refused_where_it_is_no_default(
         "arguments": {"table": None, "cluster": None},
     }
 
-    error = json.loads(answer(json.dumps(request), session.session))["error"]
+    error = json.loads(respond(json.dumps(request), session.session))["error"]
 
     assert (error["kind"], error["sqlstate"]) == ("UsageError", "42000")
     assert error["message"] == "Cannot call partitions: `table` is NULL. Give it a value."

@@ -17,7 +17,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.storages.schemes import Storages
 from spark_ext.operations.spark_views import SparkView
 from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.sql.dispatch import answer
+from spark_ext.sql.dispatch import respond
 from tableformat.file_names import RECEIPTS
 from tests.support.iceberg_spark import catalog_settings
 from tests.support.local_spark import SPARK_MARKS
@@ -79,7 +79,7 @@ def called(spark: SparkSession, name: str, **arguments: object) -> dict[str, Any
     declared = [one for one in PROCEDURES[name].parameters if one.default is not None]
     defaults = {one.name: _VALUES.get(str(one.default), one.default) for one in declared}
     asked = {"call": name, "catalog": "lake", "arguments": defaults | arguments}
-    result: dict[str, Any] = json.loads(answer(json.dumps(asked), spark))
+    result: dict[str, Any] = json.loads(respond(json.dumps(asked), spark))
     return result
 
 
@@ -124,7 +124,7 @@ def test_an_error_has_the_words_of_sql(spark: SparkSession) -> None:
     asked = {"source": "ch.db.t", "partition_id": "9", "table": "n.t"}
     request = {"call": "forget_export", "catalog": "lake", "arguments": asked}
 
-    error = json.loads(answer(json.dumps(request), spark))["error"]
+    error = json.loads(respond(json.dumps(request), spark))["error"]
 
     assert error["sqlstate"] == "42P01"
     assert error["message"].endswith("List what it has with `CALL system.exports()`.")
@@ -218,7 +218,7 @@ def test_a_partition_comes_from_a_temporary_view_as_spark_names_it(spark: SparkS
     for view, message in (("odd", "its column id is string"), ("nowhere", "nowhere")):
         statement = f"ALTER TABLE lake.n.w REPLACE PARTITION 1 FROM {view}"
         asked = {"call": "execute_alter", "catalog": "lake", "arguments": {"statement": statement}}
-        assert message in json.loads(answer(json.dumps(asked), spark))["error"]["message"]
+        assert message in json.loads(respond(json.dumps(asked), spark))["error"]["message"]
     assert seen() == before
 
     assert alter(spark, "REPLACE PARTITION 1 FROM `new rows`", "lake.n.w") == ["replaced"]
