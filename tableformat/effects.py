@@ -38,6 +38,7 @@ class Step(StrEnum):
     LOAD_METADATA = "load metadata"
     READ_LEDGER = "read ledger"
     NOTE_LANDED = "note landed"
+    NOTE_REWRITTEN = "note rewritten"
     STAGE = "stage"
     SEND = "send"
     SETTLE = "settle"

@@ -52,6 +52,7 @@ __all__ = [
     "MoveIntent",
     "Owner",
     "Record",
+    "Rewritten",
     "Row",
     "Stale",
     "Standing",
@@ -291,6 +292,19 @@ class Landed:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewritten:
+    """The proof that files of other writers have all rows of an export (`export/main_state.py`).
+
+    `snapshots` rewrote files, each with the operation `replace`. `files` are the paths of all files
+    with its rows.
+    """
+
+    transaction_id: str
+    snapshots: tuple[int, ...]
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ExportedPart:
     """A source part as exported, with the values that show whether a merge explains later parts.
 
@@ -394,6 +408,7 @@ class Row:
       completed since. `landed` lists all of both.
     * `keeper_node` is that of the source table (`export/table_identity.py`), `division` how that
       table is divided (`mergetree/compatibility.py`). Each is None if it is unknown.
+    * `rewritten` is the last proof for a rewritten export, None if there is none.
     * While the row is `archived`, no export of the key begins or commits
       (`export/archive_mark.py`).
     * `last_error` is the message why the last run ended without a commit; `stop` is set if a user
@@ -418,6 +433,7 @@ class Row:
     division: str | None = None
     archived: Archived | None = None
     stop: Stop | None = None
+    rewritten: Rewritten | None = None
 
     @property
     def settled(self) -> Landed | None:

@@ -1,7 +1,8 @@
 """Renders and parses the stored form of a ledger row: JSON with a checksum (docs/spec/ledger.md).
 
-`ledger.Row` describes the fields. The parser also reads the five earlier formats:
+`ledger.Row` describes the fields. The parser also reads the six earlier formats:
 
+* 12 and earlier have no `rewritten`.
 * 11 and earlier have no kind of a statement and no reason of a stop. Only this module derives them
   from texts.
 * 10 and earlier have no `columns`.
@@ -32,6 +33,7 @@ from tableformat.ledger import (
     Landed,
     MoveIntent,
     Record,
+    Rewritten,
     Row,
     State,
     StatementKind,
@@ -41,8 +43,8 @@ from tableformat.mergetree.table import KeeperNode
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 12
-_READ: Final = (7, 8, 9, 10, 11, ROW_FORMAT)
+ROW_FORMAT: Final = 13
+_READ: Final = (7, 8, 9, 10, 11, 12, ROW_FORMAT)
 _KNOWS_ARCHIVED: Final = 10
 _KNOWS_KINDS: Final = 12
 
@@ -88,6 +90,7 @@ def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
             raw["archived"] = _archived_before(raw["done"], raw["ttl"], raw["updated"])
         else:
             raw["archived"] = _archived(raw["archived"])
+        raw["rewritten"] = _rewritten(raw.get("rewritten"))
         return Row(**raw, version=version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(what, repr(error)) from error
@@ -137,6 +140,12 @@ def _kind(raw: dict[str, Any]) -> dict[str, Any]:
 def _holds(raw: dict[str, Any]) -> dict[str, Any]:
     found = raw.get("holds")
     return {"holds": found if found is None else tuple(Held(**one) for one in found)}
+
+
+def _rewritten(raw: dict[str, Any] | None) -> Rewritten | None:
+    if raw is None:
+        return None
+    return Rewritten(raw["transaction_id"], tuple(raw["snapshots"]), tuple(raw["files"]))
 
 
 def _archived(raw: dict[str, Any] | None) -> Archived | None:

@@ -76,7 +76,7 @@ from tableformat.export.write_and_commit import (
     NoneLeftError,
     OutcomeBuilder,
 )
-from tableformat.ledger import Claim, LeaseHeld, Row, Stale, State, Stop
+from tableformat.ledger import Claim, LeaseHeld, Rewritten, Row, Stale, State, Stop
 from tableformat.mergetree.table import Part
 from tableformat.messages import Command
 from tableformat.names import PartitionId, TableName
@@ -267,6 +267,10 @@ class Tidying:
             )
 
 
+# Each has a path of a hundred bytes or more, and every run reads the row.
+_MOST_FILES_NOTED: Final = 1000
+
+
 class GroupJob:
     """Exports groups of partitions of one table into one destination."""
 
@@ -390,6 +394,8 @@ class GroupJob:
                 decision, row, content if parts else None, held, self._options
             )
         if isinstance(decision, Skip):
+            if row is not None and held.proof is not None:
+                row = self._noted(row, held.proof)
             self._abandoning.after(row, decision.status)
             outcome = self._report(
                 partition_id.value, decision.status, decision.message, row, begun
@@ -404,6 +410,16 @@ class GroupJob:
             return self._report(partition_id.value, Status.REFUSED, text, row, begun)
         start = decision if isinstance(decision, CompareRows) else resume
         return Work(key, row, held, state, start, content, begun)
+
+    def _noted(self, row: Row, proof: Rewritten) -> Row:
+        """Store the proof for a rewritten export, which holds when the snapshots have expired."""
+        known = row.rewritten is not None and row.rewritten.files == proof.files
+        if known or len(proof.files) > _MOST_FILES_NOTED:
+            return row
+        noted = partial(self._ports.ledger.write, replace(row, rewritten=proof))
+        written = self._ports.effects(Step.NOTE_REWRITTEN, noted)
+        # If another process has changed the row, a later run stores the proof.
+        return row if isinstance(written, Stale) else written
 
     def _begun(self, row: Row) -> Begun | None:
         """Return the finished files of an interrupted run, None if there are none."""

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from tableformat.committer import ByStatement, FileInMain, KeyCommit, LakeTableState, SnapshotSeen
 from tableformat.file_names import is_of_transaction
-from tableformat.ledger import Claim, Held, Landed, Row
+from tableformat.ledger import Claim, Held, Landed, Rewritten, Row
 from tableformat.quantities import counted
 from tableformat.table_properties import Mark
 
@@ -88,7 +88,7 @@ class Holding:
 
     `text` describes the state in a sentence. `files` have the key in their names, or are those of
     `Kind.REWRITTEN`. `edited`: only statements that change rows, such as UPDATE, landed since the
-    last export.
+    last export. `proof` is that of a rewritten export.
     """
 
     kind: Kind
@@ -96,6 +96,7 @@ class Holding:
     files: tuple[FileInMain, ...] = ()
     landed: tuple[Landed, ...] = ()
     edited: bool = False
+    proof: Rewritten | None = None
 
     @property
     def is_known(self) -> bool:
@@ -187,6 +188,15 @@ def holding(row: Row | None, state: LakeTableState, key: str, lake: FilesOfMain)
     """
     history = _History(state, key, lake)
     files = history.at(state.main) if state.main is not None else ()
+    found = _in_history(row, history, files)
+    if found.kind is Kind.CHANGED and row is not None and row.rewritten is not None:
+        # The snapshots that showed it may have expired since.
+        return _as_noted(row, row.rewritten, history, files) or found
+    return found
+
+
+def _in_history(row: Row | None, history: _History, files: tuple[FileInMain, ...]) -> Holding:
+    """Return the state of a key's exports as main and its known snapshots show it."""
     landed = row.landed if row is not None else ()
     if row is not None and any(x.kind is not None for x in landed):
         return _after_statements(row, history, files)
@@ -202,7 +212,7 @@ def holding(row: Row | None, state: LakeTableState, key: str, lake: FilesOfMain)
     if last is not None:
         return _since(last, history)
     newest = landed[-1].snapshot_id
-    if state.history_is_complete:
+    if history.state.history_is_complete:
         text = f"It landed in snapshot {newest}, and main was moved away from it since."
         return Holding(Kind.MOVED, text)
     text = (
@@ -210,6 +220,51 @@ def holding(row: Row | None, state: LakeTableState, key: str, lake: FilesOfMain)
         "show where its rows are have expired."
     )
     return Holding(Kind.CHANGED, text)
+
+
+def _as_noted(
+    row: Row, proof: Rewritten, history: _History, files: tuple[FileInMain, ...]
+) -> Holding | None:
+    """Return the state of an export by a proof of an earlier run; None if it does not hold now.
+
+    The names of data files are unique and their content never changes. So the rows are in main as
+    long as all files of the proof are, or files that such snapshots made of them.
+    """
+    landed = row.landed[-1]
+    if landed.transaction_id != proof.transaction_id:
+        return None
+    noted = tuple(FileInMain(path, 0, deletes=False) for path in proof.files)
+    line = history.ancestors[::-1]
+    found = history.lake.rewritten(history.state, noted, [s.snapshot_id for s in line])
+    return None if found is None else _rewritten(landed, proof.snapshots, found, files)
+
+
+def _rewritten(
+    landed: Landed,
+    snapshots: tuple[int, ...],
+    found: tuple[FileInMain, ...],
+    files: tuple[FileInMain, ...],
+) -> Holding | None:
+    """Return the state of an export whose rows are in `found`; None if main has other files of it.
+
+    Args:
+        landed: the export.
+        snapshots: rewrote its files.
+        found: the files of main with its rows.
+        files: the files of main with the key in their names.
+    """
+    paths = tuple(f.path for f in found)
+    if not {f.path for f in files} <= {*paths}:
+        return None
+    by = ", ".join(f"snapshot {one} (replace)" for one in snapshots)
+    text = (
+        f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}; their files "
+        f"were rewritten by {by}."
+    )
+    proof = Rewritten(landed.transaction_id, snapshots, paths)
+    if sum(f.rows for f in found) == landed.rows:
+        return Holding(Kind.REWRITTEN, text, found, (landed,), proof=proof)
+    return Holding(Kind.MIXED, text, files, (landed,), proof=proof)
 
 
 def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]) -> Holding:
@@ -354,14 +409,10 @@ def _since(landed: Landed, history: _History, files: tuple[FileInMain, ...] = ()
     if not files and changed and not adds:
         return Holding(Kind.GONE, f"{what}, and its files were removed by {by}.")
     rewritten = history.rewritten(landed, exported, later)
-    if rewritten is not None and {f.path for f in files} <= {f.path for f in rewritten}:
-        text = (
-            f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}; "
-            f"their files were rewritten by {by}."
-        )
-        if sum(f.rows for f in rewritten) == landed.rows:
-            return Holding(Kind.REWRITTEN, text, rewritten, (landed,))
-        return Holding(Kind.MIXED, text, files, (landed,))
+    if rewritten is not None and changed:
+        snapshots = tuple(one.snapshot_id for one in changed)
+        if proved := _rewritten(landed, snapshots, rewritten, files):
+            return proved
     by = f" by {by}" if by else ""
     return Holding(Kind.CHANGED, f"{what}; its files were changed since{by}.", files)
 

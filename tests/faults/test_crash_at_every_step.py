@@ -28,6 +28,7 @@ NEVER_WITHOUT_A_FAULT = {
     Step.NOTE_LANDED: "test_operator_actions.py",
     Step.NOTE_ERROR: "test_ledger_trouble.py",
     Step.GIVE_UP: "test_give_up.py",
+    Step.NOTE_REWRITTEN: "test_rewritten_files.py",
 }
 """Steps that no scenario has, and the tests that have them."""
 SENDS_NOTHING = ("the same rows within the TTL",)

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Operation
 
+from tableformat.effects import Step
 from tableformat.export.decision import ExportOptions
 from tests.faults.test_operator_actions import append
+from tests.support.dying import KilledAt
 from tests.support.other_engines import delete_first_row, rewrite
 from tests.support.scenarios import pyiceberg, rows_in_main
 from tests.support.scene import TTL, TWO_FILES, Scene, move
@@ -194,6 +196,70 @@ def test_what_may_have_changed_rows_is_changed_by_others(
         assert status == "refused"
         assert "its files were changed since by snapshot" in message
     assert rows_in_main(scene.directory) == before
+
+
+def expire(directory: Path) -> None:
+    """Let all snapshots expire but the current one."""
+    table = pyiceberg(directory)
+    main = table.metadata.current_snapshot_id
+    old = [s.snapshot_id for s in table.metadata.snapshots if s.snapshot_id != main]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def test_the_proof_outlives_the_snapshots(scene: Scene) -> None:
+    """Harm prevented: the guarantees end when a platform expires snapshots after five days."""
+    compact(scene.directory)
+    scene.after_ttl()
+    scene.run()
+    assert scene.row.rewritten is not None
+    expire(scene.directory)
+    assert len(pyiceberg(scene.directory).metadata.snapshots) == 1
+
+    status, message = scene.run()
+    assert status == "unchanged"
+    assert message.startswith("12 rows in the lake, snapshot ")
+    assert message.endswith("(replace).")
+    for _ in range(2):
+        compact(scene.directory)
+        assert scene.run()[0] == "unchanged"
+        expire(scene.directory)
+    assert scene.run()[0] == "unchanged"
+    assert rows_in_main(scene.directory) == 12
+    remove_a_file(scene.directory)
+    assert scene.run()[0] == "refused"
+
+
+def test_without_a_run_before_the_snapshots_expire_it_is_changed_by_others(scene: Scene) -> None:
+    compact(scene.directory)
+    expire(scene.directory)
+    scene.after_ttl()
+
+    status, message = scene.run()
+
+    assert status == "refused"
+    assert "the snapshots that would show where its rows are have expired" in message
+
+
+def test_another_export_forgets_the_proof(scene: Scene) -> None:
+    compact(scene.directory)
+    scene.run()
+    scene.source.change("more")
+    scene.after_ttl()
+
+    assert scene.run() == ("replaced", "")
+    assert scene.row.rewritten is None
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_run_that_dies_while_it_notes_the_proof_changes_nothing(
+    scene: Scene, *, after: bool
+) -> None:
+    compact(scene.directory)
+    scene.after_ttl()
+    scene.dies(KilledAt(Step.NOTE_REWRITTEN, after=after))
+
+    assert scene.run()[0] == "unchanged"
+    assert rows_in_main(scene.directory) == 12
 
 
 def test_a_rollback_to_before_the_compaction_brings_the_own_files_back(scene: Scene) -> None:

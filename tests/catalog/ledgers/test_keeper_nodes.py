@@ -157,7 +157,10 @@ def test_a_node_that_is_no_piece_of_a_row_is_left_alone(zookeeper_server: ZooKee
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (b'{"format_version":13}', "it has format 13, this release reads 7, 8, 9, 10, 11 and 12"),
+        (
+            b'{"format_version":14}',
+            "it has format 14, this release reads 7, 8, 9, 10, 11, 12 and 13",
+        ),
         (b"{}", "KeyError"),
         (b"\xff", "is damaged .UnicodeDecodeError"),
     ],
