@@ -288,7 +288,7 @@ def test_a_staging_table_that_an_operator_drops(either: Trouble) -> None:
     result = either.export(name, "--max-retries", "1")
 
     for partition in ("0", "1"):
-        either.assert_failed(result, 4, partition, "was dropped meanwhile", "Run the same command")
+        either.assert_failed(result, 4, partition, "was dropped meanwhile", "Run it again")
     assert either.in_lake(name) == []
     either.assert_exported_once(name)
 

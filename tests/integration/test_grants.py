@@ -253,7 +253,7 @@ def test_rows_that_a_policy_hides_from_the_user_are_not_exported(
     else:
         refused = exporter.exports.statuses(TABLE)
         assert {status for status, _ in refused.values()} == {"refused"}
-        assert "the user 'exporter' is shown 25 of its 50 rows" in refused["0"][1]
+        assert "the user 'exporter' sees 25 of its 50 rows" in refused["0"][1]
     assert exporter.staged() == ()
 
 
@@ -264,7 +264,7 @@ def test_a_policy_that_hides_one_partition_costs_that_one_alone(exporter: Export
     found = exporter.exports.statuses(TABLE)
 
     assert [found["0"][0], found["1"][0]] == ["refused", "committed"]
-    assert "is shown 0 of its 50 rows" in found["0"][1]
+    assert "sees 0 of its 50 rows" in found["0"][1]
     assert exporter.staged() == ()
 
 

@@ -149,7 +149,7 @@ def test_replacing_by_nothing_must_be_allowed(table: Table) -> None:
     assert outcomes_of(table.run(f"ATTACH PARTITION 202402 FROM ch.db.{table.name}")) == [
         ("202402", "empty", 0)
     ]
-    with pytest.raises(RefusedError, match="allow_replace_partition_from_empty_source") as refused:
+    with pytest.raises(RefusedError, match="Use --allow-empty, or DROP PARTITION") as refused:
         table.run(f"REPLACE PARTITION 202402 FROM ch.db.{table.name}")
     assert (refused.value.code, table.ids) == (36, [0, 1, 2])
 

@@ -138,7 +138,7 @@ def test_a_dry_run_freezes_no_month(tmp_path: Path) -> None:
 
     said = alone(tmp_path, Freeze(OF_2024, "y"), dry_run=True)
 
-    assert (said.rows, said.message) == (10, "would be frozen by the name 'y', tag y")
+    assert (said.rows, said.message) == (10, "would be frozen under the name 'y', tag y")
     assert state(tmp_path).metadata_location == before
 
 
