@@ -6,7 +6,7 @@ that it had. A column `later` is one more than `n`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,6 +18,7 @@ from pyiceberg.schema import Schema
 from tableformat.digest import ColumnDigest, Digest, KeptDigest
 from tableformat.errors import MissingError
 from tableformat.export.slices import Slice, WritePlan
+from tableformat.export.verification import FilesToDigest
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import Column, MergeTreeTable, Part
 from tableformat.mergetree.types import Simple
@@ -164,21 +165,23 @@ class ReadDigests:
     """Digests of such files, which are read; those that are kept are in the lake's storage."""
 
     storage: Callable[[str], Storage]
+    seconds: float = 0.0
 
-    def digest(
-        self, locations: Collection[str], schema: Schema, columns: Sequence[DigestColumn]
-    ) -> Digest:
+    def read_ahead(self, wanted: Iterable[FilesToDigest]) -> None: ...
+
+    def digest(self, wanted: FilesToDigest) -> Digest:
         rows, held = 0, dict[str, list[int | None]]()
-        for location in locations:
-            table = pq.read_table(pa.BufferReader(self.storage(location).read(location)))
+        for file in wanted.files:
+            table = pq.read_table(pa.BufferReader(self.storage(file.path).read(file.path)))
             rows += table.num_rows
             of = {int(f.metadata[b"PARQUET:field_id"]): f.name for f in table.schema}
-            for column in columns:
-                name = of.get(schema.find_field(column.name).field_id)
+            for column in wanted.columns:
+                name = of.get(wanted.schema.find_field(column.name).field_id)
                 none: list[int | None] = [None] * table.num_rows
                 values = none if name is None else table[name].to_pylist()
                 held.setdefault(column.name, []).extend(values)
-        return _digest(rows, {c.name: held.get(c.name, []) for c in columns}, columns)
+        figures = {c.name: held.get(c.name, []) for c in wanted.columns}
+        return _digest(rows, figures, wanted.columns)
 
     def keep(self, location: str, kept: KeptDigest) -> None:
         self.storage(location).put(location, kept.to_json().encode())

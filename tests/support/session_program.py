@@ -17,7 +17,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from spark_ext.sql.catalogs import open_named, settings_of
-from spark_ext.sql.dispatch import answer
+from spark_ext.sql.dispatch import respond
 
 __all__: list[str] = []
 
@@ -37,7 +37,7 @@ def _step(spark: SparkSession, step: dict[str, str]) -> str:
     """Do one step: `call` a procedure, run `sql`, or `open` a catalog and look into it."""
     match step:
         case {"call": _}:
-            return answer(json.dumps(step), spark)
+            return respond(json.dumps(step), spark)
         case {"sql": text}:
             return str(spark.sql(text).collect())
         case {"open": name}:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark_ext.procedures.declarations import Call, Procedure, Value
 from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.sql.dispatch import answer, worded, words_of
+from spark_ext.sql.dispatch import respond, worded, words_of
 
 __all__ = ["NoSpark", "Row"]
 
@@ -146,7 +146,7 @@ class NoSpark:
             request["table"] = table
         else:
             request |= {"call": name, "arguments": _arguments(PROCEDURES[name], given)}
-        decoded: dict[str, Any] = json.loads(answer(json.dumps(request), self.session))
+        decoded: dict[str, Any] = json.loads(respond(json.dumps(request), self.session))
         return decoded
 
 

@@ -243,7 +243,7 @@ class Lake:
             }
             names = [f.name for f in table.specs()[file.spec_id].fields]
             expected[file.file_path] = (file.spec_id, dict(zip(names, values, strict=True)))
-            assert tuple(file.partition) == values
+            assert tuple(file.partition[i] for i in range(len(values))) == values
         told = self.spark.sql(f"SELECT * FROM lake.n.{self.name}.files").collect()
         shown = {one.file_path: (one.spec_id, known(one)) for one in told}
         assert shown == expected

@@ -19,7 +19,7 @@ from tableformat.operations.statement import AllPartitions, OnePartition
 from tests.support.cleaning_up import left_behind
 from tests.support.lake_statements import (
     LATER,
-    SaidOfRows,
+    ForeignPartitions,
     add_foreign,
     alone,
     drop,
@@ -148,7 +148,7 @@ def test_a_file_of_others_counts_where_all_its_rows_are_in_such_months(tmp_path:
     path = add_foreign(tmp_path, 5)
 
     def frozen(name: str, *months: str) -> int | None:
-        one = running(tmp_path, rows=SaidOfRows({path: frozenset(months)}))
+        one = running(tmp_path, rows=ForeignPartitions({path: frozenset(months)}))
         return Freeze(OF_2024, name).run(one.ports, one.partitions).rows
 
     assert frozen("within", "202401", "202402") == 15
