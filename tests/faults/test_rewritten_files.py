@@ -116,7 +116,7 @@ def test_files_with_rows_of_others_are_replaced_only_as_a_whole_partition(scene:
         status, message = scene.run(options)
         assert status == "refused"
         assert message.endswith(
-            "(replace). Use --force and --replace-partition to replace all rows of the lake "
+            "(replace). Use --force --replace-partition to replace all rows of the lake "
             "partition, also those of other writers."
         )
     assert rows_in_main(scene.directory) == before

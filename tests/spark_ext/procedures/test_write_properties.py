@@ -59,7 +59,9 @@ def test_exports_and_statements_write_with_the_codec_of_the_table(
     """Harm prevented: files that a reader of the owner cannot decompress."""
     name = owned(places, session, **{"parquet.compression-codec": "snappy"})
 
-    assert export(session, name, 1) == ["committed"]
+    places.clickhouse_run(f"INSERT INTO db.{name} SELECT 1, 90 + number, '' FROM numbers(9)")
+    small = ", export_merge_tree_part_max_bytes_per_file = 1"
+    assert export(session, name, 1, small) == ["committed"]
     assert codecs(places, name) == {0: {"ZSTD"}, 1: {"SNAPPY"}}
     alter(session, f"ALTER TABLE lake.n.{name} UPDATE s = 'x' IN PARTITION 0 WHERE id = 3")
     assert codecs(places, name) == {0: {"SNAPPY"}, 1: {"SNAPPY"}}
@@ -71,6 +73,7 @@ def test_exports_and_statements_write_with_the_codec_of_the_table(
     assert codecs(places, name) == {0: {"SNAPPY"}, 1: {"GZIP"}, 2: {"GZIP"}}
     rows = opened(places, name).scan().to_arrow().to_pylist()
     expected = [{"p": n % 3, "id": n, "s": "x" if n == 3 else str(n)} for n in range(90)]
+    expected += [{"p": 1, "id": n, "s": ""} for n in range(90, 99)]
     assert sorted(rows, key=lambda row: row["id"]) == expected
 
 

@@ -59,7 +59,7 @@ def test_months_that_begin_alike_are_kept_by_one_tag(tmp_path: Path) -> None:
     running(tmp_path).run(drop("202401"))
 
     assert (done.status, done.partition_id, done.rows) == (Status.FROZEN, "2024*", 10)
-    assert done.message == "by the name 'y', tag y"
+    assert done.message == "under the name 'y', tag y"
     assert rows_of_tag(tmp_path, "y") == 10
     noted = json.loads(state(tmp_path).properties["mergeberg.frozen.y"])
     assert (noted["name"], noted["partition"], noted["snapshot"]) == (
@@ -74,7 +74,7 @@ def test_months_that_begin_alike_are_kept_by_one_tag(tmp_path: Path) -> None:
 def test_when_all_months_begin_so_the_tag_is_of_main(tmp_path: Path) -> None:
     done = alone(tmp_path, Freeze(Months("20")))
 
-    assert (done.message, done.rows) == ("by the name '1', tag 1", 14)
+    assert (done.message, done.rows) == ("under the name '1', tag 1", 14)
     assert tags(tmp_path) == {"1": state(tmp_path).main}
 
 
