@@ -128,6 +128,9 @@ def of_all(status: str) -> dict[str, str]:
 )
 def test_exports_stay_in_force_and_their_rows_are_compared(lake: Lake, more: str) -> None:
     """Harm prevented: the guarantees end when a platform compacts the table."""
+    if more:
+        # Iceberg sorts in another order only if the table once had none.
+        lake.spark.sql(f"ALTER TABLE lake.n.{lake.name} WRITE UNORDERED")
     lake.rewrite(more)
 
     assert lake.export() == of_all("unchanged")
@@ -156,5 +159,7 @@ def test_rows_that_were_deleted_before_or_after_are_changed_by_others(lake: Lake
     lake.spark.sql(f"DELETE FROM {name} WHERE id = 4")
 
     assert lake.export() == {"0": "refused", "1": "refused", "2": "unchanged"}
-    verdicts = lake.verdicts()
-    assert verdicts == {"0": "not_comparable", "1": "not_comparable", "2": "equal"}
+    wrong = "partition 0: not_comparable.* partition 1: not_comparable"
+    with pytest.raises(RefusedError, match=f"(?s){wrong}") as refused:
+        lake.verdicts()
+    assert "partition 2" not in str(refused.value)
