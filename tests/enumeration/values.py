@@ -160,7 +160,7 @@ def parquet(plan: WritePlan, piece: Slice) -> bytes:
     return bytes(sink.getvalue())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReadDigests:
     """Digests of such files, which are read; those that are kept are in the lake's storage."""
 
