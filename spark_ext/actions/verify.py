@@ -117,8 +117,8 @@ class Comparison:
     """The comparison of one partition.
 
     `compared_with` is `source`, or `digest` for the digest that the export kept, or '' if nothing
-    was compared. `seconds` is the time that reading the lake took; that of
-    files of several partitions that are read at the same time is divided by the number of tasks.
+    was compared. `seconds` is the time that reading the lake took, divided by the number of tasks
+    if files of several partitions are read at the same time.
     """
 
     partition_id: str
@@ -312,12 +312,9 @@ class Verifying:
             return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
         held, landed = holding(row, self._state, row.key.hash, self._lake), row.done.landed
         if not held.holds(landed):
-            why = (
-                "These files also have other rows."
-                if held.has_rows_of(landed)
-                else "Only files that the export itself wrote can be compared."
-            )
-            return Comparison(one.value, Verdict.NOT_COMPARABLE, f"{held.about(landed)} {why}")
+            own, mixed = "Only files of the export can be compared.", "They also have other rows."
+            text = f"{held.about(landed)} {mixed if held.has_rows_of(landed) else own}"
+            return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
         where = digest_location(self._state.location, row.key.hash, landed.transaction_id)
         lake = self._lake
         try:
@@ -448,10 +445,7 @@ class Verifying:
         """Check only the bytes of the files: neither source nor digest is left to compare with."""
         landed = subject.done.landed
         if subject.rewritten:
-            text = (
-                f"{why}, and the export kept no digest, so that its rows cannot be compared any "
-                f"more; {subject.rewritten}"
-            )
+            text = f"{why}, and the export kept no digest; {subject.rewritten}"
             return Comparison(subject.partition_id.value, Verdict.NOT_COMPARABLE, text)
         try:
             changed = changed_files(

@@ -416,8 +416,8 @@ class GroupJob:
         known = row.rewritten is not None and row.rewritten.files == proof.files
         if known or len(proof.files) > _MOST_FILES_NOTED:
             return row
-        noted = partial(self._ports.ledger.write, replace(row, rewritten=proof))
-        written = self._ports.effects(Step.NOTE_REWRITTEN, noted)
+        noted = replace(row, rewritten=proof)
+        written = self._ports.effects(Step.NOTE_REWRITTEN, partial(self._ports.ledger.write, noted))
         # If another process has changed the row, a later run stores the proof.
         return row if isinstance(written, Stale) else written
 

@@ -163,7 +163,7 @@ class _History:
         numbers = [s.snapshot_id for s in ancestors]
         return ancestors[: numbers.index(landed.snapshot_id)][::-1]
 
-    def rewritten(
+    def proved(
         self, landed: Landed, exported: tuple[FileInMain, ...], later: list[SnapshotSeen]
     ) -> tuple[FileInMain, ...] | None:
         """Return the files of main with the rows of an export whose files others rewrote.
@@ -408,7 +408,7 @@ def _since(landed: Landed, history: _History, files: tuple[FileInMain, ...] = ()
     by = ", ".join(f"snapshot {s.snapshot_id} ({s.operation})" for s in changed)
     if not files and changed and not adds:
         return Holding(Kind.GONE, f"{what}, and its files were removed by {by}.")
-    rewritten = history.rewritten(landed, exported, later)
+    rewritten = history.proved(landed, exported, later)
     if rewritten is not None and changed:
         snapshots = tuple(one.snapshot_id for one in changed)
         if proved := _rewritten(landed, snapshots, rewritten, files):

@@ -248,10 +248,7 @@ class Membership:
     def begins_with(
         self, what: str, file: BranchFile, row: Row | None, state: LakeTableState, prefix: str
     ) -> bool:
-        """Whether a file belongs to partitions whose ids begin with a text; else as `belongs_to`.
-
-        `what` cannot be run, as the error has it.
-        """
+        """As `belongs_to`, for partitions whose ids begin with a text, to run `what`."""
         if row is not None and self.is_own(row):
             return row.key.partition_id.startswith(prefix)
         if not file.rows:
@@ -358,9 +355,8 @@ class KeyInMain:
     @property
     def record(self) -> Record | None:
         """The record of the export of which main has all files and no others, None otherwise."""
-        done = self.row.done
-        whole = self.held.kind is Kind.WHOLE and done is not None and self.held.holds(done.landed)
-        return done if whole else None
+        done, whole = self.row.done, self.held.kind is Kind.WHOLE
+        return done if whole and done is not None and self.held.holds(done.landed) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,9 +466,7 @@ class Partitions:
     def files_beginning(
         self, what: str, state: LakeTableState, prefix: str
     ) -> tuple[BranchFile, ...]:
-        """Return the files in main of the partitions whose ids begin with a text.
-
-        `what` cannot be run, as the error has it.
+        """Return the files in main of partitions whose ids begin with a text, to run `what`.
 
         Raises:
             RefusedError: a file holds rows of such a partition and of another one.

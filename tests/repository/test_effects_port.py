@@ -101,7 +101,6 @@ ALLOWED = {
         ("cleanup.py", "files_of", "table.refers_to"),
         ("cleanup.py", "left", "table.refers_to"),
         ("commit.py", "discard_abandoned_attempts", "table.in_use"),
-        ("commit.py", "held_in_main", "table.files_of"),
         ("gc.py", "_found", "lake.files_of"),
         ("gc.py", "_found", "lake.references"),
         ("move.py", "_line_has", "table.files_of"),
@@ -125,7 +124,9 @@ ALLOWED = {
         ("gc.py", "_listing", "table.refers_to"),
         ("gc.py", "find", "table.metadata_files"),
         ("foreign_rows.py", "_hidden", "table.paths_in_main"),
-        ("foreign_rows.py", "_has_left", "table.files_of"),
+        ("main_state.py", "_as_noted", "lake.rewritten"),
+        ("main_state.py", "at", "lake.files_of"),
+        ("main_state.py", "proved", "lake.rewritten"),
         ("foreign_rows.py", "leaving", "table.files_in"),
     },
     "which source snapshots and files are of use: what is kept too long is swept by the next run": {
