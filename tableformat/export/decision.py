@@ -399,7 +399,7 @@ def _only_compared(
 def one_too_many(most: int) -> str:
     """Return the message that a partition would be replaced beyond the limit of the command."""
     return (
-        "it changed after the export was planned, and would be replaced as one more than "
+        "it changed after the run was planned, and would be replaced as one more than "
         f"{Option.MAX_REPLACE} allows ({most}). Run it again"
     )
 

@@ -195,8 +195,7 @@ def rehearse(  # noqa: PLR0913  one parameter for each input, and two callbacks 
         change = None
         if found is not None:
             check_table_of_ledger(found.state, ledger)
-            form = file_format(request.format, found.state.properties, request.to)
-            request = replace(request, format=form)
+            request = _in_format(request, found.state)
             change = schema_change(plan, request.to, found.state) if request.evolve_schema else None
             if change is not None:
                 note(change_text(change, request.to, would=True))
@@ -209,6 +208,12 @@ def rehearse(  # noqa: PLR0913  one parameter for each input, and two callbacks 
         compares = request.options.check_rows and change is None
         location = found.state.location if found is not None else None
         return Rehearsal(made, location, _replaced(made, compares=compares))
+
+
+def _in_format(request: ExportRequest, state: LakeTableState) -> ExportRequest:
+    """Return the request with the settings of the lake table's files."""
+    form = file_format(request.format, state.properties, request.to)
+    return replace(request, format=form)
 
 
 def _replaced(forecasts: Iterable[Forecast], *, compares: bool) -> Replaced:

@@ -249,8 +249,8 @@ _ALL: Final = (
         "max_bytes_per_file",
         _BYTES,
         "bytes of a data file; NULL for the lake table's size, or 512 MiB",
-        "Expected size of a data file, e.g. 128MiB or 1GB; a number alone counts MiB. Default: "
-        "the lake table's, or 512MiB.",
+        "Expected size of a data file, e.g. 1GB; a number alone counts MiB. Default: the lake "
+        "table's, or 512MiB.",
         setting=f"{_PART}_max_bytes_per_file",
         in_setting=0,
         least=1,

@@ -74,7 +74,7 @@ def test_files_have_the_codec_of_the_table(codec: str, stored: str, tmp_path: Pa
     assert pq.read_table(path).column("word").to_pylist() == [words(n) for n in range(ROWS)]
 
 
-def test_a_level_makes_files_smaller_and_one_without_a_codec_for_it_is_ignored() -> None:
+def test_a_level_makes_files_smaller_if_the_codec_has_levels() -> None:
     sizes = [len(written(by(parquet__compression_level=level))) for level in (1, 19)]
     assert sizes[1] < sizes[0]
     plain = by(parquet__compression_codec="snappy", parquet__compression_level=7)
@@ -83,7 +83,7 @@ def test_a_level_makes_files_smaller_and_one_without_a_codec_for_it_is_ignored()
     assert by(parquet__compression_codec="zstd").level == FileFormat().level
 
 
-def test_row_groups_are_as_small_as_the_table_wants_and_never_larger_than_planned() -> None:
+def test_row_groups_are_as_small_as_the_table_wants_and_no_larger() -> None:
     by_rows = footer(by(parquet__row_group_limit=25_000))
     assert [by_rows.row_group(i).num_rows for i in range(by_rows.num_row_groups)] == [20_000] * 3
     by_bytes = footer(by(parquet__row_group_size_bytes=500_000))
