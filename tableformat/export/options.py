@@ -271,8 +271,8 @@ _ALL: Final = (
         _BYTES,
         "bytes per second of all tasks, 0 for no limit; NULL for the session's setting",
         "Bytes per second, e.g. 50MB, that all tasks together read from the source, and that "
-        "they write; 0 is no limit. The user's commands on a host that name the same number "
-        "share it (ClickHouse's max_exports_bandwidth_for_server).",
+        "they write; 0 is no limit. A user's commands on a host share an equal limit "
+        "(ClickHouse's max_exports_bandwidth_for_server).",
         setting="max_exports_bandwidth_for_server",
         in_setting=0,
         in_command="0",
