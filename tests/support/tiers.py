@@ -45,7 +45,7 @@ MOST_OF_CHECK: Final = 0.22
 """CPU seconds that all cases of a test may cost in `make check`."""
 MOST_AROUND_CHECK: Final = 0.5
 """CPU seconds that the fixtures of its file may cost."""
-MOST_OF_TEST: Final = 1.5
+MOST_OF_TEST: Final = 1.1
 """CPU seconds that all cases of a test may cost in `make test`."""
 DEAR_FILE: Final = 5.0
 """CPU seconds of a file that one of several processes begins before all cheaper ones."""
