@@ -43,6 +43,7 @@ __all__ = [
     "FetchFiles",
     "Figures",
     "FileInMain",
+    "FilesOfMain",
     "KeyCommit",
     "LakeTable",
     "LakeTableState",
@@ -480,15 +481,8 @@ class Unknown:
 CommitOutcome = Committed | Conflicted | Superseded | NotSent | Unknown
 
 
-class LakeTable(Protocol):
-    """An Iceberg table as the commit protocol needs it.
-
-    Every call may fail with DestinationError.
-    """
-
-    def load(self) -> LakeTableState:
-        """Load the current metadata with all snapshots, never from a cache."""
-        ...
+class FilesOfMain(Protocol):
+    """The data files of main that have the rows of exports (`export/main_state.py`)."""
 
     def files_of(
         self, state: LakeTableState, key: str, at: int | None = None
@@ -510,6 +504,17 @@ class LakeTable(Protocol):
             The files, which may also have other rows of the same lake partitions; None if the
             metadata does not prove that they have all rows of `files`.
         """
+        ...
+
+
+class LakeTable(FilesOfMain, Protocol):
+    """An Iceberg table as the commit protocol needs it.
+
+    Every call may fail with DestinationError.
+    """
+
+    def load(self) -> LakeTableState:
+        """Load the current metadata with all snapshots, never from a cache."""
         ...
 
     def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:

@@ -14,12 +14,18 @@ them since, and the ledger would call the rest complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Protocol
 
-from tableformat.committer import ByStatement, FileInMain, KeyCommit, LakeTableState, SnapshotSeen
+from tableformat.committer import (
+    ByStatement,
+    FileInMain,
+    FilesOfMain,
+    KeyCommit,
+    LakeTableState,
+    SnapshotSeen,
+)
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Claim, Held, Landed, Rewritten, Row
 from tableformat.quantities import counted
@@ -27,7 +33,6 @@ from tableformat.table_properties import Mark
 
 __all__ = [
     "FilesAt",
-    "FilesOfMain",
     "Holding",
     "Kind",
     "claim_of_mark",
@@ -39,22 +44,6 @@ __all__ = [
 
 FilesAt = Callable[[int], tuple[FileInMain, ...]]
 """The key's files in a snapshot of the table, by its id."""
-
-
-class FilesOfMain(Protocol):
-    """The part of a lake table that `holding` reads (`tableformat.committer.LakeTable`)."""
-
-    def files_of(
-        self, state: LakeTableState, key: str, at: int | None = None
-    ) -> tuple[FileInMain, ...]:
-        """Return the data files of a key's exports, by their names, in snapshot `at` or in main."""
-        ...
-
-    def rewritten(
-        self, state: LakeTableState, files: Collection[FileInMain], since: Iterable[int]
-    ) -> tuple[FileInMain, ...] | None:
-        """Return the files of main with the rows of earlier files; None if that is not proved."""
-        ...
 
 
 class Kind(Enum):

@@ -239,8 +239,9 @@ def test_who_waits_is_not_overtaken(tmp_path: Path) -> None:
 
 
 def test_limits_of_other_numbers_are_others(tmp_path: Path) -> None:
-    with RatePool(10, tmp_path, busy).hold(10), RatePool(11, tmp_path, busy).hold(11):
-        pass
+    ten, eleven = RatePool(10, tmp_path, busy), RatePool(11, tmp_path, busy)
+    with ten.hold(10), eleven.hold(11):
+        assert (ten.taken(), eleven.taken()) == (10, 11)
 
 
 def test_nobody_else_can_look_into_it(tmp_path: Path) -> None:
