@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tableformat.committer import LakeTable
+from tableformat.committer import FilesOfMain, LakeTable
 from tableformat.export.ports import Lake, SliceWriter
 from tableformat.export.verification import LakeDigests
 from tableformat.ledger import Ledger
@@ -23,7 +23,9 @@ from tableformat.source import Source
 from tableformat.storage import Storage
 from tests.repository.source_files import SourceFile, source_files
 
-CONTRACTS = (Lake, LakeDigests, LakeTable, PartitionedLake, Ledger, SliceWriter, Source, Storage)
+CONTRACTS = (
+    FilesOfMain, Lake, LakeDigests, LakeTable, PartitionedLake, Ledger, SliceWriter, Source, Storage
+)  # fmt: skip
 METHODS = {
     name
     for contract in CONTRACTS
