@@ -23,8 +23,7 @@ each implementation with the one in memory.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
@@ -59,7 +58,6 @@ __all__ = [
     "State",
     "StatementKind",
     "Stop",
-    "digest_of_paths",
     "last_export",
 ]
 
@@ -114,14 +112,6 @@ class MoveIntent:
     transaction_id: str
     table: str
     files: str
-
-
-def digest_of_paths(paths: Iterable[str]) -> str:
-    """Return the SHA-256 of paths, independent of their order."""
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(path.encode() + b"\0")
-    return digest.hexdigest()
 
 
 MANIFEST_TTL: Final = 180

@@ -18,7 +18,8 @@ and Take in docs/spec/model/Move.tla).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -30,7 +31,7 @@ from tableformat.export.give_up import GivenUp, KillOutcome, NotUnderWay, TooLat
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
 from tableformat.file_names import is_of_transaction
-from tableformat.ledger import Key, MoveIntent, Row, State, digest_of_paths
+from tableformat.ledger import Key, MoveIntent, Row, State
 from tableformat.operations.copy_from import CopyFrom, other_table
 from tableformat.operations.run import Running, in_turns, works_on_it
 from tableformat.operations.statement import (
@@ -48,6 +49,14 @@ from tableformat.operations.statement import (
 from tableformat.operations.take_out import Leave
 
 __all__ = ["EndingMoves", "Moving", "give_up", "knows", "release_claims"]
+
+
+def _digest_of_paths(paths: Iterable[str]) -> str:
+    """Return the SHA-256 of paths, independent of their order."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(path.encode() + b"\0")
+    return digest.hexdigest()
 
 
 class _StaysHereError(RefusedError):
@@ -78,7 +87,7 @@ class _OnceThere:
             self.changes = {c.key.hash: c for c in now.changes}
             self.seen = state.metadata_location
         change, move = self.changes.get(key), self.moves[key]
-        if change is None or digest_of_paths(f.path for f in change.leaves) != move.files:
+        if change is None or _digest_of_paths(f.path for f in change.leaves) != move.files:
             why = f"another process changed the partition of {self.here.name} after it was copied"
             raise self._stays(why)
         if not _line_has(self.there, move):
@@ -462,7 +471,7 @@ class Moving:
                 there := goes[one.key.hash],
                 brings.get(there) or self._landed(there),
                 str(self.there.name),
-                digest_of_paths(f.path for f in one.leaves),
+                _digest_of_paths(f.path for f in one.leaves),
             )
             for one in taken.changes
         }
