@@ -1,7 +1,8 @@
 """Renders and parses the stored form of a ledger row: JSON with a checksum (docs/spec/ledger.md).
 
-`ledger.Row` describes the fields. The parser also reads the six earlier formats:
+`ledger.Row` describes the fields. The parser also reads the seven earlier formats:
 
+* 13 has no `rows` of `rewritten`: its files count as files with other rows.
 * 12 and earlier have no `rewritten`.
 * 11 and earlier have no kind of a statement and no reason of a stop. Only this module derives them
   from texts.
@@ -43,10 +44,11 @@ from tableformat.mergetree.table import KeeperNode
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 13
-_READ: Final = (7, 8, 9, 10, 11, 12, ROW_FORMAT)
+ROW_FORMAT: Final = 14
+_READ: Final = (7, 8, 9, 10, 11, 12, 13, ROW_FORMAT)
 _KNOWS_ARCHIVED: Final = 10
 _KNOWS_KINDS: Final = 12
+_UNKNOWN_ROWS: Final = -1
 
 
 def render_row(row: Row) -> str:
@@ -145,7 +147,8 @@ def _holds(raw: dict[str, Any]) -> dict[str, Any]:
 def _rewritten(raw: dict[str, Any] | None) -> Rewritten | None:
     if raw is None:
         return None
-    return Rewritten(raw["transaction_id"], tuple(raw["snapshots"]), tuple(raw["files"]))
+    snapshots, files = tuple(raw["snapshots"]), tuple(raw["files"])
+    return Rewritten(raw["transaction_id"], snapshots, files, raw.get("rows", _UNKNOWN_ROWS))
 
 
 def _archived(raw: dict[str, Any] | None) -> Archived | None:

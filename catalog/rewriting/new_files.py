@@ -158,17 +158,29 @@ def carry_digest(row: Row, files: Iterable[BranchFile], source: TableFiles, to: 
     Raises:
         DestinationError: the digest cannot be read or stored.
     """
-    written_by = {exported_by(file.path) for file in files}
+    written_by = {_export_of(file.path, row) for file in files}
     if row.claim.kind is not None or len(written_by) != 1:
         return
-    (named,) = written_by
-    if named is None:
+    (export,) = written_by
+    if export is None:
         return
     with closing(FileDigests(source.storages)) as digests:
-        kept = digests.kept(digest_location(source.location, *named))
+        kept = digests.kept(digest_location(source.location, *export))
     if kept is None:
         return
     transaction_id = row.claim.transaction_id
     with closing(FileDigests(to.storages)) as digests:
         location = digest_location(to.location, row.key.hash, transaction_id)
         digests.keep(location, replace(kept, transaction_id=transaction_id))
+
+
+def _export_of(path: str, row: Row) -> tuple[str, str] | None:
+    """Return the key hash and the transaction of the export whose rows a file has, if it is known.
+
+    `row` is that of the key that the file's new form belongs to.
+    """
+    named = exported_by(path)
+    if named is not None:
+        return named
+    transaction_id = row.transaction_of(path)
+    return None if transaction_id is None else (row.key.hash, transaction_id)

@@ -247,7 +247,7 @@ def decide_export(
             return RemoveRows()
         return source_gone(done, held)
     if options.force:
-        return _begin(row) if held.is_replaceable or options.replace_partition else _uncertain(held)
+        return _begin(row) if held.is_known or options.replace_partition else _uncertain(held)
     same = content.fingerprint == done.landed.fingerprint
     merged = not same and is_merged(done, content)
     if same or merged:
@@ -332,7 +332,7 @@ def _way_round(held: Holding) -> str:
         return f"Use {Option.FORCE} to export it again, which undoes that."
     if held.kind is Kind.GONE:
         return f"Export it again after its manifest TTL, or with {Option.FORCE}."
-    if held.is_replaceable:
+    if held.is_known:
         return f"Use {Option.FORCE} to export it again."
     return "Exporting it again could double rows, or undo what was done to them."
 
@@ -514,7 +514,7 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
         claim=replace(claim, epoch=row.claim.epoch),
         done=made or row.done,
         changed=landed if made is None else None,
-        rewritten=None,
+        rewritten=row.rewritten if made is None else None,
         old=tuple(others),
         updated=now,
         last_error="",

@@ -76,7 +76,16 @@ from tableformat.export.write_and_commit import (
     NoneLeftError,
     OutcomeBuilder,
 )
-from tableformat.ledger import Claim, LeaseHeld, Rewritten, Row, Stale, State, Stop
+from tableformat.ledger import (
+    MOST_FILES_NOTED,
+    Claim,
+    LeaseHeld,
+    Rewritten,
+    Row,
+    Stale,
+    State,
+    Stop,
+)
 from tableformat.mergetree.table import Part
 from tableformat.messages import Command
 from tableformat.names import PartitionId, TableName
@@ -267,10 +276,6 @@ class Tidying:
             )
 
 
-# Each has a path of a hundred bytes or more, and every run reads the row.
-_MOST_FILES_NOTED: Final = 1000
-
-
 class GroupJob:
     """Exports groups of partitions of one table into one destination."""
 
@@ -413,8 +418,7 @@ class GroupJob:
 
     def _noted(self, row: Row, proof: Rewritten) -> Row:
         """Store the proof for a rewritten export, which holds when the snapshots have expired."""
-        known = row.rewritten is not None and row.rewritten.files == proof.files
-        if known or len(proof.files) > _MOST_FILES_NOTED:
+        if row.rewritten == proof or len(proof.files) > MOST_FILES_NOTED:
             return row
         noted = replace(row, rewritten=proof)
         written = self._ports.effects(Step.NOTE_REWRITTEN, partial(self._ports.ledger.write, noted))

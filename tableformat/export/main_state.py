@@ -14,6 +14,7 @@ them since, and the ledger would call the rest complete.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -26,7 +27,7 @@ from tableformat.committer import (
     LakeTableState,
     SnapshotSeen,
 )
-from tableformat.file_names import is_of_transaction
+from tableformat.file_names import is_of_key, is_of_transaction
 from tableformat.ledger import Claim, Held, Landed, Rewritten, Row
 from tableformat.quantities import counted
 from tableformat.table_properties import Mark
@@ -75,9 +76,9 @@ class Kind(Enum):
 class Holding:
     """The files of a key in main, and the exports that they belong to.
 
-    `text` describes the state in a sentence. `files` have the key in their names, or are those of
-    `Kind.REWRITTEN`. `edited`: only statements that change rows, such as UPDATE, landed since the
-    last export. `proof` is that of a rewritten export.
+    `text` describes the state in a sentence. `files` have the key in their names, or are files of
+    other writers that have rows of the key and no others. `edited`: only statements that change
+    rows, such as UPDATE, landed since the last export. `proof` is that of a rewritten export.
     """
 
     kind: Kind
@@ -89,11 +90,6 @@ class Holding:
 
     @property
     def is_known(self) -> bool:
-        """Whether all rows of the key in main are in `files`, which an export or statement left."""
-        return self.is_replaceable and self.kind is not Kind.REWRITTEN
-
-    @property
-    def is_replaceable(self) -> bool:
         """Whether all rows of the key in main are in `files`, which have no other rows."""
         return self.is_certain or self.kind is Kind.LEFT
 
@@ -146,6 +142,16 @@ class _History:
         """Return the files of the key in a snapshot."""
         return self.lake.files_of(self.state, self.key, snapshot_id)
 
+    def noted(self, row: Row) -> tuple[FileInMain, ...]:
+        """Return the files of other writers in main with rows of the key, as the ledger notes."""
+        paths = row.rewritten.files if row.rewritten is not None else ()
+        return tuple(
+            file
+            for path in paths
+            if not is_of_key(path, self.key) and row.transaction_of(path) is not None
+            for file in self.lake.rewritten(self.state, (_file(path),), ()) or ()
+        )
+
     def later(self, landed: Landed) -> list[SnapshotSeen]:
         """Return the snapshots of main after that of an export, oldest first."""
         ancestors = self.ancestors
@@ -178,8 +184,10 @@ def holding(row: Row | None, state: LakeTableState, key: str, lake: FilesOfMain)
     history = _History(state, key, lake)
     files = history.at(state.main) if state.main is not None else ()
     found = _in_history(row, history, files)
-    if found.kind is Kind.CHANGED and row is not None and row.rewritten is not None:
-        # The snapshots that showed it may have expired since.
+    if row is None or row.rewritten is None:
+        return found
+    if found.kind is Kind.CHANGED or any(not is_of_key(f.path, key) for f in found.files):
+        # The snapshots that showed it may have expired since, and a statement moves files.
         return _as_noted(row, row.rewritten, history, files) or found
     return found
 
@@ -188,7 +196,7 @@ def _in_history(row: Row | None, history: _History, files: tuple[FileInMain, ...
     """Return the state of a key's exports as main and its known snapshots show it."""
     landed = row.landed if row is not None else ()
     if row is not None and any(x.kind is not None for x in landed):
-        return _after_statements(row, history, files)
+        return _after_statements(row, history, (*files, *history.noted(row)))
     if files:
         return _of_files(landed, history, files)
     if not landed:
@@ -219,13 +227,20 @@ def _as_noted(
     The names of data files are unique and their content never changes. So the rows are in main as
     long as all files of the proof are, or files that such snapshots made of them.
     """
-    landed = row.landed[-1]
-    if landed.transaction_id != proof.transaction_id:
+    landed = max((x for x in row.landed if x.kind is None), key=lambda x: x.epoch, default=None)
+    if landed is None or landed.transaction_id != proof.transaction_id:
         return None
-    noted = tuple(FileInMain(path, 0, deletes=False) for path in proof.files)
+    later = (x.kind for x in row.landed if x.epoch > landed.epoch)
+    if any(kind is not None and kind.rewrites_rows for kind in later):
+        return None
+    noted = tuple(_file(path) for path in proof.files)
     line = history.ancestors[::-1]
     found = history.lake.rewritten(history.state, noted, [s.snapshot_id for s in line])
     return None if found is None else _rewritten(landed, proof.snapshots, found, files)
+
+
+def _file(path: str) -> FileInMain:
+    return FileInMain(path, 0, deletes=False)
 
 
 def _rewritten(
@@ -250,8 +265,8 @@ def _rewritten(
         f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}; their files "
         f"were rewritten by {by}."
     )
-    proof = Rewritten(landed.transaction_id, snapshots, paths)
-    if sum(f.rows for f in found) == landed.rows:
+    proof = Rewritten(landed.transaction_id, snapshots, paths, sum(f.rows for f in found))
+    if proof.rows == landed.rows:
         return Holding(Kind.REWRITTEN, text, found, (landed,), proof=proof)
     return Holding(Kind.MIXED, text, files, (landed,), proof=proof)
 
@@ -272,7 +287,7 @@ def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]
     in_line = last is not None
     last = last or max(row.landed, key=lambda x: x.epoch)
     left = () if _took_all_out(row, last) else last.left
-    if left is not None and _counts(files, row, history.key) == frozenset(left):
+    if left is not None and _counts(files, row) == frozenset(left):
         found = _as_left(row, last, left, files)
         edited = found.kind is not Kind.WHOLE and _is_edited(row, last, ancestors, state)
         return replace(found, edited=edited)
@@ -282,15 +297,16 @@ def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]
     return Holding(Kind.CHANGED, text, files)
 
 
-def _counts(files: tuple[FileInMain, ...], row: Row, key: str) -> frozenset[Held] | None:
+def _counts(files: tuple[FileInMain, ...], row: Row) -> frozenset[Held] | None:
     """Return the files of a key by transaction; None where one carries deletes or is unknown."""
-    found = []
-    for one in dict.fromkeys(x.transaction_id for x in row.landed):
-        own = [f for f in files if is_of_transaction(f.path, key, one)]
-        if own:
-            found.append(Held(one, len(own), sum(f.rows for f in own)))
-    known = sum(x.data_files for x in found)
-    return None if known < len(files) or any(f.deletes for f in files) else frozenset(found)
+    known = {x.transaction_id for x in row.landed}
+    found: defaultdict[str, list[FileInMain]] = defaultdict(list)
+    for file in files:
+        transaction_id = row.transaction_of(file.path)
+        if transaction_id is None or transaction_id not in known or file.deletes:
+            return None
+        found[transaction_id].append(file)
+    return frozenset(Held(one, len(own), sum(f.rows for f in own)) for one, own in found.items())
 
 
 def _as_left(

@@ -20,13 +20,11 @@ from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
 from tableformat.ledger import Key, Landed, Row, StatementKind
+from tableformat.operations.keys_of_table import Earlier, KeyInMain, held_of, transaction_of
 from tableformat.operations.partition_files import (
     ANY_PARTITION,
-    Earlier,
     FilesOfKey,
-    KeyInMain,
     PartitionFiles,
-    held_of,
 )
 from tableformat.operations.statement import DetachedUse, KeyChange, Plan, ReturnedFiles, Which
 from tableformat.quantities import counted
@@ -44,8 +42,8 @@ def were_together(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
         main: the files of main that they would join.
         keys: the state in main of the keys of both.
     """
-    files = (*back, *main)
-    written = {exported_by(f.path) for f in files}
+    files, keys = (*back, *main), tuple(keys)
+    written = {_export_of(f, keys) for f in files}
     if len(files) == 1 or (len(written) == 1 and None not in written):
         # The files of one transaction landed in one snapshot.
         return True
@@ -78,6 +76,16 @@ def were_taken_out(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
         and all(0 < number <= taken[f.sequence_number] for number in copies)
         for f in back
     )
+
+
+def _export_of(file: BranchFile, keys: Iterable[KeyInMain]) -> tuple[str, str] | None:
+    """Return the key hash and the transaction of a file, None for a foreign file.
+
+    The rows of an export that other writers rewrote are all together, too.
+    """
+    named = exported_by(file.path)
+    known = ((at.row.key.hash, at.row.transaction_of(file.path)) for at in keys)
+    return named or next(((key, one) for key, one in known if one is not None), None)
 
 
 def _had(at: Earlier, back: Files, main: Files) -> bool:
@@ -143,7 +151,7 @@ class Attach:
             self._refuse_after_exports(back, there)
         self._refuse_alongside_others(back, there)
         return KeyChange(
-            back.key, comes=ReturnedFiles(back.files), holds=held_of((*main, *back.files))
+            back.key, comes=ReturnedFiles(back.files), holds=held_of((*main, *back.files), back.row)
         )
 
     def _refuse_alongside(self, back: FilesOfKey, at: KeyInMain, export: Landed) -> None:
@@ -163,7 +171,7 @@ class Attach:
             )
             raise RefusedError(message)
         late = {x.transaction_id for x in at.row.landed if x.epoch >= export.epoch}
-        if not all((found := exported_by(f.path)) and found[1] in late for f in back.files):
+        if not all(transaction_of(f, at.row) in late for f in back.files):
             raise self._twice(export)
 
     def _refuse_after_exports(self, back: FilesOfKey, there: PartitionFiles) -> None:
@@ -216,12 +224,13 @@ class Attach:
         """
         back, main = _related(key, wanted), _related(key, there.keys)
         keys = [at for at in there.in_main.values() if _are_related(key, at.row.key)]
-        of_others = tuple(f for f in back if exported_by(f.path) is None)
+        of_others = tuple(f for f in back if _export_of(f, keys) is None)
         everything = tuple(f for one in there.keys for f in one.files)
         if of_others and not were_taken_out(of_others, everything, there.in_main.values()):
             raise self._apart(key, everything, there.in_main.get(key.hash))
         # Foreign rows that no statement changed or copied are all different.
-        if any(exported_by(f.path) for f in (*back, *main)) and not were_together(back, main, keys):
+        known = any(_export_of(f, keys) for f in (*back, *main))
+        if known and not were_together(back, main, keys):
             raise self._apart(key, main, there.in_main.get(key.hash))
 
     def _apart(self, key: Key, main: tuple[BranchFile, ...], at: KeyInMain | None) -> RefusedError:

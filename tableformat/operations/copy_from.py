@@ -39,12 +39,11 @@ from tableformat.export.outcome import Status
 from tableformat.ledger import Key, Record, Row, StatementKind
 from tableformat.messages import Option
 from tableformat.names import LakeName, PartitionId
+from tableformat.operations.keys_of_table import KeyInMain, held_of
 from tableformat.operations.partition_files import (
     FilesOfKey,
-    KeyInMain,
     PartitionFiles,
     Partitions,
-    held_of,
     refuse_other_columns,
 )
 from tableformat.operations.statement import (
@@ -449,7 +448,7 @@ class Fetch:
         for one in self.keys:
             key = one.key.at(there.table_uuid)
             # Main does not change.
-            holds = held_of(main.get(key, ())) if there.knows(key) else None
+            holds = held_of(main.get(key, ()), there.row_of(key)) if there.knows(key) else None
             changes.append(KeyChange(key, comes=FetchedCopies(one.files, one.row), holds=holds))
         return Plan(tuple(changes))
 

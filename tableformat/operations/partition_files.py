@@ -8,8 +8,6 @@ partition of a file:
   another partition key (`--partition-spec` allows them). The ledger's partition id of such an
   export belongs to the other table.
 
-`earlier` returns the files of a key that main had before each statement on it.
-
 `refuse_other_columns`, `refuse_deletes` and `check_spec` refuse data files that a statement cannot
 rewrite as they are: changed columns, delete files, no partition of the current spec.
 """
@@ -17,7 +15,7 @@ rewrite as they are: changed columns, delete files, no partition of the current 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
@@ -35,28 +33,23 @@ from tableformat.committer import (
 )
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError, UnsupportedError
-from tableformat.export.main_state import FilesAt, Holding, Kind, holding
-from tableformat.file_names import exported_by, key_in
+from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import refuse_tag, table_of
 from tableformat.ledger import (
-    Held,
     Key,
-    Landed,
     Ledger,
     MoveIntent,
-    Record,
+    Rewritten,
     Row,
-    StatementKind,
 )
 from tableformat.mergetree.compatibility import division_of
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId
+from tableformat.operations.keys_of_table import KeyInMain, KeysOfTable
 
 __all__ = [
     "ANY_PARTITION",
-    "Earlier",
     "FilesOfKey",
-    "KeyInMain",
     "Membership",
     "PartitionFiles",
     "PartitionOf",
@@ -64,47 +57,11 @@ __all__ = [
     "Partitions",
     "RowPartitions",
     "check_spec",
-    "earlier",
-    "held_of",
     "own_key",
     "refuse_deletes",
     "refuse_other_columns",
     "refuse_other_spec",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """A state of main before a statement on a key, in the history of the present main.
-
-    `number` is the sequence number of the snapshot. `paths` are its files of the key, by name,
-    without files to which deletes apply. `number_of_detached` is the sequence number of the files
-    that the statement detached, None if it detached none.
-    """
-
-    number: int
-    paths: frozenset[str]
-    number_of_detached: int | None
-
-
-def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earlier]:
-    """Yield the state of main before each statement on a key in main's history, the latest first.
-
-    Args:
-        row: the key's ledger row.
-        state: the table's metadata; expired snapshots are left out.
-        files_at: returns the key's files in a snapshot of `state`.
-    """
-    statements = {x.snapshot_id: x for x in row.landed if x.kind is not None}
-    for one in state.ancestors():
-        done = statements.get(one.snapshot_id)
-        before = state.snapshots.get(one.parent_id) if one.parent_id is not None else None
-        if done is None or before is None:
-            continue
-        paths = frozenset(f.path for f in files_at(before.snapshot_id) if not f.deletes)
-        # The branch's snapshot is the second of the two in its request.
-        detached = one.sequence_number + 1 if done.kind is StatementKind.DETACH else None
-        yield Earlier(before.sequence_number, paths, detached)
 
 
 ANY_PARTITION: Final = "*"
@@ -341,29 +298,11 @@ class FilesOfKey:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyInMain:
-    """The state of a key in main, and its last export in main's history.
-
-    `earlier` yields the state of main before each statement on the key, the latest first.
-    """
-
-    row: Row
-    held: Holding
-    export: Landed | None
-    earlier: Callable[[], Iterator[Earlier]]
-
-    @property
-    def record(self) -> Record | None:
-        """The record of the export of which main has all files and no others, None otherwise."""
-        done, whole = self.row.done, self.held.kind is Kind.WHOLE
-        return done if whole and done is not None and self.held.holds(done.landed) else None
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionFiles:
     """The files of a partition (None: of all) by key: in main and, if requested, detached ones.
 
-    Files of no key in the ledger have the partition's own key. `table_uuid`, `spec_id` and
+    Files of no key in the ledger have the partition's own key. Files of other writers that have all
+    rows of an export, and no others, have the key of that export. `table_uuid`, `spec_id` and
     `schema_id` are the table's. `in_main` has the state in main of each key of the partition in the
     ledger, by hash. `elsewhere` returns it for any key of the ledger, by hash.
     """
@@ -382,18 +321,15 @@ class PartitionFiles:
         at = self.in_main.get(key.hash)
         return at is None or at.held.is_known
 
+    def row_of(self, key: Key) -> Row | None:
+        """Return the ledger row of a key of the partition, None if the ledger has none."""
+        at = self.in_main.get(key.hash)
+        return at.row if at is not None else None
 
-def held_of(files: tuple[BranchFile, ...]) -> tuple[Held, ...] | None:
-    """Return files of a key as the ledger records them; None if a name has no transaction."""
-    found: defaultdict[str, list[BranchFile]] = defaultdict(list)
-    for file in files:
-        named = exported_by(file.path)
-        if named is None:
-            return None
-        found[named[1]].append(file)
-    return tuple(
-        Held(one, len(own), sum(f.rows for f in own)) for one, own in sorted(found.items())
-    )
+    def proof_of(self, key: Key) -> Rewritten | None:
+        """Return the proof for the rewritten export of a key, None if there is none."""
+        row = self.row_of(key)
+        return row.rewritten if row is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,14 +377,14 @@ class Partitions:
         """
         if detached:
             refuse_tag(table_of(state), DETACHED_BRANCH)
-        known = self._keys(state)
+        known = KeysOfTable(self.lake, state, self._keys(state), self.may_have)
         found = partial(self._by_key, state, known, partition_id, each=each, by_name=by_name)
         main = found(MAIN_BRANCH)
         aside = found(DETACHED_BRANCH) if detached else ()
         there = {one.key.hash for one in (*main, *aside)}
         held = {
-            key: self._in_main(state, row)
-            for key, row in known.items()
+            key: known.in_main(key)
+            for key, row in known.rows.items()
             if partition_id is None or key in there or self.membership.is_of(row, partition_id)
         }
         of = state.layout
@@ -460,7 +396,7 @@ class Partitions:
             main,
             aside,
             held,
-            partial(self._elsewhere, state, known),
+            known.find,
         )
 
     def files_beginning(
@@ -479,18 +415,6 @@ class Partitions:
             for file in self.lake.files_on(state, MAIN_BRANCH)
             if begins(what, file, known.get(key_in(file.path)), state, prefix)
         )
-
-    def _elsewhere(
-        self, state: LakeTableState, known: Mapping[str, Row], key: str
-    ) -> KeyInMain | None:
-        row = known.get(key)
-        return self._in_main(state, row) if row is not None else None
-
-    def _in_main(self, state: LakeTableState, row: Row) -> KeyInMain:
-        key = row.key.hash
-        files_at = partial(self.lake.files_of, state, key)
-        held = holding(row, state, key, self.lake)
-        return KeyInMain(row, held, _export(row, state), partial(earlier, row, state, files_at))
 
     def rows_of(self, state: LakeTableState, partition_id: PartitionId | None) -> tuple[Row, ...]:
         """Return the ledger rows of the keys with rows in a partition (None: of all keys).
@@ -591,7 +515,7 @@ class Partitions:
     def _by_key(
         self,
         state: LakeTableState,
-        known: Mapping[str, Row],
+        known: KeysOfTable,
         partition_id: PartitionId | None,
         branch: str,
         *,
@@ -600,7 +524,7 @@ class Partitions:
     ) -> tuple[FilesOfKey, ...]:
         found: defaultdict[Key, list[BranchFile]] = defaultdict(list)
         for file in self.lake.files_on(state, branch):
-            row = known.get(key_in(file.path))
+            row = known.row_of(file, partition_id)
             if partition_id is not None:
                 key = self.membership.key_in(file, row, state, partition_id, by_name=by_name)
             elif row is not None:
@@ -612,23 +536,18 @@ class Partitions:
                 key = self.membership.key_of_others(file, state) if each else own_key(state, None)
             if key is not None:
                 found[key].append(file)
-        rows = ((key, tuple(files), known.get(key.hash)) for key, files in sorted(found.items()))
+        states = ((key, tuple(own), known.find(key.hash)) for key, own in sorted(found.items()))
         return tuple(
-            FilesOfKey(key, files, row, row is None or self.membership.is_own(row))
-            for key, files, row in rows
+            FilesOfKey(key, files, at.row, self.membership.is_own(at.row))
+            if at is not None
+            else FilesOfKey(key, files)
+            for key, files, at in states
         )
 
     def _keys(self, state: LakeTableState) -> Mapping[str, Row]:
         """Return the ledger's rows for this table by the hash of their key."""
         rows = self.effects(Step.READ_LEDGER, lambda: tuple(self.ledger.rows()))
         return {r.key.hash: r for r in rows if r.key.destination == state.layout.table_uuid}
-
-
-def _export(row: Row, state: LakeTableState) -> Landed | None:
-    """Return the last export of a key in main's history; if none is there, the last export."""
-    exports = tuple(x for x in row.landed if x.kind is None)
-    line = tuple(x for x in exports if state.is_ancestor(x.snapshot_id))
-    return max(line or exports, key=lambda x: x.epoch, default=None)
 
 
 def refuse_other_columns(what: object, there: PartitionFiles, schema_id: int) -> None:

@@ -29,12 +29,12 @@ from tableformat.disks import DiskOrVolume, Disks
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
 from tableformat.ledger import StatementKind
+from tableformat.operations.keys_of_table import held_of
 from tableformat.operations.partition_files import (
     FilesOfKey,
     PartitionFiles,
     PartitionOf,
     check_spec,
-    held_of,
     refuse_deletes,
     refuse_other_columns,
 )
@@ -120,7 +120,7 @@ class ChangeRows:
             return None
         leaves = tuple(f for r in found for f in r.files)
         left = tuple(f for f in one.files if f not in leaves)
-        holds = held_of(left) if there.knows(one.key) else None
+        holds = held_of(left, one.row) if there.knows(one.key) else None
         return KeyChange(one.key, leaves, FileRewrites(found), holds)
 
 
@@ -147,7 +147,7 @@ def rewritten(
         return KeyChange(one.key, one.files, FileRewrites(every, like))
     leaves = tuple(f for r in worth for f in r.files)
     stays = tuple(f for f in one.files if f not in leaves)
-    holds = held_of(stays) if there.knows(one.key) else None
+    holds = held_of(stays, one.row) if there.knows(one.key) else None
     return KeyChange(one.key, leaves, FileRewrites(worth), holds)
 
 

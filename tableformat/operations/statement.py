@@ -32,7 +32,7 @@ from tableformat.export.commit import Ports
 from tableformat.export.outcome import Outcome, Status
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.iceberg.snapshot import refuse_tag, table_of
-from tableformat.ledger import Held, Key, Owner, Record, Row, StatementKind
+from tableformat.ledger import Held, Key, Owner, Record, Rewritten, Row, StatementKind
 from tableformat.names import LakeName, PartitionId, PartName, TransactionId
 from tableformat.operations.partition_files import FilesOfKey, PartitionFiles, Partitions
 from tableformat.quantities import counted
@@ -145,13 +145,14 @@ class KeyChange:
     """The files of one key that leave main, those that come, and what main has of it afterwards.
 
     `holds` is as in `ledger.Landed`, but without the files that come, which have no transaction
-    yet.
+    yet. `rewritten` is the proof for the key's rewritten export, as `planned` finds it.
     """
 
     key: Key
     leaves: tuple[BranchFile, ...] = ()
     comes: IncomingFiles | None = None
     holds: tuple[Held, ...] | None = ()
+    rewritten: Rewritten | None = None
 
     @property
     def returns(self) -> tuple[BranchFile, ...]:
@@ -554,6 +555,8 @@ def planned(statement: Statement, partitions: Partitions, state: LakeTableState)
         by_name=part,
     )
     plan = statement.plan(there)
+    proved = tuple(replace(one, rewritten=there.proof_of(one.key)) for one in plan.changes)
+    plan = replace(plan, changes=proved)
     if plan.changes and (use is DetachedUse.FILLED or plan.fetches):
         refuse_tag(table_of(state), DETACHED_BRANCH)
     return plan

@@ -445,7 +445,7 @@ class Landing:
         transaction_id = self.ports.new_transaction(epoch).value
         asked = statement_fingerprint(transaction_id, self.ports.asked)
         claim = _claim_of(statement, change, epoch, transaction_id, asked, now)
-        return claimed(
+        made = claimed(
             passed_over(row, statement, self.ports),
             change.key,
             names=(of.source_table if of is not None else str(self.name), str(self.name)),
@@ -459,6 +459,8 @@ class Landing:
             ttl=row.ttl if row is not None else MANIFEST_TTL,
             now=now,
         )
+        # Afterwards main may not show any more which files had the rows of the export.
+        return replace(made, rewritten=change.rewritten or made.rewritten)
 
     def commit_of(
         self,

@@ -1,4 +1,4 @@
-"""Takes files out of main or the branch `detached`: DROP, DETACH, DROP DETACHED, MOVE's source side.
+"""Takes files out of main or the branch `detached`: DROP, DETACH, DROP DETACHED, MOVE's source.
 
 * `Drop` (DROP PARTITION|PART) removes the files from main. Older snapshots keep the rows until
   they expire. As in ClickHouse, a partition without files is no error.
@@ -30,7 +30,8 @@ from tableformat.export.commit import Ports, discard_abandoned_attempts, load_ta
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import StatementKind
 from tableformat.names import LakeName
-from tableformat.operations.partition_files import PartitionFiles, Partitions, held_of
+from tableformat.operations.keys_of_table import held_of
+from tableformat.operations.partition_files import PartitionFiles, Partitions
 from tableformat.operations.statement import (
     NOTHING_DETACHED,
     DetachedUse,
@@ -62,7 +63,7 @@ def taken_out(which: Which, there: PartitionFiles) -> Plan:
         # If a whole partition leaves, nothing of it stays, even if another engine rewrote its
         # files.
         known = not isinstance(which, OnePart) or there.knows(gone.key)
-        holds = held_of(left) if known else None
+        holds = held_of(left, gone.row) if known else None
         changes.append(KeyChange(gone.key, leaves=gone.files, holds=holds))
     return Plan(tuple(changes))
 

@@ -15,6 +15,7 @@ from tableformat.ledger import (
     Key,
     Landed,
     Record,
+    Rewritten,
     Row,
     State,
     StatementKind,
@@ -86,6 +87,15 @@ keeper_nodes = st.builds(
 )
 
 
+_REWRITTEN = st.builds(
+    Rewritten,
+    _TEXTS,
+    st.lists(_NUMBERS, max_size=2).map(tuple),
+    st.lists(_TEXTS, max_size=2).map(tuple),
+    _NUMBERS,
+)
+
+
 @st.composite
 def ledger_rows(draw: st.DrawFn) -> Row:
     """Return a row; a completed one has a record."""
@@ -110,6 +120,7 @@ def ledger_rows(draw: st.DrawFn) -> Row:
         division=draw(st.none() | _TEXTS),
         archived=draw(st.none() | _ARCHIVED),
         stop=draw(st.none() | st.sampled_from(Stop)),
+        rewritten=draw(st.none() | _REWRITTEN),
     )
 
 

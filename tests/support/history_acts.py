@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from pyiceberg.table.snapshots import Operation
+
 from catalog.iceberg.table import IcebergTable
 from catalog.rewriting.changed_rows import ChangedFiles, FilteredFiles
 from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, BranchFile
@@ -16,7 +18,6 @@ from tableformat.effects import Effects
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UnsupportedError
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Status
-from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import table_of
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
@@ -36,7 +37,7 @@ from tests.support.lake_statements import (
     drop_detached,
     running,
 )
-from tests.support.other_engines import rewrite
+from tests.support.other_engines import origin_of, rewrite
 from tests.support.row_changes import change
 from tests.support.row_merges import optimize
 from tests.support.scenarios import TO, Partitions, ledger_rows, parts_of, ports_of
@@ -156,10 +157,11 @@ def _grow(_: Path, source: Partitions, _seat: Seat) -> Status:
     return Status.COMMITTED
 
 
-def _rewrite_p1(at: Path) -> None:
+def _rewrite_p1(at: Path, operation: Operation = Operation.OVERWRITE) -> None:
     keys = {r.key.hash for r in ledger_rows(at) if r.key.partition_id == "p1"}
-    if opened(at) is not None:
-        rewrite(at, lambda path: key_in(path) in keys)
+    table = opened(at)
+    if table is not None and table.current_snapshot() is not None:
+        rewrite(at, lambda path: origin_of(path) in keys, operation=operation)
 
 
 def _others(act: Callable[[Path], None], at: Path, _: Partitions, _seat: Seat) -> Status:
@@ -197,6 +199,7 @@ GROWS = "the source grows"
 FOREIGN: dict[str, Act] = {
     "others append": partial(_others, foreign_actions.append),
     "others rewrite": partial(_others, _rewrite_p1),
+    "others compact p1": partial(_others, partial(_rewrite_p1, operation=Operation.REPLACE)),
     "others compact": partial(_others, foreign_actions.compact),
     "others delete a file": partial(_others, foreign_actions.delete_file),
     "others delete rows": partial(_others, foreign_actions.delete_rows),
@@ -246,7 +249,7 @@ def _add(found: Seen, where: str, table: IcebergTable, named: dict[str, str]) ->
     state = table.load()
     for branch in (MAIN_BRANCH, DETACHED_BRANCH):
         for file in table.files_on(state, branch):
-            of = named.get(key_in(file.path), "others")
+            of = named.get(origin_of(file.path), "others")
             found.update((where, branch, of, number) for number in numbers(file.path))
     columns = table_of(state).schema().fields
     found[where, "columns", *((f.name, str(f.field_type)) for f in columns)] = 1

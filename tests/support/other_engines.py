@@ -6,6 +6,7 @@ PyIceberg itself reads delete files and writes none, so their manifests are writ
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,7 @@ from tableformat.names import LakeName
 from tests.places.found import place_at
 from tests.support.scenarios import TO
 
-__all__ = ["delete_by_equality", "delete_first_row", "rewrite"]
+__all__ = ["delete_by_equality", "delete_first_row", "origin_of", "rewrite"]
 
 _ENTRY = ("content", "file_format", "partition", "record_count", "file_size_in_bytes")
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545
@@ -65,10 +66,13 @@ def rewrite(
     """
     table = place_at(directory).lake().catalog.load_table(of.identifier)
     tasks = [task for task in table.scan().plan_files() if which(task.file.file_path)]
+    if not tasks:
+        return
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
         for number, task in enumerate(tasks):
             for _ in range(copies(number)):
-                name = f"compacted-{uuid.uuid4().hex}-{number}.parquet"
+                origin = origin_of(task.file.file_path)
+                name = f"compacted-{origin}-{uuid.uuid4().hex}-{number}.parquet"
                 copy = table.io.new_output(f"{table.location()}/data/{name}")
                 with table.io.new_input(task.file.file_path).open() as old, copy.create() as new:
                     new.write(old.read())
@@ -79,6 +83,12 @@ def rewrite(
             update.delete_data_file(task.file)
     if operation is not Operation.OVERWRITE:
         _rename_operation(table, operation)
+
+
+def origin_of(path: str) -> str:
+    """Return the key of the export whose rows a file had first, '' if its name does not say so."""
+    found = re.search(r"(?<![a-z2-7])[a-z2-7]{26}(?=-)", path.rsplit("/", 1)[-1])
+    return found[0] if found is not None else ""
 
 
 def _rename_operation(table: Table, operation: Operation) -> None:
