@@ -77,7 +77,7 @@ def open_session(settings: SparkSettings, *, log: Path | None = None) -> SparkSe
     conf.setMaster(settings.master).setAppName("mergeberg")
     with log.open("wb") if log else tempfile.TemporaryFile(prefix="mergeberg-spark-") as output:
         try:
-            with _without_secrets():
+            with _without_secrets(), _quick_java(settings.master):
                 gateway = launch_gateway(  # type: ignore[no-untyped-call]
                     conf=conf, popen_kwargs={"stderr": output, "stdout": output}
                 )
@@ -100,6 +100,29 @@ def _without_secrets() -> Iterator[None]:
         yield
     finally:
         os.environ.update(held)
+
+
+_JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+# Half of the CPU time of a short run went into the second compiler. The JVM of a local Spark moves
+# no rows: Python workers do (docs/operating/benchmarks.md).
+_QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1"
+
+
+@contextlib.contextmanager
+def _quick_java(master: str) -> Iterator[None]:
+    """Let the JVM of a local Spark that is started use one compiler; the user's options win."""
+    given = os.environ.get(_JAVA_OPTIONS)
+    if not master.startswith("local"):
+        yield
+        return
+    # An option on the command line would replace the user's in spark-defaults.conf.
+    os.environ[_JAVA_OPTIONS] = f"{_QUICK_JAVA} {given or ''}".rstrip()
+    try:
+        yield
+    finally:
+        del os.environ[_JAVA_OPTIONS]
+        if given is not None:
+            os.environ[_JAVA_OPTIONS] = given
 
 
 def default_settings(master: str) -> list[tuple[str, str]]:

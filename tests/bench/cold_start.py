@@ -1,0 +1,98 @@
+"""A short export from cold: the whole command, with the Spark that it starts, in turn with another.
+
+    python -m tests.bench.cold_start
+    python -m tests.bench.cold_start --pairs 9 --against '-XX:TieredStopAtLevel=4'
+
+Each run exports 10,000 rows of an embedded ClickHouse into a new warehouse. The other one gets the
+options of `--against` for its Java; without them, it is as before Spark was started with one of
+Java's compilers. Linux only: processes that outlive the command are counted, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+from catalog.clickhouse.embedded import EmbeddedConnection
+
+__all__: list[str] = []
+
+_ROWS: Final = 10_000
+_BOTH_COMPILERS: Final = "-XX:TieredStopAtLevel=4"
+_SET_CHILD_SUBREAPER: Final = 36
+_ROOT: Final = Path(__file__).parents[2]
+
+
+def _prepare(directory: Path, rows: int) -> None:
+    """Create the source: one partition with that many rows."""
+    columns = "(p UInt8, n UInt64, s String)"
+    with EmbeddedConnection(directory / "clickhouse", create=True) as connection:
+        for sql in (
+            "CREATE DATABASE db",
+            f"CREATE TABLE db.t {columns} ENGINE = MergeTree PARTITION BY p ORDER BY n",
+            f"INSERT INTO db.t SELECT 0, number, toString(number) FROM numbers({rows})",
+        ):
+            connection.command(sql)
+
+
+def _run(directory: Path, java: str) -> tuple[float, float]:
+    """Export the partition into a new warehouse; return wall and CPU seconds."""
+    shutil.rmtree(directory / "warehouse", ignore_errors=True)
+    names = ["export", "db.t", "--partition-id", "0", "--to", "lake.n.t"]
+    places = ["--source", f"chdb:{directory}/clickhouse", "--warehouse", f"{directory}/warehouse"]
+    program = [sys.executable, "-c", "from spark_ext.cli.main import run; run()"]
+    environ = {**os.environ, "PYTHONPATH": str(_ROOT), "SPARK_SUBMIT_OPTS": java}
+    # The Java ends after the command; it is this process's child then.
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    before, began = _cpu_of_children(), perf_counter()
+    subprocess.run([*program, *names, *places], env=environ, stdout=subprocess.PIPE, check=True)
+    wall = perf_counter() - began
+    while _has_children():
+        os.waitpid(-1, 0)
+    return wall, _cpu_of_children() - before
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    """Measure in turn, and print the minima and their ratio."""
+    arguments = argparse.ArgumentParser(prog="python -m tests.bench.cold_start")
+    arguments.add_argument("--pairs", type=int, default=7)
+    arguments.add_argument("--rows", type=int, default=_ROWS)
+    arguments.add_argument("--against", default=_BOTH_COMPILERS, help="options of the other's Java")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory(prefix="mergeberg-cold-") as name:
+        _prepare(Path(name), given.rows)
+        ours: list[tuple[float, float]] = []
+        theirs: list[tuple[float, float]] = []
+        for number in range(given.pairs):
+            pair = [(ours, ""), (theirs, given.against)]
+            for taken, java in pair if number % 2 == 0 else reversed(pair):
+                taken.append(_run(Path(name), java))
+    for what, at in (("wall", 0), ("CPU", 1)):
+        one, other = (min(taken[at] for taken in side) for side in (ours, theirs))
+        sys.stdout.write(f"{what:5} {one:6.2f} s  against {other:6.2f} s  {one / other:5.2f}\n")
+
+
+if __name__ == "__main__":
+    main()
