@@ -94,7 +94,7 @@ def ledger_warnings(uri: str | None) -> tuple[str, ...]:
 def _in_keeper(uri: str) -> Ledger:
     address = parse_keeper(uri, environment=os.environ)
     try:
-        from catalog.ledgers.keeper import KeeperLedger
+        from catalog.ledgers.keeper.ledger import KeeperLedger
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] != "kazoo":
             raise

@@ -59,14 +59,13 @@ from tableformat.export.plan import frozen_content, remembered_conversions
 from tableformat.export.request import AllPartitions, ById, Selection
 from tableformat.export.table_identity import other_table
 from tableformat.export.verification import (
-    FilesToDigest,
     LakeDigests,
     columns_of,
     differences,
     digest_location,
     schema_of_digest,
 )
-from tableformat.iceberg.read_columns import lacked_fields
+from tableformat.iceberg.read_columns import FilesToDigest, lacked_fields
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Ledger, Record

@@ -70,9 +70,9 @@ from tableformat.export.slices import (
     WritePlan,
     opened_together,
 )
-from tableformat.export.verification import FilesToDigest
 from tableformat.file_names import data_file_name, stop_mark
 from tableformat.iceberg.arrow_schema import file_schema, to_file
+from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.parquet.writer import FileSink, WrittenFile, write_file
 from tableformat.receipt import Receipt

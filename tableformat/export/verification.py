@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from pyiceberg.schema import Schema
 
-from tableformat.committer import Committed, FileInMain, LakeTableState
+from tableformat.committer import Committed, LakeTableState
 from tableformat.digest import Difference, Digest, KeptDigest
 from tableformat.effects import Step
 from tableformat.errors import LedgerError, TableFormatError
@@ -28,7 +28,7 @@ from tableformat.export.decision import Skip, may_be_equal
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Outcome, Status
 from tableformat.file_names import RECEIPTS
-from tableformat.iceberg.read_columns import lacked_fields
+from tableformat.iceberg.read_columns import FilesToDigest, lacked_fields
 from tableformat.iceberg.schema_evolution import has_moved_names, named_as
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Landed, Record, Row, Stale
@@ -41,7 +41,6 @@ from tableformat.source import FrozenPartition
 __all__ = [
     "Changed",
     "EqualRows",
-    "FilesToDigest",
     "LakeDigests",
     "Verification",
     "columns_of",
@@ -53,18 +52,6 @@ __all__ = [
 
 _NAME: Final = "digest.json"
 _SHOWN: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class FilesToDigest:
-    """Data files of a partition in main, and the columns whose digest is wanted.
-
-    `schema` is that of the lake table; `columns` are the exported ones, as the source is digested.
-    """
-
-    files: tuple[FileInMain, ...]
-    schema: Schema
-    columns: tuple[DigestColumn, ...]
 
 
 class LakeDigests(Protocol):

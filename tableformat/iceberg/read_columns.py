@@ -39,6 +39,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from tableformat.committer import FileInMain
 from tableformat.errors import DestinationError, InternalError
 from tableformat.iceberg.arrow_schema import FIELD_ID_KEY, file_schema, relabelled
 from tableformat.mergetree.digest_sql import DigestColumn
@@ -54,7 +55,27 @@ from tableformat.mergetree.types import (
     Tuple,
 )
 
-__all__ = ["FileColumn", "ForeignColumns", "file_columns", "foreign_columns", "lacked_fields"]
+__all__ = [
+    "FileColumn",
+    "FilesToDigest",
+    "ForeignColumns",
+    "file_columns",
+    "foreign_columns",
+    "lacked_fields",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FilesToDigest:
+    """Data files of a partition in main, and the columns whose digest is wanted.
+
+    `schema` is that of the lake table; `columns` are the exported ones, as the source is digested.
+    """
+
+    files: tuple[FileInMain, ...]
+    schema: Schema
+    columns: tuple[DigestColumn, ...]
+
 
 _READ_AS: Final[dict[type[IcebergType], DataType]] = {
     BooleanType: Simple("Bool"),

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Final
 
-from catalog.ledgers.keeper import KeeperLedger
+from catalog.ledgers.keeper.ledger import KeeperLedger
 from tableformat.ledger import Lease, Record, Row, State
 from tests.services.zookeeper import ZooKeeper, zookeeper
 from tests.support.keeper_ledgers import (

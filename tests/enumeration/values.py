@@ -18,7 +18,7 @@ from pyiceberg.schema import Schema
 from tableformat.digest import ColumnDigest, Digest, KeptDigest
 from tableformat.errors import MissingError
 from tableformat.export.slices import Slice, WritePlan
-from tableformat.export.verification import FilesToDigest
+from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import Column, MergeTreeTable, Part
 from tableformat.mergetree.types import Simple

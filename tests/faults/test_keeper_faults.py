@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers.keeper import KeeperLedger
 from catalog.ledgers.keeper.address import KeeperAddress
+from catalog.ledgers.keeper.ledger import KeeperLedger
 from tableformat.errors import LedgerError
 from tableformat.history import Counter, Event, EventKind
 from tableformat.ledger import Lease, LeaseHeld, Row

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from catalog.ledgers.keeper import KeeperLedger
+from catalog.ledgers.keeper.ledger import KeeperLedger
 from tableformat.errors import LedgerError
 from tableformat.ledger import Lease
 from tests.services.zookeeper import ZooKeeper

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.ledgers.keeper import KeeperLedger
+from catalog.ledgers.keeper.ledger import KeeperLedger
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.history import Counter

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog
-from catalog.ledgers.keeper import KeeperLedger
 from catalog.ledgers.keeper.address import KeeperAddress, is_keeper, parse_keeper
+from catalog.ledgers.keeper.ledger import KeeperLedger
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.network import TimeOuts
 from catalog.storages.s3.access import S3Access

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 
-from tests.repository.source_files import FOLDERS, PACKAGES, SourceFile, source_files
+from tests.repository.source_files import FOLDERS, PACKAGES, ROOT, SourceFile, source_files
 
 # (file, module): why this import waits inside a function. An entry that is not needed fails.
 ALLOWED = {
     ("catalog/storages/schemes.py", "catalog.storages.s3.storage"): "an optional extra",
     ("catalog/storages/gs/store.py", "catalog.storages.gs.google_login"): "an optional extra",
-    ("catalog/ledgers/uris.py", "catalog.ledgers.keeper"): "an optional extra",
+    ("catalog/ledgers/uris.py", "catalog.ledgers.keeper.ledger"): "an optional extra",
     ("spark_ext/cli/main.py", "spark_ext.actions.logs"): "help and completion write no log",
     ("spark_ext/cli/main.py", "spark_ext.cli.next_command"): "only a command that failed needs it",
     ("spark_ext/cli/main.py", "tableformat.messages"): "help and completion name no option so",
@@ -81,3 +83,16 @@ def test_every_export_list_is_true() -> None:
     }
 
     assert wrong == {}
+
+
+def test_a_task_imports_what_it_needs() -> None:
+    """Harm prevented: every worker of Spark reads modules that only the driver uses."""
+    program = "import sys, spark_ext.engine.tasks; print(*sys.modules)"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert {"pyiceberg.table", "pyiceberg.catalog", "kazoo", "sqlalchemy"}.isdisjoint(
+        done.stdout.split()
+    )

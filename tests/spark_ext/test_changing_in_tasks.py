@@ -26,7 +26,7 @@ from spark_ext.engine.jobs import in_tasks, running_tasks
 from spark_ext.operations import rewrite as changing_in_tasks
 from tableformat.committer import FileInMain
 from tableformat.errors import RefusedError, SourceError, StoppedError, TableFormatError
-from tableformat.export.verification import FilesToDigest
+from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.type_text import parse_type
 from tests.support.local_spark import SPARK_MARKS, local_spark

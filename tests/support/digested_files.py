@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from catalog.clickhouse.connection import Connection
 from tableformat.committer import FileInMain
 from tableformat.digest import Digest
-from tableformat.export.verification import FilesToDigest
 from tableformat.iceberg.arrow_schema import file_schema, to_file
+from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.digest_sql import digest_sql, read_digest, source_columns
 from tableformat.mergetree.wire_types import WIRE_SETTINGS

@@ -17,8 +17,8 @@ from tableformat.effects import Direct, Effects
 from tableformat.errors import NotBegunError, NotFoundError, RefusedError, UnsupportedError
 from tableformat.export.ports import JobPorts, Silent, SliceFailure, Writing, Written
 from tableformat.export.slices import Slice, SliceTask, WritePlan
-from tableformat.export.verification import FilesToDigest
 from tableformat.file_names import data_file_name
+from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.ledger import DetachedPart, ExportedPart, Owner
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import (

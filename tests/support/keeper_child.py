@@ -15,8 +15,8 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import asdict, replace
 
-from catalog.ledgers.keeper import KeeperLedger
 from catalog.ledgers.keeper.address import parse_keeper
+from catalog.ledgers.keeper.ledger import KeeperLedger
 from tableformat.ledger import Lease, Owner, Row
 from tests.support.keeper_ledgers import a_row
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from kazoo.client import KazooClient
 
-from catalog.ledgers.keeper import KeeperLedger
 from catalog.ledgers.keeper.address import KeeperAddress, parse_keeper
+from catalog.ledgers.keeper.ledger import KeeperLedger
 from catalog.ledgers.memory import milliseconds
 from tableformat.history import MOST_EVENTS
 from tableformat.ledger import Claim, ExportedPart, Key, Landed, Owner, Row, State

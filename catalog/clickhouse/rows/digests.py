@@ -34,8 +34,7 @@ from catalog.rewriting.second_reader import FileTally, tally_file
 from catalog.storages.schemes import Opens, Storages
 from tableformat.digest import Digest, KeptDigest, joined
 from tableformat.errors import DestinationError, MissingError
-from tableformat.export.verification import FilesToDigest
-from tableformat.iceberg.read_columns import FileColumn, file_columns
+from tableformat.iceberg.read_columns import FileColumn, FilesToDigest, file_columns
 from tableformat.mergetree.digest_sql import (
     DigestColumn,
     Tally,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import settings
 
-from catalog.ledgers.keeper import KeeperLedger
 from catalog.ledgers.keeper.address import parse_keeper
+from catalog.ledgers.keeper.ledger import KeeperLedger
 from conformance.suites.ledger import ledger_agreement
 from tests.services.zookeeper import ZooKeeper
 from tests.support.keeper_ledgers import new_chroot

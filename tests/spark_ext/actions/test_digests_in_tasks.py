@@ -27,7 +27,7 @@ from spark_ext.actions.verify import DigestsInTasks
 from spark_ext.engine.tasks import send_rows
 from tableformat.committer import FileInMain
 from tableformat.errors import DestinationError, SourceError, UnsupportedError
-from tableformat.export.verification import FilesToDigest
+from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.mergetree.digest_sql import DigestColumn, empty_digest
 from tableformat.mergetree.type_text import parse_type
 from tests.strategies.mapping import Sample, samples

@@ -33,7 +33,7 @@ from catalog.clickhouse.rows.digests import FileDigests, digest_partitions
 from catalog.rewriting import second_reader
 from tableformat.digest import Digest
 from tableformat.errors import DestinationError, UnsupportedError
-from tableformat.export.verification import FilesToDigest
+from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.mergetree.digest_sql import (
     DigestColumn,
     digest_type,
