@@ -163,3 +163,26 @@ def test_rows_that_were_deleted_before_or_after_are_changed_by_others(lake: Lake
     with pytest.raises(RefusedError, match=f"(?s){wrong}") as refused:
         lake.verdicts()
     assert "partition 2" not in str(refused.value)
+
+
+def test_statements_work_on_rewritten_files(lake: Lake) -> None:
+    """Harm prevented: after a compaction an export is refused because of a statement before it."""
+    name = f"lake.n.{lake.name}"
+    lake.rewrite()
+    statements = {
+        f"ALTER TABLE {name} REPLACE PARTITION ID '0' FROM ch.db.{lake.name}": "unchanged",
+        f"ALTER TABLE {name} DETACH PARTITION ID '1'": "detached",
+        f"ALTER TABLE {name} ATTACH PARTITION ID '1'": "attached",
+        f"ALTER TABLE {name} UPDATE s = 'new' IN PARTITION ID '2' WHERE id = 2": "changed",
+    }
+
+    for statement, status in statements.items():
+        (found,) = spark_ext.sql(lake.spark, statement).collect()
+        assert found.status == status
+
+    assert lake.export() == of_all("unchanged")
+    assert lake.rows() == 30
+    with pytest.raises(RefusedError, match=r"partition 2: not_comparable: .* UPDATE s") as refused:
+        lake.verdicts()
+    assert "partition 0" not in str(refused.value)
+    assert "partition 1" not in str(refused.value)
