@@ -404,9 +404,16 @@ class HiveTable:
         return ""
 
     def files_of(
-        self, state: LakeTableState, key: str, at: int | None = None
+        self,
+        state: LakeTableState,
+        key: str,
+        at: int | None = None,
+        also: Collection[str] = (),  # noqa: ARG002
     ) -> tuple[FileInMain, ...]:
-        """Return the data files that exports of a key hash added, as of a snapshot or of main."""
+        """Return the data files that exports of a key hash added, as of a snapshot or of main.
+
+        No other file of a tree has rows of a key.
+        """
         last = _number(state, state.main if at is None else at)
         return tuple(
             FileInMain(one.location, one.rows, deletes=False, bytes=one.bytes)

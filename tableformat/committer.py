@@ -485,9 +485,16 @@ class FilesOfMain(Protocol):
     """The data files of main that have the rows of exports (`export/main_state.py`)."""
 
     def files_of(
-        self, state: LakeTableState, key: str, at: int | None = None
+        self,
+        state: LakeTableState,
+        key: str,
+        at: int | None = None,
+        also: Collection[str] = (),
     ) -> tuple[FileInMain, ...]:
-        """Return the data files of a key's exports, by their names, in snapshot `at` or in main."""
+        """Return the data files of a key in snapshot `at`, or in main.
+
+        These are the files with the key in their names, and those at the paths `also`.
+        """
         ...
 
     def rewritten(

@@ -29,7 +29,6 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from tableformat.errors import UsageError
-from tableformat.file_names import exported_by
 from tableformat.history import History
 from tableformat.mergetree.table import KeeperNode
 from tableformat.messages import plain
@@ -282,6 +281,11 @@ class Landed:
             return self.holds
         return (Held(self.transaction_id, self.data_files, self.rows),)
 
+    @property
+    def rows_left(self) -> int | None:
+        """The rows of the key that main had after it, None if they are unknown."""
+        return None if self.left is None else sum(one.rows for one in self.left)
+
 
 MOST_FILES_NOTED: Final = 1000
 """A row stores no proof of more files: a path has a hundred bytes, and every run reads the row."""
@@ -289,10 +293,11 @@ MOST_FILES_NOTED: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The proof that files of other writers have all rows of an export (`export/main_state.py`).
+    """The proof that files of other writers have the rows of a key (`export/main_state.py`).
 
+    `transaction_id` is that of the export, or of the statement that changed rows, that left them.
     `snapshots` rewrote files, each with the operation `replace`. `files` are the paths of all files
-    with its rows, `rows` is the number of all rows in them.
+    with the rows, `rows` is the number of all rows in them.
     """
 
     transaction_id: str
@@ -405,8 +410,8 @@ class Row:
       completed since. `landed` lists all of both.
     * `keeper_node` is that of the source table (`export/table_identity.py`), `division` how that
       table is divided (`mergetree/compatibility.py`). Each is None if it is unknown.
-    * `rewritten` is the last proof for a rewritten export, None if there is none. Statements on
-      the lake table keep it.
+    * `rewritten` is the last proof for rewritten files, None if there is none. Statements on the
+      lake table keep it.
     * While the row is `archived`, no export of the key begins or commits
       (`export/archive_mark.py`).
     * `last_error` is the message why the last run ended without a commit; `stop` is set if a user
@@ -482,20 +487,6 @@ class Row:
     def knows(self, snapshot_id: int) -> bool:
         """Whether the row lists an export that landed in this snapshot."""
         return any(x.snapshot_id == snapshot_id for x in self.landed)
-
-    def transaction_of(self, path: str) -> str | None:
-        """Return the transaction of a file of this key, None if it is not known.
-
-        A file of another writer has that of the export whose rows it has, and no other rows.
-        """
-        named = exported_by(path)
-        if named is not None:
-            return named[1]
-        proof = self.rewritten
-        if proof is None or path not in proof.files:
-            return None
-        of = next((x for x in self.landed if x.transaction_id == proof.transaction_id), None)
-        return proof.transaction_id if of is not None and of.rows == proof.rows else None
 
     def with_landed(self, landed: Landed) -> Row:
         """Return the row with `landed` added, unless the row lists it already."""

@@ -135,11 +135,15 @@ class IcebergTable:
         return snapshot.state_of(table)
 
     def files_of(
-        self, state: LakeTableState, key: str, at: int | None = None
+        self,
+        state: LakeTableState,
+        key: str,
+        at: int | None = None,
+        also: Collection[str] = (),
     ) -> tuple[FileInMain, ...]:
-        """Return the data files of a snapshot, or of main, that exports of a key hash added."""
+        """Return the data files of a key hash, or at some paths, in a snapshot or in main."""
         with self._storage_errors("read the manifests"):
-            return self._files.of_key(state, key, state.main if at is None else at)
+            return self._files.of_key(state, key, state.main if at is None else at, also)
 
     def rewritten(
         self, state: LakeTableState, files: Collection[FileInMain], since: Iterable[int]

@@ -22,6 +22,7 @@ from tableformat.committer import BranchFile, ByStatement, LakeTableState
 from tableformat.disks import Disks
 from tableformat.export.commit_lists import store_list
 from tableformat.export.destination import WrittenClaim
+from tableformat.export.main_state import transaction_of
 from tableformat.export.verification import digest_location
 from tableformat.file_names import RECEIPTS, data_file_name, exported_by
 from tableformat.iceberg.copied_files import Rewritten
@@ -182,5 +183,5 @@ def _export_of(path: str, row: Row) -> tuple[str, str] | None:
     named = exported_by(path)
     if named is not None:
         return named
-    transaction_id = row.transaction_of(path)
+    transaction_id = transaction_of(path, row)
     return None if transaction_id is None else (row.key.hash, transaction_id)

@@ -14,8 +14,9 @@ them since, and the ledger would call the rest complete.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -27,7 +28,7 @@ from tableformat.committer import (
     LakeTableState,
     SnapshotSeen,
 )
-from tableformat.file_names import is_of_key, is_of_transaction
+from tableformat.file_names import exported_by, is_of_key, is_of_transaction
 from tableformat.ledger import Claim, Held, Landed, Rewritten, Row
 from tableformat.quantities import counted
 from tableformat.table_properties import Mark
@@ -40,6 +41,7 @@ __all__ = [
     "holding",
     "landed_from",
     "landed_mark",
+    "transaction_of",
     "unsettled_mark",
 ]
 
@@ -127,36 +129,49 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """The snapshots of main, newest first, and the files of a key in them."""
+    """The snapshots of main, newest first, and the files of a key in them.
+
+    `noted` are the paths of files of other writers with rows of the key, as the ledger knows them.
+    """
 
     state: LakeTableState
     key: str
     lake: FilesOfMain
+    noted: tuple[str, ...] = ()
 
     @property
     def ancestors(self) -> list[SnapshotSeen]:
         """The current snapshot of main, and the known ones before it."""
         return list(self.state.ancestors())
 
-    def at(self, snapshot_id: int) -> tuple[FileInMain, ...]:
-        """Return the files of the key in a snapshot."""
-        return self.lake.files_of(self.state, self.key, snapshot_id)
-
-    def noted(self, row: Row) -> tuple[FileInMain, ...]:
-        """Return the files of other writers in main with rows of the key, as the ledger notes."""
-        paths = row.rewritten.files if row.rewritten is not None else ()
-        return tuple(
-            file
-            for path in paths
-            if not is_of_key(path, self.key) and row.transaction_of(path) is not None
-            for file in self.lake.rewritten(self.state, (_file(path),), ()) or ()
-        )
+    def at(self, snapshot_id: int, also: Collection[str] = ()) -> tuple[FileInMain, ...]:
+        """Return the files of the key in a snapshot, and those at the paths `also`."""
+        return self.lake.files_of(self.state, self.key, snapshot_id, also)
 
     def later(self, landed: Landed) -> list[SnapshotSeen]:
         """Return the snapshots of main after that of an export, oldest first."""
         ancestors = self.ancestors
         numbers = [s.snapshot_id for s in ancestors]
         return ancestors[: numbers.index(landed.snapshot_id)][::-1]
+
+    def touching(self, later: list[SnapshotSeen], paths: Collection[str]) -> tuple[int, ...]:
+        """Return the snapshots that added or removed files at some paths.
+
+        Args:
+            later: snapshots of main, each the parent of the next.
+            paths: of the files, some of which were in main before.
+        """
+        seen = (
+            [
+                frozenset(f.path for f in self.at(one, paths))
+                for one in (later[0].parent_id, *(s.snapshot_id for s in later))
+                if one is not None
+            ]
+            if later
+            else []
+        )
+        pairs = zip(later, itertools.pairwise(seen), strict=True)
+        return tuple(s.snapshot_id for s, (before, after) in pairs if before != after)
 
     def proved(
         self, landed: Landed, exported: tuple[FileInMain, ...], later: list[SnapshotSeen]
@@ -172,6 +187,28 @@ class _History:
         return self.lake.rewritten(self.state, exported, [s.snapshot_id for s in later])
 
 
+def transaction_of(path: str, row: Row | None) -> str | None:
+    """Return the transaction of a file of a key with this ledger row, None if it is not known.
+
+    A file of another writer has that of the export or statement whose rows it has, if it has no
+    other rows.
+    """
+    named = exported_by(path)
+    if named is not None:
+        return named[1]
+    proof = row.rewritten if row is not None else None
+    if row is None or proof is None or path not in proof.files:
+        return None
+    of = next((x for x in row.landed if x.transaction_id == proof.transaction_id), None)
+    return proof.transaction_id if of is not None and of.rows_left == proof.rows else None
+
+
+def _noted(row: Row | None) -> tuple[str, ...]:
+    """Return the paths of files of other writers with rows of a key, and no other rows."""
+    paths = row.rewritten.files if row is not None and row.rewritten is not None else ()
+    return tuple(path for path in paths if transaction_of(path, row) is not None)
+
+
 def holding(row: Row | None, state: LakeTableState, key: str, lake: FilesOfMain) -> Holding:
     """Return the state of a key's exports in main.
 
@@ -181,14 +218,16 @@ def holding(row: Row | None, state: LakeTableState, key: str, lake: FilesOfMain)
         key: the key's hash.
         lake: the lake table.
     """
-    history = _History(state, key, lake)
+    history = _History(state, key, lake, _noted(row))
     files = history.at(state.main) if state.main is not None else ()
     found = _in_history(row, history, files)
     if row is None or row.rewritten is None:
         return found
     if found.kind is Kind.CHANGED or any(not is_of_key(f.path, key) for f in found.files):
         # The snapshots that showed it may have expired since, and a statement moves files.
-        return _as_noted(row, row.rewritten, history, files) or found
+        noted = _as_noted(row, row.rewritten, history, files)
+        if noted is not None and (found.kind is Kind.CHANGED or noted.kind is Kind.REWRITTEN):
+            return noted
     return found
 
 
@@ -196,7 +235,7 @@ def _in_history(row: Row | None, history: _History, files: tuple[FileInMain, ...
     """Return the state of a key's exports as main and its known snapshots show it."""
     landed = row.landed if row is not None else ()
     if row is not None and any(x.kind is not None for x in landed):
-        return _after_statements(row, history, (*files, *history.noted(row)))
+        return _after_statements(row, history, files)
     if files:
         return _of_files(landed, history, files)
     if not landed:
@@ -222,25 +261,48 @@ def _in_history(row: Row | None, history: _History, files: tuple[FileInMain, ...
 def _as_noted(
     row: Row, proof: Rewritten, history: _History, files: tuple[FileInMain, ...]
 ) -> Holding | None:
-    """Return the state of an export by a proof of an earlier run; None if it does not hold now.
+    """Return the state of a key by a proof of an earlier run; None if it does not hold now.
 
     The names of data files are unique and their content never changes. So the rows are in main as
     long as all files of the proof are, or files that such snapshots made of them.
     """
-    landed = max((x for x in row.landed if x.kind is None), key=lambda x: x.epoch, default=None)
+    wrote = (x for x in row.landed if x.kind is None or x.kind.rewrites_rows)
+    landed = max(wrote, key=lambda x: x.epoch, default=None)
     if landed is None or landed.transaction_id != proof.transaction_id:
         return None
-    later = (x.kind for x in row.landed if x.epoch > landed.epoch)
-    if any(kind is not None and kind.rewrites_rows for kind in later):
-        return None
-    noted = tuple(_file(path) for path in proof.files)
+    noted = tuple(FileInMain(path, 0, deletes=False) for path in proof.files)
     line = history.ancestors[::-1]
     found = history.lake.rewritten(history.state, noted, [s.snapshot_id for s in line])
-    return None if found is None else _rewritten(landed, proof.snapshots, found, files)
+    if found is None:
+        return None
+    if landed.kind is None:
+        return _rewritten(landed, proof.snapshots, found, files)
+    last = max(row.landed, key=lambda x: x.epoch)
+    left = _left_rewritten(landed, proof.snapshots, found, files)
+    edited = left is not None and _is_edited(row, last, history.ancestors, history.state)
+    return left and replace(left, edited=edited)
 
 
-def _file(path: str) -> FileInMain:
-    return FileInMain(path, 0, deletes=False)
+def _left_rewritten(
+    last: Landed,
+    snapshots: tuple[int, ...],
+    found: tuple[FileInMain, ...],
+    files: tuple[FileInMain, ...],
+) -> Holding | None:
+    """Return the state of files that a statement left and others rewrote; as `_rewritten`.
+
+    None if the files in `found` have other rows, too.
+    """
+    paths, rows = tuple(f.path for f in found), sum(f.rows for f in found)
+    if not {f.path for f in files} <= {*paths} or rows != last.rows_left:
+        return None
+    proof = Rewritten(last.transaction_id, snapshots, paths, rows)
+    text = f"{_done_by(last)}; its files were rewritten by {_listed(snapshots)}."
+    return Holding(Kind.LEFT, text, found, proof=proof)
+
+
+def _listed(snapshots: tuple[int, ...]) -> str:
+    return ", ".join(f"snapshot {one} (replace)" for one in snapshots)
 
 
 def _rewritten(
@@ -260,10 +322,9 @@ def _rewritten(
     paths = tuple(f.path for f in found)
     if not {f.path for f in files} <= {*paths}:
         return None
-    by = ", ".join(f"snapshot {one} (replace)" for one in snapshots)
     text = (
         f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}; their files "
-        f"were rewritten by {by}."
+        f"were rewritten by {_listed(snapshots)}."
     )
     proof = Rewritten(landed.transaction_id, snapshots, paths, sum(f.rows for f in found))
     if proof.rows == landed.rows:
@@ -287,14 +348,49 @@ def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]
     in_line = last is not None
     last = last or max(row.landed, key=lambda x: x.epoch)
     left = () if _took_all_out(row, last) else last.left
-    if left is not None and _counts(files, row) == frozenset(left):
-        found = _as_left(row, last, left, files)
+    there = history.at(state.main, history.noted) if state.main is not None else ()
+    if left is not None and _counts(there, row) == frozenset(left):
+        found = _as_left(row, last, left, there)
         edited = found.kind is not Kind.WHOLE and _is_edited(row, last, ancestors, state)
         return replace(found, edited=edited)
     if in_line and last.kind is None:
         return _since(last, history, files)
+    if in_line and left and (proved := _left_elsewhere(row, last, left, history, files)):
+        return proved
     text = f"{_done_by(last)}; its files were changed since, or it is unknown which files it left."
     return Holding(Kind.CHANGED, text, files)
+
+
+def _left_elsewhere(
+    row: Row,
+    last: Landed,
+    left: tuple[Held, ...],
+    history: _History,
+    files: tuple[FileInMain, ...],
+) -> Holding | None:
+    """Return the state of the files that a statement left, if others only rewrote them since.
+
+    Args:
+        row: the key's ledger row.
+        last: the statement, the last one in main's history.
+        left: the files that it left.
+        history: of main.
+        files: the files of main with the key in their names.
+    """
+    before = history.at(last.snapshot_id, history.noted)
+    later = history.later(last)
+    if _counts(before, row) != frozenset(left):
+        return None
+    found = history.lake.rewritten(history.state, before, [s.snapshot_id for s in later])
+    if found is None:
+        return None
+    snapshots = history.touching(later, [f.path for f in (*before, *found)])
+    at = _as_left(row, last, left, before)
+    if at.kind is Kind.WHOLE and len(at.landed) == 1:
+        return _rewritten(at.landed[0], snapshots, found, files)
+    edited = _is_edited(row, last, history.ancestors, history.state)
+    made = _left_rewritten(last, snapshots, found, files) if at.kind is Kind.LEFT else None
+    return made and replace(made, edited=edited)
 
 
 def _counts(files: tuple[FileInMain, ...], row: Row) -> frozenset[Held] | None:
@@ -302,7 +398,7 @@ def _counts(files: tuple[FileInMain, ...], row: Row) -> frozenset[Held] | None:
     known = {x.transaction_id for x in row.landed}
     found: defaultdict[str, list[FileInMain]] = defaultdict(list)
     for file in files:
-        transaction_id = row.transaction_of(file.path)
+        transaction_id = transaction_of(file.path, row)
         if transaction_id is None or transaction_id not in known or file.deletes:
             return None
         found[transaction_id].append(file)

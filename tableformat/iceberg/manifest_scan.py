@@ -230,8 +230,12 @@ class MainFiles:
         self._rewrites: dict[int, _Rewrite] = {}
         self._by_spec: dict[int, _BySpec] = {}
 
-    def of_key(self, state: LakeTableState, key: str, at: int | None) -> tuple[FileInMain, ...]:
-        """Return a snapshot's files whose names have a key hash, each with whether it has deletes.
+    def of_key(
+        self, state: LakeTableState, key: str, at: int | None, also: Collection[str] = ()
+    ) -> tuple[FileInMain, ...]:
+        """Return a snapshot's files of a key hash, each with whether it has deletes.
+
+        These are the files with the key hash in their names, and those at the paths `also`.
 
         Raises:
             UnsupportedError: the snapshot has equality deletes.
@@ -239,7 +243,16 @@ class MainFiles:
         if at is None:
             return ()
         by_key = _cached(self._by_key, at, lambda: _grouped(self._named(state, at), _name_prefix))
-        return tuple(f for f in by_key.get(key, ()) if is_of_key(f.path, key))
+        named = tuple(f for f in by_key.get(key, ()) if is_of_key(f.path, key))
+        if not also:
+            return named
+        by_path = self._at_paths(state, at)
+        others = (path for path in also if not is_of_key(path, key) and path in by_path)
+        return (*named, *(by_path[path] for path in others))
+
+    def _at_paths(self, state: LakeTableState, at: int) -> Mapping[str, FileInMain]:
+        """Return the files of a snapshot by path."""
+        return _cached(self._by_path, at, lambda: {f.path: f for f in self._named(state, at)})
 
     def on(self, state: LakeTableState, branch: str) -> tuple[BranchFile, ...]:
         """Return all files of a branch, each with whether it has deletes; none without the branch.
@@ -284,11 +297,7 @@ class MainFiles:
                 return None
             paths -= {f.path for f in rewrite.removed}
             paths |= {f.path for f in rewrite.added if f.place in places}
-        main = _cached(
-            self._by_path,
-            state.main,
-            lambda: {f.path: f for f in self._named(state, state.main or 0)},
-        )
+        main = self._at_paths(state, state.main)
         found = [main.get(path) for path in sorted(paths)]
         known = tuple(f for f in found if f is not None and not f.deletes)
         return known if len(known) == len(found) else None

@@ -17,10 +17,11 @@ from typing import ClassVar
 
 from tableformat.committer import BranchFile
 from tableformat.errors import RefusedError
+from tableformat.export.main_state import transaction_of
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
 from tableformat.ledger import Key, Landed, Row, StatementKind
-from tableformat.operations.keys_of_table import Earlier, KeyInMain, held_of, transaction_of
+from tableformat.operations.keys_of_table import Earlier, KeyInMain, held_of
 from tableformat.operations.partition_files import (
     ANY_PARTITION,
     FilesOfKey,
@@ -84,7 +85,7 @@ def _export_of(file: BranchFile, keys: Iterable[KeyInMain]) -> tuple[str, str] |
     The rows of an export that other writers rewrote are all together, too.
     """
     named = exported_by(file.path)
-    known = ((at.row.key.hash, at.row.transaction_of(file.path)) for at in keys)
+    known = ((at.row.key.hash, transaction_of(file.path, at.row)) for at in keys)
     return named or next(((key, one) for key, one in known if one is not None), None)
 
 
@@ -171,7 +172,7 @@ class Attach:
             )
             raise RefusedError(message)
         late = {x.transaction_id for x in at.row.landed if x.epoch >= export.epoch}
-        if not all(transaction_of(f, at.row) in late for f in back.files):
+        if not all(transaction_of(f.path, at.row) in late for f in back.files):
             raise self._twice(export)
 
     def _refuse_after_exports(self, back: FilesOfKey, there: PartitionFiles) -> None:

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tableformat.committer import BranchFile, FilesOfMain, LakeTableState
-from tableformat.export.main_state import FilesAt, Holding, Kind, holding
-from tableformat.file_names import exported_by, key_in
+from tableformat.export.main_state import FilesAt, Holding, Kind, holding, transaction_of
+from tableformat.file_names import key_in
 from tableformat.ledger import MOST_FILES_NOTED, Held, Landed, Record, Row, StatementKind
 from tableformat.names import PartitionId
 
-__all__ = ["Earlier", "KeyInMain", "KeysOfTable", "earlier", "held_of", "transaction_of"]
+__all__ = ["Earlier", "KeyInMain", "KeysOfTable", "earlier", "held_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class KeysOfTable:
             held = holding(row, self.state, key, self.lake)
             if held.proof is not None and len(held.proof.files) <= MOST_FILES_NOTED:
                 row = replace(row, rewritten=held.proof)
-            elif held.kind is Kind.REWRITTEN:
+            elif held.proof is not None and held.kind is not Kind.MIXED:
                 # The ledger cannot store which files have the rows.
                 held = replace(held, kind=Kind.CHANGED)
             before = partial(earlier, row, self.state, files_at)
@@ -129,7 +129,7 @@ class KeysOfTable:
                 for at in keys
                 if at.held.is_known and at.row.rewritten is not None
                 for path in at.row.rewritten.files
-                if at.row.transaction_of(path) is not None
+                if transaction_of(path, at.row) is not None
             }
         return self.rewritten[partition_id]
 
@@ -148,18 +148,10 @@ def held_of(files: tuple[BranchFile, ...], row: Row | None) -> tuple[Held, ...] 
     """
     found: defaultdict[str, list[BranchFile]] = defaultdict(list)
     for file in files:
-        transaction_id = transaction_of(file, row)
+        transaction_id = transaction_of(file.path, row)
         if transaction_id is None:
             return None
         found[transaction_id].append(file)
     return tuple(
         Held(one, len(own), sum(f.rows for f in own)) for one, own in sorted(found.items())
     )
-
-
-def transaction_of(file: BranchFile, row: Row | None) -> str | None:
-    """Return the transaction of a file of a key with this row, None if it is not known."""
-    named = exported_by(file.path)
-    if named is None and row is not None:
-        return row.transaction_of(file.path)
-    return named[1] if named is not None else None

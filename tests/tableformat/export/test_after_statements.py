@@ -25,11 +25,20 @@ class SameFiles:
 
     files: Files
 
-    def files_of(self, _state: LakeTableState, _key: str, _at: int | None = None) -> Files:
+    def files_of(
+        self,
+        state: LakeTableState,  # noqa: ARG002
+        key: str,  # noqa: ARG002
+        at: int | None = None,  # noqa: ARG002
+        also: Collection[str] = (),  # noqa: ARG002
+    ) -> Files:
         return self.files
 
     def rewritten(
-        self, _state: LakeTableState, _files: Collection[FileInMain], _since: Iterable[int]
+        self,
+        state: LakeTableState,  # noqa: ARG002
+        files: Collection[FileInMain],  # noqa: ARG002
+        since: Iterable[int],  # noqa: ARG002
     ) -> Files | None:
         return None
 

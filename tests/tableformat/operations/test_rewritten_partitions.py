@@ -190,6 +190,19 @@ def test_an_updated_partition_is_replaced_as_a_whole_by_force(
     assert rows(tmp_path) == source.rows["p1"]
 
 
+def test_what_a_statement_left_may_be_compacted(tmp_path: Path, source: Partitions) -> None:
+    """Harm prevented: after a DELETE, the next compaction ends all that is known of a partition."""
+    done("delete", tmp_path, source)
+    compact_p1(tmp_path)
+
+    for _ in range(2):
+        status, message = again(tmp_path, source)
+        assert (status, rows(tmp_path)) == ("unchanged", 6)
+        assert message.startswith("the source is as it was exported. DELETE IN PARTITION")
+        expire(tmp_path)
+        compact_p1(tmp_path)
+
+
 def test_detached_files_are_not_forgotten(tmp_path: Path, source: Partitions) -> None:
     """Harm prevented: the ledger forgets whose rows are detached, and an export adds them."""
     done("detach", tmp_path, source)
@@ -215,23 +228,55 @@ def test_files_with_rows_of_others_are_no_files_of_the_export(tmp_path: Path) ->
     assert seen(tmp_path) == before
 
 
-def outcome(directory: Path, acts: list[str], *, compacts: bool) -> tuple[list[Status], Seen]:
-    """Return what became of some acts, and what is there afterwards."""
+def outcome(
+    directory: Path, acts: list[str], before: frozenset[int]
+) -> tuple[list[Status], str, Seen]:
+    """Return what became of some acts and of an export after them, and what is there.
+
+    Another engine compacts p1 before the acts of these numbers, the export included.
+    """
     source = prepared(directory)
-    if compacts:
+    found = []
+    for number, act in enumerate(acts):
+        if number in before:
+            compact_p1(directory)
+        found.append(done(act, directory, source))
+    if len(acts) in before:
         compact_p1(directory)
-    return [done(act, directory, source) for act in acts], seen(directory)
+    return found, again(directory, source)[0], seen(directory)
 
 
-@settings(max_examples=10, deadline=None)
-@example(acts=["update", "detach", "attach"])
-@example(acts=["detach", "export", "attach"])
-@example(acts=["move", "export", "drop there"])
-@example(acts=["export there", "replace from", "export"])
-@example(acts=["detach", "fetch", "attach"])
-@given(acts=st.lists(st.sampled_from((*OURS, GROWS)), min_size=1, max_size=4))
-def test_a_compaction_before_changes_nothing(acts: list[str]) -> None:
+ANY = (*OURS, GROWS)
+
+
+@settings(max_examples=8, deadline=None)
+@example(acts=["update", "detach", "attach"], before={0})
+@example(acts=["detach", "export", "attach"], before={0, 1})
+@example(acts=["move", "export", "drop there"], before={0})
+@example(acts=["export there", "replace from", "export"], before={1})
+@example(acts=["update", "detach", "attach", "delete"], before={0, 1, 3, 4})
+@given(
+    acts=st.lists(st.sampled_from(ANY), min_size=1, max_size=4),
+    before=st.sets(st.integers(0, 4), min_size=1, max_size=2),
+)
+def test_compactions_change_nothing_of_what_others_do(acts: list[str], before: set[int]) -> None:
     """Harm prevented: what an owner may do depends on whether a platform compacted the table."""
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
-        plain = outcome(Path(one), acts, compacts=False)
-        assert outcome(Path(other), acts, compacts=True) == plain
+        plain = outcome(Path(one), acts, frozenset())
+        assert outcome(Path(other), acts, frozenset(before)) == plain
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+@settings(max_examples=500, deadline=None)
+@given(
+    acts=st.lists(st.sampled_from(ANY), min_size=1, max_size=5),
+    before=st.sets(st.integers(0, 5), min_size=1, max_size=3),
+)
+def test_many_compactions_change_nothing_of_what_others_do(
+    acts: list[str], before: set[int]
+) -> None:
+    """The same, longer."""
+    with TemporaryDirectory() as one, TemporaryDirectory() as other:
+        plain = outcome(Path(one), acts, frozenset())
+        assert outcome(Path(other), acts, frozenset(before)) == plain
