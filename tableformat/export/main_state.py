@@ -154,24 +154,12 @@ class _History:
         numbers = [s.snapshot_id for s in ancestors]
         return ancestors[: numbers.index(landed.snapshot_id)][::-1]
 
-    def touching(self, later: list[SnapshotSeen], paths: Collection[str]) -> tuple[int, ...]:
-        """Return the snapshots that added or removed files at some paths.
-
-        Args:
-            later: snapshots of main, each the parent of the next.
-            paths: of the files, some of which were in main before.
-        """
-        seen = (
-            [
-                frozenset(f.path for f in self.at(one, paths))
-                for one in (later[0].parent_id, *(s.snapshot_id for s in later))
-                if one is not None
-            ]
-            if later
-            else []
-        )
-        pairs = zip(later, itertools.pairwise(seen), strict=True)
-        return tuple(s.snapshot_id for s, (before, after) in pairs if before != after)
+    def touching(self, landed: Landed, paths: Collection[str]) -> tuple[int, ...]:
+        """Return the snapshots after that of an export that added or removed files at `paths`."""
+        line = (landed.snapshot_id, *(s.snapshot_id for s in self.later(landed)))
+        there = [frozenset(f.path for f in self.at(one, paths)) for one in line]
+        pairs = zip(line[1:], itertools.pairwise(there), strict=True)
+        return tuple(one for one, (before, after) in pairs if before != after)
 
     def proved(
         self, landed: Landed, exported: tuple[FileInMain, ...], later: list[SnapshotSeen]
@@ -384,7 +372,7 @@ def _left_elsewhere(
     found = history.lake.rewritten(history.state, before, [s.snapshot_id for s in later])
     if found is None:
         return None
-    snapshots = history.touching(later, [f.path for f in (*before, *found)])
+    snapshots = history.touching(last, [f.path for f in (*before, *found)])
     at = _as_left(row, last, left, before)
     if at.kind is Kind.WHOLE and len(at.landed) == 1:
         return _rewritten(at.landed[0], snapshots, found, files)

@@ -225,7 +225,7 @@ def test_a_table_of_a_cluster_is_archived_shard_by_shard(
         code, output = archiver.run("archive", "--all", "--drop", *places, table="db.everywhere")
 
         assert code == 4
-        assert output.count(": dropped · 50 rows are in lake.n.events") == 2
+        assert output.count(": dropped · 50 rows in lake.n.events") == 2
         assert "Cannot archive from 1 of 2 shards: shard 2: Cannot reach ClickHouse" in output
         assert archiver.in_source() == (0, 0)
         assert archiver.in_lake() == ROWS

@@ -162,7 +162,7 @@ def test_an_export_by_the_server_lands_once_and_shows_no_vended_credentials(
         runs.append(run)
 
     first, second = runs
-    assert (first.code, first.out.count(" exported"), first.out.count("verified")) == (0, 2, 2), (
+    assert (first.code, first.out.count(": exported"), first.out.count("verified")) == (0, 2, 2), (
         first.out + first.err
     )
     assert (second.code, second.out.count(": already exported")) == (0, 2), second.out + second.err
@@ -186,7 +186,6 @@ def begun_and_ended(lake: Lake, *words: str, when: Callable[[], bool]) -> tuple[
     assert isinstance(store, MinIO)
     store.end_accounts()
     output, _ = run.communicate(timeout=SECONDS)
-    assert "The credentials have expired: get new ones" in output
     assert "Traceback" not in output
     return run.returncode, output
 
@@ -204,7 +203,7 @@ def test_an_export_goes_on_by_itself_with_the_credentials_of_a_new_load(lake: La
 
     assert code == 0, output
     assert len(finished) == 1, output
-    assert output.count("1 file(s) are written with new credentials: ") == 1
+    assert output.count("1 file to write with new credentials: InvalidAccessKeyId") == 1
     assert sorted(row["k"] for row in lake.rows()) == list(range(ROWS))
     assert {*finished} < {*lake.files()}
     assert len(lake.files()) == 2
@@ -218,6 +217,7 @@ def test_credentials_in_whose_time_nothing_was_finished_are_a_try(lake: Lake) ->
     code, output = begun_and_ended(lake, *words, when=lambda: lake.uploads() != [])
 
     assert code == 4, output
+    assert "The credentials have expired: get new ones" in output
     assert lake.files() == []
     again = lake.ended("export", *lake.words())
     assert again[0] == 0, again[1]

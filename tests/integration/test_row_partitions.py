@@ -187,7 +187,7 @@ def test_a_column_of_the_key_that_others_renamed_is_named(exports: RealExport) -
 
     with (
         RowPartitions(source, exports.catalog("lake").storages) as rows,
-        pytest.raises(RefusedError, match="it has no column c any more"),
+        pytest.raises(RefusedError, match="it no longer has the column c"),
     ):
         rows.ids(path, state_of(exports.lake(name)))
 

@@ -217,7 +217,7 @@ def test_conversions_hold_for_a_table_until_its_end(exports: RealExport) -> None
         ({"s": "string"}, "with --convert s=binary"),
         ({"n": "binary"}, "without a"),
     ):
-        with pytest.raises(RefusedError, match=f"was made {was}") as refused:
+        with pytest.raises(RefusedError, match=f"was created {was}") as refused:
             exports.run(name, conversions=given)
         assert refused.value.code == 36
 

@@ -63,8 +63,6 @@ FAULTS: Final = (
           "test with the column that tells"),
     Fault("Spark", _NAN, _ABOVE, "rows with NaN come, where a file is read: Spark orders NaN above "
           "all numbers", "`AND NOT isnan(f)`"),
-    Fault("Spark", r"everything: float64 = '-0\.0'", "`= -0.0`",
-          "files that hold only 0.0 are left out, although -0.0 = 0.0 in Spark", "`= 0.0`"),
     Fault("Polars", _NAN, _ABOVE, "rows with NaN come: Polars orders NaN above all numbers",
           "`& col.is_not_nan()`"),
     Fault("Daft", _NAN, _ABOVE, "rows with NaN come, where a file is read", "`& ~col.is_nan()`"),
@@ -96,6 +94,8 @@ FAULTS: Final = (
 REMARKS: Final = (
     ("PyIceberg", "filter values outside the years 1 to 9999", "not possible",
      "scan without the filter"),
+    ("Spark", "`= -0.0` on a column that has a dictionary in the file",
+     "files that hold only 0.0 are left out, although -0.0 = 0.0 in Spark", "`= 0.0`"),
     ("Spark", "a session that has cached the table", "the old snapshot", "`REFRESH TABLE`"),
     ("Spark", "`collect()` of a map", "a dictionary, in an order of its own", "`map_entries`"),
     ("DataFusion", "a filter, through the table provider of PyIceberg's core",

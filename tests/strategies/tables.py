@@ -262,6 +262,9 @@ def _of_engine(engine: str) -> list[ColumnDefinition]:
 def _column(draw: st.DrawFn, number: int, of: DataType) -> ColumnDefinition:
     # The number keeps names apart, whatever stands before it.
     nasty = draw(nasty_text).replace("\0", "") if draw(st.booleans()) else "c"
+    if "." in nasty:
+        # ClickHouse takes `a.b` for a member of `a`, which must be no column and has one length.
+        nasty = f"dotted {number} {nasty}"
     words = sorted({word for inner in inner_types(of) for word in words_of(inner)})
     conversion, wanted = "", draw(st.booleans())
     if words and wanted:

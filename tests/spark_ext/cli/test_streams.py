@@ -93,7 +93,7 @@ def test_an_export_whose_output_nobody_takes_is_done(
     messages = [line for line in err.getvalue().splitlines() if "standard output" in line]
     message = json.loads(messages[0])["error"] if more else messages[0]
     assert len(messages) == 1
-    assert message.startswith(f"Cannot write all results to standard output: {why}. What the ")
+    assert message.startswith(f"Cannot write all results to standard output: {why}. The command ")
     with contextlib.closing(SqliteLedger(places.warehouse / LEDGER_FILE)) as ledger:
         (row,) = (r for r in ledger.rows() if r.destination_table == name)
     assert row.state is State.COMPLETED

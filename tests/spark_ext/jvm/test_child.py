@@ -174,7 +174,7 @@ def work(batches):
         threading.Event().wait(40)
         alive.write("over")
 
-def answer(request, session):
+def respond(request, session):
     context = session.sparkContext
     def job():
         context.setJobGroup("ours", "as an export's", interruptOnCancel=True)
@@ -186,7 +186,7 @@ def answer(request, session):
         context.cancelJobGroup("ours")
         raise
 
-spark_ext.jvm.child.answer = answer
+spark_ext.jvm.child.respond = respond
 spark_ext.jvm.child.main()
 """
 

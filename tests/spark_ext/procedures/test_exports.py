@@ -15,6 +15,7 @@ from spark_ext.actions.cancel import KilledPartition, KillStatus
 from spark_ext.procedures import statements
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.messages import Option
 from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
@@ -209,7 +210,8 @@ def test_a_killed_export_is_reported_in_the_words_of_the_statement(
     places.run("export", "db.events", "--all", "--to", "lake.n.told")
     with contextlib.closing(SqliteLedger(places.warehouse / LEDGER_FILE)) as ledger:
         row = next(one for one in ledger.rows() if one.destination_table == "lake.n.told")
-    found = KilledPartition(row, KillStatus.CANT_CANCEL, "Cannot do it. Give another --ledger.")
+    why = f"Cannot do it. Give another {Option.LEDGER}."
+    found = KilledPartition(row, KillStatus.CANT_CANCEL, why)
     monkeypatch.setattr(statements, "kill_in_session", lambda *_: (found,))
 
     (killed,) = session.call("execute_alter", statement="KILL QUERY WHERE query_id = 'q'")
