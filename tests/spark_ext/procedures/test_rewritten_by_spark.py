@@ -182,7 +182,7 @@ def test_statements_work_on_rewritten_files(lake: Lake) -> None:
 
     assert lake.export() == of_all("unchanged")
     assert lake.rows() == 30
-    with pytest.raises(RefusedError, match=r"partition 2: not_comparable: .* UPDATE s") as refused:
+    with pytest.raises(RefusedError, match="partition 2: not_comparable: UPDATE s") as refused:
         lake.verdicts()
     assert "partition 0" not in str(refused.value)
     assert "partition 1" not in str(refused.value)
