@@ -127,7 +127,7 @@ ALLOWED = {
         ("gc.py", "find", "table.metadata_files"),
         ("foreign_rows.py", "_hidden", "table.paths_in_main"),
         ("main_state.py", "_as_noted", "lake.rewritten"),
-        ("main_state.py", "noted", "lake.rewritten"),
+        ("main_state.py", "_left_elsewhere", "lake.rewritten"),
         ("main_state.py", "at", "lake.files_of"),
         ("main_state.py", "proved", "lake.rewritten"),
         ("foreign_rows.py", "leaving", "table.files_in"),
