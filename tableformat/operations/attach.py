@@ -21,11 +21,13 @@ from tableformat.export.main_state import transaction_of
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
 from tableformat.ledger import Key, Landed, Row, StatementKind
-from tableformat.operations.keys_of_table import Earlier, KeyInMain, held_of
 from tableformat.operations.partition_files import (
     ANY_PARTITION,
+    Earlier,
     FilesOfKey,
+    KeyInMain,
     PartitionFiles,
+    held_of,
 )
 from tableformat.operations.statement import DetachedUse, KeyChange, Plan, ReturnedFiles, Which
 from tableformat.quantities import counted

@@ -39,11 +39,12 @@ from tableformat.export.outcome import Status
 from tableformat.ledger import Key, Record, Row, StatementKind
 from tableformat.messages import Option
 from tableformat.names import LakeName, PartitionId
-from tableformat.operations.keys_of_table import KeyInMain, held_of
 from tableformat.operations.partition_files import (
     FilesOfKey,
+    KeyInMain,
     PartitionFiles,
     Partitions,
+    held_of,
     refuse_other_columns,
 )
 from tableformat.operations.statement import (

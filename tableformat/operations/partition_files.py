@@ -8,23 +8,23 @@ partition of a file:
   another partition key (`--partition-spec` allows them). The ledger's partition id of such an
   export belongs to the other table.
 
-`refuse_other_columns`, `refuse_deletes` and `check_spec` refuse data files that a statement cannot
-rewrite as they are: changed columns, delete files, no partition of the current spec.
+The name of a file has the key of the export or statement that wrote it. Files that other writers
+made of all files of a key belong to the key, too (`export/main_state.py`); the ledger notes them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import (
     DETACHED_BRANCH,
     MAIN_BRANCH,
     BranchFile,
+    FilesOfMain,
     LakeTable,
     LakeTableState,
     Sent,
@@ -32,36 +32,173 @@ from tableformat.committer import (
     TagChange,
 )
 from tableformat.effects import Effects, Step
-from tableformat.errors import RefusedError, UnsupportedError
+from tableformat.errors import RefusedError
+from tableformat.export.main_state import FilesAt, Holding, Kind, holding, transaction_of
 from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import refuse_tag, table_of
 from tableformat.ledger import (
+    MOST_FILES_NOTED,
+    Held,
     Key,
+    Landed,
     Ledger,
     MoveIntent,
+    Record,
     Rewritten,
     Row,
+    StatementKind,
 )
 from tableformat.mergetree.compatibility import division_of
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId
-from tableformat.operations.keys_of_table import KeyInMain, KeysOfTable
 
 __all__ = [
     "ANY_PARTITION",
+    "Earlier",
     "FilesOfKey",
+    "KeyInMain",
     "Membership",
     "PartitionFiles",
-    "PartitionOf",
     "PartitionedLake",
     "Partitions",
     "RowPartitions",
-    "check_spec",
+    "earlier",
+    "held_of",
     "own_key",
-    "refuse_deletes",
     "refuse_other_columns",
-    "refuse_other_spec",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A state of main before a statement on a key, in the history of the present main.
+
+    `number` is the sequence number of the snapshot. `paths` are its files of the key, by name,
+    without files to which deletes apply. `number_of_detached` is the sequence number of the files
+    that the statement detached, None if it detached none.
+    """
+
+    number: int
+    paths: frozenset[str]
+    number_of_detached: int | None
+
+
+def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earlier]:
+    """Yield the state of main before each statement on a key in main's history, the latest first.
+
+    Args:
+        row: the key's ledger row.
+        state: the table's metadata; expired snapshots are left out.
+        files_at: returns the key's files in a snapshot of `state`.
+    """
+    statements = {x.snapshot_id: x for x in row.landed if x.kind is not None}
+    for one in state.ancestors():
+        done = statements.get(one.snapshot_id)
+        before = state.snapshots.get(one.parent_id) if one.parent_id is not None else None
+        if done is None or before is None:
+            continue
+        paths = frozenset(f.path for f in files_at(before.snapshot_id) if not f.deletes)
+        # The branch's snapshot is the second of the two in its request.
+        detached = one.sequence_number + 1 if done.kind is StatementKind.DETACH else None
+        yield Earlier(before.sequence_number, paths, detached)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInMain:
+    """The state of a key in main, and its last export in main's history.
+
+    `earlier` yields the state of main before each statement on the key, the latest first.
+    """
+
+    row: Row
+    held: Holding
+    export: Landed | None
+    earlier: Callable[[], Iterator[Earlier]]
+
+    @property
+    def record(self) -> Record | None:
+        """The record of the export of which main has all files and no others, None otherwise."""
+        done = self.row.done
+        return done if done is not None and self.held.holds(done.landed) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _KeysOfTable:
+    """The ledger rows of a lake table by key hash, and the state of each key in main, found once.
+
+    `may_have` tells whether a key may have rows in a partition, according to the ledger.
+    """
+
+    lake: FilesOfMain
+    state: LakeTableState
+    rows: Mapping[str, Row]
+    may_have: Callable[[Row, PartitionId], bool]
+    states: dict[str, KeyInMain] = field(default_factory=dict, init=False)
+    rewritten: dict[PartitionId | None, Mapping[str, Row]] = field(default_factory=dict, init=False)
+
+    def find(self, key: str) -> KeyInMain | None:
+        """Return the state of a key in main, None for a key that the ledger does not know."""
+        return self.in_main(key) if key in self.rows else None
+
+    def in_main(self, key: str) -> KeyInMain:
+        """Return the state of a key of the ledger in main, with the proof if it is rewritten."""
+        if key not in self.states:
+            row = self.rows[key]
+            files_at = partial(self.lake.files_of, self.state, key)
+            held = holding(row, self.state, key, self.lake)
+            if held.proof is not None and len(held.proof.files) <= MOST_FILES_NOTED:
+                row = replace(row, rewritten=held.proof)
+            elif held.proof is not None and held.kind is not Kind.MIXED:
+                # The ledger cannot store which files have the rows.
+                held = replace(held, kind=Kind.CHANGED)
+            before = partial(earlier, row, self.state, files_at)
+            self.states[key] = KeyInMain(row, held, _export(row, self.state), before)
+        return self.states[key]
+
+    def row_of(self, file: BranchFile, partition_id: PartitionId | None) -> Row | None:
+        """Return the row of the key of a file in a partition, None for foreign files."""
+        named = self.rows.get(key_in(file.path))
+        return named or self._rewritten(partition_id).get(file.path)
+
+    def _rewritten(self, partition_id: PartitionId | None) -> Mapping[str, Row]:
+        """Return the rows of rewritten exports by the paths of the files with their rows."""
+        if partition_id not in self.rewritten:
+            keys = (
+                self.in_main(key)
+                for key, row in self.rows.items()
+                if partition_id is None or self.may_have(row, partition_id)
+            )
+            self.rewritten[partition_id] = {
+                path: at.row
+                for at in keys
+                if at.held.is_known and at.row.rewritten is not None
+                for path in at.row.rewritten.files
+                if transaction_of(path, at.row) is not None
+            }
+        return self.rewritten[partition_id]
+
+
+def _export(row: Row, state: LakeTableState) -> Landed | None:
+    """Return the last export of a key in main's history; if none is there, the last export."""
+    exports = tuple(x for x in row.landed if x.kind is None)
+    line = tuple(x for x in exports if state.is_ancestor(x.snapshot_id))
+    return max(line or exports, key=lambda x: x.epoch, default=None)
+
+
+def held_of(files: tuple[BranchFile, ...], row: Row | None) -> tuple[Held, ...] | None:
+    """Return files of a key as the ledger records them; None if the transaction of one is unknown.
+
+    `row` is that of the key.
+    """
+    found: defaultdict[str, list[BranchFile]] = defaultdict(list)
+    for file in files:
+        transaction_id = transaction_of(file.path, row)
+        if transaction_id is None:
+            return None
+        found[transaction_id].append(file)
+    return tuple(
+        Held(one, len(own), sum(f.rows for f in own)) for one, own in sorted(found.items())
+    )
 
 
 ANY_PARTITION: Final = "*"
@@ -377,7 +514,7 @@ class Partitions:
         """
         if detached:
             refuse_tag(table_of(state), DETACHED_BRANCH)
-        known = KeysOfTable(self.lake, state, self._keys(state), self.may_have)
+        known = _KeysOfTable(self.lake, state, self._keys(state), self.may_have)
         found = partial(self._by_key, state, known, partition_id, each=each, by_name=by_name)
         main = found(MAIN_BRANCH)
         aside = found(DETACHED_BRANCH) if detached else ()
@@ -515,7 +652,7 @@ class Partitions:
     def _by_key(
         self,
         state: LakeTableState,
-        known: KeysOfTable,
+        known: _KeysOfTable,
         partition_id: PartitionId | None,
         branch: str,
         *,
@@ -561,57 +698,3 @@ def refuse_other_columns(what: object, there: PartitionFiles, schema_id: int) ->
             f"Cannot run {what}: the columns of the table were changed meanwhile. Run it again."
         )
         raise RefusedError(message)
-
-
-def refuse_deletes(what: object, file: BranchFile) -> None:
-    """Refuse a file to which delete files may apply.
-
-    Raises:
-        UnsupportedError: they may.
-    """
-    if file.deletes:
-        why = f"rows of {file.path} may be deleted by delete files (merge on read)"
-        raise _refused(what, why)
-
-
-def refuse_other_spec(what: object, file: BranchFile, there: PartitionFiles) -> None:
-    """Refuse a file of another partition spec than the table's current one.
-
-    Raises:
-        UnsupportedError: its spec is another one.
-    """
-    if file.spec_id != there.spec_id:
-        why = (
-            f"{file.path} was written for partition spec {file.spec_id}, and the table's is "
-            f"{there.spec_id} now"
-        )
-        raise _refused(what, why)
-
-
-PartitionOf = Callable[[BranchFile], tuple[str | None, ...]]
-"""Returns the partition of the current spec to which all rows of a file belong; refuses several."""
-
-
-def check_spec(
-    what: object, file: BranchFile, there: PartitionFiles, partition_of: PartitionOf | None
-) -> None:
-    """Refuse a file of an earlier partition spec that fits no partition of the current one.
-
-    Raises:
-        RefusedError: its rows belong to several partitions of the current spec.
-        UnsupportedError: `partition_of` is None.
-        DestinationError: the file cannot be read.
-    """
-    if partition_of is None:
-        refuse_other_spec(what, file, there)
-    elif file.spec_id != there.spec_id:
-        partition_of(file)
-
-
-def _refused(what: object, why: str) -> UnsupportedError:
-    message = (
-        f"Cannot run {what}: {why}. Let Iceberg rewrite these files first: CALL "
-        "<catalog>.system.rewrite_data_files(table => '…', options => map('rewrite-all', 'true')), "
-        "and run it again."
-    )
-    return UnsupportedError(message, code=NOT_IMPLEMENTED)

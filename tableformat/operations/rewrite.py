@@ -24,18 +24,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import BranchFile
 from tableformat.disks import DiskOrVolume, Disks
-from tableformat.errors import RefusedError
+from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.export.outcome import Status
 from tableformat.ledger import StatementKind
-from tableformat.operations.keys_of_table import held_of
 from tableformat.operations.partition_files import (
     FilesOfKey,
     PartitionFiles,
-    PartitionOf,
-    check_spec,
-    refuse_deletes,
+    held_of,
     refuse_other_columns,
 )
 from tableformat.operations.statement import (
@@ -66,6 +64,8 @@ ChangingKind = Literal[StatementKind.UPDATE, StatementKind.DELETE, StatementKind
 """The statements that change single rows."""
 RowsOfFiles = Callable[[tuple[BranchFile, ...]], tuple[Rewrite | None, ...]]
 """Returns the rewrite of each file, None if no row changes; every call returns the same."""
+PartitionOf = Callable[[BranchFile], tuple[str | None, ...]]
+"""Returns the partition of the current spec to which all rows of a file belong; refuses several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,3 +394,53 @@ class MoveToDisk:
             refuse_deletes(self, file)
             check_spec(self, file, there, self.partition_of)
         return found
+
+
+def refuse_deletes(what: object, file: BranchFile) -> None:
+    """Refuse a file to which delete files may apply.
+
+    Raises:
+        UnsupportedError: they may.
+    """
+    if file.deletes:
+        why = f"rows of {file.path} may be deleted by delete files (merge on read)"
+        raise _unfit(what, why)
+
+
+def refuse_other_spec(what: object, file: BranchFile, there: PartitionFiles) -> None:
+    """Refuse a file of another partition spec than the table's current one.
+
+    Raises:
+        UnsupportedError: its spec is another one.
+    """
+    if file.spec_id != there.spec_id:
+        why = (
+            f"{file.path} was written for partition spec {file.spec_id}, and the table's is "
+            f"{there.spec_id} now"
+        )
+        raise _unfit(what, why)
+
+
+def check_spec(
+    what: object, file: BranchFile, there: PartitionFiles, partition_of: PartitionOf | None
+) -> None:
+    """Refuse a file of an earlier partition spec that fits no partition of the current one.
+
+    Raises:
+        RefusedError: its rows belong to several partitions of the current spec.
+        UnsupportedError: `partition_of` is None.
+        DestinationError: the file cannot be read.
+    """
+    if partition_of is None:
+        refuse_other_spec(what, file, there)
+    elif file.spec_id != there.spec_id:
+        partition_of(file)
+
+
+def _unfit(what: object, why: str) -> UnsupportedError:
+    message = (
+        f"Cannot run {what}: {why}. Let Iceberg rewrite these files first: CALL "
+        "<catalog>.system.rewrite_data_files(table => '…', options => map('rewrite-all', 'true')), "
+        "and run it again."
+    )
+    return UnsupportedError(message, code=NOT_IMPLEMENTED)
