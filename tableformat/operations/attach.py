@@ -81,14 +81,17 @@ def were_taken_out(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
     )
 
 
-def _export_of(file: BranchFile, keys: Iterable[KeyInMain]) -> tuple[str, str] | None:
-    """Return the key hash and the transaction of a file, None for a foreign file.
+def _export_of(file: BranchFile, keys: Iterable[KeyInMain]) -> tuple[str, str, bool] | None:
+    """Return key hash, transaction and whether other writers rewrote it; None for a foreign file.
 
-    The rows of an export that other writers rewrote are all together, too.
+    The files that others made of an export were in main together, but not with the export's own
+    files: these have the same rows.
     """
     named = exported_by(file.path)
+    if named is not None:
+        return (*named, False)
     known = ((at.row.key.hash, transaction_of(file.path, at.row)) for at in keys)
-    return named or next(((key, one) for key, one in known if one is not None), None)
+    return next(((key, one, True) for key, one in known if one is not None), None)
 
 
 def _had(at: Earlier, back: Files, main: Files) -> bool:

@@ -22,16 +22,18 @@ from tableformat.operations.attach import Attach
 from tableformat.operations.statement import OnePart
 from tableformat.operations.take_out import Detach
 from tests.support.history_acts import GROWS, OF_OTHERS, OURS, Seen, done, seen
+from tests.support.lake import move_main
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
     ForeignPartitions,
     drop,
     export_at,
+    part_in,
     running,
 )
 from tests.support.other_engines import origin_of, rewrite
-from tests.support.scenarios import Partitions, pyiceberg, row_of
+from tests.support.scenarios import Partitions, lake, pyiceberg, row_of, state
 from tests.support.two_lake_tables import prepared
 
 compact = partial(rewrite, operation=Operation.REPLACE)
@@ -160,6 +162,21 @@ def test_a_part_is_detached_and_attached_alone(tmp_path: Path, source: Partition
     running(tmp_path, rows=OF_OTHERS).run(Attach(part))
     assert rows(tmp_path) == 12
     assert again(tmp_path, source)[0] == "unchanged"
+
+
+def test_a_detached_file_does_not_join_files_that_were_made_of_it(tmp_path: Path) -> None:
+    """Harm prevented: main is moved back and compacted, and rows of the detached file are twice."""
+    source = prepared(tmp_path)
+    before, part = state(tmp_path).main, part_in(tmp_path, "p1")
+    running(tmp_path).run(Detach(part))
+    move_main(lake(tmp_path), before)
+    compact_p1(tmp_path)
+    assert again(tmp_path, source)[0] == "unchanged"
+
+    with pytest.raises(RefusedError, match="never in main at the same time"):
+        running(tmp_path, rows=OF_OTHERS).run(Attach(part))
+
+    assert rows(tmp_path) == 12
 
 
 def test_a_file_of_the_export_that_is_left_goes_with_the_compacted_one(tmp_path: Path) -> None:
