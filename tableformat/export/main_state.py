@@ -254,20 +254,22 @@ def _as_noted(
     The names of data files are unique and their content never changes. So the rows are in main as
     long as all files of the proof are, or files that such snapshots made of them.
     """
-    wrote = (x for x in row.landed if x.kind is None or x.kind.rewrites_rows)
-    landed = max(wrote, key=lambda x: x.epoch, default=None)
-    if landed is None or landed.transaction_id != proof.transaction_id:
+    of, ancestors = proof.transaction_id, history.ancestors
+    by_epoch = sorted(row.landed, key=lambda x: x.epoch)
+    wrote = [x for x in by_epoch if x.kind is None or x.kind.rewrites_rows]
+    last = _last_landed(row, ancestors) or next(reversed(by_epoch), None)
+    # Statements after an UPDATE, such as DETACH and ATTACH, only move the files that it left.
+    landed = next((x for x in (last, *wrote[-1:]) if x and x.transaction_id == of), None)
+    if last is None or landed is None:
         return None
     noted = tuple(FileInMain(path, 0, deletes=False) for path in proof.files)
-    line = history.ancestors[::-1]
-    found = history.lake.rewritten(history.state, noted, [s.snapshot_id for s in line])
+    found = history.lake.rewritten(history.state, noted, [s.snapshot_id for s in ancestors[::-1]])
     if found is None:
         return None
     if landed.kind is None:
         return _rewritten(landed, proof.snapshots, found, files)
-    last = max(row.landed, key=lambda x: x.epoch)
     left = _left_rewritten(landed, proof.snapshots, found, files)
-    edited = left is not None and _is_edited(row, last, history.ancestors, history.state)
+    edited = left is not None and _is_edited(row, last, ancestors, history.state)
     return left and replace(left, edited=edited)
 
 
@@ -327,8 +329,7 @@ def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]
     main can bring back all files of an export (decision 0013).
     """
     state, ancestors = history.state, history.ancestors
-    landed = {x.snapshot_id: x for x in row.landed}
-    last = next((landed[s.snapshot_id] for s in ancestors if s.snapshot_id in landed), None)
+    last = _last_landed(row, ancestors)
     if last is None and state.history_is_complete:
         newest = row.landed[-1].snapshot_id
         text = f"It landed in snapshot {newest}, and main was moved away from it since."
@@ -347,6 +348,12 @@ def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]
         return proved
     text = f"{_done_by(last)}; its files were changed since, or it is unknown which files it left."
     return Holding(Kind.CHANGED, text, files)
+
+
+def _last_landed(row: Row, ancestors: list[SnapshotSeen]) -> Landed | None:
+    """Return the last export or statement on a key in main's known history, None without one."""
+    landed = {x.snapshot_id: x for x in row.landed}
+    return next((landed[s.snapshot_id] for s in ancestors if s.snapshot_id in landed), None)
 
 
 def _left_elsewhere(

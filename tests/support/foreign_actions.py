@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import TruncateTransform
 from pyiceberg.types import IntegerType, LongType
 
@@ -34,6 +35,7 @@ __all__ = [
     "promote_column",
     "rename_column",
     "rename_numbers",
+    "undo",
 ]
 
 _NUMBERS_ID = 1
@@ -168,3 +170,15 @@ def move_back(directory: Path) -> None:
             change.set_current_snapshot(snapshot_id=now.parent_snapshot_id).commit()
             return
         now = parent
+
+
+def undo(directory: Path) -> None:
+    """Move main back to before the last snapshot that did more than rewrite files."""
+    table = opened(directory)
+    now = table.current_snapshot() if table is not None else None
+    while table is not None and now is not None and now.parent_snapshot_id is not None:
+        if now.summary is None or now.summary.operation is not Operation.REPLACE:
+            change = table.manage_snapshots()
+            change.set_current_snapshot(snapshot_id=now.parent_snapshot_id).commit()
+            return
+        now = table.snapshot_by_id(now.parent_snapshot_id)

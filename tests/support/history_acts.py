@@ -18,11 +18,15 @@ from tableformat.effects import Effects
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UnsupportedError
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Status
+from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.iceberg.snapshot import table_of
+from tableformat.names import PartitionId
+from tableformat.operations.attach import Attach
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Unfreeze
 from tableformat.operations.rewrite import ClearIndex
-from tableformat.operations.statement import Alone, FileRewriter, Statement
+from tableformat.operations.statement import Alone, FileRewriter, OnePart, Statement
+from tableformat.operations.take_out import Detach, Drop
 from tableformat.parquet.writer import FileFormat
 from tests.places.found import place_at
 from tests.support import foreign_actions
@@ -35,6 +39,7 @@ from tests.support.lake_statements import (
     detach,
     drop,
     drop_detached,
+    on,
     running,
 )
 from tests.support.other_engines import origin_of, rewrite
@@ -49,6 +54,7 @@ __all__ = [
     "GROWS",
     "OF_OTHERS",
     "OURS",
+    "PARTS",
     "Act",
     "Seat",
     "Seen",
@@ -147,6 +153,19 @@ def _alone(of: Alone, at: Path, _: Partitions, seat: Seat) -> Status:
     return of.run(one.ports, one.partitions).status
 
 
+def _part(of: Callable[[OnePart], Statement], at: Path, _: Partitions, seat: Seat) -> Status:
+    """Run a statement on the file of p1 with the fewest rows, in main or detached."""
+    branch = DETACHED_BRANCH if of is Attach else MAIN_BRANCH
+    keys = {row.key.hash for row in ledger_rows(at) if row.key.partition_id == "p1"}
+    paths = (path for path in on(at, branch) if origin_of(path) in keys)
+    found = min(paths, key=lambda path: (len(numbers(path)), sorted(numbers(path))), default=None)
+    if found is None:
+        message = "There is no such part."
+        raise NotFoundError(message)
+    part = OnePart(lake_part_name(PartitionId("p1"), found))
+    return running(at, effects=seat.by, rows=OF_OTHERS, alive=seat.alive).run(of(part)).status
+
+
 def freeze(name: str | None, at: Path, source: Partitions, seat: Seat) -> Status:
     """Freeze p1; each process knows by itself what it has frozen."""
     return _alone(Freeze(P1, name), at, source, seat)
@@ -195,6 +214,11 @@ OURS: dict[str, Act] = {
     "unfreeze": partial(_alone, Unfreeze(P1, "f")),
     "forget": partial(_alone, Forget(P1)),
 }
+PARTS: dict[str, Act] = {
+    "drop smallest part": partial(_part, Drop),
+    "detach smallest part": partial(_part, Detach),
+    "attach smallest part": partial(_part, Attach),
+}
 GROWS = "the source grows"
 FOREIGN: dict[str, Act] = {
     "others append": partial(_others, foreign_actions.append),
@@ -212,12 +236,12 @@ FOREIGN: dict[str, Act] = {
     "others make the table anew": _recreate,
     "others move main back": partial(_others, foreign_actions.move_back),
 }
-ACTS = {**OURS, GROWS: _grow, **FOREIGN}
+ACTS = {**OURS, **PARTS, GROWS: _grow, **FOREIGN}
 
 
 def done(name: str, at: Path, source: Partitions, seat: Seat = Seat()) -> Status:
     """Do it; what is refused has changed nothing."""
-    if name in OURS and not name.startswith("export") and opened(at) is None:
+    if name in {**OURS, **PARTS} and not name.startswith("export") and opened(at) is None:
         # As the interfaces say: there is no such table.
         return Status.REFUSED
     try:

@@ -21,7 +21,17 @@ from hypothesis import strategies as st
 from tableformat.committer import MAIN_BRANCH
 from tableformat.effects import Step
 from tableformat.export.outcome import Status
-from tests.support.history_acts import ACTS, FOREIGN, GROWS, OURS, Seat, done, of_this_table, seen
+from tests.support.history_acts import (
+    ACTS,
+    FOREIGN,
+    GROWS,
+    OURS,
+    PARTS,
+    Seat,
+    done,
+    of_this_table,
+    seen,
+)
 from tests.support.scenarios import AtStep, Partitions
 from tests.support.two_lake_tables import prepared
 
@@ -118,7 +128,7 @@ class History:
 histories = st.builds(
     History,
     before=st.lists(st.sampled_from(tuple(ACTS)), max_size=3).map(tuple),
-    first=st.sampled_from(tuple(OURS)),
+    first=st.sampled_from((*OURS, *PARTS)),
     second=st.sampled_from(tuple(name for name in ACTS if name != GROWS)),
     step=st.sampled_from(STEPS),
     nth=st.integers(1, 3),

@@ -21,7 +21,8 @@ from tableformat.names import PartitionId
 from tableformat.operations.attach import Attach
 from tableformat.operations.statement import OnePart
 from tableformat.operations.take_out import Detach
-from tests.support.history_acts import GROWS, OF_OTHERS, OURS, Seen, done, seen
+from tests.support.foreign_actions import undo
+from tests.support.history_acts import GROWS, OF_OTHERS, OURS, PARTS, Seen, done, seen
 from tests.support.lake import move_main
 from tests.support.lake_statements import (
     IN_FILES,
@@ -37,6 +38,7 @@ from tests.support.scenarios import Partitions, lake, pyiceberg, row_of, state
 from tests.support.two_lake_tables import prepared
 
 compact = partial(rewrite, operation=Operation.REPLACE)
+UNDO = "main is moved back by one change"
 
 
 @pytest.fixture
@@ -257,13 +259,16 @@ def outcome(
     for number, act in enumerate(acts):
         if number in before:
             compact_p1(directory)
-        found.append(done(act, directory, source))
+        if act == UNDO:
+            undo(directory)
+        else:
+            found.append(done(act, directory, source))
     if len(acts) in before:
         compact_p1(directory)
     return found, again(directory, source)[0], seen(directory)
 
 
-ANY = (*OURS, GROWS)
+ANY = (*OURS, *PARTS, GROWS, UNDO)
 
 
 @settings(max_examples=8, deadline=None)
@@ -272,6 +277,8 @@ ANY = (*OURS, GROWS)
 @example(acts=["move", "export", "drop there"], before={0})
 @example(acts=["export there", "replace from", "export"], before={1})
 @example(acts=["update", "detach", "attach", "delete"], before={0, 1, 3, 4})
+@example(acts=["drop smallest part", "drop smallest part"], before={0, 1})
+@example(acts=["detach smallest part", UNDO, "export", "attach smallest part"], before={2})
 @given(
     acts=st.lists(st.sampled_from(ANY), min_size=1, max_size=4),
     before=st.sets(st.integers(0, 4), min_size=1, max_size=2),
