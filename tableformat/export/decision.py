@@ -296,10 +296,7 @@ def _uncertain(held: Holding) -> Skip:
         whole = together(Option.FORCE, Option.REPLACE_PARTITION)
         way = f"Use {whole} to replace all rows of the lake partition, also those of other writers."
         return Skip(Status.REFUSED, f"{held.text} {way}")
-    return Skip(
-        Status.REFUSED,
-        f"{held.text} Exporting it again could double rows, or undo what was done to them.",
-    )
+    return Skip(Status.REFUSED, f"{held.text} {_look_first()}")
 
 
 def source_gone(done: Record, held: Holding) -> Skip:
@@ -334,7 +331,16 @@ def _way_round(held: Holding) -> str:
         return f"Export it again after its manifest TTL, or with {Option.FORCE}."
     if held.is_known:
         return f"Use {Option.FORCE} to export it again."
-    return "Exporting it again could double rows, or undo what was done to them."
+    return _look_first()
+
+
+def _look_first() -> str:
+    """Return the advice where it is not known which rows main has."""
+    whole = together(Option.FORCE, Option.REPLACE_PARTITION)
+    return (
+        "Exporting it again could double rows, or undo what was done to them. A dry run with "
+        f"{whole} shows how many rows would leave the lake partition, and how many would come."
+    )
 
 
 def _other(

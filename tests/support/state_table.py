@@ -73,7 +73,11 @@ everything  | unsettled    |   12 | replace    | replace    | replace    | no pl
 partition whose rows are all deleted."""
 
 _PARTS: Final = {"more": "15 in 3", "fewer": "7 in 1", "none": "12 in 2"}
-_AGAIN: Final = "Exporting it again could double rows, or undo what was done to them."
+_AGAIN: Final = (
+    "Exporting it again could double rows, or undo what was done to them. A dry run with --force "
+    "--replace-partition shows how many rows would leave the lake partition, and how many would "
+    "come."
+)
 _LOST: Final = "the source partition no longer exists; "
 _MOVED: Final = "It landed in snapshot S2, and main was moved away from it since."
 _EARLIER: Final = (
