@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -29,15 +29,16 @@ from tableformat.committer import (
     SnapshotSeen,
 )
 from tableformat.file_names import exported_by, is_of_key, is_of_transaction
-from tableformat.ledger import Claim, Held, Landed, Rewritten, Row
+from tableformat.ledger import Claim, Held, Landed, Rewritten, Row, StatementKind
 from tableformat.quantities import counted
 from tableformat.table_properties import Mark
 
 __all__ = [
-    "FilesAt",
+    "Earlier",
     "Holding",
     "Kind",
     "claim_of_mark",
+    "earlier",
     "holding",
     "landed_from",
     "landed_mark",
@@ -522,6 +523,40 @@ def _paths(files: tuple[FileInMain, ...], key: str, landed: Landed) -> frozenset
     return frozenset(
         (f.path, f.deletes) for f in files if is_of_transaction(f.path, key, landed.transaction_id)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A state of main before a statement on a key, in the history of the present main.
+
+    `number` is the sequence number of the snapshot. `paths` are its files of the key, by name,
+    without files to which deletes apply. `number_of_detached` is the sequence number of the files
+    that the statement detached, None if it detached none.
+    """
+
+    number: int
+    paths: frozenset[str]
+    number_of_detached: int | None
+
+
+def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earlier]:
+    """Yield the state of main before each statement on a key in main's history, the latest first.
+
+    Args:
+        row: the key's ledger row.
+        state: the table's metadata; expired snapshots are left out.
+        files_at: returns the key's files in a snapshot of `state`.
+    """
+    statements = {x.snapshot_id: x for x in row.landed if x.kind is not None}
+    for one in state.ancestors():
+        done = statements.get(one.snapshot_id)
+        before = state.snapshots.get(one.parent_id) if one.parent_id is not None else None
+        if done is None or before is None:
+            continue
+        paths = frozenset(f.path for f in files_at(before.snapshot_id) if not f.deletes)
+        # The branch's snapshot is the second of the two in its request.
+        detached = one.sequence_number + 1 if done.kind is StatementKind.DETACH else None
+        yield Earlier(before.sequence_number, paths, detached)
 
 
 def landed_mark(row: Row, state: LakeTableState, key: KeyCommit) -> Mark | None:

@@ -17,13 +17,12 @@ from typing import ClassVar
 
 from tableformat.committer import BranchFile
 from tableformat.errors import RefusedError
-from tableformat.export.main_state import transaction_of
+from tableformat.export.main_state import Earlier, transaction_of
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
 from tableformat.ledger import Key, Landed, Row, StatementKind
 from tableformat.operations.partition_files import (
     ANY_PARTITION,
-    Earlier,
     FilesOfKey,
     KeyInMain,
     PartitionFiles,

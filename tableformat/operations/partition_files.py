@@ -33,7 +33,14 @@ from tableformat.committer import (
 )
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
-from tableformat.export.main_state import FilesAt, Holding, Kind, holding, transaction_of
+from tableformat.export.main_state import (
+    Earlier,
+    Holding,
+    Kind,
+    earlier,
+    holding,
+    transaction_of,
+)
 from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import refuse_tag, table_of
 from tableformat.ledger import (
@@ -46,7 +53,6 @@ from tableformat.ledger import (
     Record,
     Rewritten,
     Row,
-    StatementKind,
 )
 from tableformat.mergetree.compatibility import division_of
 from tableformat.mergetree.table import MergeTreeTable
@@ -54,7 +60,6 @@ from tableformat.names import LakeName, PartitionId
 
 __all__ = [
     "ANY_PARTITION",
-    "Earlier",
     "FilesOfKey",
     "KeyInMain",
     "Membership",
@@ -62,45 +67,10 @@ __all__ = [
     "PartitionedLake",
     "Partitions",
     "RowPartitions",
-    "earlier",
     "held_of",
     "own_key",
     "refuse_other_columns",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """A state of main before a statement on a key, in the history of the present main.
-
-    `number` is the sequence number of the snapshot. `paths` are its files of the key, by name,
-    without files to which deletes apply. `number_of_detached` is the sequence number of the files
-    that the statement detached, None if it detached none.
-    """
-
-    number: int
-    paths: frozenset[str]
-    number_of_detached: int | None
-
-
-def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earlier]:
-    """Yield the state of main before each statement on a key in main's history, the latest first.
-
-    Args:
-        row: the key's ledger row.
-        state: the table's metadata; expired snapshots are left out.
-        files_at: returns the key's files in a snapshot of `state`.
-    """
-    statements = {x.snapshot_id: x for x in row.landed if x.kind is not None}
-    for one in state.ancestors():
-        done = statements.get(one.snapshot_id)
-        before = state.snapshots.get(one.parent_id) if one.parent_id is not None else None
-        if done is None or before is None:
-            continue
-        paths = frozenset(f.path for f in files_at(before.snapshot_id) if not f.deletes)
-        # The branch's snapshot is the second of the two in its request.
-        detached = one.sequence_number + 1 if done.kind is StatementKind.DETACH else None
-        yield Earlier(before.sequence_number, paths, detached)
 
 
 @dataclass(frozen=True, slots=True)
