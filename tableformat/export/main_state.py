@@ -189,7 +189,10 @@ def transaction_of(path: str, row: Row | None) -> str | None:
     if row is None or proof is None or path not in proof.files:
         return None
     of = next((x for x in row.landed if x.transaction_id == proof.transaction_id), None)
-    return proof.transaction_id if of is not None and of.rows_left == proof.rows else None
+    if of is None or of.left is None or of.rows_left != proof.rows:
+        return None
+    # A statement that takes files out leaves those of an export, or of an earlier statement.
+    return of.left[0].transaction_id if len(of.left) == 1 else of.transaction_id
 
 
 def _noted(row: Row | None) -> tuple[str, ...]:
@@ -531,12 +534,15 @@ class Earlier:
 
     `number` is the sequence number of the snapshot. `paths` are its files of the key, by name,
     without files to which deletes apply. `number_of_detached` is the sequence number of the files
-    that the statement detached, None if it detached none.
+    that the statement detached, None if it detached none. `transaction_id` is the statement's,
+    `left` are the files of the key after it, by name.
     """
 
     number: int
     paths: frozenset[str]
     number_of_detached: int | None
+    transaction_id: str
+    left: frozenset[str]
 
 
 def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earlier]:
@@ -556,7 +562,8 @@ def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earl
         paths = frozenset(f.path for f in files_at(before.snapshot_id) if not f.deletes)
         # The branch's snapshot is the second of the two in its request.
         detached = one.sequence_number + 1 if done.kind is StatementKind.DETACH else None
-        yield Earlier(before.sequence_number, paths, detached)
+        left = frozenset(f.path for f in files_at(one.snapshot_id))
+        yield Earlier(before.sequence_number, paths, detached, done.transaction_id, left)
 
 
 def landed_mark(row: Row, state: LakeTableState, key: KeyCommit) -> Mark | None:

@@ -20,7 +20,7 @@ from tableformat.errors import RefusedError
 from tableformat.export.main_state import Earlier, transaction_of
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
-from tableformat.ledger import Key, Landed, Row, StatementKind
+from tableformat.ledger import Key, Landed, Rewritten, Row, StatementKind
 from tableformat.operations.partition_files import (
     ANY_PARTITION,
     FilesOfKey,
@@ -53,7 +53,7 @@ def were_together(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
     if not main and len(detached) == 1 and detached != {0}:
         # One statement brought them to the branch, from one state of a table.
         return True
-    return any(_had(at, back, main) for key in keys for at in key.earlier())
+    return any(_had(at, back, main, key.row) for key in keys for at in key.earlier())
 
 
 def were_taken_out(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
@@ -93,11 +93,21 @@ def _export_of(file: BranchFile, keys: Iterable[KeyInMain]) -> tuple[str, str, b
     return next(((key, one, True) for key, one in known if one is not None), None)
 
 
-def _had(at: Earlier, back: Files, main: Files) -> bool:
-    """Whether main had all these files just before a statement on the key."""
+def _had(at: Earlier, back: Files, main: Files, row: Row) -> bool:
+    """Whether main had the rows of all these files, each once, just before a statement.
+
+    The statement is on the key of `row`. Other writers may have rewritten the files that it left.
+    """
+    made = row.rewritten.files if row.rewritten and _only_took(at, back, row.rewritten) else ()
     return all(_came_from(at, f) for f in back) and all(
-        f.path in at.paths or 0 < f.sequence_number <= at.number for f in main
+        f.path in at.paths or 0 < f.sequence_number <= at.number or f.path in made for f in main
     )
+
+
+def _only_took(at: Earlier, back: Files, proof: Rewritten) -> bool:
+    """Whether a proof is on the files that a statement left when it took out those in `back`."""
+    is_of = proof.transaction_id == at.transaction_id
+    return is_of and at.left <= at.paths and at.left.isdisjoint(f.path for f in back)
 
 
 def _came_from(at: Earlier, file: BranchFile) -> bool:

@@ -194,9 +194,11 @@ def run(
                 row = row_of(directory, outcome.partition_id)
                 held = rows_by_key(directory)[row.key.hash]
                 if row.rewritten is not None and held < outcome.rows:
-                    # Its rows are in files of other writers, which may have more.
-                    of_proof = rows_of_files(directory, row.rewritten.files)
-                    held = min(of_proof, outcome.rows)
+                    # Its rows are in files of other writers, too; which may have more.
+                    made = [path for path in row.rewritten.files if not key_in(path)]
+                    held += rows_of_files(directory, made)
+                    if row.rewritten.rows > outcome.rows:
+                        held = min(held, outcome.rows)
                 assert held == outcome.rows, f"{outcome} while main holds {held} rows of it"
             outcomes.append(outcome)
     return outcomes

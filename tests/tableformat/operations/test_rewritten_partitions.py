@@ -181,6 +181,41 @@ def test_a_detached_file_does_not_join_files_that_were_made_of_it(tmp_path: Path
     assert rows(tmp_path) == 12
 
 
+def test_a_detached_file_returns_to_the_others_after_their_compaction(tmp_path: Path) -> None:
+    """Harm prevented: a platform compacts what DETACH PART left, and the part stays detached."""
+    source = prepared(tmp_path)
+    part = part_in(tmp_path, "p1")
+    running(tmp_path).run(Detach(part))
+    compact_p1(tmp_path)
+    assert again(tmp_path, source)[0] == "refused"
+
+    running(tmp_path, rows=OF_OTHERS).run(Attach(part))
+
+    assert rows(tmp_path) == 12
+    assert again(tmp_path, source)[0] == "unchanged"
+    compact_p1(tmp_path)
+    assert again(tmp_path, source)[0] == "unchanged"
+    done(GROWS, tmp_path, source)
+    assert again(tmp_path, source)[0] == "replaced"
+    assert rows(tmp_path) == source.rows["p1"]
+
+
+def test_a_detached_file_does_not_join_what_was_made_of_itself(tmp_path: Path) -> None:
+    """Harm prevented: main, moved back, has the file again; what is made of it joins the file."""
+    prepared(tmp_path)
+    before, one, other = state(tmp_path).main, part_in(tmp_path, "p1"), part_in(tmp_path, "p1", 1)
+    running(tmp_path).run(Detach(one))
+    move_main(lake(tmp_path), before)
+    running(tmp_path).run(Detach(other))
+    compact_p1(tmp_path)
+
+    with pytest.raises(RefusedError, match="never in main at the same time"):
+        running(tmp_path, rows=OF_OTHERS).run(Attach(one))
+
+    running(tmp_path, rows=OF_OTHERS).run(Attach(other))
+    assert rows(tmp_path) == 12
+
+
 def test_a_file_of_the_export_that_is_left_goes_with_the_compacted_one(tmp_path: Path) -> None:
     """Harm prevented: half of a partition comes back, or goes."""
     source = prepared(tmp_path)
@@ -278,6 +313,7 @@ ANY = (*OURS, *PARTS, GROWS, UNDO)
 @example(acts=["export there", "replace from", "export"], before={1})
 @example(acts=["update", "detach", "attach", "delete"], before={0, 1, 3, 4})
 @example(acts=["drop smallest part", "drop smallest part"], before={0, 1})
+@example(acts=["detach smallest part", "export", "attach smallest part"], before={1})
 @example(acts=["detach smallest part", UNDO, "export", "attach smallest part"], before={2})
 @given(
     acts=st.lists(st.sampled_from(ANY), min_size=1, max_size=4),
