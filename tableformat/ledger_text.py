@@ -1,6 +1,6 @@
 """Renders and parses the stored form of a ledger row: JSON with a checksum (docs/spec/ledger.md).
 
-`ledger.Row` describes the fields. The parser also reads the seven earlier formats:
+`ledger.Row` describes the fields. The parser also reads the eight earlier formats:
 
 * 13 has no `rows` of `rewritten`: its files count as files with other rows.
 * 12 and earlier have no `rewritten`.
@@ -44,8 +44,8 @@ from tableformat.mergetree.table import KeeperNode
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 14
-_READ: Final = (7, 8, 9, 10, 11, 12, 13, ROW_FORMAT)
+ROW_FORMAT: Final = 15
+_READ: Final = (7, 8, 9, 10, 11, 12, 13, 14, ROW_FORMAT)
 _KNOWS_ARCHIVED: Final = 10
 _KNOWS_KINDS: Final = 12
 _UNKNOWN_ROWS: Final = -1
@@ -92,7 +92,7 @@ def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
             raw["archived"] = _archived_before(raw["done"], raw["ttl"], raw["updated"])
         else:
             raw["archived"] = _archived(raw["archived"])
-        raw["rewritten"] = _rewritten(raw.get("rewritten"))
+        raw["rewritten"] = _rewritten(raw.get("rewritten") or [])
         return Row(**raw, version=version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(what, repr(error)) from error
@@ -144,11 +144,18 @@ def _holds(raw: dict[str, Any]) -> dict[str, Any]:
     return {"holds": found if found is None else tuple(Held(**one) for one in found)}
 
 
-def _rewritten(raw: dict[str, Any] | None) -> Rewritten | None:
-    if raw is None:
-        return None
-    snapshots, files = tuple(raw["snapshots"]), tuple(raw["files"])
-    return Rewritten(raw["transaction_id"], snapshots, files, raw.get("rows", _UNKNOWN_ROWS))
+def _rewritten(raw: list[dict[str, Any]] | dict[str, Any]) -> tuple[Rewritten, ...]:
+    """Return the proofs; rows of formats 13 and 14 have one."""
+    proofs = [raw] if isinstance(raw, dict) else raw
+    return tuple(
+        Rewritten(
+            one["transaction_id"],
+            tuple(one["snapshots"]),
+            tuple(one["files"]),
+            one.get("rows", _UNKNOWN_ROWS),
+        )
+        for one in proofs
+    )
 
 
 def _archived(raw: dict[str, Any] | None) -> Archived | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -37,17 +37,16 @@ __all__ = [
     "Earlier",
     "Holding",
     "Kind",
+    "Past",
     "claim_of_mark",
-    "earlier",
     "holding",
     "landed_from",
     "landed_mark",
+    "noted_files",
+    "proof_of",
     "transaction_of",
     "unsettled_mark",
 ]
-
-FilesAt = Callable[[int], tuple[FileInMain, ...]]
-"""The key's files in a snapshot of the table, by its id."""
 
 
 class Kind(Enum):
@@ -185,20 +184,31 @@ def transaction_of(path: str, row: Row | None) -> str | None:
     named = exported_by(path)
     if named is not None:
         return named[1]
-    proof = row.rewritten if row is not None else None
-    if row is None or proof is None or path not in proof.files:
-        return None
-    of = next((x for x in row.landed if x.transaction_id == proof.transaction_id), None)
-    if of is None or of.left is None or of.rows_left != proof.rows:
+    of = _left_by(proof, row) if row is not None and (proof := proof_of(path, row)) else None
+    if of is None or of.left is None:
         return None
     # A statement that takes files out leaves those of an export, or of an earlier statement.
     return of.left[0].transaction_id if len(of.left) == 1 else of.transaction_id
 
 
-def _noted(row: Row | None) -> tuple[str, ...]:
+def proof_of(path: str, row: Row) -> Rewritten | None:
+    """Return the latest proof that a file has rows of a key, and no others; None without one."""
+    proofs = (one for one in reversed(row.rewritten) if path in one.files)
+    return next((one for one in proofs if _left_by(one, row) is not None), None)
+
+
+def _left_by(proof: Rewritten, row: Row) -> Landed | None:
+    """Return what left the rows of a proof; None if its files have other rows, too."""
+    left = (x for x in row.landed if x.transaction_id == proof.transaction_id)
+    return next((x for x in left if x.rows_left == proof.rows), None)
+
+
+def noted_files(row: Row | None) -> tuple[str, ...]:
     """Return the paths of files of other writers with rows of a key, and no other rows."""
-    paths = row.rewritten.files if row is not None and row.rewritten is not None else ()
-    return tuple(path for path in paths if transaction_of(path, row) is not None)
+    if row is None:
+        return ()
+    proofs = (one for one in row.rewritten if _left_by(one, row) is not None)
+    return tuple(dict.fromkeys(path for one in proofs for path in one.files))
 
 
 def holding(row: Row | None, state: LakeTableState, key: str, lake: FilesOfMain) -> Holding:
@@ -210,14 +220,15 @@ def holding(row: Row | None, state: LakeTableState, key: str, lake: FilesOfMain)
         key: the key's hash.
         lake: the lake table.
     """
-    history = _History(state, key, lake, _noted(row))
+    history = _History(state, key, lake, noted_files(row))
     files = history.at(state.main) if state.main is not None else ()
     found = _in_history(row, history, files)
-    if row is None or row.rewritten is None:
+    if row is None or not row.rewritten:
         return found
     if found.kind is Kind.CHANGED or any(not is_of_key(f.path, key) for f in found.files):
         # The snapshots that showed it may have expired since, and a statement moves files.
-        noted = _as_noted(row, row.rewritten, history, files)
+        known = (_as_noted(row, proof, history) for proof in reversed(row.rewritten))
+        noted = next((one for one in known if one is not None), None)
         if noted is not None and (found.kind is Kind.CHANGED or noted.kind is Kind.REWRITTEN):
             return noted
     return found
@@ -250,9 +261,7 @@ def _in_history(row: Row | None, history: _History, files: tuple[FileInMain, ...
     return Holding(Kind.CHANGED, text)
 
 
-def _as_noted(
-    row: Row, proof: Rewritten, history: _History, files: tuple[FileInMain, ...]
-) -> Holding | None:
+def _as_noted(row: Row, proof: Rewritten, history: _History) -> Holding | None:
     """Return the state of a key by a proof of an earlier run; None if it does not hold now.
 
     The names of data files are unique and their content never changes. So the rows are in main as
@@ -268,8 +277,9 @@ def _as_noted(
         return None
     noted = tuple(FileInMain(path, 0, deletes=False) for path in proof.files)
     found = history.lake.rewritten(history.state, noted, [s.snapshot_id for s in ancestors[::-1]])
-    if found is None:
+    if found is None or history.state.main is None:
         return None
+    files = history.at(history.state.main, history.noted)
     if landed.kind is None:
         return _rewritten(landed, proof.snapshots, found, files)
     left = _left_rewritten(landed, proof.snapshots, found, files)
@@ -532,38 +542,50 @@ def _paths(files: tuple[FileInMain, ...], key: str, landed: Landed) -> frozenset
 class Earlier:
     """A state of main before a statement on a key, in the history of the present main.
 
-    `number` is the sequence number of the snapshot. `paths` are its files of the key, by name,
-    without files to which deletes apply. `number_of_detached` is the sequence number of the files
-    that the statement detached, None if it detached none. `transaction_id` is the statement's,
-    `left` are the files of the key after it, by name.
+    `number` is the sequence number of the snapshot. `paths` are its files of the key without files
+    to which deletes apply. `number_of_detached` is the sequence number of the files that the
+    statement detached, None if it detached none.
     """
 
     number: int
     paths: frozenset[str]
     number_of_detached: int | None
-    transaction_id: str
-    left: frozenset[str]
 
 
-def earlier(row: Row, state: LakeTableState, files_at: FilesAt) -> Iterator[Earlier]:
-    """Yield the state of main before each statement on a key in main's history, the latest first.
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The earlier states of a key in main: `row` is its ledger row; expired ones are left out."""
 
-    Args:
-        row: the key's ledger row.
-        state: the table's metadata; expired snapshots are left out.
-        files_at: returns the key's files in a snapshot of `state`.
-    """
-    statements = {x.snapshot_id: x for x in row.landed if x.kind is not None}
-    for one in state.ancestors():
-        done = statements.get(one.snapshot_id)
-        before = state.snapshots.get(one.parent_id) if one.parent_id is not None else None
-        if done is None or before is None:
-            continue
-        paths = frozenset(f.path for f in files_at(before.snapshot_id) if not f.deletes)
-        # The branch's snapshot is the second of the two in its request.
-        detached = one.sequence_number + 1 if done.kind is StatementKind.DETACH else None
-        left = frozenset(f.path for f in files_at(one.snapshot_id))
-        yield Earlier(before.sequence_number, paths, detached, done.transaction_id, left)
+    row: Row
+    state: LakeTableState
+    lake: FilesOfMain
+
+    def before_statements(self) -> Iterator[Earlier]:
+        """Yield the state before each statement in main's history, the latest first."""
+        statements = {x.snapshot_id: x for x in self.row.landed if x.kind is not None}
+        for one in self.state.ancestors():
+            done = statements.get(one.snapshot_id)
+            before = self.state.snapshots.get(one.parent_id) if one.parent_id is not None else None
+            if done is None or before is None:
+                continue
+            paths = frozenset(f.path for f in self._files_at(before.snapshot_id) if not f.deletes)
+            # The branch's snapshot is the second of the two in its request.
+            detached = one.sequence_number + 1 if done.kind is StatementKind.DETACH else None
+            yield Earlier(before.sequence_number, paths, detached)
+
+    def sources(self, proof: Rewritten) -> frozenset[str]:
+        """Return the files of the key whose rows the files of a proof have; empty if unknown.
+
+        They are all files of the key that main had after the export or statement of the proof.
+        """
+        left = _left_by(proof, self.row)
+        if left is None or left.snapshot_id not in self.state.snapshots:
+            return frozenset()
+        return frozenset(f.path for f in self._files_at(left.snapshot_id))
+
+    def _files_at(self, snapshot_id: int) -> tuple[FileInMain, ...]:
+        noted = noted_files(self.row)
+        return _History(self.state, self.row.key.hash, self.lake).at(snapshot_id, noted)
 
 
 def landed_mark(row: Row, state: LakeTableState, key: KeyCommit) -> Mark | None:

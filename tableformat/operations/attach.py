@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from tableformat.committer import BranchFile
 from tableformat.errors import RefusedError
-from tableformat.export.main_state import Earlier, transaction_of
+from tableformat.export.main_state import Earlier, Past, proof_of, transaction_of
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
 from tableformat.ledger import Key, Landed, Rewritten, Row, StatementKind
@@ -34,6 +34,7 @@ from tableformat.quantities import counted
 __all__ = ["Attach", "were_taken_out", "were_together"]
 
 Files = tuple[BranchFile, ...]
+_NONE: Final = frozenset[str]()
 
 
 def were_together(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
@@ -53,7 +54,9 @@ def were_together(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
     if not main and len(detached) == 1 and detached != {0}:
         # One statement brought them to the branch, from one state of a table.
         return True
-    return any(_had(at, back, main, key.row) for key in keys for at in key.earlier())
+    return any(
+        _had(at, back, main, key.past) for key in keys for at in key.past.before_statements()
+    )
 
 
 def were_taken_out(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
@@ -71,7 +74,8 @@ def were_taken_out(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
     """
     if not main and len({f.sequence_number for f in back}) == 1:
         return True
-    taken = {at.number_of_detached: at.number for key in keys for at in key.earlier()}
+    before = (at for key in keys for at in key.past.before_statements())
+    taken = {at.number_of_detached: at.number for at in before}
     copies = [f.sequence_number for f in main if exported_by(f.path) is not None]
     return all(
         f.sequence_number in taken
@@ -80,44 +84,65 @@ def were_taken_out(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
     )
 
 
-def _export_of(file: BranchFile, keys: Iterable[KeyInMain]) -> tuple[str, str, bool] | None:
-    """Return key hash, transaction and whether other writers rewrote it; None for a foreign file.
+def _export_of(
+    file: BranchFile, keys: Iterable[KeyInMain]
+) -> tuple[str, str, Rewritten | None] | None:
+    """Return key hash, transaction and the proof of a rewritten file; None for a foreign file.
 
-    The files that others made of an export were in main together, but not with the export's own
-    files: these have the same rows.
+    The files of one proof were in main together, but not with those of which others made them:
+    these have the same rows.
     """
     named = exported_by(file.path)
     if named is not None:
-        return (*named, False)
-    known = ((at.row.key.hash, transaction_of(file.path, at.row)) for at in keys)
-    return next(((key, one, True) for key, one in known if one is not None), None)
+        return (*named, None)
+    rows = ((at.row, proof_of(file.path, at.row)) for at in keys)
+    found = ((row, transaction_of(file.path, row), proof) for row, proof in rows)
+    return next(((row.key.hash, one, proof) for row, one, proof in found if one is not None), None)
 
 
-def _had(at: Earlier, back: Files, main: Files, row: Row) -> bool:
-    """Whether main had the rows of all these files, each once, just before a statement.
+def _had(at: Earlier, back: Files, main: Files, past: Past) -> bool:
+    """Whether main had the rows of all these files, each once, just before a statement on a key.
 
-    The statement is on the key of `row`. Other writers may have rewritten the files that it left.
+    A file that other writers made has the rows of its sources. Two files have different rows if
+    main had both then, or different sources of them.
     """
-    made = row.rewritten.files if row.rewritten and _only_took(at, back, row.rewritten) else ()
-    return all(_came_from(at, f) for f in back) and all(
-        f.path in at.paths or 0 < f.sequence_number <= at.number or f.path in made for f in main
-    )
+    had: dict[str | Rewritten, frozenset[str]] = {}
+    for file in (*back, *main):
+        proof = proof_of(file.path, past.row)
+        if file.path in at.paths or _was_there(at, file, detached=file in back):
+            had[file.path] = frozenset({file.path})
+        elif proof is None:
+            return False
+        elif proof not in had:
+            had[proof] = _sources(proof, at, past)
+    return all(had.values()) and sum(map(len, had.values())) == len(_NONE.union(*had.values()))
 
 
-def _only_took(at: Earlier, back: Files, proof: Rewritten) -> bool:
-    """Whether a proof is on the files that a statement left when it took out those in `back`."""
-    is_of = proof.transaction_id == at.transaction_id
-    return is_of and at.left <= at.paths and at.left.isdisjoint(f.path for f in back)
+def _was_there(at: Earlier, file: BranchFile, *, detached: bool) -> bool:
+    """Whether the sequence number of a file shows that main had it just before a statement.
 
-
-def _came_from(at: Earlier, file: BranchFile) -> bool:
-    """Whether main had a detached file just before a statement on the key.
-
-    The name of a foreign file has no key, so the sequence number of its DETACH decides.
+    The name of a foreign file has no key: if it is detached, that of its DETACH decides.
     """
-    if exported_by(file.path) is None:
-        return file.sequence_number == at.number_of_detached
-    return file.path in at.paths
+    if detached:
+        return exported_by(file.path) is None and file.sequence_number == at.number_of_detached
+    return 0 < file.sequence_number <= at.number
+
+
+def _sources(
+    proof: Rewritten, at: Earlier, past: Past, made: tuple[Rewritten, ...] = ()
+) -> frozenset[str]:
+    """Return the files of an earlier state of which others made those of a proof.
+
+    It is empty if they are unknown. `made` are the proofs of files that others made of these.
+    """
+    paths = past.sources(proof)
+    proofs = {proof_of(path, past.row) for path in paths - at.paths}
+    found = [paths & at.paths] if paths & at.paths else []
+    for one in proofs:
+        if one is None or one in (*made, proof):
+            return _NONE
+        found.append(_sources(one, at, past, (*made, proof)))
+    return _NONE.union(*found) if all(found) else _NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,8 +205,8 @@ class _Forgetting:
         It is '' if nothing does.
         """
         table = self.ports.commit.table
-        rewritten = row.rewritten.files if row.rewritten is not None else ()
-        if {f.path for f in self.partitions.detached(state)} & {*rewritten}:
+        rewritten = {path for proof in row.rewritten for path in proof.files}
+        if {f.path for f in self.partitions.detached(state)} & rewritten:
             return f"{DETACHED_BRANCH} of the table"
         known = {c.transaction_id for c in (row.claim, *row.old)}
         known |= {x.transaction_id for x in row.landed}

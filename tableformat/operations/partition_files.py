@@ -15,7 +15,7 @@ made of all files of a key belong to the key, too (`export/main_state.py`); the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
@@ -34,11 +34,11 @@ from tableformat.committer import (
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
 from tableformat.export.main_state import (
-    Earlier,
     Holding,
     Kind,
-    earlier,
+    Past,
     holding,
+    noted_files,
     transaction_of,
 )
 from tableformat.file_names import key_in
@@ -75,15 +75,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class KeyInMain:
-    """The state of a key in main, and its last export in main's history.
-
-    `earlier` yields the state of main before each statement on the key, the latest first.
-    """
+    """The state of a key in main, its last export in main's history, and its earlier states."""
 
     row: Row
     held: Holding
     export: Landed | None
-    earlier: Callable[[], Iterator[Earlier]]
+    past: Past
 
     @property
     def record(self) -> Record | None:
@@ -114,15 +111,14 @@ class _KeysOfTable:
         """Return the state of a key of the ledger in main, with the proof if it is rewritten."""
         if key not in self.states:
             row = self.rows[key]
-            files_at = partial(self.lake.files_of, self.state, key)
             held = holding(row, self.state, key, self.lake)
             if held.proof is not None and len(held.proof.files) <= MOST_FILES_NOTED:
-                row = replace(row, rewritten=held.proof)
+                row = row.with_proof(held.proof)
             elif held.proof is not None and held.kind is not Kind.MIXED:
                 # The ledger cannot store which files have the rows.
                 held = replace(held, kind=Kind.CHANGED)
-            before = partial(earlier, row, self.state, files_at)
-            self.states[key] = KeyInMain(row, held, _export(row, self.state), before)
+            past = Past(row, self.state, self.lake)
+            self.states[key] = KeyInMain(row, held, _export(row, self.state), past)
         return self.states[key]
 
     def row_of(self, file: BranchFile, partition_id: PartitionId | None) -> Row | None:
@@ -139,11 +135,7 @@ class _KeysOfTable:
                 if partition_id is None or self.may_have(row, partition_id)
             )
             self.rewritten[partition_id] = {
-                path: at.row
-                for at in keys
-                if at.held.is_known and at.row.rewritten is not None
-                for path in at.row.rewritten.files
-                if transaction_of(path, at.row) is not None
+                path: at.row for at in keys if at.held.is_known for path in noted_files(at.row)
             }
         return self.rewritten[partition_id]
 
@@ -434,9 +426,9 @@ class PartitionFiles:
         return at.row if at is not None else None
 
     def proof_of(self, key: Key) -> Rewritten | None:
-        """Return the proof for the rewritten export of a key, None if there is none."""
+        """Return the last proof for rewritten files of a key, None if there is none."""
         row = self.row_of(key)
-        return row.rewritten if row is not None else None
+        return row.rewritten[-1] if row is not None and row.rewritten else None
 
 
 @dataclass(frozen=True, slots=True)

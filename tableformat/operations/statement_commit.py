@@ -460,7 +460,7 @@ class Landing:
             now=now,
         )
         # Afterwards main may not show any more which files had the rows of the export.
-        return replace(made, rewritten=change.rewritten or made.rewritten)
+        return made.with_proof(change.rewritten) if change.rewritten is not None else made
 
     def commit_of(
         self,

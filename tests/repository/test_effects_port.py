@@ -117,7 +117,6 @@ ALLOWED = {
         ("freeze.py", "run", "lake.references"),
         ("partition_files.py", "_by_key", "lake.files_on"),
         ("partition_files.py", "_files_of", "lake.files_on"),
-        ("partition_files.py", "in_main", "lake.files_of"),
         ("partition_files.py", "detached", "lake.files_on"),
         ("partition_files.py", "files_beginning", "lake.files_on"),
         ("rebuild.py", "_never_held", "table.files_of"),

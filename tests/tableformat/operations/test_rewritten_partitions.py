@@ -116,7 +116,7 @@ def test_optimize_makes_the_files_those_of_the_export_again(
 
     assert (status, message.partition(", snapshot")[0]) == ("unchanged", "12 rows in the lake")
     assert "rewritten" not in message
-    assert row_of(tmp_path, "p1").rewritten is None
+    assert row_of(tmp_path, "p1").rewritten == ()
 
 
 def test_what_was_detached_and_attached_is_exported_as_before(
@@ -264,7 +264,7 @@ def test_detached_files_are_not_forgotten(tmp_path: Path, source: Partitions) ->
 
     done("forget", tmp_path, source)
 
-    assert row_of(tmp_path, "p1").rewritten is not None
+    assert row_of(tmp_path, "p1").rewritten
 
 
 def test_files_with_rows_of_others_are_no_files_of_the_export(tmp_path: Path) -> None:
