@@ -3,7 +3,9 @@
 Bounds are Iceberg's single-value bytes (spec, appendix D), for every leaf column that is not
 below a list or map. Struct members and names with dots are included, which libraries leave out.
 
-* Text and binary bounds are cut to 16 code points or bytes; a cut upper bound is rounded up.
+* A column has counts and bounds by its metrics mode (Iceberg's configuration, "Write properties").
+* Text and binary bounds are cut to 16 code points or bytes, or what the mode says; a cut upper
+  bound is rounded up.
 * An uncertain bound is left out: a missing bound costs time, a wrong bound costs rows.
 * UUID columns have no bounds, in the manifest or in the footer: Iceberg's Java library compares
   their halves as signed numbers and skips files that hold the rows (docs/reference/readers.md).
@@ -14,6 +16,7 @@ below a list or map. Struct members and names with dots are included, which libr
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,10 +29,14 @@ from tableformat.errors import InternalError
 from tableformat.receipt import ColumnStatistics
 
 __all__ = [
-    "BOUND_LENGTH",
+    "COUNTS",
     "FIELD_ID",
+    "FULL",
+    "NO_METRICS",
+    "TRUNCATE_16",
     "GroupFacts",
     "Leaf",
+    "MetricsMode",
     "column_statistics",
     "group_facts",
     "in_footer",
@@ -45,11 +52,13 @@ _KEY, _ITEM = 0, 1
 class Leaf:
     """One leaf column.
 
-    `path` are the child positions from the schema down; a list has one child, a map a key (0) and a
-    value (1). `repeated` is true below a list or map.
+    `name` is Iceberg's full name: `a.element` is the element of the list `a`. `path` are the child
+    positions from the schema down; a list has one child, a map a key (0) and a value (1).
+    `repeated` is true below a list or map.
     """
 
     index: int
+    name: str
     field_id: int
     type: pa.DataType
     path: tuple[int, ...]
@@ -65,11 +74,11 @@ def leaves(schema: pa.Schema) -> tuple[Leaf, ...]:
     found = [
         leaf
         for position, field in enumerate(schema)
-        for leaf in _below(field, (position,), repeated=False)
+        for leaf in _below(field, field.name, (position,), repeated=False)
     ]
     return tuple(
-        Leaf(number, _field_id(field), field.type, path, repeated)
-        for number, (field, path, repeated) in enumerate(found)
+        Leaf(number, name, _field_id(field), field.type, path, repeated)
+        for number, (field, name, path, repeated) in enumerate(found)
     )
 
 
@@ -81,18 +90,20 @@ def leaf_values(table: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
 
 
 def _below(
-    field: pa.Field, path: tuple[int, ...], *, repeated: bool
-) -> Iterator[tuple[pa.Field, tuple[int, ...], bool]]:
-    if pa.types.is_struct(field.type):
-        for position in range(field.type.num_fields):
-            yield from _below(field.type.field(position), (*path, position), repeated=repeated)
-    elif pa.types.is_map(field.type):
-        yield from _below(field.type.key_field, (*path, _KEY), repeated=True)
-        yield from _below(field.type.item_field, (*path, _ITEM), repeated=True)
-    elif pa.types.is_list(field.type) or pa.types.is_large_list(field.type):
-        yield from _below(field.type.value_field, (*path, 0), repeated=True)
+    field: pa.Field, name: str, path: tuple[int, ...], *, repeated: bool
+) -> Iterator[tuple[pa.Field, str, tuple[int, ...], bool]]:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        for at in range(kind.num_fields):
+            inner = kind.field(at)
+            yield from _below(inner, f"{name}.{inner.name}", (*path, at), repeated=repeated)
+    elif pa.types.is_map(kind):
+        yield from _below(kind.key_field, f"{name}.key", (*path, _KEY), repeated=True)
+        yield from _below(kind.item_field, f"{name}.value", (*path, _ITEM), repeated=True)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _below(kind.value_field, f"{name}.element", (*path, 0), repeated=True)
     else:
-        yield field, path, repeated
+        yield field, name, path, repeated
 
 
 def _descend(array: pa.Array, path: list[int]) -> pa.Array:
@@ -116,7 +127,13 @@ def _field_id(field: pa.Field) -> int:
     return int(text)
 
 
-BOUND_LENGTH: Final = 16
+MetricsMode = int
+"""`NO_METRICS`, `COUNTS`, or the greatest length of a column's bounds if it is text or binary."""
+NO_METRICS: Final[MetricsMode] = -1
+COUNTS: Final[MetricsMode] = 0
+"""Counts and size, no bounds."""
+TRUNCATE_16: Final[MetricsMode] = 16
+FULL: Final[MetricsMode] = sys.maxsize
 # Parquet omits limits above 4096 bytes; below this it always has them.
 _LIMIT_LENGTH: Final = 4000
 _LAST_CODE_POINT: Final = 0x10FFFF
@@ -166,26 +183,31 @@ def in_footer(leaf: Leaf) -> bool:
 
 
 def column_statistics(
-    footer: pq.FileMetaData, file_leaves: Sequence[Leaf], facts: Sequence[GroupFacts]
+    footer: pq.FileMetaData,
+    file_leaves: Sequence[Leaf],
+    facts: Sequence[GroupFacts],
+    mode: Callable[[Leaf], MetricsMode] = lambda _: TRUNCATE_16,
 ) -> tuple[ColumnStatistics, ...]:
-    """Return the statistics of every leaf column; `facts` are those of the row groups."""
+    """Return the statistics of every leaf column with metrics; `facts` are of the row groups."""
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     return tuple(
-        _of_leaf(
-            leaf,
-            [group.column(leaf.index) for group in groups],
-            facts,
-        )
+        _of_leaf(leaf, [group.column(leaf.index) for group in groups], facts, mode(leaf))
         for leaf in file_leaves
+        if mode(leaf) != NO_METRICS
     )
 
 
 def _of_leaf(
-    leaf: Leaf, chunks: Sequence[pq.ColumnChunkMetaData], facts: Sequence[GroupFacts]
+    leaf: Leaf,
+    chunks: Sequence[pq.ColumnChunkMetaData],
+    facts: Sequence[GroupFacts],
+    mode: MetricsMode,
 ) -> ColumnStatistics:
     nulls = [_nulls(leaf, *of) for of in zip(chunks, facts, strict=True)]
     nans = sum(fact.nans.get(leaf.index, 0) for fact in facts)
-    lower, upper = _bounds(leaf, chunks, nulls, facts)
+    lower, upper = (None, None)
+    if mode > COUNTS:
+        lower, upper = _bounds(leaf, chunks, nulls, facts, mode)
     return ColumnStatistics(
         field_id=leaf.field_id,
         size=sum(chunk.total_compressed_size for chunk in chunks),
@@ -209,6 +231,7 @@ def _bounds(
     chunks: Sequence[pq.ColumnChunkMetaData],
     nulls: Sequence[int | None],
     facts: Sequence[GroupFacts],
+    length: int,
 ) -> tuple[bytes | None, bytes | None]:
     """Return both bounds of a leaf, None if there is no value or a bound is uncertain."""
     if leaf.repeated:
@@ -225,7 +248,7 @@ def _bounds(
             return None, None
     if not limits:
         return None, None
-    order, lower, upper = _encoding(leaf.type)
+    order, lower, upper = _encoding(leaf.type, length)
     return (
         lower(min((low for low, _ in limits), key=order)),
         upper(max((high for _, high in limits), key=order)),
@@ -236,8 +259,11 @@ _Order = Callable[[Any], Any]
 _Bound = Callable[[Any], bytes | None]
 
 
-def _encoding(kind: pa.DataType) -> tuple[_Order, _Bound, _Bound]:
-    """Return how a type's raw limits are sorted, and converted to a lower and an upper bound."""
+def _encoding(kind: pa.DataType, length: int) -> tuple[_Order, _Bound, _Bound]:
+    """Return how a type's raw limits are sorted, and converted to a lower and an upper bound.
+
+    `length` is the greatest number of code points or bytes of a bound of text or binary.
+    """
     if pa.types.is_decimal(kind):
         return _unscaled, _decimal, _decimal
     if pa.types.is_floating(kind):
@@ -249,11 +275,17 @@ def _encoding(kind: pa.DataType) -> tuple[_Order, _Bound, _Bound]:
             lambda v: struct.pack(code, 0.0 if v == 0 else v),
         )
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _same, _lower_text, _upper_text
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return _same, lambda v: v[:BOUND_LENGTH], _upper_binary
-    if pa.types.is_fixed_size_binary(kind):
-        return _same, lambda v: v[:BOUND_LENGTH], _upper_binary
+        return (
+            _same,
+            lambda v: v.decode()[:length].encode(),
+            lambda v: _upper_text(v, length),
+        )
+    if (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ):
+        return _same, lambda v: v[:length], lambda v: _upper_binary(v, length)
     if pa.types.is_boolean(kind):
         return _same, lambda v: bytes([v]), lambda v: bytes([v])
     if kind.bit_width in (32, 64) and not pa.types.is_nested(kind):
@@ -281,16 +313,12 @@ def _decimal(raw: int | bytes) -> bytes:
     return value.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
-def _lower_text(raw: bytes) -> bytes:
-    return raw.decode()[:BOUND_LENGTH].encode()
-
-
-def _upper_text(raw: bytes) -> bytes | None:
-    """Return the text, or the least text of 16 code points above all texts with its prefix."""
+def _upper_text(raw: bytes, most: int) -> bytes | None:
+    """Return the text, or the least text of `most` code points above all texts with its prefix."""
     text = raw.decode()
-    if len(text) <= BOUND_LENGTH:
+    if len(text) <= most:
         return raw
-    for length in range(BOUND_LENGTH, 0, -1):
+    for length in range(most, 0, -1):
         following = ord(text[length - 1]) + 1
         if following in _SURROGATES:
             following = _SURROGATES.stop
@@ -299,10 +327,10 @@ def _upper_text(raw: bytes) -> bytes | None:
     return None
 
 
-def _upper_binary(raw: bytes) -> bytes | None:
-    if len(raw) <= BOUND_LENGTH:
+def _upper_binary(raw: bytes, most: int) -> bytes | None:
+    if len(raw) <= most:
         return raw
-    for length in range(BOUND_LENGTH, 0, -1):
+    for length in range(most, 0, -1):
         if raw[length - 1] < _LAST_BYTE:
             return raw[: length - 1] + bytes([raw[length - 1] + 1])
     return None

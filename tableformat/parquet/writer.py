@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context
@@ -24,8 +25,13 @@ import pyarrow.parquet as pq
 
 from tableformat.errors import InternalError, RefusedError
 from tableformat.parquet.statistics import (
+    COUNTS,
+    FULL,
+    NO_METRICS,
+    TRUNCATE_16,
     GroupFacts,
     Leaf,
+    MetricsMode,
     column_statistics,
     group_facts,
     in_footer,
@@ -46,6 +52,8 @@ class FileFormat:
     `row_group_rows`, whichever comes first. The bloom filters of `bloom_columns` are sized for
     `bloom_values` distinct values in a row group, and have at most `bloom_bytes`.
 
+    `metrics` is the mode of the columns that `column_metrics` does not name.
+
     `target_file_bytes` is None for the default, and so are `page_rows`, `page_bytes` and
     `dictionary_bytes`; `level` is None for that of the codec.
     """
@@ -62,6 +70,8 @@ class FileFormat:
     bloom_values: int = 1_000_000
     bloom_bytes: int = 1024 * 1024
     parts_apart: int = 0
+    metrics: MetricsMode = TRUNCATE_16
+    column_metrics: tuple[tuple[str, MetricsMode], ...] = ()
 
     @property
     def target_bytes(self) -> int:
@@ -83,6 +93,10 @@ _CODECS: Final = {
 _CODECS_WITH_LEVEL: Final = frozenset({"brotli", "gzip", "zstd"})
 _CODEC: Final = "write.parquet.compression-codec"
 _LEVEL: Final = "write.parquet.compression-level"
+_METRICS_DEFAULT: Final = "write.metadata.metrics.default"
+_METRICS_COLUMN: Final = "write.metadata.metrics.column."
+_MODES: Final = {"none": NO_METRICS, "counts": COUNTS, "full": FULL}
+_TRUNCATE: Final = re.compile(r"truncate\((0*[1-9][0-9]*)\)")
 
 
 def file_format(fmt: FileFormat, properties: Mapping[str, str], name: object) -> FileFormat:
@@ -120,6 +134,11 @@ def file_format(fmt: FileFormat, properties: Mapping[str, str], name: object) ->
         if level is None:
             least, most = _levels(codec)
             raise _no_setting(name, _LEVEL, text, f"a level of {codec}, {least} to {most}")
+    modes = {
+        key: _mode(name, key, text)
+        for key, text in properties.items()
+        if key == _METRICS_DEFAULT or key.startswith(_METRICS_COLUMN)
+    }
     group_bytes = number("write.parquet.row-group-size-bytes")
     group_rows = number("write.parquet.row-group-limit")
     return replace(
@@ -133,7 +152,21 @@ def file_format(fmt: FileFormat, properties: Mapping[str, str], name: object) ->
         codec=codec,
         level=level,
         bloom_bytes=number("write.parquet.bloom-filter-max-bytes") or fmt.bloom_bytes,
+        metrics=modes.get(_METRICS_DEFAULT, fmt.metrics),
+        column_metrics=tuple(
+            (key.removeprefix(_METRICS_COLUMN), mode)
+            for key, mode in sorted(modes.items())
+            if key.startswith(_METRICS_COLUMN)
+        ),
     )
+
+
+def _mode(name: object, key: str, text: str) -> MetricsMode:
+    if (truncated := _TRUNCATE.fullmatch(text.lower())) is not None:
+        return min(int(truncated[1]), FULL)
+    if text.lower() in _MODES:
+        return _MODES[text.lower()]
+    raise _no_setting(name, key, text, "none, counts, truncate(LENGTH) or full")
 
 
 def _levels(codec: str) -> tuple[int, int]:
@@ -236,7 +269,7 @@ def write_file(
             bytes=stream.tell(),
             sha256=stream.hexdigest(),
             split_offsets=tuple(_offset(footer.row_group(i)) for i in range(footer.num_row_groups)),
-            columns=column_statistics(footer, leaves(schema), facts),
+            columns=column_statistics(footer, leaves(schema), facts, _metrics_modes(fmt, sort)),
         )
         sink.commit()
     except BaseException:
@@ -245,6 +278,17 @@ def write_file(
         sink.abort()
         raise
     return written
+
+
+def _metrics_modes(fmt: FileFormat, sort: Sequence[SortField]) -> Callable[[Leaf], MetricsMode]:
+    """Return the metrics mode of each column: columns of the sort order have bounds by default."""
+    named, is_sorted = dict(fmt.column_metrics), {field_id for field_id, _, _ in sort}
+
+    def mode(leaf: Leaf) -> MetricsMode:
+        least = TRUNCATE_16 if leaf.field_id in is_sorted and fmt.metrics <= COUNTS else fmt.metrics
+        return named.get(leaf.name, least)
+
+    return mode
 
 
 def _check_rows(rows: int, footer: pq.FileMetaData) -> None:

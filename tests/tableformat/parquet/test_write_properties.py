@@ -9,9 +9,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tableformat.errors import RefusedError
-from tableformat.parquet.writer import FileFormat, file_format, write_file
+from tableformat.parquet.writer import FileFormat, SortField, file_format, write_file
 from tests.readers.parquet_pages import data_pages
 from tests.tableformat.parquet.test_writer import MemorySink
 
@@ -23,6 +25,7 @@ SCHEMA = pa.schema(
     ]
 )
 TABLE = "lake.n.t"
+MODES = "none, counts, truncate(LENGTH) or full"
 CODECS = ("brotli", "gzip", "lz4", "snappy", "uncompressed", "zstd")
 
 
@@ -133,6 +136,85 @@ def test_the_size_of_a_file_is_the_user_s_else_the_table_s_else_the_default() ->
     assert file_format(FileFormat(), {}, TABLE).target_bytes == 512 * 1024 * 1024
 
 
+NESTED = pa.schema(
+    [
+        *SCHEMA,
+        pa.field(
+            "inner",
+            pa.struct([pa.field("text", pa.string(), metadata={"PARQUET:field_id": "4"})]),
+            metadata={"PARQUET:field_id": "3"},
+        ),
+        pa.field(
+            "many",
+            pa.list_(pa.field("element", pa.int64(), metadata={"PARQUET:field_id": "6"})),
+            metadata={"PARQUET:field_id": "5"},
+        ),
+    ]
+)
+
+
+def metrics(fmt: FileFormat, sort: tuple[SortField, ...] = ()) -> dict[int, object]:
+    """Return what each column has: None for counts alone, else its bounds; by field id."""
+    texts = ["b" * 40, "a" * 40]
+    columns = [pa.array([1, 2]), pa.array(texts), pa.array([{"text": t} for t in texts])]
+    batch = pa.RecordBatch.from_arrays([*columns, pa.array([[1], [2]])], schema=NESTED)
+    found = write_file([batch], MemorySink(), NESTED, fmt, sort, convert=lambda table: table)
+    assert all(column.values == 2 and column.size for column in found.columns)
+    return {
+        c.field_id: (bytes.fromhex(c.lower), bytes.fromhex(c.upper))
+        if c.lower and c.upper
+        else None
+        for c in found.columns
+    }
+
+
+def test_columns_have_the_metrics_of_the_table() -> None:
+    ids = (bytes([1, *[0] * 7]), bytes([2, *[0] * 7]))
+    cut = (b"a" * 16, b"b" * 15 + b"c")
+
+    assert metrics(FileFormat()) == {1: ids, 2: cut, 4: cut, 6: None}
+    assert metrics(by(metadata__metrics__default="none")) == {}
+    assert metrics(by(metadata__metrics__default="Counts")) == {1: None, 2: None, 4: None, 6: None}
+    assert metrics(by(metadata__metrics__default="full"))[2] == (b"a" * 40, b"b" * 40)
+    assert metrics(by(metadata__metrics__default="truncate(3)"))[4] == (b"aaa", b"bbc")
+    assert by(metadata__metrics__max_inferred_column_defaults=1) == FileFormat()
+
+
+def test_a_column_has_its_own_metrics_and_those_of_the_order_bounds() -> None:
+    of_columns = {
+        "metadata__metrics__default": "counts",
+        "metadata__metrics__column__inner__text": "truncate(1)",
+        "metadata__metrics__column__many__element": "none",
+    }
+    sort = ((1, False, True), (2, False, True))
+    cut = (b"a" * 16, b"b" * 15 + b"c")
+
+    found = metrics(by(**of_columns, metadata__metrics__column__word="none"), sort)
+
+    assert found == {1: (bytes([1, *[0] * 7]), bytes([2, *[0] * 7])), 4: (b"a", b"c")}
+    assert metrics(by(**of_columns), sort)[2] == cut
+
+
+@given(st.lists(st.text(max_size=6), min_size=1, max_size=5), st.integers(1, 4))
+def test_bounds_of_any_length_hold_all_texts(texts: list[str], length: int) -> None:
+    schema = pa.schema([SCHEMA.field("word")])
+    batch = pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], schema=schema)
+    fmt = by(metadata__metrics__default=f"truncate({length})")
+
+    (column,) = write_file(
+        [batch], MemorySink(), schema, fmt, (), convert=lambda table: table
+    ).columns
+
+    assert column.lower is not None
+    lower = bytes.fromhex(column.lower)
+    assert all(lower <= text.encode() for text in texts)
+    assert len(lower.decode()) <= length
+    if column.upper is not None:
+        upper = bytes.fromhex(column.upper)
+        assert all(text.encode() <= upper for text in texts)
+        assert len(upper.decode()) <= length
+
+
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
@@ -146,6 +228,8 @@ def test_the_size_of_a_file_is_the_user_s_else_the_table_s_else_the_default() ->
         ("parquet.dict-size-bytes", "", "a number above 0"),
         ("parquet.bloom-filter-max-bytes", "1MB", "a number above 0"),
         ("target-file-size-bytes", "512MiB", "a number above 0"),
+        ("metadata.metrics.default", "truncate(0)", MODES),
+        ("metadata.metrics.column.word", "all", MODES),
     ],
 )
 def test_a_value_that_a_property_cannot_have_is_refused(
