@@ -410,8 +410,8 @@ class Row:
       completed since. `landed` lists all of both.
     * `keeper_node` is that of the source table (`export/table_identity.py`), `division` how that
       table is divided (`mergetree/compatibility.py`). Each is None if it is unknown.
-    * `rewritten` are the proofs for rewritten files, the latest last. There are several only if
-      files of earlier ones may be detached. Statements on the lake table keep them.
+    * `rewritten` is the last proof for rewritten files, None if there is none. Statements on the
+      lake table keep it. `detached` are the proofs for files that a DETACH took to the branch.
     * While the row is `archived`, no export of the key begins or commits
       (`export/archive_mark.py`).
     * `last_error` is the message why the last run ended without a commit; `stop` is set if a user
@@ -436,7 +436,13 @@ class Row:
     division: str | None = None
     archived: Archived | None = None
     stop: Stop | None = None
-    rewritten: tuple[Rewritten, ...] = ()
+    rewritten: Rewritten | None = None
+    detached: tuple[Rewritten, ...] = ()
+
+    @property
+    def proofs(self) -> tuple[Rewritten, ...]:
+        """The proofs for rewritten files, in main or detached, the latest last."""
+        return self.detached if self.rewritten is None else (*self.detached, self.rewritten)
 
     @property
     def settled(self) -> Landed | None:
@@ -492,14 +498,6 @@ class Row:
         """Return the row with `landed` added, unless the row lists it already."""
         known = self.knows(landed.snapshot_id)
         return self if known else replace(self, landed=(*self.landed, landed))
-
-    def with_proof(self, proof: Rewritten) -> Row:
-        """Return the row with a proof added, and without those that no statement needs any more."""
-        may_be_detached = any(x.kind is StatementKind.DETACH for x in self.landed)
-        kept = self.rewritten if may_be_detached else ()
-        while kept and sum(len(one.files) for one in (*kept, proof)) > MOST_FILES_NOTED:
-            kept = kept[1:]
-        return self if proof in self.rewritten else replace(self, rewritten=(*kept, proof))
 
 
 class Ledger(History, Protocol):

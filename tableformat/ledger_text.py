@@ -92,7 +92,8 @@ def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
             raw["archived"] = _archived_before(raw["done"], raw["ttl"], raw["updated"])
         else:
             raw["archived"] = _archived(raw["archived"])
-        raw["rewritten"] = _rewritten(raw.get("rewritten") or [])
+        raw["rewritten"] = _proof(proof) if (proof := raw.get("rewritten")) else None
+        raw["detached"] = tuple(_proof(proof) for proof in raw.get("detached", []))
         return Row(**raw, version=version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(what, repr(error)) from error
@@ -144,18 +145,9 @@ def _holds(raw: dict[str, Any]) -> dict[str, Any]:
     return {"holds": found if found is None else tuple(Held(**one) for one in found)}
 
 
-def _rewritten(raw: list[dict[str, Any]] | dict[str, Any]) -> tuple[Rewritten, ...]:
-    """Return the proofs; rows of formats 13 and 14 have one."""
-    proofs = [raw] if isinstance(raw, dict) else raw
-    return tuple(
-        Rewritten(
-            one["transaction_id"],
-            tuple(one["snapshots"]),
-            tuple(one["files"]),
-            one.get("rows", _UNKNOWN_ROWS),
-        )
-        for one in proofs
-    )
+def _proof(raw: dict[str, Any]) -> Rewritten:
+    snapshots, files = tuple(raw["snapshots"]), tuple(raw["files"])
+    return Rewritten(raw["transaction_id"], snapshots, files, raw.get("rows", _UNKNOWN_ROWS))
 
 
 def _archived(raw: dict[str, Any] | None) -> Archived | None:

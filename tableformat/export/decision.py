@@ -520,7 +520,7 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
         claim=replace(claim, epoch=row.claim.epoch),
         done=made or row.done,
         changed=landed if made is None else None,
-        rewritten=row.rewritten if made is None else (),
+        rewritten=row.rewritten if made is None else None,
         old=tuple(others),
         updated=now,
         last_error="",

@@ -418,9 +418,9 @@ class GroupJob:
 
     def _noted(self, row: Row, proof: Rewritten) -> Row:
         """Store the proof for a rewritten export, which holds when the snapshots have expired."""
-        noted = row.with_proof(proof)
-        if noted == row or len(proof.files) > MOST_FILES_NOTED:
+        if row.rewritten == proof or len(proof.files) > MOST_FILES_NOTED:
             return row
+        noted = replace(row, rewritten=proof)
         written = self._ports.effects(Step.NOTE_REWRITTEN, partial(self._ports.ledger.write, noted))
         # If another process has changed the row, a later run stores the proof.
         return row if isinstance(written, Stale) else written

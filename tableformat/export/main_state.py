@@ -193,7 +193,7 @@ def transaction_of(path: str, row: Row | None) -> str | None:
 
 def proof_of(path: str, row: Row) -> Rewritten | None:
     """Return the latest proof that a file has rows of a key, and no others; None without one."""
-    proofs = (one for one in reversed(row.rewritten) if path in one.files)
+    proofs = (one for one in reversed(row.proofs) if path in one.files)
     return next((one for one in proofs if _left_by(one, row) is not None), None)
 
 
@@ -207,7 +207,7 @@ def noted_files(row: Row | None) -> tuple[str, ...]:
     """Return the paths of files of other writers with rows of a key, and no other rows."""
     if row is None:
         return ()
-    proofs = (one for one in row.rewritten if _left_by(one, row) is not None)
+    proofs = (one for one in row.proofs if _left_by(one, row) is not None)
     return tuple(dict.fromkeys(path for one in proofs for path in one.files))
 
 
@@ -223,11 +223,11 @@ def holding(row: Row | None, state: LakeTableState, key: str, lake: FilesOfMain)
     history = _History(state, key, lake, noted_files(row))
     files = history.at(state.main) if state.main is not None else ()
     found = _in_history(row, history, files)
-    if row is None or not row.rewritten:
+    if row is None or not row.proofs:
         return found
     if found.kind is Kind.CHANGED or any(not is_of_key(f.path, key) for f in found.files):
         # The snapshots that showed it may have expired since, and a statement moves files.
-        known = (_as_noted(row, proof, history) for proof in reversed(row.rewritten))
+        known = (_as_noted(row, proof, history) for proof in reversed(row.proofs))
         noted = next((one for one in known if one is not None), None)
         if noted is not None and (found.kind is Kind.CHANGED or noted.kind is Kind.REWRITTEN):
             return noted

@@ -205,7 +205,7 @@ class _Forgetting:
         It is '' if nothing does.
         """
         table = self.ports.commit.table
-        rewritten = {path for proof in row.rewritten for path in proof.files}
+        rewritten = {path for proof in row.proofs for path in proof.files}
         if {f.path for f in self.partitions.detached(state)} & rewritten:
             return f"{DETACHED_BRANCH} of the table"
         known = {c.transaction_id for c in (row.claim, *row.old)}

@@ -113,7 +113,7 @@ class _KeysOfTable:
             row = self.rows[key]
             held = holding(row, self.state, key, self.lake)
             if held.proof is not None and len(held.proof.files) <= MOST_FILES_NOTED:
-                row = row.with_proof(held.proof)
+                row = replace(row, rewritten=held.proof)
             elif held.proof is not None and held.kind is not Kind.MIXED:
                 # The ledger cannot store which files have the rows.
                 held = replace(held, kind=Kind.CHANGED)
@@ -428,7 +428,7 @@ class PartitionFiles:
     def proof_of(self, key: Key) -> Rewritten | None:
         """Return the last proof for rewritten files of a key, None if there is none."""
         row = self.row_of(key)
-        return row.rewritten[-1] if row is not None and row.rewritten else None
+        return row.rewritten if row is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ from tableformat.export.leases import Leases
 from tableformat.export.main_state import unsettled_mark
 from tableformat.ledger import (
     MANIFEST_TTL,
+    MOST_FILES_NOTED,
     Claim,
     GivesWay,
     Held,
@@ -58,6 +59,7 @@ from tableformat.ledger import (
     Row,
     Stale,
     State,
+    StatementKind,
 )
 from tableformat.messages import Command
 from tableformat.names import LakeName
@@ -460,7 +462,8 @@ class Landing:
             now=now,
         )
         # Afterwards main may not show any more which files had the rows of the export.
-        return made.with_proof(change.rewritten) if change.rewritten is not None else made
+        made = replace(made, rewritten=change.rewritten or made.rewritten)
+        return _with_detached(made) if statement.kind is StatementKind.DETACH else made
 
     def commit_of(
         self,
@@ -560,6 +563,14 @@ def _check_rows(receipts: tuple[Receipt, ...], change: KeyChange) -> None:
             "rows were planned. Nothing became visible; please report it with the statement."
         )
         raise InternalError(message)
+
+
+def _with_detached(row: Row) -> Row:
+    """Return the row of a DETACH: its proofs stay when exports and other proofs follow."""
+    kept = tuple(dict.fromkeys(row.proofs))
+    while sum(len(one.files) for one in kept) > MOST_FILES_NOTED:
+        kept = kept[1:]
+    return replace(row, detached=kept)
 
 
 def _claim_of(

@@ -247,7 +247,7 @@ def test_another_export_forgets_the_proof(scene: Scene) -> None:
     scene.after_ttl()
 
     assert scene.run() == ("replaced", "")
-    assert scene.row.rewritten == ()
+    assert scene.row.rewritten is None
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

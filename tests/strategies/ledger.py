@@ -120,7 +120,8 @@ def ledger_rows(draw: st.DrawFn) -> Row:
         division=draw(st.none() | _TEXTS),
         archived=draw(st.none() | _ARCHIVED),
         stop=draw(st.none() | st.sampled_from(Stop)),
-        rewritten=tuple(draw(st.lists(_REWRITTEN, max_size=2))),
+        rewritten=draw(st.none() | _REWRITTEN),
+        detached=tuple(draw(st.lists(_REWRITTEN, max_size=2))),
     )
 
 

@@ -193,11 +193,11 @@ def run(
             if outcome.status in true_of_main:
                 row = row_of(directory, outcome.partition_id)
                 held = rows_by_key(directory)[row.key.hash]
-                if row.rewritten and held < outcome.rows:
+                if row.proofs and held < outcome.rows:
                     # Its rows are in files of other writers, too, which may have more.
-                    made = {path for proof in row.rewritten for path in proof.files}
+                    made = {path for proof in row.proofs for path in proof.files}
                     held += rows_of_files(directory, [path for path in made if not key_in(path)])
-                    if row.rewritten[-1].rows > outcome.rows:
+                    if row.proofs[-1].rows > outcome.rows:
                         held = min(held, outcome.rows)
                 assert held == outcome.rows, f"{outcome} while main holds {held} rows of it"
             outcomes.append(outcome)

@@ -116,7 +116,7 @@ def test_optimize_makes_the_files_those_of_the_export_again(
 
     assert (status, message.partition(", snapshot")[0]) == ("unchanged", "12 rows in the lake")
     assert "rewritten" not in message
-    assert row_of(tmp_path, "p1").rewritten == ()
+    assert row_of(tmp_path, "p1").rewritten is None
 
 
 def test_what_was_detached_and_attached_is_exported_as_before(
