@@ -35,6 +35,14 @@ __all__ = ["Attach", "were_taken_out", "were_together"]
 
 Files = tuple[BranchFile, ...]
 _NONE: Final = frozenset[str]()
+_COPYING: Final = frozenset(
+    {
+        StatementKind.ATTACH_FROM,
+        StatementKind.REPLACE_FROM,
+        StatementKind.FETCH,
+        StatementKind.FETCH_FROM_OUTSIDE,
+    }
+)
 
 
 def were_together(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
@@ -63,9 +71,9 @@ def were_taken_out(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
     """Whether the rows of detached foreign files are known not to be in main.
 
     Foreign files that came after the DETACH have other rows. A file that a statement copied after
-    the DETACH may have the same rows, so all copies in main must be older. The DETACH must be in
-    main's history: if main was moved to a state before it, another engine may have rewritten the
-    files there.
+    the DETACH may have the same rows, so all copies in main must be older, and so must be all files
+    if others may have rewritten such copies. The DETACH must be in main's history: if main was
+    moved to a state before it, another engine may have rewritten the files there.
 
     Args:
         back: the detached foreign files.
@@ -74,14 +82,17 @@ def were_taken_out(back: Files, main: Files, keys: Iterable[KeyInMain]) -> bool:
     """
     if not main and len({f.sequence_number for f in back}) == 1:
         return True
+    keys = tuple(keys)
     before = (at for key in keys for at in key.past.before_statements())
     taken = {at.number_of_detached: at.number for at in before}
-    copies = [f.sequence_number for f in main if exported_by(f.path) is not None]
-    return all(
-        f.sequence_number in taken
-        and all(0 < number <= taken[f.sequence_number] for number in copies)
-        for f in back
-    )
+    landed = [x for key in keys for x in key.row.landed if x.kind in _COPYING]
+
+    def are_older(number: int) -> bool:
+        copied = any(x.sequence_number > number for x in landed)
+        files = (f for f in main if copied or exported_by(f.path) is not None)
+        return all(0 < f.sequence_number <= number for f in files)
+
+    return all(f.sequence_number in taken and are_older(taken[f.sequence_number]) for f in back)
 
 
 def _export_of(
@@ -170,6 +181,7 @@ class Attach:
         changes = tuple(self._change(one, main.get(one.key, ()), there) for one in wanted)
         for one in wanted:
             self._refuse_apart(one.key, wanted, there)
+            self._refuse_later_exports(one, wanted, there)
         return Plan(changes)
 
     def _change(
@@ -230,6 +242,25 @@ class Attach:
                 continue
             if at.held.files or not at.held.is_known:
                 raise self._twice(at.export)
+
+    def _refuse_later_exports(
+        self, back: FilesOfKey, wanted: tuple[FilesOfKey, ...], there: PartitionFiles
+    ) -> None:
+        """Refuse foreign files together with those of an export that landed after their DETACH.
+
+        Raises:
+            RefusedError: it may have the same rows: another engine may have made the foreign files
+                of an earlier export, and the ledger may not know it.
+        """
+        if back.key.is_of_export:
+            return
+        since = min(f.sequence_number for f in back.files)
+        for other in wanted:
+            at = there.in_main.get(other.key.hash)
+            landed = at.row.landed if at is not None and other.key.is_of_export else ()
+            later = {x.transaction_id for x in landed if x.sequence_number > since}
+            if at is not None and later & {transaction_of(f.path, at.row) for f in other.files}:
+                raise self._apart(other.key, (), at)
 
     def _refuse_alongside_others(self, back: FilesOfKey, there: PartitionFiles) -> None:
         """Refuse files that FETCH brought from outside the lake if main has rows of other keys.
