@@ -70,8 +70,18 @@ class Drop:
         return f"DROP {self.which}"
 
     def plan(self, there: PartitionFiles) -> Plan:
-        """Plan that the files leave main."""
-        return taken_out(self.which, there)
+        """Plan that the files leave main.
+
+        Afterwards a partition can be exported again: what other writers did to its rows is known to
+        have ended, because no file of it is left.
+        """
+        plan = taken_out(self.which, there)
+        if isinstance(self.which, OnePart):
+            return plan
+        planned = {one.key for one in plan.changes}
+        keys = (at for at in there.in_main.values() if at.row.key.is_of_export)
+        left = (at.row.key for at in keys if not at.held.is_known and at.row.key not in planned)
+        return Plan((*plan.changes, *map(KeyChange, left)))
 
 
 @dataclass(frozen=True, slots=True)
