@@ -294,8 +294,21 @@ class LakeTableState:
 
     @property
     def data_location(self) -> str:
-        """The location of the partition directories, with the data files."""
-        return data_below(self.location, self.tree)
+        """The location of the partition directories, with new data files.
+
+        Raises:
+            RefusedError: the table's property about it is not a valid location.
+        """
+        return data_below(self.location, self.tree, self.properties)
+
+    @property
+    def data_locations(self) -> frozenset[str]:
+        """The locations of new data files, and of those before the table had a property about it.
+
+        Raises:
+            RefusedError: the table's property about it is not a valid location.
+        """
+        return frozenset({self.data_location, data_below(self.location, self.tree, {})})
 
     def mark(self, key: str) -> Mark | None:
         """Return the mark of a key hash, None if the table has none.

@@ -13,7 +13,6 @@ the same disks.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
@@ -21,6 +20,7 @@ from typing import Final, Self
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, UNKNOWN_DISK, UNKNOWN_VOLUME
 from tableformat.committer import LakeTableState
 from tableformat.errors import NotFoundError, RefusedError
+from tableformat.file_names import why_no_place
 
 __all__ = ["DISK_PREFIX", "OWN_DISK", "VOLUME_PREFIX", "DiskOrVolume", "Disks"]
 
@@ -28,9 +28,6 @@ DISK_PREFIX: Final = "mergeberg.disk."
 VOLUME_PREFIX: Final = "mergeberg.volume."
 OWN_DISK: Final = "default"
 """The disk, and unless a property says otherwise the volume, of the table's own data directory."""
-_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/", re.DOTALL)
-# PyIceberg and Iceberg's S3FileIO cut a location off at ? and #; Hadoop removes the others.
-_READ_AS_ANOTHER: Final = re.compile(r"[?#]|(?<![:/])//|/\.\.?/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +47,15 @@ class DiskOrVolume:
 
 @dataclass(frozen=True, slots=True)
 class Disks:
-    """The disks of a table by name, each with the location of the table's files on it."""
+    """The disks of a table by name, each with the location of the table's files on it.
+
+    `former` are the locations of files of the disk `default` before its property was set.
+    """
 
     places: Mapping[str, str]
     volumes: Mapping[str, tuple[str, ...]]
     uuid: str
+    former: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, state: LakeTableState) -> Self:
@@ -71,7 +72,8 @@ class Disks:
             if name.startswith(VOLUME_PREFIX)
         }
         own = {OWN_DISK: state.data_location.rstrip("/")}
-        return cls({**places, **own}, {OWN_DISK: (OWN_DISK,), **volumes}, uuid)
+        former = state.data_locations - {*own.values()}
+        return cls({**places, **own}, {OWN_DISK: (OWN_DISK,), **volumes}, uuid, former)
 
     def disk(self, name: str, what: str) -> DiskOrVolume:
         """Return a disk as a place to move to.
@@ -118,15 +120,7 @@ class Disks:
                 f"{DISK_PREFIX}{name} to a place, as s3://BUCKET/DIRECTORY."
             )
             raise NotFoundError(message, code=UNKNOWN_DISK)
-        why = ""
-        if _ABSOLUTE.match(place) is None:
-            why = "and no absolute place. Set it to one, as s3://BUCKET/DIRECTORY or /mnt/cold"
-        elif name != OWN_DISK and _READ_AS_ANOTHER.search(place) is not None:
-            why = (
-                "a place that other engines read as another one. Set it to one without ?, #, //, "
-                "/./ and /../"
-            )
-        if why:
+        if name != OWN_DISK and (why := why_no_place(place)):
             value = place.removesuffix(self.uuid).rstrip("/")
             message = f"{what}: the table's property {DISK_PREFIX}{name} is {value!r}, {why}."
             raise RefusedError(message, code=BAD_ARGUMENTS)
@@ -134,8 +128,7 @@ class Disks:
 
     def place_of(self, path: str) -> str | None:
         """Return the location of the disk that a file is on, None if it is on none."""
-        above = (place for place in self.places.values() if path.startswith(f"{place}/"))
-        return max(above, key=len, default=None)
+        return _above(path, self.places.values())
 
     def disk_of(self, path: str) -> str | None:
         """Return the name of the disk that a file is on, None if it is on none."""
@@ -151,7 +144,7 @@ class Disks:
 
     def directory_of(self, path: str) -> str:
         """Return the directory of a file below its disk, '' for none, or if it is on no disk."""
-        place = self.place_of(path)
+        place = self.place_of(path) or _above(path, self.former)
         return path.removeprefix(f"{place}/").rpartition("/")[0] if place is not None else ""
 
     def alike(self, paths: Iterable[str]) -> set[str]:
@@ -159,12 +152,18 @@ class Disks:
 
         These are the files' own directories on each disk; without files, the whole disks.
         """
-        on = {self.directory_of(one) for one in paths if self.place_of(one) is not None} or {""}
+        known = (*self.places.values(), *self.former)
+        on = {self.directory_of(one) for one in paths if _above(one, known) is not None} or {""}
         return {
             "/".join(part for part in (place, directory) if part)
             for place in self.places.values()
             for directory in on
         }
+
+
+def _above(path: str, places: Iterable[str]) -> str | None:
+    """Return the innermost of the locations that contain a file, None if none does."""
+    return max((one for one in places if path.startswith(f"{one}/")), key=len, default=None)
 
 
 def _quoted(name: str) -> str:

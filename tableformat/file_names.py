@@ -24,7 +24,10 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Final
+
+from tableformat.errors import RefusedError
 
 __all__ = [
     "RECEIPTS",
@@ -40,6 +43,7 @@ __all__ = [
     "stop_mark",
     "view_begun",
     "views_directory",
+    "why_no_place",
 ]
 
 RECEIPTS: Final = "metadata/mergeberg"
@@ -49,16 +53,44 @@ _EXPORTED: Final = re.compile(
     r"-\d+-[^./]+\.parquet(\.[a-z0-9.]*inprogress)?"
 )
 
+_DATA_PATH: Final = "write.data.path"
+_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/", re.DOTALL)
+# PyIceberg and Iceberg's S3FileIO cut a location off at ? and #; Hadoop removes the others.
+_READ_AS_ANOTHER: Final = re.compile(r"[?#]|(?<![:/])//|/\.\.?/")
 _STOP_MARK: Final = re.compile(r"stop-[^/]+/\.?now[^/]*")
 _VIEW: Final = re.compile(r"views/(?P<milliseconds>\d+)-[^/]+/[^/]+")
 
 
-def data_below(location: str, tree: str) -> str:
-    """Return the location of data files: the root of a `tree`, or `data` in the table's location.
+def data_below(location: str, tree: str, properties: Mapping[str, str]) -> str:
+    """Return the location of new data files, by Iceberg's rule.
 
-    `tree` is '' for a table of a catalog.
+    It is the root of a `tree` ('' for a table of a catalog), the table's `write.data.path`, or
+    `data` below the table's location.
+
+    Raises:
+        RefusedError: the property is not a valid location.
     """
-    return tree or f"{location.rstrip('/')}/data"
+    place = properties.get(_DATA_PATH)
+    if tree or place is None:
+        return tree or f"{location.rstrip('/')}/data"
+    if why := why_no_place(place):
+        message = (
+            f"Cannot use the table in {location}: its property {_DATA_PATH} is {place!r}, {why}."
+        )
+        raise RefusedError(message)
+    return place.rstrip("/")
+
+
+def why_no_place(place: str) -> str:
+    """Return why a location of data files is not valid, and the remedy; '' for a valid one."""
+    if _ABSOLUTE.match(place) is None:
+        return "and no absolute place. Set it to one, as s3://BUCKET/DIRECTORY or /mnt/cold"
+    if _READ_AS_ANOTHER.search(place) is not None:
+        return (
+            "a place that other engines read as another one. Set it to one without ?, #, //, /./ "
+            "and /../"
+        )
+    return ""
 
 
 def stop_mark(receipts: str, job: str) -> str:

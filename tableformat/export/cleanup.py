@@ -113,7 +113,7 @@ class Cleaning:
         The search covers the directories of the files that landed and of the files that receipts of
         other exports name. If there are other exports, it also covers the same directories on every
         other disk, where copies may have been started. If nothing landed, it covers the whole data
-        directory.
+        directories.
         """
         landed = [x.transaction_id for x in row.landed]
         paths = self.ports.table.refers_to(state, row.key.hash, landed)
@@ -125,7 +125,7 @@ class Cleaning:
                 for t in others
                 for r in stored_receipts(self.storage(below), f"{below}/{t}")
             }
-        directories = {path.rsplit("/", 1)[0] for path in paths} or {state.data_location}
+        directories = {path.rsplit("/", 1)[0] for path in paths} or {*state.data_locations}
         if others:
             directories |= Disks.of(state).alike(paths)
         found = {o for d in directories for o in self.begun_and_finished(d)}

@@ -49,7 +49,7 @@ from tableformat.export.slices import (
     receipts_below,
     slices,
 )
-from tableformat.file_names import RECEIPTS, data_below
+from tableformat.file_names import RECEIPTS
 from tableformat.hive.layout import check_rules
 from tableformat.hive.levels import Level, levels_of, tree_directory
 from tableformat.iceberg.existing_table import (
@@ -124,8 +124,8 @@ class Group:
 class Destination:
     """An existing lake table that fits a plan, with its ids and the values for the group job.
 
-    `schema` has the columns of the table that the files contain. `location` and `tree` are as in
-    the table's state. `levels` are those of a tree, empty for a table of a catalog.
+    `schema` has the columns of the table that the files contain. `location`, `data_location` and
+    `tree` are as in the table's state. `levels` are those of a tree, empty for other tables.
     """
 
     name: LakeName
@@ -133,6 +133,7 @@ class Destination:
     plan: TablePlan
     layout: Layout
     location: str
+    data_location: str
     schema: Schema
     spec: PartitionSpec
     sort_order_id: int | None
@@ -171,7 +172,7 @@ class Destination:
             # The order of the rows in the files, also if the table declares another one.
             sort_fields=file_order(self.plan.order, self.schema),
             checks=data_checks(self.plan.columns),
-            data_location=data_below(self.location, self.tree),
+            data_location=self.data_location,
             receipts_location=f"{location}/{RECEIPTS}",
             format=self.format,
             job=job,
@@ -232,6 +233,7 @@ def fit(
         plan=plan,
         layout=state.layout,
         location=state.location,
+        data_location=state.data_location,
         schema=written,
         spec=loaded.spec(),
         sort_order_id=order.order_id if same_order(plan.order, order, loaded.schema()) else None,

@@ -357,7 +357,7 @@ class Sweeping:
     def _listed(self, state: LakeTableState) -> dict[str, _OfKey]:
         """List the data files on all disks, and the receipts, each object once, by key."""
         found: dict[str, _OfKey] = {}
-        places = Disks.of(state).places.values()
+        places = {*Disks.of(state).places.values(), *state.data_locations}
         for one in sorted({o for p in places for o in self.cleaning.begun_and_finished(p)}):
             export = exported_by(one.location)
             if export is not None:
