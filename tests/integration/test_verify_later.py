@@ -5,7 +5,7 @@ docs/operating/verify.md. ClickHouse, task code, catalog, ledger and files are t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlparse
@@ -196,11 +196,15 @@ def test_a_table_in_a_storage_that_is_not_served_is_refused_by_name(
     real = IcebergTable.files_of
 
     def in_a_bucket(
-        self: IcebergTable, state: LakeTableState, key: str, at: int | None = None
+        self: IcebergTable,
+        state: LakeTableState,
+        key: str,
+        at: int | None = None,
+        also: Collection[str] = (),
     ) -> tuple[FileInMain, ...]:
         return tuple(
             replace(f, path=f"oss://bucket/{f.path.rpartition('/')[2]}")
-            for f in real(self, state, key, at)
+            for f in real(self, state, key, at, also)
         )
 
     monkeypatch.setattr(IcebergTable, "files_of", in_a_bucket)

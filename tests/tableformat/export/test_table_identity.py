@@ -20,7 +20,7 @@ from tests.support.fakes import TABLE
 
 LAKE = "the lake table"
 MINE = TABLE
-IN_MAIN = frozenset({Kind.LEFT, Kind.CHANGED, Kind.STRANGE})
+IN_MAIN = frozenset({Kind.LEFT, Kind.CHANGED, Kind.MIXED, Kind.STRANGE})
 """Without files that carry the key its rows may be there only where nobody can tell."""
 
 
