@@ -181,7 +181,7 @@ class Attach:
         changes = tuple(self._change(one, main.get(one.key, ()), there) for one in wanted)
         for one in wanted:
             self._refuse_apart(one.key, wanted, there)
-            self._refuse_later_exports(one, wanted, there)
+            self._refuse_other_exports(one, wanted, there)
         return Plan(changes)
 
     def _change(
@@ -243,23 +243,29 @@ class Attach:
             if at.held.files or not at.held.is_known:
                 raise self._twice(at.export)
 
-    def _refuse_later_exports(
+    def _refuse_other_exports(
         self, back: FilesOfKey, wanted: tuple[FilesOfKey, ...], there: PartitionFiles
     ) -> None:
-        """Refuse foreign files together with those of an export that landed after their DETACH.
+        """Refuse foreign files that may have the rows of another export than the files with them.
 
         Raises:
-            RefusedError: it may have the same rows: another engine may have made the foreign files
-                of an earlier export, and the ledger may not know it.
+            RefusedError: the files with them are of an export that landed after the DETACH of the
+                foreign files, or another export landed between the two. Another engine may have
+                made the foreign files of that other export, and the ledger may not know it.
         """
         if back.key.is_of_export:
             return
-        since = min(f.sequence_number for f in back.files)
+        numbers = [f.sequence_number for f in back.files]
         for other in wanted:
             at = there.in_main.get(other.key.hash)
-            landed = at.row.landed if at is not None and other.key.is_of_export else ()
-            later = {x.transaction_id for x in landed if x.sequence_number > since}
-            if at is not None and later & {transaction_of(f.path, at.row) for f in other.files}:
+            if at is None or not other.key.is_of_export:
+                continue
+            written = {transaction_of(f.path, at.row) for f in other.files}
+            own = [x for x in at.row.landed if x.transaction_id in written]
+            others = (x for x in at.row.landed if x.kind is None and x not in own)
+            since = min((x.epoch for x in own), default=0)
+            between = (x for x in others if x.epoch > since and x.sequence_number < max(numbers))
+            if any(x.sequence_number > min(numbers) for x in own) or any(between):
                 raise self._apart(other.key, (), at)
 
     def _refuse_alongside_others(self, back: FilesOfKey, there: PartitionFiles) -> None:

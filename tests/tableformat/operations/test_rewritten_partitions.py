@@ -390,6 +390,7 @@ def assert_rows_are_there_once(acts: list[str], before: set[int]) -> None:
         (["export there", "detach", "export", "drop", "attach", "attach from"], {1}),
         (["detach", "export", "drop", "attach", "export there", "move"], {0}),
         (["detach", UNDO, "detach", "attach"], {0, 2}),
+        (["detach", "export", "others rewrite", "detach", "drop", "attach"], {0}),
     ],
 )
 def test_no_row_is_there_twice_in_these_histories(acts: list[str], before: set[int]) -> None:
