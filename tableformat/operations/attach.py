@@ -258,14 +258,15 @@ class Attach:
         numbers = [f.sequence_number for f in back.files]
         for other in wanted:
             at = there.in_main.get(other.key.hash)
-            if at is None or not other.key.is_of_export:
+            in_one = back.key.partition_id in (other.key.partition_id, ANY_PARTITION)
+            if at is None or not other.key.is_of_export or not in_one:
                 continue
             written = {transaction_of(f.path, at.row) for f in other.files}
-            own = [x for x in at.row.landed if x.transaction_id in written]
-            others = (x for x in at.row.landed if x.kind is None and x not in own)
-            since = min((x.epoch for x in own), default=0)
-            between = (x for x in others if x.epoch > since and x.sequence_number < max(numbers))
-            if any(x.sequence_number > min(numbers) for x in own) or any(between):
+            exports = [x for x in at.row.landed if x.kind is None]
+            own = [x for x in exports if x.transaction_id in written]
+            others = [x for x in exports if x not in own and x.sequence_number < max(numbers)]
+            between = any(x.epoch > one.epoch for x in others for one in own)
+            if between or any(x.sequence_number > min(numbers) for x in own):
                 raise self._apart(other.key, (), at)
 
     def _refuse_alongside_others(self, back: FilesOfKey, there: PartitionFiles) -> None:

@@ -52,9 +52,9 @@ _KEY, _ITEM = 0, 1
 class Leaf:
     """One leaf column.
 
-    `name` is Iceberg's full name: `a.element` is the element of the list `a`. `path` are the child
-    positions from the schema down; a list has one child, a map a key (0) and a value (1).
-    `repeated` is true below a list or map.
+    `name` is Iceberg's full name: the names from the schema down, with dots between; the child of a
+    list is `element`. `path` are the child positions; a list has one child, a map a key (0) and a
+    value (1). `repeated` is true below a list or map.
     """
 
     index: int
