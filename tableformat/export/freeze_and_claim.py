@@ -403,7 +403,7 @@ class Claiming:
         """
         rows = tuple(p.row for p in planned)
         written = self._ports.effects(Step.CLAIM, lambda: self._ports.ledger.write_all(rows))
-        text = "another run claimed this partition at the same moment"
+        text = "another process changed the ledger row of this partition at the same moment"
         return tuple(
             Skip(Status.IN_PROGRESS, text)
             if isinstance(row, Stale)

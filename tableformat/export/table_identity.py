@@ -331,6 +331,6 @@ class SameTable:
         after = replace(row, keeper_node=node, updated=self.ports.clock())
         written = self.ports.effects(Step.CLAIM, partial(self.ports.ledger.write, after))
         if isinstance(written, Stale):
-            text = "another run claimed this partition at the same moment"
+            text = "another process changed the ledger row of this partition at the same moment"
             return Skip(Status.IN_PROGRESS, text)
         return written

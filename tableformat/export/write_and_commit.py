@@ -506,26 +506,41 @@ class Committing:
         """
         if not finished:
             return
-        rows = tuple(self._with_files(one, receipts) for one, receipts in finished)
+        rows = tuple(self._with_files(one.row, receipts) for one, receipts in finished)
         try:
             noted = self.ports.effects(
                 Step.NOTE_WRITTEN, partial(self.ports.ledger.write_all, rows)
+            )
+            current = tuple(
+                self._noted_again(one.row, receipts) if isinstance(row, Stale) else row
+                for (one, receipts), row in zip(finished, noted, strict=True)
             )
         except TableFormatError as error:
             for one, _ in finished:
                 yield one, error
             return
-        for (one, receipts), row in zip(finished, noted, strict=True):
+        for (one, receipts), row in zip(finished, current, strict=True):
             if isinstance(row, Stale):
                 yield one, None
             else:
                 yield one, WrittenClaim(row, receipts, self.options.change)
 
-    def _with_files(self, one: Claimed, receipts: tuple[Receipt, ...]) -> Row:
+    def _noted_again(self, row: Row, receipts: tuple[Receipt, ...]) -> Row | Stale:
+        """Store the sizes again if the row has changed but its claim has not.
+
+        A process that cleans up after abandoned exports of the key changes the row without a claim.
+        """
+        now = self.ports.effects(Step.READ_LEDGER, partial(self.ports.ledger.read, row.key.hash))
+        if now is None or not _runs(now) or now.claim.epoch != row.claim.epoch:
+            return Stale(None if now is None else now.version)
+        after = self._with_files(now, receipts)
+        return self.ports.effects(Step.NOTE_WRITTEN, partial(self.ports.ledger.write, after))
+
+    def _with_files(self, row: Row, receipts: tuple[Receipt, ...]) -> Row:
         """Return the row of a partition with its files on the claim."""
-        claim, paths = one.row.claim, files_of_parts(receipts)
+        claim, paths = row.claim, files_of_parts(receipts)
         return replace(
-            one.row,
+            row,
             updated=self.ports.clock(),
             claim=replace(
                 claim,

@@ -142,7 +142,10 @@ def test_what_a_cancelled_export_left_goes_though_another_one_is_under_way(
     assert statuses(world.run(forced)) == ["replaced"]
 
 
-def test_a_run_that_another_process_cleans_up_reports_that_it_landed(world: World) -> None:
+@pytest.mark.parametrize("step", [Step.NOTE_WRITTEN, Step.SEND, Step.SETTLE])
+def test_a_run_that_another_process_cleans_up_reports_that_it_landed(
+    world: World, step: Step
+) -> None:
     """Harm prevented: the leases of a stalled machine are free, and "in progress" is reported."""
     world.interrupt()
     world.cancel()
@@ -151,7 +154,7 @@ def test_a_run_that_another_process_cleans_up_reports_that_it_landed(world: Worl
         found = clean_up(sweeping(world.directory, clock=world.clock))
         assert [t.why for t in found if t.may_go] == ["its export was given up"] * 2
 
-    outcomes = world.run(ONE, AtStep(Step.SETTLE, clean))
+    outcomes = world.run(ONE, AtStep(step, clean))
 
     assert statuses(outcomes) == ["committed"]
     row = row_of(world.directory, "p1")
