@@ -413,7 +413,7 @@ class Row:
     * `rewritten` is the last proof for rewritten files, None if there is none. Statements on the
       lake table keep it. `detached` are the proofs for files that a DETACH took to the branch.
     * While the row is `archived`, no export of the key begins or commits
-      (`export/archive_mark.py`).
+      (`export/archived.py`).
     * `last_error` is the message why the last run ended without a commit; `stop` is set if a user
       stopped it.
     """

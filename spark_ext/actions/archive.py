@@ -43,7 +43,7 @@ from tableformat.errors import (
     RefusedError,
     TableFormatError,
 )
-from tableformat.export.archive_mark import Archiving, archiving, unarchive
+from tableformat.export.archived import Archiving, archiving, unarchive
 from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import holding

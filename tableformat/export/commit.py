@@ -51,7 +51,7 @@ from tableformat.committer import (
 )
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError, InternalError, RefusedError, TableFormatError
-from tableformat.export.archive_mark import refuse_archived
+from tableformat.export.archived import refuse_archived
 from tableformat.export.decision import settled, shrinks, there_twice
 from tableformat.export.foreign_rows import (
     OwnKeys,

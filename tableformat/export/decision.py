@@ -5,7 +5,7 @@ state of the key in one loaded table state. If the result is not `Skip`, the cal
 a new epoch, by compare-and-set.
 
 * `decide` decides for any request, `decide_export` for an export without a statement.
-* An archived partition is never exported, for any caller (`tableformat/export/archive_mark.py`).
+* An archived partition is never exported, for any caller (`tableformat/export/archived.py`).
 * ATTACH and REPLACE PARTITION … FROM a ClickHouse table are exports (decision 0013). The time to
   live of the last export never refuses them. They bring the rows that the source has when they
   run. ATTACH never removes a row; REPLACE leaves no other row in the partition.
@@ -27,7 +27,7 @@ from tableformat.committer import (
     ReplacePartition,
 )
 from tableformat.errors import Action, UsageError
-from tableformat.export.archive_mark import refuse_archived
+from tableformat.export.archived import refuse_archived
 from tableformat.export.content import Content, how_it_differs, is_merged
 from tableformat.export.main_state import Holding, Kind
 from tableformat.export.outcome import Status

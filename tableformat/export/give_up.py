@@ -33,7 +33,7 @@ from typing import Literal
 from tableformat.committer import LakeTableState, Staged, Superseded, Unknown
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, LedgerError, RefusedError
-from tableformat.export.archive_mark import unarchive_command
+from tableformat.export.archived import unarchive_command
 from tableformat.export.commit import (
     Ports,
     check_table_of_ledger,

@@ -44,7 +44,7 @@ from tableformat.errors import (
     StoppedError,
     TableFormatError,
 )
-from tableformat.export.archive_mark import undo_statement
+from tableformat.export.archived import undo_statement
 from tableformat.export.cleanup import Cleaning
 from tableformat.export.commit import Ports, commit
 from tableformat.export.commit_lists import store_list

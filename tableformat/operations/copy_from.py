@@ -33,7 +33,7 @@ from tableformat.clickhouse_codes import (
 )
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import NotFoundError, RefusedError
-from tableformat.export.archive_mark import unarchive_command
+from tableformat.export.archived import unarchive_command
 from tableformat.export.main_state import Kind
 from tableformat.export.outcome import Status
 from tableformat.ledger import Key, Record, Row, StatementKind

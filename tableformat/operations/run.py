@@ -26,7 +26,7 @@ from tableformat.committer import (
     Unknown,
 )
 from tableformat.errors import RefusedError, StoppedError, TableFormatError
-from tableformat.export.archive_mark import undo_statement
+from tableformat.export.archived import undo_statement
 from tableformat.export.commit import commit, load_table
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status

@@ -163,9 +163,9 @@ ALLOWED = {
         ("job.py", "export", "source.close"),
     },
     "`archive`, after the job: compare-and-set under the lease, around what the source does": {
-        ("archive_mark.py", "_written", "ledger.write"),
-        ("archive_mark.py", "_leased", "ledger.release"),
-        ("archive_mark.py", "note_detached", "ledger.write"),
+        ("archived.py", "_written", "ledger.write"),
+        ("archived.py", "_leased", "ledger.release"),
+        ("archived.py", "note_detached", "ledger.write"),
     },
     "the lease of `archive` and of FORGET": {
         ("leases.py", "one_lease", "ledger.take_lease"),

@@ -26,7 +26,7 @@ WITHOUT_VALUES = {
     "tableformat/messages.py": "writes the names of the command line",
     "tableformat/export/options.py": "the helps of the command line's options",
     "tableformat/manifest.py": "the arguments of a command",
-    "tableformat/export/archive_mark.py": "a command that is given whole, and has no procedure",
+    "tableformat/export/archived.py": "a command that is given whole, and has no procedure",
     "spark_ext/actions/logs.py": "the option of the log, which only the command line has",
     "spark_ext/engine/jobs.py": "a line of the log",
 }

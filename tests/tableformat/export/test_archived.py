@@ -10,7 +10,7 @@ import pytest
 
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, SourceError
-from tableformat.export.archive_mark import Archiving, archiving, unarchive
+from tableformat.export.archived import Archiving, archiving, unarchive
 from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import forget
 from tableformat.export.job import ExportRequest
