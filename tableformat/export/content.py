@@ -121,20 +121,53 @@ def same_parts(done: Record, now: Content) -> bool:
 
 
 def is_merged(before: Record | Claim, now: Content) -> bool:
-    """Whether a merge explains other hashes: rows, block numbers and mutation numbers agree.
+    """Whether merges explain other hashes: every part now is an exported one, or made of some.
 
-    The columns must agree, too: a merge does not add values of columns that the exported parts
-    lacked. A record of an earlier release, without columns, counts as having the same ones.
+    The part that a merge makes has the blocks, the rows and the mutation of the merged parts, and a
+    higher level (ClickHouse's names of parts). The columns must agree, too: a merge does not add
+    values of columns that the exported parts lacked. A record of an earlier release, without
+    columns, counts as having the same ones.
     """
     if not (now.merge_explains and before.parts and now.parts):
         return False
-    return before.columns in ("", now.columns) and _extent(before.parts) == _extent(now.parts)
-
-
-def _extent(parts: tuple[ExportedPart, ...]) -> tuple[int, int, int, frozenset[int | None]] | None:
+    if before.columns not in ("", now.columns):
+        return False
     try:
-        mutations = frozenset(PartName.parse(p.name).mutation for p in parts)
+        exported = [(PartName.parse(part.name), part) for part in before.parts]
+        made = [(PartName.parse(part.name), part) for part in now.parts]
     except UsageError:
-        return None
-    rows = sum(p.rows for p in parts)
-    return rows, min(p.min_block for p in parts), max(p.max_block for p in parts), mutations
+        return False
+    of_each = [
+        [one for one in exported if name.low <= one[0].low and one[0].high <= name.high]
+        for name, _ in made
+    ]
+    is_each_once = sorted(part.name for of_one in of_each for _, part in of_one) == sorted(
+        part.name for _, part in exported
+    )
+    return is_each_once and all(
+        _is_made_of(name, part, of_one) for (name, part), of_one in zip(made, of_each, strict=True)
+    )
+
+
+def _is_made_of(
+    name: PartName, part: ExportedPart, merged: list[tuple[PartName, ExportedPart]]
+) -> bool:
+    """Whether a part is the only exported one among these, or the result of their merge.
+
+    A table that was emptied counts its blocks from the start again after a restart of the server:
+    then another part has the name of an exported one.
+    """
+    if any(before.name == part.name for _, before in merged):
+        return [_identity(before) for _, before in merged] == [_identity(part)]
+    return (
+        bool(merged)
+        and (name.low, name.high)
+        == (min(one.low for one, _ in merged), max(one.high for one, _ in merged))
+        and name.level > max(one.level for one, _ in merged)
+        and {name.mutation} == {one.mutation for one, _ in merged}
+        and part.rows == sum(before.rows for _, before in merged)
+    )
+
+
+def _identity(part: ExportedPart) -> tuple[str, int]:
+    return part.hash_of_all_files, part.rows

@@ -1,0 +1,119 @@
+"""The identity of a partition's content: what a merge explains, and what it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableformat.export.content import Content, is_merged
+from tableformat.ledger import Claim, ExportedPart
+from tableformat.names import PartitionId, PartName
+
+ONE = PartitionId("202401")
+
+
+def part(low: int, high: int, level: int, rows: int, mutation: int | None = None) -> ExportedPart:
+    """Return a part; its hash is one of a new part."""
+    name = str(PartName(ONE, low, high, level, mutation))
+    return ExportedPart(name, f"hash of {name}, {rows}", rows, low, high, low)
+
+
+def exported(*parts: ExportedPart) -> Claim:
+    return Claim(1, "5001", "", 0, parts=parts)
+
+
+def content(*parts: ExportedPart, explains: bool = True, columns: str = "") -> Content:
+    return Content("other", parts, merge_explains=explains, columns=columns)
+
+
+@st.composite
+def merges(draw: st.DrawFn) -> tuple[list[ExportedPart], list[ExportedPart]]:
+    """Return parts, and the parts that some merges of neighbours make of them."""
+    mutation = draw(st.none() | st.integers(100, 103))
+    sizes = draw(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 3)), min_size=1, max_size=8))
+    parts = [part(n, n, level, rows, mutation) for n, (rows, level) in enumerate(sizes, start=1)]
+    now = list(parts)
+    for _ in range(draw(st.integers(0, 4))):
+        first = draw(st.integers(0, len(now) - 1))
+        last = draw(st.integers(first, len(now) - 1))
+        names = [PartName.parse(one.name) for one in now[first : last + 1]]
+        rows = sum(one.rows for one in now[first : last + 1])
+        level = max(name.level for name in names) + 1
+        now[first : last + 1] = [part(names[0].low, names[-1].high, level, rows, mutation)]
+    return parts, now
+
+
+@given(merges())
+def test_what_merges_make_of_a_partition_is_the_same_partition(
+    found: tuple[list[ExportedPart], list[ExportedPart]],
+) -> None:
+    parts, now = found
+    assert is_merged(exported(*parts), content(*now))
+
+
+@given(merges(), st.data())
+def test_a_part_more_or_less_is_no_merge(
+    found: tuple[list[ExportedPart], list[ExportedPart]], data: st.DataObject
+) -> None:
+    """Harm prevented: inserted rows, or rows that a user dropped, count as exported."""
+    parts, now = found
+    left = data.draw(st.sampled_from(now))
+
+    assert not is_merged(exported(*parts), content(*(one for one in now if one != left)))
+    assert not is_merged(exported(*parts), content(*now, part(90, 90, 0, 4)))
+
+
+@given(merges(), st.data())
+def test_a_part_with_other_rows_is_no_merge(
+    found: tuple[list[ExportedPart], list[ExportedPart]], data: st.DataObject
+) -> None:
+    parts, now = found
+    number = data.draw(st.integers(0, len(now) - 1))
+    now[number] = replace(now[number], rows=now[number].rows + 1)
+
+    assert not is_merged(exported(*parts), content(*now))
+
+
+EXPORTED = exported(part(1, 1, 0, 7), part(2, 2, 0, 5))
+
+
+@pytest.mark.parametrize(
+    ("case", "before", "now"),
+    [
+        (
+            "a part took the name of an exported one, after the table was emptied",
+            EXPORTED,
+            content(replace(part(1, 1, 0, 7), hash_of_all_files="new"), part(2, 2, 0, 5)),
+        ),
+        (
+            "the merged part took the name of the exported one",
+            exported(part(1, 2, 1, 12)),
+            content(replace(part(1, 2, 1, 12), hash_of_all_files="new")),
+        ),
+        (
+            "parts of lower levels, with the same blocks",
+            exported(part(1, 2, 1, 12)),
+            content(part(1, 1, 0, 7), part(2, 2, 0, 5)),
+        ),
+        ("the same level", exported(part(1, 1, 1, 7)), content(part(1, 1, 1, 7, mutation=4))),
+        ("a mutation", EXPORTED, content(part(1, 2, 1, 12, mutation=4))),
+        ("other columns", replace(EXPORTED, columns="a"), content(part(1, 2, 1, 12), columns="b")),
+        (
+            "an engine whose merges change rows",
+            EXPORTED,
+            content(part(1, 2, 1, 12), explains=False),
+        ),
+        (
+            "names that are no names of parts",
+            exported(replace(part(1, 1, 0, 7), name="x")),
+            content(replace(part(1, 1, 0, 7), name="y", hash_of_all_files="new")),
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_no_merge_explains(case: str, before: Claim, now: Content) -> None:
+    """Harm prevented: rows that were never exported are called exported."""
+    assert not is_merged(before, now), case
