@@ -340,6 +340,7 @@ class Claim:
     * `move` is that of a MOVE until it ends. `gives_way` is set if REPLACE, DROP and DETACH may
       stop the statement.
     * `columns` identifies the source's stored columns, and says whether parts lacked any; or ''.
+    * `archived_since`: a statement brings rows that are archived since then; 0 if they are not.
     """
 
     epoch: int
@@ -362,6 +363,7 @@ class Claim:
     gives_way: GivesWay | None = None
     columns: str = ""
     kind: StatementKind | None = None
+    archived_since: int = 0
 
     @property
     def by_statement(self) -> bool:

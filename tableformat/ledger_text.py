@@ -44,8 +44,8 @@ from tableformat.mergetree.table import KeeperNode
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 15
-_READ: Final = (7, 8, 9, 10, 11, 12, 13, 14, ROW_FORMAT)
+ROW_FORMAT: Final = 16
+_READ: Final = (7, 8, 9, 10, 11, 12, 13, 14, 15, ROW_FORMAT)
 _KNOWS_ARCHIVED: Final = 10
 _KNOWS_KINDS: Final = 12
 _UNKNOWN_ROWS: Final = -1

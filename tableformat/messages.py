@@ -34,7 +34,7 @@ _MARK: Final = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
 
 
 class Option(Enum):
-    """An option of the product; the value is its name on the command line."""
+    """An option of the product; the value is how it is given on the command line."""
 
     ALL = "--all"
     ALLOW_ALTER = "--allow-alter"
@@ -51,6 +51,7 @@ class Option(Enum):
     FORCE = "--force"
     HIVE_COLUMN = "--hive-column"
     IGNORE_ROW_POLICIES = "--ignore-row-policies"
+    LATE_ROWS = "--late-rows append"
     LEDGER = "--ledger"
     MAX_REPLACE = "--max-replace"
     MAX_SLICES = "--max-slices"
@@ -72,6 +73,11 @@ class Option(Enum):
     TO = "--to"
     VERIFY = "--verify"
     WAREHOUSE = "--warehouse"
+
+    @property
+    def flag(self) -> str:
+        """The name of the option on the command line, without a value."""
+        return self.value.partition(" ")[0]
 
     def __str__(self) -> str:
         """Return the mark of the option."""

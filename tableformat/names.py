@@ -409,17 +409,25 @@ class Key:
     """The unit of exactly-once export: a partition of a source table, in a destination table.
 
     `source` and `destination` are identities (MergeTreeTable.identity, the Iceberg table's uuid),
-    not names.
+    not names. `increment` is 0 for the partition, and n for the rows that arrived in it after it
+    was archived n times (decision 0023).
     """
 
     source: str
     partition_id: str
     destination: str
+    increment: int = 0
 
     @property
     def hash(self) -> str:
         """The 26 characters for the key in file names and table properties."""
-        return hash_of(self.source, self.partition_id, self.destination)
+        texts = (self.source, self.partition_id, self.destination)
+        return hash_of(*texts, str(self.increment)) if self.increment else hash_of(*texts)
+
+    @property
+    def next(self) -> Key:
+        """The key of the rows that arrive after those of this key were archived."""
+        return replace(self, increment=self.increment + 1)
 
     @classmethod
     def of_lake(cls, table_uuid: str, partition_id: str, destination: str) -> Key:

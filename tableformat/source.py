@@ -392,6 +392,16 @@ class Source(Protocol):
         """
         ...
 
+    def detached_parts(
+        self, table: TableName, partition_id: PartitionId
+    ) -> frozenset[DetachedPart] | None:
+        """Return the parts of a partition in the table's `detached` directory; None if not shown.
+
+        Raises:
+            SourceError: the source failed.
+        """
+        ...
+
     def drop_detached(
         self,
         table: TableName,

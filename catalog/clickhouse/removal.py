@@ -33,7 +33,7 @@ from tableformat.errors import RefusedError, SourceError, UnsupportedError
 from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.names import PartitionId, TableName, quote_string
 
-__all__ = ["drop_detached", "take_out"]
+__all__ = ["detached_parts", "drop_detached", "take_out"]
 
 # ClickHouse appends a number if a detached part of the name exists.
 _AGAIN: Final = re.compile(r"_try\d+\Z")
@@ -82,6 +82,19 @@ def take_out(
     detached = leaving.detach_each(capabilities) if has_replicas else leaving.detach_whole()
     listed = _listed(connection, capabilities, table, one)
     return tuple(listed.get(name, DetachedPart(name)) for name in sorted(detached))
+
+
+def detached_parts(
+    connection: Connection, capabilities: Capabilities, table: TableName, one: PartitionId
+) -> frozenset[DetachedPart] | None:
+    """Return the detached parts of a partition; None if this ClickHouse does not show them.
+
+    Raises:
+        SourceError: ClickHouse failed.
+    """
+    if not capabilities.has(Offer.DETACHED_PARTS):
+        return None
+    return frozenset(_listed(connection, capabilities, table, one).values())
 
 
 def drop_detached(

@@ -20,7 +20,7 @@ from typing import Final, assert_never
 from catalog.clickhouse import table_description as reading
 from catalog.clickhouse.capabilities import Capabilities, Offer, probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts, whole
-from catalog.clickhouse.removal import drop_detached, take_out
+from catalog.clickhouse.removal import detached_parts, drop_detached, take_out
 from catalog.clickhouse.rows.partitions import (
     all_partitions_error,
     key_types,
@@ -441,6 +441,16 @@ class ClickHouseSource(Closing):
                 raise late
         opened = (connection, capabilities, table)
         return take_out(*opened, partition_id, exported, has_replicas=has_replicas)
+
+    def detached_parts(
+        self, table: TableName, partition_id: PartitionId
+    ) -> frozenset[DetachedPart] | None:
+        """Return the parts of a partition in the table's `detached` directory; None if not shown.
+
+        Raises:
+            SourceError: ClickHouse failed.
+        """
+        return detached_parts(*self._opened(table), table, partition_id)
 
     def drop_detached(
         self, table: TableName, partition_id: PartitionId, parts: tuple[DetachedPart, ...], *,

@@ -22,6 +22,7 @@ import contextlib
 from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 from catalog.clickhouse.source import ClickHouseSource
@@ -36,6 +37,7 @@ from spark_ext.actions.export_ports import Places, export_all
 from spark_ext.actions.exports import rows_of_name
 from spark_ext.actions.verify import Verdict, Verifying, VerifyRequest
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
+from tableformat.committer import LakeTableState
 from tableformat.errors import (
     Action,
     InternalError,
@@ -43,7 +45,13 @@ from tableformat.errors import (
     RefusedError,
     TableFormatError,
 )
-from tableformat.export.archived import Archiving, archiving, unarchive
+from tableformat.export.archived import (
+    Archiving,
+    PartitionExports,
+    archiving,
+    exports_of_partition,
+    unarchive,
+)
 from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import holding
@@ -118,8 +126,11 @@ def archive(
         taking = _TakingOut(request, ports, source, drop=drop)
         seen = set()
         for outcome in outcomes:
-            seen.add(outcome.partition_id)
-            yield taking.take_out(outcome)
+            taken = taking.take_out(outcome)
+            # The parts of earlier archives of this partition are dropped below, too.
+            if taken.status == "kept" or taken.ended:
+                seen.add(outcome.partition_id)
+            yield taken
             source.close()
         if drop and request.selection == AllPartitions():
             yield from taking.drop_earlier(seen)
@@ -147,11 +158,11 @@ class _TakingOut:
             return Archived(outcome, "kept", outcome.message or outcome.status.value)
         try:
             table = self._source.describe(self._request.table)
-            row, done = self._exported(outcome, table)
+            exports, row, done = self._exported(outcome, table)
             one = PartitionId(outcome.partition_id)
             held = self._source.parts(self._request.table, one)
             if not held:
-                return self._end(outcome, row, table)
+                return self._end(outcome, exports, table)
             if not outcome.verified:
                 self._compare(outcome)
             with self._archiving(row) as archived:
@@ -170,17 +181,18 @@ class _TakingOut:
         """Drop parts that earlier runs detached, of partitions without active parts in the source.
 
         Args:
-            seen: ids of the partitions that this run has processed already.
+            seen: ids of the partitions that this run kept, or whose detached parts it dropped.
 
         Raises:
             TableFormatError: the source, the lake or the ledger cannot be read.
         """
         table, state = self._source.describe(self._request.table), self._lake().load()
-        uuid = state.layout.table_uuid
+        uuid, ended = state.layout.table_uuid, set[str]()
         for row in _earlier_rows(self._ports.ledger, table.key_source, uuid, seen):
-            if row.done is None:
+            if row.done is None or row.key.partition_id in ended:
                 continue
             landed = row.done.landed
+            ended.add(row.key.partition_id)
             yield self.take_out(
                 Outcome(
                     row.key.partition_id,
@@ -194,22 +206,25 @@ class _TakingOut:
                 )
             )
 
-    def _end(self, outcome: Outcome, row: Row, table: MergeTreeTable) -> Archived:
-        """Finish the archiving that an earlier run began; the partition has no active parts.
+    def _end(self, outcome: Outcome, exports: PartitionExports, table: MergeTreeTable) -> Archived:
+        """Finish the archiving that earlier runs began; the partition has no active parts.
 
         Raises:
             RefusedError: the ledger does not record which detached parts were archived.
             TableFormatError: the source or the ledger failed.
         """
-        if row.archived is None:
+        is_left = exports.row is not None and exports.row.done is not None
+        if not exports.archived or is_left:
             return Archived(outcome, "kept", "nothing to archive: already detached or dropped")
-        parts, one = row.archived.detached, PartitionId(outcome.partition_id)
-        if parts == ():
+        one = PartitionId(outcome.partition_id)
+        noted = [row.archived.detached for row in exports.archived if row.archived is not None]
+        parts = tuple(part for detached in noted for part in detached or ())
+        if not parts and None not in noted:
             return Archived(outcome, "dropped", ended=True)
         if not self._drop:
-            size = sum(part.bytes for part in parts or ())
+            size = sum(part.bytes for part in parts)
             return Archived(outcome, "detached", detached_bytes=size, ended=True)
-        if parts is None:
+        if None in noted:
             message = (
                 f"Cannot drop the detached parts of partition {one} of {table.name}: it was "
                 "archived, but the ledger does not record which parts were detached. Run ALTER "
@@ -218,9 +233,12 @@ class _TakingOut:
                 "system.detached_parts lists none of it, nothing is left to do"
             )
             raise RefusedError(message)
-        with self._archiving(row) as archived:
-            archived.note_detached(parts)
-            freed = self._dropped(archived, one, parts, fresh=False)
+        freed = 0
+        for row in exports.archived:
+            if of_row := row.archived.detached if row.archived is not None else ():
+                with self._archiving(row) as archived:
+                    archived.note_detached(of_row)
+                    freed += self._dropped(archived, one, of_row, fresh=False)
         text = _elsewhere(table, parts) if table.engine.replicated else ""
         return Archived(outcome, "dropped", text, freed_bytes=freed, ended=True)
 
@@ -238,8 +256,12 @@ class _TakingOut:
         archived.note_detached(())
         return freed
 
-    def _exported(self, outcome: Outcome, table: MergeTreeTable) -> tuple[Row, Record]:
-        """Return the ledger row and record of an export whose files are all in main.
+    def _exported(
+        self, outcome: Outcome, table: MergeTreeTable
+    ) -> tuple[PartitionExports, Row, Record]:
+        """Return the exports of a partition, with the row and record of that of an outcome.
+
+        All files of that export are in main.
 
         Raises:
             RefusedError: some of its files are not in main, or readers of the Hive tree do not
@@ -248,13 +270,14 @@ class _TakingOut:
         lake = self._lake()
         state = lake.load()
         key = Key(table.identity, outcome.partition_id, state.layout.table_uuid)
-        row = self._ports.ledger.read(key.hash)
+        exports = exports_of_partition(self._ports.ledger.read, key)
+        row = exports.row_of(outcome.transaction_id)
         if other := other_table(row, table):
             message = (
                 f"Cannot archive partition {outcome.partition_id} of {self._request.table}: {other}"
             )
             raise RefusedError(message)
-        held = holding(row, state, key.hash, lake)
+        held = holding(row, state, (row.key if row is not None else key).hash, lake)
         if row is None or row.done is None or not held.holds(row.done.landed):
             message = (
                 f"Cannot archive partition {outcome.partition_id} of {self._request.table}: "
@@ -268,7 +291,7 @@ class _TakingOut:
                 f"{unseen}. The source is unchanged."
             )
             raise RefusedError(message)
-        return row, row.done
+        return exports, row, row.done
 
     def _compare(self, outcome: Outcome) -> None:
         """Compare the export of an earlier run with the current rows of the source.
@@ -403,15 +426,17 @@ def _forecast(
     table, lake = source.describe(request.table), places.lake.table(request.to)
     state = lake.load() if lake is not None else None
     would, did = ("drop", "dropped") if drop else ("detach", "detached")
+    seen = set[str]()
     for one in forecasts:
         of, action = one.partition_id, one.action
         parts = source.parts(request.table, PartitionId(of))
         rows, size = sum(p.rows for p in parts), sum(p.bytes_on_disk for p in parts)
         figures = f"{counted(rows, 'row')}, {human_bytes(size)}"
-        row = None
+        archived: tuple[Row, ...] = ()
         if state is not None:
             key = Key(table.key_source, of, state.layout.table_uuid)
-            row = ledger.read(key.hash)
+            exports = exports_of_partition(ledger.read, key)
+            archived = () if exports.row is not None and exports.row.done else exports.archived
         if action in (EXPORT, REPLACE) and parts:
             replaced = " (in place of its rows in main)" if action == REPLACE else ""
             text = f"would be exported{replaced}, compared and {did}: {figures}"
@@ -419,27 +444,30 @@ def _forecast(
         elif action in _EXPORTED and parts:
             text = f"is exported, would be compared and {did}: {figures}"
             yield ArchiveForecast(of, would, text, action, rows, size)
-        elif action in _EXPORTED and row is not None and row.archived is not None:
-            yield _archived_before(row, drop=drop)
+        elif action in _EXPORTED and archived:
+            seen.add(of)
+            yield _archived_before(archived, drop=drop)
         else:
+            seen.add(of)
             text = f"would stay in the source: {one.message or action}"
             yield ArchiveForecast(of, "keep", text, action, rows, size, REFUSED)
     if drop and state is not None and request.selection == AllPartitions():
-        seen = {one.partition_id for one in forecasts}
-        for row in _earlier_rows(ledger, table.key_source, state.layout.table_uuid, seen):
-            yield _archived_before(row, drop=True)
+        earlier = _earlier_rows(ledger, table.key_source, state.layout.table_uuid, seen)
+        for _, of_it in groupby(earlier, key=lambda row: row.key.partition_id):
+            yield _archived_before(tuple(of_it), drop=True)
 
 
-def _archived_before(row: Row, *, drop: bool) -> ArchiveForecast:
-    parts = row.archived.detached if row.archived is not None else None
-    size = sum(part.bytes for part in parts or ())
-    of, done = row.key.partition_id, Status.ALREADY_EXPORTED.value
-    if parts == ():
+def _archived_before(rows: tuple[Row, ...], *, drop: bool) -> ArchiveForecast:
+    noted = [row.archived.detached for row in rows if row.archived is not None]
+    parts = tuple(part for detached in noted for part in detached or ())
+    size = sum(part.bytes for part in parts)
+    of, done = rows[0].key.partition_id, Status.ALREADY_EXPORTED.value
+    if not parts and None not in noted:
         return ArchiveForecast(of, "dropped", "was archived and dropped before", done)
     if not drop:
         text = f"was archived before, its parts are detached: {Option.DROP} frees them"
         return ArchiveForecast(of, "detached", text, done, bytes=size)
-    if parts is None:
+    if None in noted:
         text = "would stay detached: the ledger does not record which parts were archived"
         return ArchiveForecast(of, "keep", text, done, exit_code=REFUSED)
     text = (
@@ -464,18 +492,24 @@ def _elsewhere(table: MergeTreeTable, parts: tuple[DetachedPart, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unarchivable:
-    """An archived partition that can be unarchived, and its number of rows and files in main."""
+    """An archived export that can be unarchived, and its number of rows and files in main.
+
+    `later` is the row of the increment after it, None if there is none.
+    """
 
     row: Row
     rows: int
     files: int
+    later: Row | None = None
 
     @property
     def text(self) -> str:
         """A sentence on the rows that the next export may replace after unarchiving."""
         row = self.row
+        late = f", late rows {row.key.increment}" if row.key.increment else ""
         return (
-            f"partition {row.key.partition_id} of {row.source_table}: {counted(self.rows, 'row')} "
+            f"partition {row.key.partition_id} of {row.source_table}{late}: "
+            f"{counted(self.rows, 'row')} "
             f"in {counted(self.files, 'file')} of {row.destination_table} may be replaced by the "
             "next export of it. The source may no longer have them"
         )
@@ -518,14 +552,34 @@ def unarchivable(
         raise RefusedError(message)
     lake = open_lake(to).table(to)
     state = lake.load() if lake is not None else None
+    by_tables = sorted(known, key=lambda row: (row.key.source, row.key.destination, row.key))
+    each = groupby(by_tables, key=lambda row: (row.key.source, row.key.destination))
+    last = (_last_with_rows(tuple(exports), lake, state) for _, exports in each)
+    found = tuple(one for one in last if one.row.archived is not None)
+    if not found:
+        message = (
+            f"{what}: the rows that arrived in it after it was archived are not archived, so "
+            "exports of them are not restricted. The rows before them stay archived."
+        )
+        raise RefusedError(message)
+    return found
+
+
+def _last_with_rows(
+    exports: tuple[Row, ...], lake: IcebergTable | HiveTable | None, state: LakeTableState | None
+) -> Unarchivable:
+    """Return the last of a partition's exports with rows in main, else the first.
+
+    The source does not have the rows of those before it any more.
+    """
     found = []
-    for row in archived:
+    for row, later in zip(exports, (*exports[1:], None), strict=True):
         if lake is None or state is None or state.layout.table_uuid != row.key.destination:
-            found.append(Unarchivable(row, 0, 0))
-            continue
+            return Unarchivable(row, 0, 0, later)
         held = holding(row, state, row.key.hash, lake)
-        found.append(Unarchivable(row, held.rows, len(held.files)))
-    return tuple(found)
+        found.append(Unarchivable(row, held.rows, len(held.files), later))
+    with_rows = [one for one in found if one.files]
+    return with_rows[-1] if with_rows else found[0]
 
 
 def unarchive_each(ledger: Ledger, found: tuple[Unarchivable, ...]) -> None:
@@ -536,4 +590,5 @@ def unarchive_each(ledger: Ledger, found: tuple[Unarchivable, ...]) -> None:
         LedgerError: the ledger cannot be read or written.
     """
     for one in found:
-        unarchive(ledger, one.row, owner=this_process(), is_alive=may_be_alive, now=milliseconds())
+        owner, now = this_process(), milliseconds()
+        unarchive(ledger, one.row, one.later, owner=owner, is_alive=may_be_alive, now=now)

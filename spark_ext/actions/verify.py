@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import groupby
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -68,7 +69,7 @@ from tableformat.export.verification import (
 from tableformat.iceberg.read_columns import FilesToDigest, lacked_fields
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Ledger, Record
+from tableformat.ledger import Ledger, Record, Row
 from tableformat.mergetree.digest_sql import DigestColumn, empty_digest, source_columns
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.messages import Command, Option
@@ -223,7 +224,9 @@ class Verifying:
         if self._table is not None:
             # All shards have a table of this name, with the same partition ids.
             known = [row for row in known if row.key.source == self._table.identity]
-        self._rows = {row.key.partition_id: row for row in known}
+        self._rows: dict[str, list[Row]] = {}
+        for row in sorted(known, key=lambda row: row.key.increment):
+            self._rows.setdefault(row.key.partition_id, []).append(row)
         self._columns = self._digest_columns()
 
     def run(self) -> Iterator[Comparison]:
@@ -239,14 +242,15 @@ class Verifying:
     def _each(self) -> Iterator[Comparison]:
         ids = self._selected()
         for start in range(0, len(ids), MOST_PARTITIONS):
-            subjects = []
-            for one in ids[start : start + MOST_PARTITIONS]:
-                found = self._subject(one)
-                if isinstance(found, Comparison):
-                    yield found
-                else:
-                    subjects.append(found)
-            yield from self._compared(subjects)
+            exports = [
+                self._subject(one, row)
+                for one in ids[start : start + MOST_PARTITIONS]
+                for row in self._rows.get(one.value, [None])
+            ]
+            compared = self._compared([one for one in exports if isinstance(one, _Subject)])
+            each = (next(compared) if isinstance(one, _Subject) else one for one in exports)
+            for _, of_one in groupby(each, key=lambda one: one.partition_id):
+                yield _of_all(list(of_one))
 
     def _described(self, *, was_exported: bool) -> MergeTreeTable | None:
         """Return the source table; None if it was dropped and the ledger has exports of it."""
@@ -298,9 +302,8 @@ class Verifying:
         )
         raise NotFoundError(message, advice=frozenset({Advice.LIST_PARTITIONS}))
 
-    def _subject(self, one: PartitionId) -> _Subject | Comparison:
-        """Return the partition to compare, or the result if it cannot be compared."""
-        row = self._rows.get(one.value)
+    def _subject(self, one: PartitionId, row: Row | None) -> _Subject | Comparison:
+        """Return the export of a partition to compare, or the result if it cannot be compared."""
         if row is None:
             text = f"the ledger knows no export of it into {self._request.to}"
             return Comparison(one.value, Verdict.NOT_EXPORTED, text)
@@ -389,7 +392,7 @@ class Verifying:
         self._source.sweep_leftovers(job_may_be_alive, self._of_use)
         snapshot = self._source.snapshot(
             table,
-            tuple(s.partition_id for s in subjects),
+            tuple(dict.fromkeys(s.partition_id for s in subjects)),
             job=new_job(),
             probes=(),
             digest=self._columns,
@@ -488,6 +491,26 @@ class Verifying:
             seconds=round(self._digests.seconds, 3),
             differences=found,
         )
+
+
+def _of_all(compared: list[Comparison]) -> Comparison:
+    """Return the comparison of a partition from those of its exports: it is the worst of them.
+
+    It is compared with the source if one of them is: late rows are, the archived ones are not.
+    """
+    if len(compared) == 1:
+        return compared[0]
+    code = exit_code(compared, named=True)
+    return replace(
+        next(one for one in compared if one.verdict.exit_code == code),
+        message="; ".join(one.message.rstrip(".") for one in compared if one.message),
+        compared_with=max(one.compared_with for one in compared),
+        rows=sum(one.rows for one in compared),
+        data_files=sum(one.data_files for one in compared),
+        columns=max(one.columns for one in compared),
+        seconds=round(sum(one.seconds for one in compared), 3),
+        differences=tuple(found for one in compared for found in one.differences),
+    )
 
 
 def _failed(one: PartitionId, error: TableFormatError) -> Comparison:

@@ -117,6 +117,7 @@ def check() -> None:
 @export_option("max_replace")
 @export_option("replace_partition")
 @export_option("overwrite_file_if_exists")
+@export_option("late_rows")
 @export_option("same_table")
 @export_option("same_as", default="", show_default=False)
 @export_option("commit_every")
@@ -208,6 +209,7 @@ def verify() -> None:
     help="Change the table on a server; a directory of your own needs no such permission.",
 )
 @export_option("dry_run", help="Only report what would leave the source.")
+@export_option("late_rows")
 @mapping_options
 @export_option("hive_columns")
 @limit_options

@@ -54,6 +54,8 @@ def _since(one: ListedExport) -> int:
 
 def _why(one: ListedExport, processed: int | None) -> str:
     reasons = []
+    if number := one.row.key.increment:
+        reasons.append(f"late rows {number}: they arrived after the partition was archived")
     match one.status:
         case Standing.IN_PROGRESS if processed is not None:
             reasons.append(
@@ -116,6 +118,8 @@ def page(
     record, landed = of.record, one.row.settled
     yield "export of", f"partition {row.key.partition_id} of {row.source_table}"
     yield "into", row.destination_table
+    if row.key.increment:
+        yield "late rows", f"{row.key.increment}, arrived after the partition was archived"
     yield "status", one.status.value
     if one.last_error:
         yield "why", row.last_error

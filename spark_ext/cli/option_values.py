@@ -33,6 +33,7 @@ from spark_ext.cli.output import output_for
 from spark_ext.cli.summary import Summary, summary_of
 from tableformat.errors import RefusedError, UsageError
 from tableformat.export.decision import ExportOptions
+from tableformat.export.options import LateRows
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.request import AllPartitions, ByExpression, ById, Limits, Selection
 from tableformat.export.slices import FileFormat
@@ -87,7 +88,8 @@ def _file_format(values: dict[str, Any]) -> FileFormat:
 
 def _options(values: dict[str, Any]) -> ExportOptions:
     names = {one.name for one in fields(ExportOptions)}
-    return ExportOptions(**{name: values.pop(name) for name in names & values.keys()})
+    given = {name: values.pop(name) for name in names & values.keys()}
+    return ExportOptions(**{**given, "late_rows": LateRows(given["late_rows"])})
 
 
 def _figures(values: dict[str, Any]) -> Figures | None:

@@ -84,6 +84,8 @@ def export_option(name: str, **others: Any) -> Adding:
             shown |= {"type": click.IntRange(one.least, one.most), **valued}
         case OptionType.BYTES:
             shown |= {"type": Size(least=one.least), **valued}
+        case OptionType.TEXT if one.choices:
+            shown |= {"type": click.Choice(one.choices), **valued}
         case OptionType.TEXT:
             shown |= valued
         case OptionType.PAIRS:

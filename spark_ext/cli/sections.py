@@ -31,7 +31,7 @@ _OPTIONS: Final = {
     "What happens": (
         *("--dry-run", "--verify", "--check-rows", "--drop", "--allow-alter", "--yes", "--force"),
         *("--no-wait", "--allow-empty", "--replace-partition", "--overwrite-file-if-exists"),
-        *("--max-replace", "--same-table", "--same-as"),
+        *("--max-replace", "--late-rows", "--same-table", "--same-as"),
     ),
     "Destination and mapping": (
         *("--to", "--partition-spec", "--convert", "--evolve-schema", "--backfill", "--strict"),

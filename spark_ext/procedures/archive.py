@@ -20,6 +20,7 @@ from spark_ext.procedures.export import (
     DESTINATION,
     EVOLVE_SCHEMA,
     HIVE_COLUMNS,
+    LATE_ROWS,
     LIMITS,
     MAX_BYTES_PER_FILE,
     PARTITION,
@@ -29,6 +30,7 @@ from spark_ext.procedures.export import (
     SOURCE,
     STRICT,
     file_format,
+    late_rows,
     limits,
     selection,
 )
@@ -100,7 +102,7 @@ def _request(call: Call, named: SourceTable, to: LakeName) -> ExportRequest:
         to=to,
         selection=selection(call, with_where=True),
         # With the default TTL, a partition that changed since its export would be refused.
-        options=ExportOptions(manifest_ttl=1, action=Action.ARCHIVE),
+        options=ExportOptions(manifest_ttl=1, late_rows=late_rows(call), action=Action.ARCHIVE),
         conversions=call.pairs("convert"),
         strict=call.flag("strict"),
         partition_spec=call.text_or_none("partition_spec"),
@@ -231,6 +233,7 @@ ARCHIVE_PARTITION: Final = Procedure(
         EVOLVE_SCHEMA,
         MAX_BYTES_PER_FILE,
         *LIMITS,
+        LATE_ROWS,
         Parameter("dry_run", "BOOLEAN", "only report what would leave the source", "false"),
     ),
     columns=(

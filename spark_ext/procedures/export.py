@@ -16,13 +16,13 @@ from spark_ext.sql.statement_settings import limits_of_session
 from tableformat.errors import UsageError
 from tableformat.export.decision import ExportOptions, check_options
 from tableformat.export.job import ExportRequest
-from tableformat.export.options import EXPORT_OPTIONS, OptionType
+from tableformat.export.options import EXPORT_OPTIONS, LateRows, OptionType
 from tableformat.export.outcome import Outcome
 from tableformat.export.request import AllPartitions, ByExpression, ById, Limits, Selection
 from tableformat.export.slices import FileFormat
 from tableformat.mergetree.partition_literal import date_in_quotes
 from tableformat.mergetree.summary_filter import parse_filter
-from tableformat.names import PartitionId
+from tableformat.names import PartitionId, quote_string
 
 __all__ = [
     "ALL_PARTITIONS",
@@ -35,6 +35,7 @@ __all__ = [
     "EXPORT_PARTITIONS",
     "HIVE_COLUMNS",
     "LAKE_TABLE",
+    "LATE_ROWS",
     "LIMITS",
     "MAX_BYTES_PER_FILE",
     "PARTITION",
@@ -45,6 +46,7 @@ __all__ = [
     "STRICT",
     "exported_rows",
     "file_format",
+    "late_rows",
     "limits",
     "parameter_of",
     "selection",
@@ -60,6 +62,8 @@ def parameter_of(name: str) -> Parameter:
             default = "map()" if option.type is OptionType.PAIRS else "NULL"
         case bool(is_set):
             default = str(is_set).lower()
+        case str(text):
+            default = quote_string(text)
         case number:
             default = str(number)
     return Parameter(name, option.type.value, option.comment, default)
@@ -84,6 +88,7 @@ CLUSTER: Final = parameter_of("cluster")
 STRICT: Final = parameter_of("strict")
 EVOLVE_SCHEMA: Final = parameter_of("evolve_schema")
 MAX_BYTES_PER_FILE: Final = parameter_of("max_bytes_per_file")
+LATE_ROWS: Final = parameter_of("late_rows")
 LIMITS: Final = tuple(
     parameter_of(name) for name in ("max_bandwidth", "max_slices", "parallel_formatting")
 )
@@ -218,6 +223,7 @@ def _session_export(call: Call, selection: Selection, commit_every: int) -> Sess
             same_as=call.text_or_none("same_as") or "",
             check_rows=call.flag("check_rows"),
             max_replace=_number_or_none(call, "max_replace"),
+            late_rows=late_rows(call),
         ),
         conversions=call.pairs("convert"),
         strict=call.flag("strict"),
@@ -235,6 +241,19 @@ def _session_export(call: Call, selection: Selection, commit_every: int) -> Sess
     return SessionExport(
         source, request, cluster=call.text_or_none("cluster"), verify=call.flag("verify")
     )
+
+
+def late_rows(call: Call) -> LateRows:
+    """Return the argument `late_rows`.
+
+    Raises:
+        UsageError: it has no such value.
+    """
+    given = call.text("late_rows")
+    if given not in EXPORT_OPTIONS["late_rows"].choices:
+        message = f"Cannot export with late_rows => {given!r}. Write 'refuse' or 'append'."
+        raise UsageError(message)
+    return LateRows(given)
 
 
 def file_format(call: Call) -> FileFormat:

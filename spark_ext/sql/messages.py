@@ -26,7 +26,7 @@ from tableformat.names import quote_string, split_named
 
 __all__ = ["in_alter", "in_call", "in_command", "in_python", "in_statement"]
 
-_OPTIONS: Final = {one.value: one for one in Option}
+_OPTIONS: Final = {one.flag: one for one in Option}
 _OF_EXPORTS: Final = tuple(
     (_OPTIONS[one.flag], one) for one in EXPORT_OPTIONS.values() if one.flag in _OPTIONS
 )
@@ -34,6 +34,8 @@ _OF_EXPORTS: Final = tuple(
 
 def _argument(option: ExportOption, equals: str, values: tuple[str, str], name: str) -> str:
     """Return an option with a name, and with the value that its flag has."""
+    if option.choices:
+        return f"`{name}{equals}{quote_string(option.choices[-1])}`"
     is_flag = option.type is OptionType.FLAG
     return f"`{name}{equals}{values[not option.is_negated]}`" if is_flag else f"`{name}`"
 
@@ -143,7 +145,7 @@ def in_alter(text: str) -> str:
 
 def in_command(text: str, options: Collection[str]) -> str:
     """Return a message for a command with these options."""
-    of_export = frozenset(one for one, _ in _OF_EXPORTS if one.value not in options)
+    of_export = frozenset(one for one, _ in _OF_EXPORTS if one.flag not in options)
     return written(_with_exports(text, of_export), CommandLine())
 
 

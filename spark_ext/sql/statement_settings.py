@@ -29,7 +29,7 @@ from spark_ext.sql.statements import (
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, TYPE_MISMATCH, UNKNOWN_SETTING
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.decision import ExportOptions
-from tableformat.export.options import EXPORT_OPTIONS, ExportOption, OptionType
+from tableformat.export.options import EXPORT_OPTIONS, ExportOption, LateRows, OptionType
 from tableformat.export.request import Limits
 from tableformat.export.slices import FileFormat
 from tableformat.hive.layout import listed_names
@@ -75,7 +75,8 @@ class SettingRule:
     """One setting of a statement.
 
     `effect` describes what the setting does, or why only the values in `only` are accepted. `only`
-    is None if every value of the type is accepted.
+    is None if every value of the type is accepted. `choices` are the values of a text, if it has no
+    others.
     """
 
     name: str
@@ -83,6 +84,7 @@ class SettingRule:
     default: int | str
     effect: str
     only: tuple[int | str, ...] | None = None
+    choices: tuple[str, ...] = ()
 
 
 _BOOL, _NUMBER, _COUNT, _TEXT = SettingKind
@@ -95,6 +97,7 @@ _EFFECTS: Final = {
     "parallel_formatting": "0 is {}",
     "max_bandwidth": "{}, in bytes per second",
     "max_replace": "{}; -1 is no limit",
+    "late_rows": "{}, `refuse` or `append`",
 }
 """Effects of settings that are not simply the option's flag, by name of the option."""
 
@@ -110,7 +113,8 @@ def _rule(option: ExportOption) -> SettingRule:
             kind = _COUNT if option.least and default else _NUMBER
             return SettingRule(option.setting, kind, int(default or 0), effect)
         case OptionType.TEXT | OptionType.PAIRS:
-            return SettingRule(option.setting, _TEXT, str(default or ""), effect)
+            text = str(default or "")
+            return SettingRule(option.setting, _TEXT, text, effect, choices=option.choices)
 
 
 _RULES: Final = (
@@ -164,6 +168,7 @@ class StatementSettings:
     fast: bool = False
     check_rows: bool = False
     max_replace: int = _default("max_replace")
+    late_rows: LateRows = LateRows.REFUSE
 
     @property
     def options(self) -> ExportOptions:
@@ -176,6 +181,7 @@ class StatementSettings:
             replace_partition=self.replace_partition,
             check_rows=self.check_rows,
             max_replace=self.max_replace if self.max_replace >= 0 else None,
+            late_rows=self.late_rows,
         )
 
     @property
@@ -259,6 +265,7 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         fast=bool(effective[FAST]),
         check_rows=bool(given("check_rows")),
         max_replace=int(given("max_replace")),
+        late_rows=LateRows(str(given("late_rows"))),
     )
 
 
@@ -368,6 +375,12 @@ def _checked(rule: SettingRule, value: SettingValue, name: str) -> int | str:
             f"example {rule.name} = {example}."
         )
         raise UsageError(message, code=TYPE_MISMATCH)
+    if rule.choices and read not in rule.choices:
+        message = (
+            f"Cannot use the setting {name}: {_shown(value)} is not "
+            f"{' or '.join(map(quote_string, rule.choices))}. Write one of them."
+        )
+        raise UsageError(message)
     if rule.only is not None and read not in rule.only:
         message = (
             f"Cannot use the setting {name} with {_shown(value)}: {rule.effect}. Leave the "

@@ -1,13 +1,19 @@
-"""Marks a partition's ledger row as archived, so that no export replaces its rows in the lake.
+"""Keeps archived exports as they are, and finds the key of rows that arrive after them.
 
-An archived partition may get new rows in the source: late rows or test rows. An export would take
-them for the new content and replace all archived rows with them.
+Once a partition is archived, the lake may have the only copy of its rows. The source may get new
+rows of it: late rows or test rows. An export would take them for the new content and replace all
+archived rows with them.
 
-* `archiving` marks the row before `archive` touches the source.
-* While the row is archived, no export of the key begins or commits, with any option.
-* Only `unarchive` removes the mark.
+* `archiving` marks the row before `archive` touches the source. While it is marked, no export of
+  the key begins or commits, with any option. Only `unarchive` removes the mark.
 * A row can become archived only if no claim of it is running: a request of an earlier claim could
   still land (docs/spec/ledger.md, Archived; docs/spec/model/Archive.tla).
+* Rows that arrive later get a key of their own, an increment, with its own claim, files, digest and
+  archived state (decision 0023). An export writes the first key that is not archived:
+  `exports_of_partition`.
+* `may_be_back`: a part that was attached to the source again has its hash and is recognised. A
+  merge or a mutation of it has another hash. So parts that were merged or mutated are refused while
+  an archived part may have returned to the table.
 
 `undo_statement` names the statement that restores rows which a snapshot took out of main. It
 works as long as the table has the snapshot before that one.
@@ -16,22 +22,42 @@ works as long as the table has the snapshot before that one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from tableformat.errors import LedgerError, RefusedError
+from tableformat.errors import LedgerError, RefusedError, UsageError
+from tableformat.export.content import Content, is_merged
 from tableformat.export.leases import one_lease
+from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Status
-from tableformat.ledger import Archived, DetachedPart, LeaseHeld, Ledger, Owner, Row, Stale, State
-from tableformat.messages import Command
-from tableformat.names import HiveName, LakeName, TableName
+from tableformat.ledger import (
+    Archived,
+    DetachedPart,
+    ExportedPart,
+    Key,
+    LeaseHeld,
+    Ledger,
+    Owner,
+    Row,
+    Stale,
+    State,
+)
+from tableformat.messages import Command, Option
+from tableformat.names import HiveName, LakeName, PartName, TableName
 from tableformat.quantities import counted
 
 __all__ = [
+    "ArchivedExport",
+    "ArchivedExports",
     "Archiving",
+    "PartitionExports",
     "archiving",
+    "exports_of_partition",
+    "has_it",
+    "late_note",
+    "may_be_back",
     "refuse_archived",
     "unarchive",
     "unarchive_command",
@@ -120,13 +146,24 @@ def archiving(
 
 
 def unarchive(
-    ledger: Ledger, row: Row, *, owner: Owner, is_alive: Callable[[Owner], bool], now: int
+    ledger: Ledger,
+    row: Row,
+    later: Row | None,
+    *,
+    owner: Owner,
+    is_alive: Callable[[Owner], bool],
+    now: int,
 ) -> Row:
     """Remove the mark, so that exports of the partition can replace its rows; return the row.
+
+    An export of later rows reads the mark after its claim, and this reads their row after it
+    removed the mark: one of the two sees the other.
 
     Args:
         ledger: the ledger with the row.
         row: as it was read before the user confirmed.
+        later: the row of the next increment as it was read then, None if there was none. Main has
+            no rows of it.
         owner: this process, which holds the key's lease meanwhile.
         is_alive: whether the owner of a lease may be running.
         now: milliseconds since 1970.
@@ -139,31 +176,59 @@ def unarchive(
     with _leased(ledger, row, owner, is_alive, "unarchive"):
         if row.archived is None:
             raise _refused(row, "unarchive", "it is not archived. Nothing was changed")
-        return _written(ledger, replace(row, archived=None, updated=now), "unarchive")
+        _refuse_later(ledger, row, later)
+        after = _written(ledger, replace(row, archived=None, updated=now), "unarchive")
+        try:
+            _refuse_later(ledger, row, later)
+        except RefusedError:
+            _written(ledger, replace(after, archived=row.archived), "unarchive")
+            raise
+        return after
 
 
-def refuse_archived(row: Row, archived: Archived, rows: int, parts: int) -> str:
+def _refuse_later(ledger: Ledger, row: Row, later: Row | None) -> None:
+    """Refuse to unarchive while rows that arrived later may be on their way to the lake.
+
+    Raises:
+        RefusedError: an export of them is unfinished, or their row has changed.
+        LedgerError: the ledger cannot be read.
+    """
+    now = ledger.read(row.key.next.hash)
+    if now is not None and now.state is State.RUNNING:
+        why = (
+            "an export of rows that arrived later was begun and did not end. Export the partition, "
+            f"or give that up with {Command.CANCEL}, and run it again"
+        )
+        raise _refused(row, "unarchive", why)
+    if (now.version if now is not None else None) != (later.version if later is not None else None):
+        why = "an export of rows that arrived later began at the same moment. Run it again"
+        raise _refused(row, "unarchive", why)
+
+
+def refuse_archived(row: Row, rows: int, parts: int) -> str:
     """Return the reason why the source's rows of an archived partition are not exported.
 
     Args:
-        row: the row of the key.
-        archived: its mark.
+        row: the archived row of the key.
         rows: the number of rows in the source now.
         parts: the number of parts in the source now.
     """
-    since = datetime.fromtimestamp(archived.since / 1000, UTC)
+    since = _since(row)
     there = f"{counted(rows, 'row')} in {counted(parts, 'part')}" if parts else "nothing"
     text = (
-        f"it is archived since {since:%Y-%m-%d %H:%M:%S} UTC, so no export may remove its rows "
+        f"it is archived since {since}, so no export may remove its rows "
         f"from the lake; the source has {there} of it now. Nothing was changed"
     )
     if not parts:
         return text
-    late = (
-        "To bring late rows into the lake, too, put them into a table of the same structure and "
-        f"another name, and export that one into {row.destination_table}"
-    )
-    return f"{text}. {late}"
+    return f"{text}. {Option.LATE_ROWS} adds them to the lake, next to the archived rows"
+
+
+def _since(row: Row) -> str:
+    """Return since when a row is archived."""
+    if row.archived is None:
+        return "now"
+    return f"{datetime.fromtimestamp(row.archived.since / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def unarchive_command(row: Row) -> str:
@@ -201,6 +266,162 @@ def _refused(row: Row, what: str, why: str) -> RefusedError:
     return RefusedError(
         f"Cannot {what} partition {row.key.partition_id} of {row.source_table}: {why}."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionExports:
+    """The exports of one partition of a source table in one destination.
+
+    `archived` are the rows of its archived keys, in the order of their increments. `key` is the
+    first key that is not archived, which an export writes; `row` is its row, None if it has none.
+    """
+
+    archived: tuple[Row, ...]
+    key: Key
+    row: Row | None
+
+    def row_of(self, transaction_id: str | None) -> Row | None:
+        """Return the row of the export of a transaction, or else the last one, None if none."""
+        rows = (*self.archived, *filter(None, (self.row,)))
+        for row in rows:
+            if transaction_id in (
+                row.claim.transaction_id,
+                *(x.transaction_id for x in row.landed),
+            ):
+                return row
+        return rows[-1] if rows else None
+
+
+def exports_of_partition(read: Callable[[str], Row | None], key: Key) -> PartitionExports:
+    """Return the exports of a partition.
+
+    Args:
+        read: returns the ledger's row of a key's hash, None if there is none.
+        key: the key of the partition, with increment 0.
+
+    Raises:
+        LedgerError: from `read`.
+    """
+    archived: list[Row] = []
+    row = read(key.hash)
+    while row is not None and row.archived is not None:
+        archived.append(row)
+        key = key.next
+        row = read(key.hash)
+    return PartitionExports(tuple(archived), key, row)
+
+
+def late_note(key: Key) -> str:
+    """Return the note on an export of late rows, '' for one of the partition itself."""
+    if not key.increment:
+        return ""
+    return f"late rows {key.increment}: the archived rows of the partition stay"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedExport:
+    """The row of an archived export, and the state of its key in main."""
+
+    row: Row
+    held: Holding
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedExports:
+    """All archived exports of a partition, at least one, in the order of their increments.
+
+    `may_be_back` is the reason why parts of the source may have archived rows although their
+    hashes do not show it; '' if they cannot.
+    """
+
+    exports: tuple[ArchivedExport, ...]
+    may_be_back: str = ""
+
+    def has(self, content: Content) -> ArchivedExport | None:
+        """Return the export whose content the source has again, if main has its rows."""
+        return next((one for one in self.exports if has_it(one.row, content, one.held)), None)
+
+    def parts_of(self, content: Content) -> list[str]:
+        """Return the names of the source's parts that are archived, by their hashes."""
+        known = {_identity(part) for one in self.exports for part in _parts(one.row)}
+        return [part.name for part in content.parts if _identity(part) in known]
+
+    def why_refused(self, content: Content | None) -> str:
+        """Return the reason why the source's rows are not exported without being asked for."""
+        rows, parts = (content.rows, len(content.parts)) if content is not None else (0, 0)
+        return refuse_archived(self.exports[-1].row, rows, parts)
+
+
+def has_it(row: Row, content: Content, held: Holding) -> bool:
+    """Whether main holds a complete export of the key, and the source is unchanged since.
+
+    Parts that left the source keep their hashes when they are attached again, and get other block
+    numbers. So block numbers, which show a merge, prove nothing of an archived export.
+    """
+    done = row.done
+    if done is None or not held.has_rows_of(done.landed):
+        return False
+    is_same = content.fingerprint == done.landed.fingerprint
+    return is_same or (row.archived is None and is_merged(done, content))
+
+
+def may_be_back(
+    archived: Iterable[Row],
+    content: Content | None,
+    detached: Callable[[], frozenset[DetachedPart] | None],
+) -> str:
+    """Return the reason why parts of a partition may have rows that are archived; '' if not.
+
+    Args:
+        archived: the rows of the partition's archived exports.
+        content: the content of the source partition, None if it has none.
+        detached: returns the parts in the source's `detached` directory; None if the source does
+            not show them. It is called only if the answer depends on it.
+
+    Raises:
+        SourceError: from `detached`.
+    """
+    changed = [] if content is None else [p.name for p in content.parts if _is_changed(p)]
+    kept = [row for row in archived if row.archived is not None and row.archived.detached != ()]
+    if not changed or not kept:
+        return ""
+    there = detached()
+    gone = [name for row in kept for name in _gone(row, there or frozenset())]
+    if not gone:
+        return ""
+    shown = gone[0] + (f" and {len(gone) - 1} more" if len(gone) > 1 else "")
+    unseen = there is None
+    why = "the source does not show its detached parts" if unseen else "it is not detached any more"
+    return (
+        f"its part {changed[0]} was merged or mutated, and may have the rows of the archived part "
+        f"{shown}: {why}. If that part was dropped, and not attached again, add the rows with "
+        f"{Option.OVERWRITE_FILE_IF_EXISTS}. Nothing was changed"
+    )
+
+
+def _gone(row: Row, there: frozenset[DetachedPart]) -> list[str]:
+    """Return the names of the parts that an archive detached and that are not detached now."""
+    if row.archived is not None and row.archived.detached is not None:
+        return [part.name for part in row.archived.detached if part not in there]
+    names = {part.name for part in there}
+    return [part.name for part in _parts(row) if part.name not in names]
+
+
+def _parts(row: Row) -> tuple[ExportedPart, ...]:
+    return row.done.parts if row.done is not None else ()
+
+
+def _identity(part: ExportedPart) -> tuple[str, int]:
+    return part.hash_of_all_files, part.rows
+
+
+def _is_changed(part: ExportedPart) -> bool:
+    """Whether a part came out of a merge or a mutation, so that its hash is a new one."""
+    try:
+        name = PartName.parse(part.name)
+    except UsageError:
+        return True
+    return name.level > 0 or name.mutation is not None
 
 
 # Other statements add rows, or write the same rows to other files.

@@ -70,7 +70,7 @@ from tableformat.export.main_state import (
     landed_mark,
     unsettled_mark,
 )
-from tableformat.ledger import Claim, Landed, Ledger, Row, Stale, State
+from tableformat.ledger import Claim, Key, Landed, Ledger, Row, Stale, State
 from tableformat.messages import Command, Option
 from tableformat.storage import Storage
 from tableformat.table_properties import LEDGER_PROPERTY, Mark
@@ -396,10 +396,11 @@ class LeavingMain:
                 leave than enter; the lake partition has files of other writers; a whole partition
                 cannot be replaced; or M differs from the state for which the plan was made.
         """
+        before = self._archived_before(row.key) if row.key.increment and key.receipts else ()
         if self.planned is not None:
             return self.planned.leaving(state, key.key)
         if row.archived is not None:
-            message = f"Cannot commit: {refuse_archived(row, row.archived, 0, 0)}."
+            message = f"Cannot commit: {refuse_archived(row, 0, 0)}."
             raise RefusedError(message)
         held = held_in_main(self.ports, row, state, key.key)
         match key.change:
@@ -412,12 +413,31 @@ class LeavingMain:
                     raise RefusedError(message)
                 return Leaving()
             case Append() | AppendAlongside() | ReplaceOwn() as change:
-                return self._of_key(state, key, change, held)
+                return self._of_key(state, key, change, held, before)
             case ByStatement():
                 message = "A statement on the lake table commits without its plan."
                 raise InternalError(f"{message} This is a bug, please report it.")
             case never:
                 assert_never(never)
+
+    def _archived_before(self, key: Key) -> tuple[Row, ...]:
+        """Return the archived rows of the partition before late rows with this key.
+
+        Raises:
+            RefusedError: an export may replace one of them, and may have the same rows.
+        """
+        hashes = tuple(replace(key, increment=number).hash for number in range(key.increment))
+        found = self.ports.effects(Step.READ_LEDGER, partial(self.ports.ledger.read_all, hashes))
+        # A statement that brings both marks the rows before as archived when they have landed.
+        rows = tuple(row for row in found if row and (row.archived or row.claim.archived_since))
+        if len(rows) < key.increment:
+            message = (
+                f"Cannot commit: these rows arrived in partition {key.partition_id} after it was "
+                "archived, and the rows before them are not archived any more: an export of the "
+                "partition may have both. Nothing was changed. Run it again."
+            )
+            raise RefusedError(message)
+        return rows
 
     def _of_key(
         self,
@@ -425,8 +445,12 @@ class LeavingMain:
         key: KeyCommit,
         change: Append | AppendAlongside | ReplaceOwn,
         held: Holding,
+        before: tuple[Row, ...],
     ) -> Leaving:
-        """Return the key's own files in main, which an export replaces."""
+        """Return the key's own files in main, which an export replaces.
+
+        `before` are the archived rows of the same partition.
+        """
         may_shrink = isinstance(change, ReplaceOwn)
         if not (held.kind is Kind.LEFT and may_shrink):
             _refuse_uncertain(held)
@@ -438,7 +462,9 @@ class LeavingMain:
             first = key.receipts[0]
             # Partition values of another spec have another meaning; `_turn` refuses such a table.
             if first.spec_id == state.layout.spec_id:
-                refuse_foreign(self.ports.table, state, first.partition, self.own, held)
+                of_each = (held_in_main(self.ports, one, state, one.key.hash) for one in before)
+                beside = {file.path for of_one in of_each for file in of_one.files}
+                refuse_foreign(self.ports.table, state, first.partition, self.own, held, beside)
         return leaving_of(held)
 
     def _all(self, state: LakeTableState, key: KeyCommit, held: Holding) -> Leaving:

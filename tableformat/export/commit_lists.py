@@ -27,7 +27,9 @@ __all__ = [
     "store_list",
 ]
 
-LIST_FORMAT: Final = 2
+LIST_FORMAT: Final = 3
+_READ: Final = (1, 2, LIST_FORMAT)
+"""Lists of format 1 have no Keeper nodes, and those of format 2 no increments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,12 @@ class ListedExport:
     bytes: int
     files: tuple[str, ...]
     keeper_node: KeeperNode | None = None
+    increment: int = 0
 
     @property
     def key(self) -> Key:
         """The key in the ledger."""
-        return Key(self.source, self.partition_id, self.destination)
+        return Key(self.source, self.partition_id, self.destination, self.increment)
 
 
 def list_location(table_location: str) -> str:
@@ -81,6 +84,7 @@ def store_list(
             w.row.claim.bytes,
             tuple(r.file_path for r in w.receipts),
             w.row.keeper_node,
+            w.row.key.increment,
         )
         for w in written
     ]
@@ -116,8 +120,7 @@ def listed_in(location: str, text: bytes) -> tuple[ListedExport, ...]:
     """
     try:
         raw: dict[str, Any] = json.loads(text)
-        # The format before has no Keeper nodes.
-        if raw["format_version"] not in (LIST_FORMAT - 1, LIST_FORMAT):
+        if raw["format_version"] not in _READ:
             message = (
                 f"Cannot read {location}: it has format {raw['format_version']}, this release "
                 f"reads {LIST_FORMAT}. Use the release that wrote it, or a newer one."

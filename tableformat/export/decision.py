@@ -5,7 +5,8 @@ state of the key in one loaded table state. If the result is not `Skip`, the cal
 a new epoch, by compare-and-set.
 
 * `decide` decides for any request, `decide_export` for an export without a statement.
-* An archived partition is never exported, for any caller (`tableformat/export/archived.py`).
+* An archived export is never replaced, for any caller (`tableformat/export/archived.py`). Rows that
+  arrive later are an increment.
 * ATTACH and REPLACE PARTITION … FROM a ClickHouse table are exports (decision 0013). The time to
   live of the last export never refuses them. They bring the rows that the source has when they
   run. ATTACH never removes a row; REPLACE leaves no other row in the partition.
@@ -27,9 +28,10 @@ from tableformat.committer import (
     ReplacePartition,
 )
 from tableformat.errors import Action, UsageError
-from tableformat.export.archived import refuse_archived
+from tableformat.export.archived import ArchivedExports, has_it
 from tableformat.export.content import Content, how_it_differs, is_merged
 from tableformat.export.main_state import Holding, Kind
+from tableformat.export.options import LateRows
 from tableformat.export.outcome import Status
 from tableformat.ledger import (
     MANIFEST_TTL,
@@ -100,6 +102,7 @@ class ExportOptions:
     * `check_rows`: if the parts of a partition changed, compare its rows with the exported rows
       before anything is written. With `compares_only` nothing is written afterwards either.
     * `max_replace`: the most exported partitions that the command may replace; None for no limit.
+    * `late_rows`: what happens to rows that arrive in a partition after it was archived.
     * `action`: the verb of the command, for its messages; nothing is decided by it.
     """
 
@@ -116,6 +119,7 @@ class ExportOptions:
     check_rows: bool = False
     compares_only: bool = False
     max_replace: int | None = None
+    late_rows: LateRows = LateRows.REFUSE
     action: Action = Action.EXPORT
 
     @property
@@ -186,11 +190,13 @@ class Skip:
     """The partition is not exported, and nothing is changed; the user gets status and message.
 
     `left` are the files that a statement left of the export in main, if they are not what landed.
+    `of` is the row of the export that the outcome is about, None for the row of the decision.
     """
 
     status: Status
     message: str
     left: tuple[FileInMain, ...] | None = None
+    of: Row | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,14 +320,15 @@ def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> S
         if held.kind is Kind.GONE and not done.refuses(now):
             return _begin(row)
         return Skip(Status.REFUSED, f"{held.about(done.landed)} {_way_round(held)}")
-    if held.kind is not Kind.WHOLE:
-        since = held.text
-    else:
-        landed = done.landed
-        since = f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}."
+    since = held.text if held.kind is not Kind.WHOLE else _where(done)
     if done.refuses(now):
         return Skip(Status.ALREADY_EXPORTED, since)
     return Skip(Status.UNCHANGED, f"its parts were merged; {since}" if merged else since)
+
+
+def _where(done: Record) -> str:
+    landed = done.landed
+    return f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}."
 
 
 def _way_round(held: Holding) -> str:
@@ -510,8 +517,10 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
     """Return the row after an export or statement of it has landed (protocol step 8).
 
     If the row has a later claim, that claim moves to `old`, and the row keeps its epoch, so that
-    epochs never decrease. A statement does not change the record of the last export.
+    epochs never decrease. A statement does not change the record of the last export. The copies of
+    archived rows are archived, too: their source does not have them any more.
     """
+    since = claim.archived_since
     others = (c for c in (*row.old, row.claim) if c.transaction_id != landed.transaction_id)
     made = None if landed.kind is not None else _record(row, landed, claim, now)
     return replace(
@@ -522,6 +531,7 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
         changed=landed if made is None else None,
         rewritten=row.rewritten if made is None else None,
         old=tuple(others),
+        archived=row.archived or (Archived(since) if since else None),
         updated=now,
         last_error="",
         stop=None,
@@ -542,52 +552,93 @@ def _record(row: Row, landed: Landed, claim: Claim, now: int) -> Record:
 
 
 def decide(
-    row: Row | None, content: Content | None, options: ExportOptions, held: Holding, now: int
+    row: Row | None,
+    content: Content | None,
+    options: ExportOptions,
+    held: Holding,
+    now: int,
+    archived: ArchivedExports | None = None,
 ) -> Skip | Proceed:
     """Return whether the partition is exported, and otherwise its outcome.
 
     Args:
-        row: the key's row, None when it was never exported.
+        row: the row of the key that an export writes, None when it was never exported.
         content: the content of the source partition, None if it has no active part any more.
         options: of the export.
         held: the state of the key in main.
         now: milliseconds since 1970.
+        archived: the archived exports of the partition; None if it has none.
     """
     if row is not None and row.move is not None:
         return Skip(Status.REFUSED, unfinished(row, row.move))
+    if archived is not None:
+        answer = _of_archived(archived, row, content, options)
+        if answer is not None:
+            return answer
     if not options.is_of_statement:
-        if row is not None and row.archived is not None:
-            return _archived(row, row.archived, content, options, held)
         decision = decide_export(row, content, options, held, now)
         return _only_compared(decision, row, content, held) if options.compares_only else decision
     if content is None:
         return Skip(Status.EMPTY, "the source has no part of it")
-    if row is not None and _has_it(row, content, held):
+    if row is not None and has_it(row, content, held):
         return Skip(Status.UNCHANGED, f"its rows are there already: {held.text}")
-    if row is not None and row.archived is not None:
-        return _of_archived(row, row.archived, content)
+    if archived is not None:
+        return Skip(Status.REFUSED, archived.why_refused(content))
     if options.attaches and (held.files or not held.is_known):
         return Skip(Status.REFUSED, there_twice(held))
     return _begin_same(row, content)
 
 
-def _archived(
-    row: Row, archived: Archived, content: Content | None, options: ExportOptions, held: Holding
-) -> Skip:
-    """Return the outcome of an archived partition, which is never exported."""
-    if row.done is not None and not options.force:
-        if content is None:
-            return source_gone(row.done, held)
-        if _has_it(row, content, held):
-            landed = row.done.landed
-            text = f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}."
-            return Skip(Status.ALREADY_EXPORTED, text)
-    return _of_archived(row, archived, content)
+def _of_archived(
+    archived: ArchivedExports, row: Row | None, content: Content | None, options: ExportOptions
+) -> Skip | None:
+    """Return the outcome that the archived exports of a partition determine, None if none does.
+
+    None stands for an export of the key of `row`, or for its own outcome.
+    """
+    if content is None:
+        return None if options.is_of_statement else _left(archived, row, options)
+    if not options.force and (there := archived.has(content)) is not None:
+        if options.is_of_statement:
+            return Skip(Status.UNCHANGED, f"its rows are there already: {there.held.text}")
+        text = _where(there.row.done) if there.row.done is not None else there.held.text
+        return Skip(Status.ALREADY_EXPORTED, text, of=there.row)
+    if options.is_of_statement or (row is not None and _is_of(row, content)):
+        return None
+    is_begun = row is not None and (row.done is not None or row.state is State.RUNNING)
+    if not is_begun and options.late_rows is LateRows.REFUSE:
+        return Skip(Status.REFUSED, archived.why_refused(content))
+    if parts := archived.parts_of(content):
+        more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+        text = (
+            f"its part {parts[0]}{more} is archived, and was attached to the source again; the "
+            "lake has its rows. Detach that part in the source, and run it again"
+        )
+        return Skip(Status.REFUSED, text)
+    if archived.may_be_back and not options.overwrite_file_if_exists:
+        return Skip(Status.REFUSED, archived.may_be_back)
+    return None
 
 
-def _of_archived(row: Row, archived: Archived, content: Content | None) -> Skip:
-    rows, parts = (content.rows, len(content.parts)) if content is not None else (0, 0)
-    return Skip(Status.REFUSED, refuse_archived(row, archived, rows, parts))
+def _left(archived: ArchivedExports, row: Row | None, options: ExportOptions) -> Skip | None:
+    """Return the outcome of an archived partition that the source does not have now."""
+    if options.force:
+        return Skip(Status.REFUSED, archived.why_refused(None))
+    for one in archived.exports:
+        done = one.row.done
+        gone = source_gone(done, one.held) if done is not None else _uncertain(one.held)
+        if gone.status is not Status.ALREADY_EXPORTED:
+            return replace(gone, of=one.row)
+    has_more = row is not None and row.done is not None
+    return None if has_more else replace(gone, of=one.row)
+
+
+def _is_of(row: Row, content: Content) -> bool:
+    """Whether the last export of a row has the content of the source."""
+    done = row.done
+    return done is not None and (
+        content.fingerprint == done.landed.fingerprint or is_merged(done, content)
+    )
 
 
 def there_twice(held: Holding) -> str:
@@ -596,14 +647,6 @@ def there_twice(held: Holding) -> str:
         f"main has rows of this partition of the source already, and they could be there twice. "
         f"{held.text} Use REPLACE PARTITION, or DROP PARTITION first."
     )
-
-
-def _has_it(row: Row, content: Content, held: Holding) -> bool:
-    """Whether main holds a complete export of the key, and the source is unchanged since."""
-    done = row.done
-    if done is None or not held.has_rows_of(done.landed):
-        return False
-    return content.fingerprint == done.landed.fingerprint or is_merged(done, content)
 
 
 def _begin_same(row: Row | None, content: Content) -> Begin | Resume:

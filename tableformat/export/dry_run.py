@@ -16,6 +16,13 @@ from typing import Final
 from tableformat.committer import LakeTable, LakeTableState, Leaving
 from tableformat.effects import Direct
 from tableformat.errors import Action, RefusedError, during
+from tableformat.export.archived import (
+    ArchivedExport,
+    ArchivedExports,
+    exports_of_partition,
+    late_note,
+    may_be_back,
+)
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import content_of
 from tableformat.export.decision import (
@@ -277,6 +284,7 @@ class _Allowed:
     `may_be_equal`: the parts differ from the exported parts, the rows may be the same.
     """
 
+    key: Key
     held: Holding
     how: Proceed
     may_be_equal: bool
@@ -314,28 +322,35 @@ class _Existing:
         if held := self.ledger.holder(key.hash):
             text = f"an export of this partition is in progress: {held.owner}"
             return Skip(Status.IN_PROGRESS, text)
-        row = self.ledger.read(key.hash)
-        if (other := other_table(row, plan.table)) and not options.same_table:
+        exports = exports_of_partition(self.ledger.read, key)
+        first = exports.archived[0] if exports.archived else exports.row
+        key, row = exports.key, exports.row
+        if (other := other_table(row or first, plan.table)) and not options.same_table:
             return Skip(Status.REFUSED, other)
         if mark := unsettled_mark(row, self.state):
             text = f"it landed in snapshot {mark.snapshot_id}; the next run notes it in the ledger"
             return Skip(Status.ALREADY_EXPORTED, text)
-        if not parts and (row is None or row.done is None):
+        if not parts and (row is None or row.done is None) and not exports.archived:
             return None
         content = content_of(plan.table, parts) if parts else None
         if other := self.others.refusal(
-            row, one.value, options, self._held, content=content, is_gone=self._is_gone
+            first, one.value, options, self._held, content=content, is_gone=self._is_gone
         ):
             return Skip(Status.REFUSED, other)
         in_main = holding(row, self.state, key.hash, self.table)
-        decision = decide(row, content, options, in_main, now)
+        found = tuple(ArchivedExport(each, self._held(each)) for each in exports.archived)
+        back = may_be_back(
+            exports.archived, content, lambda: self.source.detached_parts(plan.table.name, one)
+        )
+        archived = ArchivedExports(found, back) if found else None
+        decision = decide(row, content, options, in_main, now, archived)
         if self.state.tree:
             decision = decide_in_tree(decision, row, content, in_main, options)
         if isinstance(decision, Skip):
             return decision
         compared = not isinstance(decision, Resume) and not options.force
         may_be_equal = content is not None and parts_may_be_equal(row, in_main, content)
-        return _Allowed(in_main, decision, may_be_equal=compared and may_be_equal)
+        return _Allowed(key, in_main, decision, may_be_equal=compared and may_be_equal)
 
     def _is_gone(self, name: TableName) -> bool:
         return self.source.engine_of(name) is None
@@ -348,7 +363,7 @@ class _Existing:
         plan: TablePlan,
         probed: tuple[ProbedValue, ...] | None,
         one: PartitionId,
-        held: Holding,
+        allowed: _Allowed,
     ) -> Leaving:
         """Return all files of the lake partition that a source partition would replace.
 
@@ -362,7 +377,7 @@ class _Existing:
         partition = in_spec(table_of(self.state).spec(), texts)
         own = OwnKeys(self.ledger, self.state.layout.table_uuid)
         whole = WholePartitions(Direct(), self.table, self.ledger, own, self.storage)
-        return whole.leaving(self.state, self.key(plan, one).hash, partition, held)
+        return whole.leaving(self.state, allowed.key.hash, partition, allowed.held)
 
 
 def _existing(
@@ -414,9 +429,11 @@ def _forecasts(
             yield Forecast(one.value, refused.status.value, text, rows=_rows(parts))
         else:
             made = forecast_parts(request, plan, one, parts, slots)
+            if decision is not None and (note := late_note(decision.key)):
+                made = replace(made, message="; ".join(filter(None, (made.message, note))))
             if request.options.replace_partition and found is not None and decision is not None:
                 action = request.options.action
-                yield _whole(found, plan, source, made, decision.held, action)
+                yield _whole(found, plan, source, made, decision, action)
             elif decision is not None and decision.held.files:
                 made = _replacing(made, leaving_of(decision.held))
                 yield _perhaps_equal(made, request.options) if decision.may_be_equal else made
@@ -436,13 +453,13 @@ def _whole(
     plan: TablePlan,
     source: Source,
     made: Forecast,
-    held: Holding,
+    allowed: _Allowed,
     action: Action,
 ) -> Forecast:
     """Return the forecast with the files that leave main if the lake partition is replaced."""
     one = PartitionId(made.partition_id)
     try:
-        leaving = found.leaving(plan, source.probe(plan.table.name, one, plan.probes), one, held)
+        leaving = found.leaving(plan, source.probe(plan.table.name, one, plan.probes), one, allowed)
     except RefusedError as error:
         text = error.during(action).message
         return Forecast(made.partition_id, Status.REFUSED.value, text, rows=made.rows)
@@ -459,6 +476,7 @@ def _whole(
 def _replacing(made: Forecast, leaving: Leaving) -> Forecast:
     """Return the forecast with the rows and bytes that would leave main."""
     text = f"would remove {counted(leaving.rows, 'row')} from main, and add {made.rows:,}"
+    text = "; ".join(filter(None, (text, made.message)))
     return replace(
         made, action=REPLACE, message=text, left_rows=leaving.rows, left_bytes=leaving.bytes
     )

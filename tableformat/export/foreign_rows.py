@@ -23,7 +23,7 @@ step 6; RQ…ForceExport, RQ…Shards).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, assert_never
@@ -125,6 +125,7 @@ def refuse_foreign(
     partition: tuple[str | None, ...],
     own: OwnKeys,
     held: Holding,
+    beside: Collection[str] = (),
 ) -> None:
     """Refuse an export whose key has no file in main, if other writers have files there.
 
@@ -134,13 +135,15 @@ def refuse_foreign(
         partition: the Iceberg values, as in `Receipt`, by the spec of `state`.
         own: tests whether the key in a file's name is of this ledger.
         held: the state of the key in main, without files.
+        beside: the paths of files with the archived rows of the partition, of any writer.
 
     Raises:
         RowsOfOthersError: there are such files; it names the snapshots that added them.
         DestinationError: main cannot be read.
         LedgerError: the ledger cannot be read.
     """
-    found = foreign_among(table.files_in(state, partition), own)
+    there = [file for file in table.files_in(state, partition) if file.path not in beside]
+    found = foreign_among(there, own)
     if found:
         rows = sum(f.rows for f in found)
         held_rows = f" with {counted(rows, 'row')}" if not state.tree else ""

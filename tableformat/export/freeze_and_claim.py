@@ -29,6 +29,7 @@ from tableformat.committer import (
 )
 from tableformat.effects import Step
 from tableformat.errors import SourceError
+from tableformat.export.archived import late_note
 from tableformat.export.content import Content, is_merged
 from tableformat.export.decision import (
     MAY_BE_EQUAL,
@@ -87,7 +88,8 @@ class Work:
 
     `held` is the state of the key in main of `state`, an M. `content` is the content of the source
     partition when the run read it. `start`: it resumes a claim, or its rows are only compared with
-    the exported rows and nothing is written; None if it starts from the beginning.
+    the exported rows and nothing is written; None if it starts from the beginning. `beside` are the
+    paths of the files in main with archived rows of the partition.
     """
 
     key: Key
@@ -97,6 +99,7 @@ class Work:
     start: Begun | CompareRows | None
     content: Content
     begun: int
+    beside: frozenset[str] = frozenset()
 
     @property
     def resume(self) -> Begun | None:
@@ -369,7 +372,7 @@ class Claiming:
         """
         if refusal := self._too_small(work, one):
             return refusal
-        cut = self._resumed(work, one, frozen) or self._cut(one, frozen)
+        cut = self._resumed(work, one, frozen) or self._cut(work.key, one, frozen)
         replaces = bool(work.held.files)
         if cut.slices:
             replaces |= self._look_there(work, cut.slices[0].partition)
@@ -393,6 +396,7 @@ class Claiming:
             Step.CHECK_FINISHED, lambda: finished_files(slices, receipts, storage)
         )
         note = _note(work, cut) or self._may_be_equal(work, one)
+        note = "; ".join(filter(None, (late_note(work.key), note)))
         return Planned(work, row, one, slices, finished, note, replaces)
 
     def claim(self, planned: tuple[Planned, ...]) -> tuple[Claimed | Skip, ...]:
@@ -433,7 +437,9 @@ class Claiming:
                 return bool(whole.paths)
             case Append() | AppendAlongside() | ReplaceOwn() as change:
                 if not may_append(work.held, change):
-                    refuse_foreign(self._to.lake, work.state, partition, self._own, work.held)
+                    refuse_foreign(
+                        self._to.lake, work.state, partition, self._own, work.held, work.beside
+                    )
             case Attach() | ByStatement():
                 pass
             case never:
@@ -471,7 +477,7 @@ class Claiming:
         last = work.resume.claim
         if frozen_content(self._to.table, one).fingerprint != last.fingerprint:
             return None
-        slices = self._slices(one, last, frozen)
+        slices = self._slices(work.key, one, last, frozen)
         if self._recipe(frozen.snapshot, slices) != last.recipe:
             return None
         staging = frozen.handles[one.partition_id]
@@ -479,7 +485,7 @@ class Claiming:
         again = replace(last, epoch=self._epoch(), staging=staging, query_id=query_id)
         return _Cut(again, slices, resumed=True)
 
-    def _cut(self, one: FrozenPartition, frozen: Frozen) -> _Cut:
+    def _cut(self, key: Key, one: FrozenPartition, frozen: Frozen) -> _Cut:
         content = frozen_content(self._to.table, one)
         epoch = self._epoch()
         made = Claim(
@@ -494,13 +500,14 @@ class Claiming:
             slots=self._slots,
             query_id=self._ports.query_id,
         )
-        slices = self._slices(one, made, frozen)
+        slices = self._slices(key, one, made, frozen)
         recipe = self._recipe(frozen.snapshot, slices)
         return _Cut(replace(made, recipe=recipe), slices, resumed=False)
 
-    def _slices(self, one: FrozenPartition, made: Claim, frozen: Frozen) -> tuple[Slice, ...]:
-        key = self._to.key(one.partition_id).hash
-        return plan_slices(self._to, one, key, made, ranges=frozen.snapshot.layout.ranges)
+    def _slices(
+        self, key: Key, one: FrozenPartition, made: Claim, frozen: Frozen
+    ) -> tuple[Slice, ...]:
+        return plan_slices(self._to, one, key.hash, made, ranges=frozen.snapshot.layout.ranges)
 
     def _recipe(self, snapshot: SourceSnapshot, slices: tuple[Slice, ...]) -> str:
         return recipe_of(self._to.write_plan(snapshot, self._ports.job, ()), slices)

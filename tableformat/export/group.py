@@ -30,6 +30,12 @@ from typing import Final
 from tableformat.committer import LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, LedgerError, SourceError, TableFormatError
+from tableformat.export.archived import (
+    ArchivedExport,
+    ArchivedExports,
+    exports_of_partition,
+    may_be_back,
+)
 from tableformat.export.cleanup import Cleaning, staging_in_use
 from tableformat.export.commit import Ports, held_in_main, settle_mark, unsettled_mark
 from tableformat.export.content import Content, content_of
@@ -79,6 +85,7 @@ from tableformat.export.write_and_commit import (
 from tableformat.ledger import (
     MOST_FILES_NOTED,
     Claim,
+    DetachedPart,
     LeaseHeld,
     Rewritten,
     Row,
@@ -333,6 +340,7 @@ class GroupJob:
         self._abandoning = Abandoning(ports)
         self._same_table = SameTable(ports, destination.table, options)
         self._concurrent = ConcurrentExports(self._commit_ports, ports.source, destination, options)
+        self._increments: list[str] = []
 
     def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
         """Export a group; yield the outcome of each partition as soon as it is known."""
@@ -355,7 +363,8 @@ class GroupJob:
             self._leases.leave()
             raise
         finally:
-            self._leases.release(*(self._to.key(i).hash for i in ids))
+            self._leases.release(*(self._to.key(i).hash for i in ids), *self._increments)
+            self._increments.clear()
 
     def _begin(
         self,
@@ -368,11 +377,15 @@ class GroupJob:
         begun = self._ports.clock()
         key = self._to.key(partition_id)
         if key.hash in held_by:
-            holder = held_by[key.hash]
-            since = max(0, begun - holder.since) // 1000
-            text = f"{holder.owner}, has worked on it for {since} s"
-            return self._report(partition_id.value, Status.IN_PROGRESS, text, None, begun)
-        row = self._ports.effects(Step.READ_LEDGER, lambda: self._ports.ledger.read(key.hash))
+            return self._held(partition_id, held_by[key.hash], begun)
+        exports = self._ports.effects(
+            Step.READ_LEDGER, lambda: exports_of_partition(self._ports.ledger.read, key)
+        )
+        first = exports.archived[0] if exports.archived else exports.row
+        key, row = exports.key, exports.row
+        if key.increment and (holder := self._leases.take(key.hash)) is not None:
+            return self._held(partition_id, holder, begun)
+        self._increments += [key.hash] * (key.increment > 0)
         mark = unsettled_mark(row, state)
         if row is not None and mark is not None:
             settled = settle_mark(self._commit_ports, row, state, mark)
@@ -380,32 +393,27 @@ class GroupJob:
         if row is not None and _is_newer(row, state):
             # The export landed after M was loaded, so that M does not show it.
             state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
-        if row is not None:
-            same = self._same_table.confirmed(row)
+        if first is not None:
+            same = self._same_table.confirmed(first if row is None else row)
             if isinstance(same, Skip):
                 return self._report(partition_id.value, same.status, same.message, row, begun)
-            row = same
-        if not parts and (row is None or (row.done is None and row.state is not State.RUNNING)):
+            row = same if row is not None else None
+        is_unknown = row is None or (row.done is None and row.state is not State.RUNNING)
+        if not parts and is_unknown and not exports.archived:
             return self._report(
                 partition_id.value, Status.EMPTY, "its parts hold no rows", row, begun
             )
         content = content_of(self._to.table, parts)
-        if other := self._concurrent.before(row, partition_id.value, content, state):
+        if other := self._concurrent.before(first, partition_id.value, content, state):
             return self._report(partition_id.value, Status.REFUSED, other, row, begun)
         held = held_in_main(self._commit_ports, row, state, key.hash)
-        decision = decide(row, content if parts else None, self._options, held, begun)
+        there = content if parts else None
+        archived = self._archived(exports.archived, there, state)
+        decision = decide(row, there, self._options, held, begun, archived)
         if self._to.tree:
-            decision = decide_in_tree(
-                decision, row, content if parts else None, held, self._options
-            )
+            decision = decide_in_tree(decision, row, there, held, self._options)
         if isinstance(decision, Skip):
-            if row is not None and held.proof is not None:
-                row = self._noted(row, held.proof)
-            self._abandoning.after(row, decision.status)
-            outcome = self._report(
-                partition_id.value, decision.status, decision.message, row, begun
-            )
-            return outcome if decision.left is None else outcome.of_files(decision.left)
+            return self._ended(decision, partition_id, row, held, begun)
         resume = self._begun(decision.row) if isinstance(decision, Resume) else None
         if not parts and resume is None and not isinstance(decision, RemoveRows):
             text = (
@@ -414,7 +422,50 @@ class GroupJob:
             )
             return self._report(partition_id.value, Status.REFUSED, text, row, begun)
         start = decision if isinstance(decision, CompareRows) else resume
-        return Work(key, row, held, state, start, content, begun)
+        beside = {f.path for one in archived.exports for f in one.held.files} if archived else ()
+        return Work(key, row, held, state, start, content, begun, frozenset(beside))
+
+    def _ended(
+        self, decision: Skip, partition_id: PartitionId, row: Row | None, held: Holding, begun: int
+    ) -> Outcome:
+        """Return the outcome of a partition that is not exported, after noting what was found."""
+        if decision.of is not None:
+            row = decision.of
+        elif row is not None and held.proof is not None:
+            row = self._noted(row, held.proof)
+        self._abandoning.after(row, decision.status)
+        outcome = self._report(partition_id.value, decision.status, decision.message, row, begun)
+        return outcome if decision.left is None else outcome.of_files(decision.left)
+
+    def _held(self, partition_id: PartitionId, holder: LeaseHeld, begun: int) -> Outcome:
+        """Return the outcome of a partition on which another process works."""
+        since = max(0, begun - holder.since) // 1000
+        text = f"{holder.owner}, has worked on it for {since} s"
+        return self._report(partition_id.value, Status.IN_PROGRESS, text, None, begun)
+
+    def _archived(
+        self, rows: tuple[Row, ...], content: Content | None, state: LakeTableState
+    ) -> ArchivedExports | None:
+        """Return the archived exports of a partition with their state in main, None if it has none.
+
+        Raises:
+            TableFormatError: main or the source cannot be read.
+        """
+        if not rows:
+            return None
+        found = tuple(
+            ArchivedExport(row, held_in_main(self._commit_ports, row, state, row.key.hash))
+            for row in rows
+        )
+        partition_id = PartitionId(rows[0].key.partition_id)
+
+        def detached() -> frozenset[DetachedPart] | None:
+            return self._ports.effects(
+                Step.DESCRIBE_SOURCE,
+                lambda: self._ports.source.detached_parts(self._to.table.name, partition_id),
+            )
+
+        return ArchivedExports(found, may_be_back(rows, content, detached))
 
     def _noted(self, row: Row, proof: Rewritten) -> Row:
         """Store the proof for a rewritten export, which holds when the snapshots have expired."""

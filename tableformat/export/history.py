@@ -18,6 +18,7 @@ from typing import Final
 
 from tableformat.effects import Step
 from tableformat.errors import LedgerError
+from tableformat.export.archived import exports_of_partition
 from tableformat.export.destination import Destination
 from tableformat.export.outcome import Cause, Outcome, Status
 from tableformat.export.ports import JobPorts
@@ -66,7 +67,8 @@ class LoggingOutcomes:
     def _note(self, outcome: Outcome) -> None:
         key = self.to.key(PartitionId(outcome.partition_id))
         try:
-            row = self.ports.ledger.read(key.hash)
+            exports = exports_of_partition(self.ports.ledger.read, key)
+            row = exports.row_of(outcome.transaction_id)
             name, now = str(self.to.table.name), self.ports.clock()
             events = events_of(outcome, row, name, now, query_id=self.ports.query_id)
             self.ports.effects(Step.NOTE_HISTORY, partial(self.ports.ledger.note, events))

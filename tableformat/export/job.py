@@ -30,6 +30,7 @@ from typing import Final
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError, StoppedError, Unable, UsageError, during
+from tableformat.export.archived import exports_of_partition
 from tableformat.export.cleanup import Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
 from tableformat.export.content import columns_of, lacks_values
@@ -115,8 +116,8 @@ class KilledQuery:
                 yield outcome
 
     def _look(self, partition_id: PartitionId) -> None:
-        key = self._to.key(partition_id).hash
-        row = self._ports.effects(Step.READ_LEDGER, partial(self._ports.ledger.read, key))
+        read = partial(exports_of_partition, self._ports.ledger.read, self._to.key(partition_id))
+        row = self._ports.effects(Step.READ_LEDGER, read).row
         self._seen = row is not None and is_killed(row, self._ports.query_id)
 
     def check(self) -> None:
@@ -621,12 +622,13 @@ def outdated(rows: Iterable[Row], listing: Listing, had: Collection[str]) -> Out
         if row.done is None or not row.done.landed.rows:
             continue
         one = PartitionId(row.key.partition_id)
-        content = listing.contents.get(one)
+        # The source may have later rows of an archived partition, which no export replaces.
+        content = listing.contents.get(one) if row.archived is None else None
         if content is not None and lacks_values(row.done, content):
             here.append(one)
         elif content is None and added and row.done.columns != columns_of(table):
             gone.append(one)
-    return Outdated(tuple(sorted(here)), tuple(sorted(gone)), added)
+    return Outdated(tuple(sorted({*here})), tuple(sorted({*gone})), added)
 
 
 def _some_ids(ids: tuple[PartitionId, ...]) -> str:

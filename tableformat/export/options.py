@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final
 
 from tableformat.ledger import MANIFEST_TTL
@@ -22,6 +22,7 @@ __all__ = [
     "MOST_PARTITIONS",
     "PROOF_SECONDS",
     "ExportOption",
+    "LateRows",
     "OptionType",
 ]
 
@@ -35,6 +36,14 @@ MOST_PARTITIONS: Final = 100
 """The most partitions of a group: one ALTER in the source, one Spark job."""
 PROOF_SECONDS: Final = 60.0
 """Seconds that a cancellation waits for the proof that nothing of an export can land."""
+
+
+class LateRows(StrEnum):
+    """What an export does with rows that arrive in a partition after it was archived."""
+
+    REFUSE = "refuse"
+    APPEND = "append"
+    """They are exported as an increment, next to the archived rows (decision 0023)."""
 
 
 class OptionType(Enum):
@@ -53,6 +62,7 @@ class ExportOption:
 
     * `comment`: the description in CALL. `help`: the description on the command line.
     * `default`: None if the session, the file format or the lake table has the default.
+    * `choices`: the values of a text that has no others; messages advise the last one.
     * `setting`: ClickHouse's name, '' for none.
     * `in_setting`, `in_command`: the default of the setting and of the command line if it differs.
     * `least`, `most`: the bounds of a number.
@@ -65,7 +75,8 @@ class ExportOption:
     comment: str
     help: str
     _: KW_ONLY
-    default: bool | int | None = None
+    default: bool | int | str | None = None
+    choices: tuple[str, ...] = ()
     setting: str = ""
     in_setting: int | str | None = None
     in_command: int | str | None = None
@@ -164,6 +175,16 @@ _ALL: Final = (
         "directories sees old and new files until gc removes the old ones.",
         default=False,
         setting=f"{_PARTITION}_replace_partition",
+    ),
+    ExportOption(
+        "late_rows",
+        _TEXT,
+        "of an archived partition: refuse, or append to add them next to the archived rows",
+        "What happens to rows that arrive in a partition after it was archived: refuse, or append, "
+        "which adds them next to the archived rows.",
+        default=LateRows.REFUSE.value,
+        choices=tuple(one.value for one in LateRows),
+        setting=f"{_PARTITION}_late_rows",
     ),
     ExportOption(
         "same_table",

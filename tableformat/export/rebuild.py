@@ -26,7 +26,7 @@ from tableformat.errors import RefusedError
 from tableformat.export.commit import Ports, send_empty
 from tableformat.export.commit_lists import ListedExport, read_lists
 from tableformat.file_names import is_of_transaction, key_in
-from tableformat.ledger import Claim, Landed, Record, Row, Stale, State
+from tableformat.ledger import Archived, Claim, Landed, Record, Row, Stale, State
 from tableformat.messages import Option
 from tableformat.storage import Storage
 from tableformat.table_properties import LEDGER_PROPERTY, is_of_statement
@@ -90,7 +90,12 @@ def _found(
             by_key.setdefault(listed.key.hash, []).append(listed)
     _refuse_unlisted(ports, state, frozenset(by_key), destination)
     for key, exports in sorted(by_key.items()):
-        yield _row(ports, state, key, exports, destination)
+        made = _row(ports, state, key, exports, destination)
+        if exports[0].key.next.hash in by_key:
+            # Rows get an increment only once the rows before them are archived.
+            archived = replace(made.row, archived=Archived(ports.clock()))
+            made = replace(made, row=archived)
+        yield made
 
 
 def _refuse_unlisted(

@@ -175,7 +175,8 @@ def same_name_exports(
 
 def may_be_refused(row: Row | None, options: ExportOptions) -> bool:
     """Whether rows of another table refuse an export: only the first one, without an override."""
-    is_first = row is None or row.done is None
+    # Late rows are added to a partition that was exported: this was decided then.
+    is_first = row is None or (row.done is None and not row.key.increment)
     if options.is_of_statement:
         # REPLACE removes all rows of the partition, of whichever table.
         return is_first and options.attaches and not options.overwrite_file_if_exists

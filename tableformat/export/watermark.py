@@ -24,13 +24,14 @@ from typing import Final
 
 from tableformat.committer import FileInMain, KeyCommit, LakeTable, LakeTableState
 from tableformat.errors import DestinationError
+from tableformat.export.archived import PartitionExports, exports_of_partition, has_it
 from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.content import Content, content_of, how_it_differs
 from tableformat.export.decision import ExportOptions, Skip, decide_export
 from tableformat.export.main_state import holding, unsettled_mark
 from tableformat.export.outcome import Status
 from tableformat.export.table_identity import known_node, other_table
-from tableformat.ledger import Key, Ledger, Row
+from tableformat.ledger import Key, Ledger
 from tableformat.mergetree.table import MergeTreeTable, Part
 from tableformat.messages import Command
 from tableformat.names import PartitionId, hash_of
@@ -123,9 +124,11 @@ def find_watermark(
     listing = list_source(table, source, now=now)
     last, among = None, len(listing.contents)
     for number, (one, content) in enumerate(listing.contents.items()):
-        key = Key(listing.source, one.value, state.layout.table_uuid)
-        row = ledger.read(key.hash) if content else None
-        why = why_not(table, content, row, key, lake, state) if content else ""
+        first = Key(listing.source, one.value, state.layout.table_uuid)
+        why = ""
+        if content:
+            exports = exports_of_partition(ledger.read, first)
+            why = why_not(table, content, exports, lake, state)
         if why:
             return Watermark(last, number, among, one, why)
         last = one
@@ -135,26 +138,35 @@ def find_watermark(
 def why_not(
     table: MergeTreeTable,
     content: Content,
-    row: Row | None,
-    key: Key,
+    exports: PartitionExports,
     lake: LakeTable,
     state: LakeTableState,
 ) -> str:
     """Return the reason why a partition is not exported and unchanged, '' if it is.
 
+    Of an archived partition the source may have the archived rows again, or later ones.
+
     Args:
         table: the source table.
         content: the content of the source partition.
-        row: its ledger row, read after `state` was loaded.
-        key: its key.
+        exports: its exports, read after `state` was loaded.
         lake: the lake table.
         state: its metadata.
 
     Raises:
         DestinationError: main cannot be read.
     """
-    if other := other_table(row, table):
+    row, key = exports.row, exports.key
+    if (first := next(iter(exports.archived), row)) and (other := other_table(first, table)):
         return other.rstrip(".")
+    for one in exports.archived:
+        held = holding(one, state, one.key.hash, lake)
+        if one.done is None or not held.has_rows_of(one.done.landed):
+            return held.text.rstrip(".")
+        if has_it(one, content, held):
+            return ""
+    if row is None and exports.archived:
+        return "rows arrived after it was archived"
     if row is not None and unsettled_mark(row, state) is not None:
         return "an export of it landed and is not in the ledger yet. Run the export again"
     if row is None or row.done is None:
@@ -268,10 +280,14 @@ class SettingWatermark:
         # While main holds the same files, the earlier result from the ledger is still valid.
         if files and self._whole.get(key.hash) == files:
             return True
-        row = self._ledger.read(key.hash)
-        if why_not(self._listing.table, content, row, key, self._lake, state):
+        exports = exports_of_partition(self._ledger.read, key)
+        increment, row = exports.key.hash, exports.row
+        if increment != key.hash and increment in landing:
+            return landing[increment] == content.fingerprint
+        if why_not(self._listing.table, content, exports, self._lake, state):
             return False
         # Of a rewritten export, other files have the rest of the rows.
-        if row and row.done and row.done.landed.rows == sum(f.rows for f in files):
+        is_first = increment == key.hash
+        if is_first and row and row.done and row.done.landed.rows == sum(f.rows for f in files):
             self._whole[key.hash] = files
         return True

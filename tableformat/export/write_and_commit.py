@@ -35,6 +35,7 @@ from tableformat.effects import Step
 from tableformat.errors import (
     Action,
     DestinationError,
+    InternalError,
     LedgerError,
     MissingError,
     NotBegunError,
@@ -68,6 +69,7 @@ from tableformat.export.slices import (
     with_files,
 )
 from tableformat.export.verification import Verification
+from tableformat.file_names import key_in
 from tableformat.ledger import Row, Stale, State, Stop
 from tableformat.messages import Command
 from tableformat.quantities import counted
@@ -465,7 +467,7 @@ class Committing:
         checked = []
         for one, receipts in finished:
             try:
-                self.ports.effects(Step.CHECK_FILES, partial(self._check_files, receipts))
+                self.ports.effects(Step.CHECK_FILES, partial(self._check_files, one.row, receipts))
                 checked.append((one, receipts))
             except TableFormatError as error:
                 yield self.cancelled.stopped(one, error)
@@ -551,13 +553,20 @@ class Committing:
             ),
         )
 
-    def _check_files(self, receipts: tuple[Receipt, ...]) -> None:
-        """Check the size of every file before the commit.
+    def _check_files(self, row: Row, receipts: tuple[Receipt, ...]) -> None:
+        """Check the name and the size of every file before the commit.
 
         Raises:
             DestinationError: a file no longer exists, or has another size.
+            InternalError: a file is one of another key.
         """
         for receipt in receipts:
+            if key_in(receipt.file_path) != row.key.hash:
+                message = (
+                    f"Cannot commit {receipt.file_path}: it is not a file of key {row.key.hash}. "
+                    "This is a bug, please report it."
+                )
+                raise InternalError(message)
             found = self.ports.storage(receipt.file_path).size(receipt.file_path)
             if found != receipt.file_bytes:
                 message = (

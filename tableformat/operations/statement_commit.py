@@ -583,6 +583,8 @@ def _claim_of(
 ) -> Claim:
     """Return the claim of a key: of the export that its new files are, or of the statement."""
     made = [n for r in change.rewrites for n in r.made] or [f.rows for f in change.copies]
+    archived = change.source.archived if change.source is not None else None
+    since = archived.since if archived is not None else 0
     if change.like is not None:
         return Claim(
             epoch,
@@ -596,6 +598,7 @@ def _claim_of(
             # For rewritten files, `noted` stores the size after the rewrite.
             bytes=sum(f.bytes for f in change.copies),
             columns=change.like.columns,
+            archived_since=since,
         )
     own = (Held(transaction_id, len(made), sum(made)),) if made and not change.fetches else ()
     return Claim(
@@ -606,4 +609,5 @@ def _claim_of(
         statement=str(statement),
         kind=statement.kind,
         holds=None if change.holds is None else (*change.holds, *own),
+        archived_since=since,
     )

@@ -52,8 +52,8 @@ READS_ONLY = ("dry_run.py", "watermark.py")
 """They may read what they like, and nothing else."""
 READING = frozenset(
     (
-        "copied_to", "describe", "engine_of", "files_of", "highest_epoch", "holder", "is_made",
-        "load", "partitions", "parts", "probe", "read", "read_all", "refusals", "rows", "table",
+        "copied_to", "describe", "detached_parts", "engine_of", "files_of", "highest_epoch",
+        "holder", "is_made", "load", "partitions", "parts", "probe", "read", "read_all", "refusals", "rows", "table",
     )
 )  # fmt: skip
 
@@ -69,6 +69,7 @@ ALLOWED = {
         ("give_up.py", "_forgotten", "ledger.write"),
         ("give_up.py", "forget", "ledger.read"),
         ("give_up.py", "forget", "ledger.release"),
+        ("archived.py", "_refuse_later", "ledger.read"),
     },
     "a number that is drawn in vain harms nobody; what is done with it is an effect": {
         ("freeze_and_claim.py", "_epoch", "ledger.next_epoch"),
@@ -149,7 +150,6 @@ ALLOWED = {
         ("write_and_commit.py", "_committed", "ledger.read"),
         ("foreign_rows.py", "__call__", "_ledger.read"),
         ("job.py", "_was_exported", "ledger.read"),
-        ("history.py", "_note", "ledger.read"),
     },
     "what the source holds now: what is exported is what is frozen, and compared with it": {
         ("group.py", "run", "source.parts"),

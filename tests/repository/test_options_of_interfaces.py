@@ -93,7 +93,7 @@ _EXPORT = Interfaces(
         **ENDS, **LIMITS, **MAPPING,
         "--partition-id": "partition_id", "--partition": "partition", "--where": "where",
         "--hive-column": "hive_columns", "--force": "force", "--allow-empty": "allow_empty",
-        "--max-replace": "max_replace",
+        "--max-replace": "max_replace", "--late-rows": "late_rows",
         "--replace-partition": "replace_partition", "--same-table": "same_table",
         "--overwrite-file-if-exists": "overwrite_file_if_exists", "--same-as": "same_as",
         "--commit-every": "commit_every", "--max-retries": "max_retries",
@@ -115,7 +115,7 @@ EVERY = {
         spark_ext.archive,
         {
             **ENDS, **LIMITS, **MAPPING, **PARTITIONS, "--where": "where", "--drop": "drop",
-            "--hive-column": "hive_columns", "--dry-run": "dry_run",
+            "--hive-column": "hive_columns", "--dry-run": "dry_run", "--late-rows": "late_rows",
         },
     ),
     "verify": Interfaces(

@@ -94,13 +94,14 @@ class FakeSource:
     """A table with one partition, `all`; its parts may be changed between runs.
 
     `left` is what it has frozen, by the names of the staging tables, until that is released or
-    swept: it outlives every process, as in a real source.
+    swept: it outlives every process, as in a real source. `aside` are its detached parts.
     """
 
     held: list[Part] = field(default_factory=lambda: [part("all_1_1_0", 7), part("all_2_2_0", 5)])
     snapshots: int = 0
     table: MergeTreeTable = TABLE
     left: dict[str, SourceSnapshot] = field(default_factory=dict)
+    aside: set[DetachedPart] = field(default_factory=set)
 
     def describe(self, table: TableName) -> MergeTreeTable:
         if table != self.table.name:
@@ -214,7 +215,14 @@ class FakeSource:
     ) -> tuple[DetachedPart, ...]:
         assert [p.name for p in self.held] == [p.name for p in exported]
         self.held = []
-        return tuple(DetachedPart(p.name, p.bytes_on_disk, 1) for p in exported)
+        detached = tuple(DetachedPart(p.name, p.bytes_on_disk, 1) for p in exported)
+        self.aside |= {*detached}
+        return detached
+
+    def detached_parts(
+        self, _table: TableName, _partition_id: PartitionId
+    ) -> frozenset[DetachedPart]:
+        return frozenset(self.aside)
 
     def drop_detached(
         self,

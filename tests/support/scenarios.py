@@ -191,7 +191,7 @@ def run(
     with contextlib.closing(ports.ledger):
         for outcome in export(request, ports, slots=slots):
             if outcome.status in true_of_main:
-                row = row_of(directory, outcome.partition_id)
+                row = row_of(directory, outcome.partition_id, outcome.transaction_id)
                 held = rows_by_key(directory)[row.key.hash]
                 if row.proofs and held < outcome.rows:
                     # Its rows are in files of other writers, too, which may have more.
@@ -258,14 +258,20 @@ def ledger_rows(directory: Path) -> list[Row]:
         return list(ledger.rows())
 
 
-def row_of(directory: Path, partition: str) -> Row:
-    """Return the row of a partition of the source in the destination as it is."""
+def row_of(directory: Path, partition: str, transaction_id: str | None = None) -> Row:
+    """Return the row of a partition of the source in the destination as it is.
+
+    If it has several, with late rows, it is the row in which the transaction landed.
+    """
     uuid = state(directory).layout.table_uuid
-    (row,) = (
+    rows = [
         r
         for r in ledger_rows(directory)
         if (r.key.partition_id, r.key.destination) == (partition, uuid) and r.key.is_of_export
-    )
+    ]
+    if len(rows) > 1:
+        rows = [r for r in rows if transaction_id in [x.transaction_id for x in r.landed]]
+    (row,) = rows
     return row
 
 

@@ -474,6 +474,10 @@ class FrozenPartsSource(ClickHouseSource):
         """Return nothing: no job leaves anything in frozen parts."""
         return ()
 
+    def detached_parts(self, table: TableName, partition_id: PartitionId) -> None:  # noqa: ARG002  of any
+        """Return None: a directory of parts does not show which ones were detached."""
+        return
+
     def take_out(
         self,
         table: TableName,

@@ -24,6 +24,7 @@ from spark_ext.engine.session import SparkSettings, slots
 from tableformat.errors import Action
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
+from tableformat.export.options import LateRows
 from tableformat.export.outcome import Outcome, Status, worst
 from tableformat.export.ports import Observer, ObserverAround
 from tableformat.export.request import Limits
@@ -75,7 +76,8 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     partition_spec: str | None, convert: tuple[str, ...], file_format: FileFormat,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts, cluster: str | None, cluster_host: tuple[str, ...],
-    hive_columns: tuple[str, ...], limits: Limits, summary: Summary, *, everything: bool,
+    hive_columns: tuple[str, ...], late_rows: str, limits: Limits, summary: Summary,
+    *, everything: bool,
     drop: bool, allow_alter: bool, evolve_schema: bool, strict: bool, dry_run: bool
 ) -> int:  # fmt: skip
     """Run `mergeberg archive`; return the exit code."""
@@ -87,7 +89,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         to=parse_destination(to, name, source, directories, Action.ARCHIVE),
         selection=selection(partition_id, expression, where, everything=everything),
         # With the default TTL, a partition that changed since its export would be refused.
-        options=ExportOptions(manifest_ttl=1, action=Action.ARCHIVE),
+        options=ExportOptions(manifest_ttl=1, late_rows=LateRows(late_rows), action=Action.ARCHIVE),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,

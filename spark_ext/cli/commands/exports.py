@@ -473,6 +473,7 @@ def _record(one: ListedExport, names: frozenset[str] | None) -> dict[str, Any]:
         "source_table": row.source_table,
         "destination_table": row.destination_table,
         "partition_id": row.key.partition_id,
+        "increment": row.key.increment,
         "status": one.status.value,
         "rows": of.rows,
         "data_files": of.data_files,

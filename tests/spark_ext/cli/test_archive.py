@@ -168,18 +168,63 @@ def test_a_late_row_never_takes_the_place_of_the_only_copy(
 
 
 def test_late_rows_come_in_as_the_refusal_says(places: Places, table: str) -> None:
-    """The words of a refusal that lose nothing have to work."""
-    to = f"lake.n.{table[3:]}"
+    """The words of a refusal that lose nothing have to work, three times."""
+    to, late = f"lake.n.{table[3:]}", ("--late-rows", "append")
+    archive(places, table, "--all")
+    for number in (1, 2, 3):
+        places.clickhouse_run(
+            f"INSERT INTO {table} VALUES (1, 1{number}, 'late')",
+            f"INSERT INTO {table} VALUES (1, 2{number}, 'later')",
+            f"OPTIMIZE TABLE {table} FINAL",
+        )
+        assert archive(places, table, "--all")[0] == 3
+
+        code, (found,) = archive(places, table, "--all", *late, *["--drop"] * (number == 3))
+
+        assert (code, found["source"]) == (0, "dropped" if number == 3 else "detached"), found[
+            "message"
+        ]
+        assert in_lake(places, to) == 5 + 2 * number
+        code, out, err = places.run("verify", table, "--all", "--to", to)
+        assert code == 0, out + err
+        assert f"late rows {number}" in places.run("exports", "list")[1]
+    assert in_source(places, table) == (0, 0)
+    code, out, _ = places.run("export", table, "--partition-id", "1", "--to", to)
+    assert (code, "already exported" in out) == (0, True)
+
+
+def test_a_dry_run_of_late_rows_says_what_the_run_does(places: Places, table: str) -> None:
     archive(places, table, "--all", "--drop")
+    places.clickhouse_run(f"INSERT INTO {table} VALUES (1, 9, 'late')")
+    words = ("export", table, "--partition-id", "1", "--to", f"lake.n.{table[3:]}")
+
+    refused, out_refused, _ = places.run(*words, "--dry-run")
+    code, out, _ = places.run(*words, "--late-rows", "append", "--dry-run")
+
+    assert (refused, "--late-rows append" in out_refused) == (3, True)
+    assert (code, "would be exported" in out or "export" in out) == (0, True)
+    assert in_lake(places, f"lake.n.{table[3:]}") == 5
+
+
+def test_a_part_that_was_attached_again_is_not_added(places: Places, table: str) -> None:
+    archive(places, table, "--partition-id", "1")
     places.clickhouse_run(
-        f"INSERT INTO {table} VALUES (1, 9, 'late')",
-        f"CREATE TABLE {table}_late AS {table}",
-        f"ALTER TABLE {table} MOVE PARTITION 1 TO TABLE {table}_late",
+        f"ALTER TABLE {table} ATTACH PARTITION 1", f"INSERT INTO {table} VALUES (1, 9, 'late')"
     )
 
-    code, out, err = places.run("export", f"{table}_late", "--partition-id", "1", "--to", to)
+    code, out, err = places.run(
+        "export", table, "--partition-id", "1", "--to", f"lake.n.{table[3:]}",
+        "--late-rows", "append",
+    )  # fmt: skip
 
-    assert (code, in_lake(places, to)) == (0, 6), out + err
+    assert (code, "was attached to the source again" in out + err) == (3, True)
+    places.clickhouse_run(f"OPTIMIZE TABLE {table} FINAL")
+    code, out, err = places.run(
+        "export", table, "--partition-id", "1", "--to", f"lake.n.{table[3:]}",
+        "--late-rows", "append",
+    )  # fmt: skip
+    assert (code, "may have the rows of the archived part" in out + err) == (3, True)
+    assert in_lake(places, f"lake.n.{table[3:]}") == 3
 
 
 def test_unarchiving_says_what_may_go_and_needs_a_yes(places: Places, table: str) -> None:

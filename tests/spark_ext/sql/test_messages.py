@@ -87,7 +87,7 @@ def test_every_option_is_one_of_a_command(option: Option) -> None:
     commands = [one for one in vars(declarations).values() if isinstance(one, click.Command)]
     known = {name for one in commands for option in one.params for name in option.opts}
 
-    assert option.value in known | {name for one in commands for name in of_flags(one)}
+    assert option.flag in known | {name for one in commands for name in of_flags(one)}
 
 
 def of_flags(command: click.Command) -> set[str]:
@@ -97,7 +97,7 @@ def of_flags(command: click.Command) -> set[str]:
 
 def test_options_of_an_export_are_named_as_the_arguments_of_call() -> None:
     of_export = {one.flag: one.name for one in EXPORT_OPTIONS.values()}
-    named = {one: of_export[one.value] for one in Option if one.value in of_export}
+    named = {one: of_export[one.flag] for one in Option if one.flag in of_export}
 
     assert {one: in_call(f"{one}").strip("`").split(" ")[0] for one in named} == named
     assert len(named) > 10

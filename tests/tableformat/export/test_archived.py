@@ -190,12 +190,19 @@ def test_after_unarchiving_an_export_replaces_it_as_any_other(tmp_path: Path) ->
     source.by_id["p1"] = parts_of("p1", 40)
     ledger, row = ports_of(tmp_path, source).ledger, row_of(tmp_path, "p1")
 
-    unarchive(ledger, row, owner=ME, is_alive=lambda _: True, now=3_000_000)
+    unarchive(ledger, row, None, owner=ME, is_alive=lambda _: True, now=3_000_000)
 
     assert statuses(exported_late(tmp_path, source, ALL)) == ["replaced"]
     assert rows_in_main(tmp_path) == 40
     with pytest.raises(RefusedError, match="it is not archived"):
-        unarchive(ledger, row_of(tmp_path, "p1"), owner=ME, is_alive=lambda _: True, now=3_000_000)
+        unarchive(
+            ledger,
+            row_of(tmp_path, "p1"),
+            None,
+            owner=ME,
+            is_alive=lambda _: True,
+            now=3_000_000,
+        )
 
 
 def test_unarchiving_needs_the_row_that_the_user_was_shown(tmp_path: Path) -> None:
@@ -206,7 +213,7 @@ def test_unarchiving_needs_the_row_that_the_user_was_shown(tmp_path: Path) -> No
         pass
 
     with pytest.raises(RefusedError, match="changed at the same moment"):
-        unarchive(ledger, row, owner=ME, is_alive=lambda _: True, now=3_000_000)
+        unarchive(ledger, row, None, owner=ME, is_alive=lambda _: True, now=3_000_000)
 
 
 def test_forgetting_does_not_end_that_it_is_archived(tmp_path: Path) -> None:

@@ -1,0 +1,352 @@
+"""Rows that arrive in a partition after it was archived: each lot once, and nothing leaves main."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tableformat.effects import Direct, Effects, Step
+from tableformat.errors import RefusedError, TableFormatError
+from tableformat.export.archived import archiving, unarchive
+from tableformat.export.decision import ExportOptions
+from tableformat.export.job import ExportRequest
+from tableformat.export.options import LateRows
+from tableformat.export.outcome import Outcome
+from tableformat.export.watermark import Watermark, find_watermark
+from tableformat.ledger import DetachedPart, Owner, Row
+from tableformat.mergetree.table import Part
+from tableformat.messages import plain
+from tests.enumeration.faults import DEATHS, FAILURES, Fault, struck
+from tests.support.dying import Dies
+from tests.support.scenarios import (
+    ALL,
+    TO,
+    AtStep,
+    Partitions,
+    ledger_of,
+    ledger_rows,
+    parts_of,
+    ports_of,
+    rows_by_key,
+    rows_in_main,
+)
+from tests.support.scenarios import run as run_command
+
+T = TypeVar("T")
+ME = Owner("here", 1, "now")
+APPEND = replace(ALL, options=ExportOptions(late_rows=LateRows.APPEND, manifest_ttl=1))
+EFFECTS = 27
+"""The effects of an export of late rows, each of which a process may not survive."""
+
+
+def lot(number: int, *rows: int) -> list[Part]:
+    """Return the parts of a lot of rows; lots have other block numbers and hashes."""
+    return [
+        replace(
+            part,
+            name=f"p1_{part.min_block + 10 * number}_{part.max_block + 10 * number}_0",
+            min_block=part.min_block + 10 * number,
+            max_block=part.max_block + 10 * number,
+            hash_of_all_files=f"{part.hash_of_all_files} of lot {number}",
+        )
+        for part in parts_of("p1", *rows)
+    ]
+
+
+def merged(parts: list[Part]) -> Part:
+    """Return the part that a merge makes of parts."""
+    low, high = parts[0].min_block, parts[-1].max_block
+    return replace(
+        parts[0],
+        name=f"p1_{low}_{high}_1",
+        rows=sum(part.rows for part in parts),
+        max_block=high,
+        level=1,
+        hash_of_all_files=f"hash of {low} to {high}",
+    )
+
+
+@dataclass
+class World:
+    """A lake, and a source whose partition is archived and gets other rows."""
+
+    directory: Path
+    source: Partitions = field(default_factory=lambda: Partitions(by_id={"p1": lot(0, 7, 5)}))
+    now: int = 1_700_000_000_000
+
+    def clock(self) -> int:
+        """Return a time after the TTL of everything before."""
+        self.now += 10_000
+        return self.now
+
+    def run(self, request: ExportRequest = APPEND, effects: Effects | None = None) -> Outcome:
+        """Export as a new process; the partition is the only one."""
+        ports = ports_of(self.directory, self.source, effects=effects, clock=self.clock)
+        (outcome,) = run_command(self.directory, self.source, request=request, ports=ports)
+        return outcome
+
+    def rows(self) -> list[Row]:
+        """Return the ledger's rows of the partition, in the order of their increments."""
+        return sorted(ledger_rows(self.directory), key=lambda row: row.key.increment)
+
+    def archive(self, *, drop: bool = False) -> None:
+        """Take the partition out of the source, as `archive` does after the export."""
+        row = self.rows()[-1]
+        with (
+            contextlib.closing(ledger_of(self.directory)) as ledger,
+            archiving(ledger, row, owner=ME, is_alive=lambda _: False, now=self.clock()) as marked,
+        ):
+            left = tuple(DetachedPart(part.name, 9, 1) for part in self.source.by_id["p1"])
+            self.source.by_id["p1"] = []
+            self.source.aside |= set() if drop else {*left}
+            marked.note_detached(() if drop else left)
+
+    def arrive(self, *parts: Part) -> None:
+        """Let the source have these parts of the partition."""
+        self.source.by_id["p1"] = list(parts)
+
+    def unarchive(self, number: int) -> None:
+        """Remove the mark of an increment."""
+        rows = self.rows()
+        later = rows[number + 1] if number + 1 < len(rows) else None
+        with contextlib.closing(ledger_of(self.directory)) as ledger:
+            unarchive(
+                ledger, rows[number], later, owner=ME, is_alive=lambda _: False, now=self.clock()
+            )
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """Export a partition of 12 rows, and archive it."""
+    made = World(tmp_path)
+    assert made.run().status.value == "committed"
+    made.archive()
+    return made
+
+
+def test_late_rows_are_refused_and_the_refusal_names_the_option(world: World) -> None:
+    """Harm prevented: rows appear twice, or the archived ones leave, because nobody asked."""
+    world.arrive(*lot(1, 40))
+
+    refused = world.run(ALL)
+
+    assert refused.status.value == "refused"
+    assert "the source has 40 rows in 1 part of it now" in refused.message
+    assert "--late-rows append adds them to the lake" in plain(refused.message)
+    assert rows_in_main(world.directory) == 12
+
+
+def test_three_rounds_of_late_rows_are_in_the_lake_once(world: World) -> None:
+    for number, rows in enumerate((3, 40, 5), start=1):
+        world.arrive(*lot(number, rows))
+        assert world.run().status.value == "committed"
+        assert world.run(ALL).status.value == "unchanged"
+        world.archive(drop=number % 2 == 0)
+
+    gone = world.run(ALL)
+
+    assert gone.status.value == "already_exported"
+    assert rows_in_main(world.directory) == 12 + 3 + 40 + 5
+    assert [row.key.increment for row in world.rows()] == [0, 1, 2, 3]
+    assert len({row.key.hash for row in world.rows()}) == 4
+    assert all(row.archived is not None for row in world.rows())
+
+
+def test_late_rows_that_change_are_replaced_and_no_archived_row_with_them(world: World) -> None:
+    world.arrive(*lot(1, 3))
+    world.run()
+    world.arrive(*lot(1, 3), *lot(2, 8))
+
+    replaced = world.run(ALL)
+
+    assert (replaced.status.value, replaced.rows) == ("replaced", 11)
+    assert rows_in_main(world.directory) == 12 + 11
+
+
+@pytest.mark.parametrize("force", [False, True], ids=["append", "append and force"])
+def test_parts_that_were_attached_again_are_not_added_again(world: World, *, force: bool) -> None:
+    """Harm prevented: ATTACH brings archived parts back beside late ones, and rows are twice."""
+    world.arrive(*lot(0, 7), *lot(1, 3))
+    request = replace(APPEND, options=replace(APPEND.options, force=force))
+
+    refused = world.run(request)
+
+    assert refused.status.value == "refused"
+    assert "its part p1_1_1_0 is archived, and was attached to the source again" in refused.message
+    assert rows_in_main(world.directory) == 12
+
+
+def test_what_was_attached_again_as_it_was_is_there_already(world: World) -> None:
+    world.arrive(*lot(1, 3))
+    world.run()
+    world.archive()
+    world.arrive(*lot(0, 7, 5))
+
+    there = world.run()
+
+    assert (there.status.value, there.rows) == ("already_exported", 12)
+    assert there.transaction_id == world.rows()[0].done.landed.transaction_id  # type: ignore[union-attr]
+    assert rows_in_main(world.directory) == 15
+
+
+@pytest.mark.parametrize(
+    ("case", "status"),
+    [
+        ("still detached", "committed"),
+        ("not detached any more", "refused"),
+        ("not detached any more, and asked for", "committed"),
+    ],
+)
+def test_merged_parts_may_have_archived_rows(world: World, case: str, status: str) -> None:
+    """Harm prevented: parts attached again are merged with late ones, and their hashes are gone."""
+    world.arrive(merged(lot(1, 3, 4)))
+    options = APPEND.options
+    if case != "still detached":
+        world.source.aside.clear()
+    if case.endswith("asked for"):
+        options = replace(options, overwrite_file_if_exists=True)
+
+    found = world.run(replace(APPEND, options=options))
+
+    assert found.status.value == status
+    if status == "refused":
+        assert "may have the rows of the archived part p1_1_1_0 and 1 more" in found.message
+    assert rows_in_main(world.directory) == (12 if status == "refused" else 19)
+
+
+def test_what_archive_dropped_cannot_come_back(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.run()
+    world.archive(drop=True)
+    world.arrive(merged(lot(1, 3, 4)))
+
+    assert world.run().status.value == "committed"
+    assert rows_in_main(tmp_path) == 19
+
+
+def test_an_export_of_late_rows_has_so_many_effects(world: World) -> None:
+    """So the next test has a case for each of them, and none for nothing."""
+    world.arrive(*lot(1, 3))
+    world.run()
+    world.archive()
+    world.arrive(*lot(2, 9, 1))
+    steps = list[Step]()
+
+    def noted(step: Step, act: Callable[[], T], /) -> T:
+        steps.append(step)
+        return act()
+
+    world.run(APPEND, noted)
+
+    assert len(steps) == EFFECTS
+
+
+@pytest.mark.parametrize("number", range(EFFECTS))
+@pytest.mark.parametrize("fault", [*DEATHS, *FAILURES], ids=lambda fault: fault.name)
+def test_late_rows_are_once_in_the_lake_whatever_ends_the_export(
+    world: World, fault: Fault, number: int
+) -> None:
+    """Harm prevented: a lot is lost or doubled because a process died between two effects."""
+    world.arrive(*lot(1, 3))
+    world.run()
+    world.archive()
+    world.arrive(*lot(2, 9, 1))
+    effects = struck(Direct(), number, fault, partial(pytest.fail, "nobody else runs"))
+
+    with contextlib.suppress(Dies, TableFormatError):
+        world.run(APPEND, effects)
+    assert effects.step is not None
+    last = world.run()
+
+    assert last.status.value in ("committed", "already_exported", "unchanged")
+    held = rows_by_key(world.directory)
+    assert [held[row.key.hash] for row in world.rows()] == [12, 3, 10]
+    world.archive()
+    world.arrive(*lot(3, 2))
+    assert world.run().status.value == "committed"
+    assert rows_in_main(world.directory) == 12 + 3 + 10 + 2
+
+
+@pytest.mark.parametrize("number", range(EFFECTS))
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.PAUSED_BEFORE_BY_THE_DEAD, Fault.PAUSED_AFTER_BY_THE_DEAD],
+    ids=lambda fault: fault.name,
+)
+def test_two_exports_of_the_same_late_rows_add_them_once(
+    world: World, fault: Fault, number: int
+) -> None:
+    """Harm prevented: each takes the other for dead, and begins an increment of its own."""
+    world.arrive(*lot(1, 3))
+    world.run()
+    world.archive()
+    world.arrive(*lot(2, 9, 1))
+    others = list[Outcome]()
+
+    outcome = world.run(APPEND, struck(Direct(), number, fault, lambda: others.append(world.run())))
+
+    told = {outcome.status.value, *(one.status.value for one in others)}
+    assert told <= {"committed", "already_exported", "unchanged", "in_progress"}
+    assert told & {"committed", "already_exported"}
+    held = rows_by_key(world.directory)
+    assert [held[row.key.hash] for row in world.rows()] == [12, 3, 10]
+
+
+@pytest.mark.parametrize(
+    "step", [Step.SNAPSHOT_SOURCE, Step.CLAIM, Step.WRITE_FILES, Step.STAGE, Step.SEND]
+)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_unarchiving_while_late_rows_are_on_their_way(
+    world: World, step: Step, *, after: bool
+) -> None:
+    """Harm prevented: both keys may have the same rows, each in files of its own."""
+    world.arrive(*lot(1, 40))
+    refused = list[str]()
+
+    def meanwhile() -> None:
+        try:
+            world.unarchive(0)
+        except RefusedError as error:
+            refused.append(error.message)
+
+    outcome = world.run(APPEND, AtStep(step, meanwhile, after=after))
+
+    assert (outcome.status.value == "committed") == bool(refused)
+    again = world.run(ALL)
+    assert again.status.value == ("unchanged" if refused else "replaced")
+    assert rows_in_main(world.directory) == (12 + 40 if refused else 40)
+
+
+def test_only_the_last_lot_can_be_unarchived_while_its_rows_are_in_the_lake(world: World) -> None:
+    world.arrive(*lot(1, 3))
+    world.run()
+    world.archive()
+
+    world.unarchive(1)
+    world.arrive(*lot(1, 3), *lot(2, 2))
+
+    assert (world.run(ALL).status.value, rows_in_main(world.directory)) == ("replaced", 17)
+
+
+def test_the_watermark_counts_late_rows_as_the_partition(world: World) -> None:
+    world.arrive(*lot(1, 3))
+    assert watermark_of(world).why == "rows arrived after it was archived"
+    world.run()
+
+    assert str(watermark_of(world).partition_id) == "p1"
+
+
+def watermark_of(world: World) -> Watermark:
+    ports = ports_of(world.directory, world.source, clock=world.clock)
+    table = ports.lake.table(TO)
+    assert table is not None
+    with contextlib.closing(ports.ledger):
+        return find_watermark(
+            world.source.table, world.source, table, ports.ledger, now=world.clock()
+        )
