@@ -35,7 +35,7 @@ from catalog.processes import may_be_alive, this_process
 from catalog.sources import open_source
 from spark_ext.actions.export_ports import Places, export_all
 from spark_ext.actions.exports import rows_of_name
-from spark_ext.actions.verify import Verdict, Verifying, VerifyRequest
+from spark_ext.actions.verify import Verifying, VerifyRequest
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.committer import LakeTableState
 from tableformat.errors import (
@@ -59,6 +59,7 @@ from tableformat.export.outcome import REFUSED, Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.request import AllPartitions, ById
 from tableformat.export.table_identity import other_table
+from tableformat.export.verification import Verdict
 from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.messages import Command, Option

@@ -14,7 +14,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import groupby
 from typing import Final
 
@@ -38,7 +37,7 @@ from spark_ext.engine.tasks import (
 )
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.committer import FileInMain
-from tableformat.digest import Difference, Digest, KeptDigest
+from tableformat.digest import Digest, KeptDigest
 from tableformat.errors import (
     Action,
     Advice,
@@ -55,15 +54,17 @@ from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import Content, content_of, how_it_differs, same_parts
 from tableformat.export.main_state import Kind, holding
 from tableformat.export.options import MOST_PARTITIONS
-from tableformat.export.outcome import DIFFERS, FAILED, REFUSED, worst
 from tableformat.export.plan import frozen_content, remembered_conversions
 from tableformat.export.request import AllPartitions, ById, Selection
 from tableformat.export.table_identity import other_table
 from tableformat.export.verification import (
+    Comparison,
     LakeDigests,
+    Verdict,
     columns_of,
     differences,
     digest_location,
+    of_all_exports,
     schema_of_digest,
 )
 from tableformat.iceberg.read_columns import FilesToDigest, lacked_fields
@@ -77,29 +78,11 @@ from tableformat.names import LakeName, PartitionId, TableName
 from tableformat.quantities import counted
 
 __all__ = [
-    "Comparison",
     "DigestsInTasks",
     "Sessions",
-    "Verdict",
     "VerifyRequest",
     "Verifying",
-    "exit_code",
 ]
-
-
-class Verdict(StrEnum):
-    """The result of a comparison."""
-
-    EQUAL = "equal"
-    DIFFERS = "differs"
-    NOT_COMPARABLE = "not_comparable"
-    NOT_EXPORTED = "not_exported"
-    FAILED = "failed"
-
-    @property
-    def exit_code(self) -> int:
-        """0 for equal, 1 for differs, 4 if a side cannot be read, 3 for every other verdict."""
-        return {"equal": 0, "differs": DIFFERS, "failed": FAILED}.get(self.value, REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,32 +93,6 @@ class VerifyRequest:
     to: LakeName
     selection: Selection
     conversions: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The comparison of one partition.
-
-    `compared_with` is `source`, or `digest` for the digest that the export kept, or '' if nothing
-    was compared. `seconds` is the time that reading the lake took, divided by the number of tasks
-    if files of several partitions are read at the same time.
-    """
-
-    partition_id: str
-    verdict: Verdict
-    message: str = ""
-    compared_with: str = ""
-    rows: int = 0
-    data_files: int = 0
-    columns: int = 0
-    seconds: float = 0.0
-    differences: tuple[Difference, ...] = ()
-    code: int | None = None
-
-    @property
-    def rows_per_second(self) -> int:
-        """Rows read from the lake per second."""
-        return int(self.rows / self.seconds) if self.seconds else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,19 +120,6 @@ class _Frozen:
 
     content: Content
     digest: Digest
-
-
-def exit_code(comparisons: Iterable[Comparison], *, named: bool) -> int:
-    """Return the first of 1, 4, 3 that any partition has, else 0.
-
-    Args:
-        comparisons: the comparisons of all partitions.
-        named: whether the user named the partition. Without a name, partitions that were never
-            exported are ignored.
-    """
-    return worst(
-        c.verdict.exit_code for c in comparisons if named or c.verdict is not Verdict.NOT_EXPORTED
-    )
 
 
 class Verifying:
@@ -250,7 +194,7 @@ class Verifying:
             compared = self._compared([one for one in exports if isinstance(one, _Subject)])
             each = (next(compared) if isinstance(one, _Subject) else one for one in exports)
             for _, of_one in groupby(each, key=lambda one: one.partition_id):
-                yield _of_all(list(of_one))
+                yield of_all_exports(list(of_one))
 
     def _described(self, *, was_exported: bool) -> MergeTreeTable | None:
         """Return the source table; None if it was dropped and the ledger has exports of it."""
@@ -491,26 +435,6 @@ class Verifying:
             seconds=round(self._digests.seconds, 3),
             differences=found,
         )
-
-
-def _of_all(compared: list[Comparison]) -> Comparison:
-    """Return the comparison of a partition from those of its exports: it is the worst of them.
-
-    It is compared with the source if one of them is: late rows are, the archived ones are not.
-    """
-    if len(compared) == 1:
-        return compared[0]
-    code = exit_code(compared, named=True)
-    return replace(
-        next(one for one in compared if one.verdict.exit_code == code),
-        message="; ".join(one.message.rstrip(".") for one in compared if one.message),
-        compared_with=max(one.compared_with for one in compared),
-        rows=sum(one.rows for one in compared),
-        data_files=sum(one.data_files for one in compared),
-        columns=max(one.columns for one in compared),
-        seconds=round(sum(one.seconds for one in compared), 3),
-        differences=tuple(found for one in compared for found in one.differences),
-    )
 
 
 def _failed(one: PartitionId, error: TableFormatError) -> Comparison:

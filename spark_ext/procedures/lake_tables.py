@@ -26,13 +26,7 @@ from spark_ext.actions.export_ports import DigestSessions, Places, RunningSpark,
 from spark_ext.actions.exports import partitions_of, parts_of
 from spark_ext.actions.gc import sweep, sweep_sources
 from spark_ext.actions.logs import log_note
-from spark_ext.actions.verify import (
-    Comparison,
-    DigestsInTasks,
-    Verdict,
-    Verifying,
-    VerifyRequest,
-)
+from spark_ext.actions.verify import DigestsInTasks, Verifying, VerifyRequest
 from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import (
     ALL_PARTITIONS,
@@ -56,6 +50,7 @@ from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, create_table
 from tableformat.export.ports import Silent
 from tableformat.export.request import AllPartitions
+from tableformat.export.verification import Comparison, Verdict
 from tableformat.iceberg.manifest_scan import LiveFile, live_files
 from tableformat.iceberg.sort_order import SortedField
 from tableformat.iceberg.spec_fields import render_spec

@@ -4,6 +4,8 @@
 is stored with the receipts of its transaction, so that it is still there after the source partition
 was dropped.
 
+`Comparison` is the result for one partition.
+
 `EqualRows` compares before an export. Parts can differ while their rows are the same: after a merge
 that keeps no block numbers, a mutation that changes nothing, or a column that is modified and
 modified back. Then the ledger notes the new parts, and no file is written.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 from typing import Final, Protocol
 
@@ -26,7 +29,7 @@ from tableformat.export.commit import Ports
 from tableformat.export.content import Content
 from tableformat.export.decision import Skip, may_be_equal
 from tableformat.export.main_state import Holding
-from tableformat.export.outcome import Outcome, Status
+from tableformat.export.outcome import DIFFERS, FAILED, REFUSED, Outcome, Status, worst
 from tableformat.file_names import RECEIPTS
 from tableformat.iceberg.read_columns import FilesToDigest, lacked_fields
 from tableformat.iceberg.schema_evolution import has_moved_names, named_as
@@ -40,15 +43,94 @@ from tableformat.source import FrozenPartition
 
 __all__ = [
     "Changed",
+    "Comparison",
     "EqualRows",
     "LakeDigests",
+    "Verdict",
     "Verification",
     "columns_of",
     "differences",
     "differences_text",
     "digest_location",
+    "exit_code",
+    "of_all_exports",
     "schema_of_digest",
 ]
+
+
+class Verdict(StrEnum):
+    """The result of a comparison."""
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    NOT_COMPARABLE = "not_comparable"
+    NOT_EXPORTED = "not_exported"
+    FAILED = "failed"
+
+    @property
+    def exit_code(self) -> int:
+        """0 for equal, 1 for differs, 4 if a side cannot be read, 3 for every other verdict."""
+        return {"equal": 0, "differs": DIFFERS, "failed": FAILED}.get(self.value, REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The comparison of one partition.
+
+    `compared_with` is `source`, or `digest` for the digest that the export kept, or '' if nothing
+    was compared. `seconds` is the time that reading the lake took, divided by the number of tasks
+    if files of several partitions are read at the same time.
+    """
+
+    partition_id: str
+    verdict: Verdict
+    message: str = ""
+    compared_with: str = ""
+    rows: int = 0
+    data_files: int = 0
+    columns: int = 0
+    seconds: float = 0.0
+    differences: tuple[Difference, ...] = ()
+    code: int | None = None
+
+    @property
+    def rows_per_second(self) -> int:
+        """Rows read from the lake per second."""
+        return int(self.rows / self.seconds) if self.seconds else 0
+
+
+def exit_code(comparisons: Iterable[Comparison], *, named: bool) -> int:
+    """Return the first of 1, 4, 3 that any partition has, else 0.
+
+    Args:
+        comparisons: the comparisons of all partitions.
+        named: whether the user named the partition. Without a name, partitions that were never
+            exported are ignored.
+    """
+    return worst(
+        c.verdict.exit_code for c in comparisons if named or c.verdict is not Verdict.NOT_EXPORTED
+    )
+
+
+def of_all_exports(compared: list[Comparison]) -> Comparison:
+    """Return the comparison of a partition from those of its exports: it is the worst of them.
+
+    It is compared with the source if one of them is: late rows are, the archived ones are not.
+    """
+    if len(compared) == 1:
+        return compared[0]
+    code = exit_code(compared, named=True)
+    return replace(
+        next(one for one in compared if one.verdict.exit_code == code),
+        message="; ".join(one.message.rstrip(".") for one in compared if one.message),
+        compared_with=max(one.compared_with for one in compared),
+        rows=sum(one.rows for one in compared),
+        data_files=sum(one.data_files for one in compared),
+        columns=max(one.columns for one in compared),
+        seconds=round(sum(one.seconds for one in compared), 3),
+        differences=tuple(found for one in compared for found in one.differences),
+    )
+
 
 _NAME: Final = "digest.json"
 _SHOWN: Final = 3

@@ -17,9 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from catalog.clickhouse.rows.digests import FileDigests
-from spark_ext.actions.verify import Verdict
 from tableformat.errors import RefusedError, TableFormatError, UnsupportedError, UsageError
 from tableformat.export.outcome import Status
+from tableformat.export.verification import Verdict
 from tableformat.hive_names import directory_values
 from tableformat.names import TableName, quote_string
 from tests.readers.engines import environment_python

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from catalog.clickhouse.rows.digests import FileDigests
-from spark_ext.actions.verify import Verdict
 from tableformat.errors import UnsupportedError
 from tableformat.export.outcome import Status
+from tableformat.export.verification import Verdict
 from tableformat.hive.documents import TreeIdentity
 from tableformat.names import TableName
 from tests.support.local_spark import SPARK_MARKS

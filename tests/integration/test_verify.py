@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from catalog.clickhouse.rows.digests import FileDigests
-from spark_ext.actions.verify import Verdict
 from tableformat.export.request import ById
+from tableformat.export.verification import Verdict
 from tableformat.names import PartitionId, TableName
 from tests.integration.test_every_type import ALLOWED, GROUPS, ROWS
 from tests.support.clickhouse_source import ids

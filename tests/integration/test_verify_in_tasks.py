@@ -13,7 +13,7 @@ import pytest
 
 from catalog.clickhouse.rows.digests import FileDigests
 from catalog.clickhouse.source import ClickHouseSource
-from spark_ext.actions.verify import Comparison, Verdict
+from tableformat.export.verification import Comparison, Verdict
 from tableformat.names import TableName
 from tableformat.source import SourceSnapshot
 from tests.support.damaged_files import lose_a_row, lose_the_end

@@ -16,10 +16,10 @@ from pyiceberg.types import StringType
 from catalog.clickhouse.rows.digests import FileDigests
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.iceberg.table import IcebergTable
-from spark_ext.actions.verify import Comparison, Verdict
 from tableformat.committer import FileInMain, LakeTableState
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
 from tableformat.export.request import ByExpression, ById
+from tableformat.export.verification import Comparison, Verdict
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, TableName

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from catalog.clickhouse.connection import text
-from spark_ext.actions.verify import Verdict
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Outcome
+from tableformat.export.verification import Verdict
 from tableformat.mergetree.conversions import Limit
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.table import Engine

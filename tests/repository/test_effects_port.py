@@ -53,7 +53,8 @@ READS_ONLY = ("dry_run.py", "watermark.py")
 READING = frozenset(
     (
         "copied_to", "describe", "detached_parts", "engine_of", "files_of", "highest_epoch",
-        "holder", "is_made", "load", "partitions", "parts", "probe", "read", "read_all", "refusals", "rows", "table",
+        "holder", "is_made", "load", "partitions", "parts", "probe", "read", "read_all",
+        "refusals", "rows", "table",
     )
 )  # fmt: skip
 

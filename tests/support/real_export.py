@@ -21,7 +21,7 @@ from catalog.iceberg.catalogs import OpenedCatalog, open_catalog
 from catalog.ledgers import uris
 from catalog.sources import SourcePlace, open_source, server_of
 from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
-from spark_ext.actions.verify import Comparison, Verifying, VerifyRequest
+from spark_ext.actions.verify import Verifying, VerifyRequest
 from spark_ext.engine.session import SparkSettings
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
@@ -29,7 +29,7 @@ from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent
 from tableformat.export.request import AllPartitions, Limits, Selection
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
-from tableformat.export.verification import LakeDigests
+from tableformat.export.verification import Comparison, LakeDigests
 from tableformat.ledger import Row
 from tableformat.messages import plain
 from tableformat.names import LakeName, TableName

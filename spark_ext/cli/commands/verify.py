@@ -13,20 +13,14 @@ from catalog.sources import SourcePlace, open_source
 from spark_ext.actions.export import each_table
 from spark_ext.actions.export_ports import DigestSessions, SparkWhenNeeded
 from spark_ext.actions.exports import open_existing
-from spark_ext.actions.verify import (
-    Comparison,
-    DigestsInTasks,
-    Verdict,
-    Verifying,
-    VerifyRequest,
-    exit_code,
-)
+from spark_ext.actions.verify import DigestsInTasks, Verifying, VerifyRequest
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.option_values import conversions, pairs, selection
 from spark_ext.cli.output import Output
 from spark_ext.cli.summary import Effect, Line, Summary
 from spark_ext.engine.session import SparkSettings
 from tableformat.errors import Action
+from tableformat.export.verification import Comparison, Verdict, exit_code
 from tableformat.names import TableName
 from tableformat.quantities import counted, rate_text
 
