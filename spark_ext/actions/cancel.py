@@ -455,4 +455,5 @@ def _rows(
             f"{Option.TO}."
         )
         raise UsageError(message)
-    return found
+    # Of a partition with late rows, the archived exports are never made again.
+    return tuple(row for row in found if row.archived is None) or found

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pytest
 
+from spark_ext.actions.cancel import forget_exports
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import RefusedError, TableFormatError
 from tableformat.export.archived import archiving, unarchive
@@ -23,6 +24,7 @@ from tableformat.ledger import DetachedPart, Owner, Row
 from tableformat.mergetree.table import Part
 from tableformat.messages import plain
 from tests.enumeration.faults import DEATHS, FAILURES, Fault, struck
+from tests.faults.test_rebuilt_ledger import lose, rebuilt
 from tests.support.dying import Dies
 from tests.support.scenarios import (
     ALL,
@@ -332,6 +334,38 @@ def test_only_the_last_lot_can_be_unarchived_while_its_rows_are_in_the_lake(worl
     world.arrive(*lot(1, 3), *lot(2, 2))
 
     assert (world.run(ALL).status.value, rows_in_main(world.directory)) == ("replaced", 17)
+
+
+def test_a_rebuilt_ledger_knows_late_rows_and_that_those_before_are_archived(world: World) -> None:
+    """Harm prevented: with a new ledger an export replaces the archived rows by the late ones."""
+    world.arrive(*lot(1, 40))
+    world.run()
+    lose(world.directory)
+
+    rebuilt(world.directory)
+
+    assert [row.key.increment for row in world.rows()] == [0, 1]
+    assert [row.archived is not None for row in world.rows()] == [True, False]
+    assert world.run(ALL).status.value == "unchanged"
+    world.arrive(*lot(1, 40), *lot(2, 50))
+    forced = replace(ALL, options=ExportOptions(force=True))
+    assert (world.run(forced).status.value, rows_in_main(world.directory)) == ("replaced", 12 + 90)
+
+
+def test_the_ttl_of_late_rows_can_be_ended_though_others_are_archived(world: World) -> None:
+    world.arrive(*lot(1, 3))
+    world.run()
+
+    with contextlib.closing(ledger_of(world.directory)) as ledger:
+        (told,) = forget_exports(ledger, "p1", world.source.table.name, TO)
+
+    assert told[0].key.increment == 1
+    world.archive()
+    with (
+        contextlib.closing(ledger_of(world.directory)) as ledger,
+        pytest.raises(RefusedError, match="it is archived"),
+    ):
+        list(forget_exports(ledger, "p1", world.source.table.name, TO))
 
 
 def test_the_watermark_counts_late_rows_as_the_partition(world: World) -> None:

@@ -25,6 +25,7 @@ from spark_ext.sql.statement_settings import (
 from spark_ext.sql.statements import Alter, Drop, Statement
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.decision import ExportOptions
+from tableformat.export.options import LateRows
 from tableformat.export.request import Limits
 from tableformat.mergetree.partition_literal import All
 from tests.strategies.statements import values
@@ -113,6 +114,16 @@ def test_a_setting_limits_how_many_partitions_are_replaced() -> None:
     assert settings_of(f"SETTINGS {limit} = DEFAULT", **{limit: "3"}).options.max_replace is None
     with pytest.raises(UsageError, match=f"Write for example {limit} = DEFAULT"):
         settings_of(f"SETTINGS {limit} = 'some'")
+
+
+def test_a_setting_says_what_happens_to_late_rows() -> None:
+    late = "export_merge_tree_partition_late_rows"
+
+    assert settings_of("").options.late_rows is LateRows.REFUSE
+    assert settings_of(f"SETTINGS {late} = 'append'").options.late_rows is LateRows.APPEND
+    assert settings_of("", **{late: "append"}).options.late_rows is LateRows.APPEND
+    with pytest.raises(UsageError, match=r"'all' is not 'refuse' or 'append'\. Write one"):
+        settings_of(f"SETTINGS {late} = 'all'")
 
 
 def test_a_setting_says_how_strictly_a_table_is_compared() -> None:
