@@ -81,11 +81,12 @@ class Archived:
 
     `since` is milliseconds since 1970. `detached` are the parts that are still in the source's
     `detached` directory, empty if they were dropped. It is None from before the change of the
-    source until the source has reported them.
+    source until the source has reported them. `is_ending`: an unarchive has begun and not ended.
     """
 
     since: int
     detached: tuple[DetachedPart, ...] | None = None
+    is_ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)

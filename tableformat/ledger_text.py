@@ -1,7 +1,9 @@
 """Renders and parses the stored form of a ledger row: JSON with a checksum (docs/spec/ledger.md).
 
-`ledger.Row` describes the fields. The parser also reads the eight earlier formats:
+`ledger.Row` describes the fields. The parser also reads the nine earlier formats:
 
+* 15 and earlier have no increment of a key, and no `archived_since` and `is_ending`.
+* 14 and earlier have no `detached`.
 * 13 has no `rows` of `rewritten`: its files count as files with other rows.
 * 12 and earlier have no `rewritten`.
 * 11 and earlier have no kind of a statement and no reason of a stop. Only this module derives them
@@ -155,7 +157,7 @@ def _archived(raw: dict[str, Any] | None) -> Archived | None:
         return None
     detached = raw["detached"]
     parts = None if detached is None else tuple(DetachedPart(**one) for one in detached)
-    return Archived(raw["since"], parts)
+    return Archived(raw["since"], parts, raw.get("is_ending", False))
 
 
 def _archived_before(done: Record | None, ttl: int, updated: int) -> Archived | None:

@@ -135,7 +135,8 @@ def archiving(
                 "it again"
             )
             raise _refused(row, "archive", why)
-        kept = replace(row, archived=row.archived or Archived(now), updated=now)
+        mark = replace(row.archived or Archived(now), is_ending=False)
+        kept = replace(row, archived=mark, updated=now)
         held = Archiving(ledger, _written(ledger, kept, "archive"), now)
         try:
             yield held
@@ -156,8 +157,9 @@ def unarchive(
 ) -> Row:
     """Remove the mark, so that exports of the partition can replace its rows; return the row.
 
-    An export of later rows reads the mark after its claim, and this reads their row after it
-    removed the mark: one of the two sees the other.
+    First the mark says that it ends, so that neither this key is exported nor later rows; then
+    their row is read. An export of later rows reads the mark after its claim. So one of the two
+    sees the other before either continues (docs/spec/model/Late.tla).
 
     Args:
         ledger: the ledger with the row.
@@ -177,13 +179,15 @@ def unarchive(
         if row.archived is None:
             raise _refused(row, "unarchive", "it is not archived. Nothing was changed")
         _refuse_later(ledger, row, later)
-        after = _written(ledger, replace(row, archived=None, updated=now), "unarchive")
+        ends = replace(row.archived, is_ending=True)
+        ending = _written(ledger, replace(row, archived=ends, updated=now), "unarchive")
         try:
             _refuse_later(ledger, row, later)
         except RefusedError:
-            _written(ledger, replace(after, archived=row.archived), "unarchive")
+            again = replace(row.archived, is_ending=False)
+            _written(ledger, replace(ending, archived=again), "unarchive")
             raise
-        return after
+        return _written(ledger, replace(ending, archived=None), "unarchive")
 
 
 def _refuse_later(ledger: Ledger, row: Row, later: Row | None) -> None:
@@ -336,6 +340,12 @@ class ArchivedExports:
 
     exports: tuple[ArchivedExport, ...]
     may_be_back: str = ""
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether an unarchive of one of them has begun and not ended."""
+        marks = (one.row.archived for one in self.exports)
+        return any(mark is not None and mark.is_ending for mark in marks)
 
     def has(self, content: Content) -> ArchivedExport | None:
         """Return the export whose content the source has again, if main has its rows."""

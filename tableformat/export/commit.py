@@ -429,7 +429,7 @@ class LeavingMain:
         hashes = tuple(replace(key, increment=number).hash for number in range(key.increment))
         found = self.ports.effects(Step.READ_LEDGER, partial(self.ports.ledger.read_all, hashes))
         # A statement that brings both marks the rows before as archived when they have landed.
-        rows = tuple(row for row in found if row and (row.archived or row.claim.archived_since))
+        rows = tuple(row for row in found if row is not None and _stays_archived(row))
         if len(rows) < key.increment:
             message = (
                 f"Cannot commit: these rows arrived in partition {key.partition_id} after it was "
@@ -479,6 +479,13 @@ class LeavingMain:
             # Partition values of another spec have another meaning; `_turn` refuses such a table.
             return leaving_of(held)
         return self.whole.leaving(state, key.key, first.partition, held)
+
+
+def _stays_archived(row: Row) -> bool:
+    """Whether no export may begin to replace the rows of a key."""
+    if row.archived is None:
+        return row.claim.archived_since > 0
+    return not row.archived.is_ending
 
 
 def _refuse_uncertain(held: Holding) -> None:

@@ -605,6 +605,12 @@ def _of_archived(
         return Skip(Status.ALREADY_EXPORTED, text, of=there.row)
     if options.is_of_statement or (row is not None and _is_of(row, content)):
         return None
+    if archived.is_ending:
+        text = (
+            "`mergeberg exports unarchive` of it was begun and did not end. Run that again, or "
+            f"{Command.ARCHIVE} when the source has exactly the archived rows again"
+        )
+        return Skip(Status.REFUSED, text)
     is_begun = row is not None and (row.done is not None or row.state is State.RUNNING)
     if not is_begun and options.late_rows is LateRows.REFUSE:
         return Skip(Status.REFUSED, archived.why_refused(content))

@@ -60,6 +60,7 @@ _CLAIMS = st.builds(
     kind=_KINDS,
     holds=_HOLDS,
     gives_way=st.none() | st.builds(GivesWay, _TEXTS, _TEXTS, _TEXTS),
+    archived_since=_NUMBERS,
 )
 _LANDED = st.builds(
     Landed,
@@ -80,7 +81,7 @@ _RECORDS = st.builds(
 )  # fmt: skip
 
 _DETACHED = st.lists(st.builds(DetachedPart, _TEXTS, _NUMBERS, _NUMBERS), max_size=2).map(tuple)
-_ARCHIVED = st.builds(Archived, _NUMBERS, st.none() | _DETACHED)
+_ARCHIVED = st.builds(Archived, _NUMBERS, st.none() | _DETACHED, st.booleans())
 
 keeper_nodes = st.builds(
     KeeperNode, st.integers(0, 2**63 - 1), st.integers(0, 2**32 - 1).map(lambda s: s * 1000)
@@ -102,7 +103,12 @@ def ledger_rows(draw: st.DrawFn) -> Row:
     state = draw(st.sampled_from(State))
     record = _RECORDS if state is State.COMPLETED else st.none() | _RECORDS
     return Row(
-        key=Key(draw(_TEXTS), draw(st.sampled_from(["202401", "all"])), draw(_TEXTS)),
+        key=Key(
+            draw(_TEXTS),
+            draw(st.sampled_from(["202401", "all"])),
+            draw(_TEXTS),
+            draw(st.integers(0, 3)),
+        ),
         source_table=draw(_TEXTS),
         destination_table=draw(_TEXTS),
         state=state,
