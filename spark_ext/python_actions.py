@@ -148,7 +148,8 @@ def archive(  # noqa: PLR0913  one parameter for each of the procedure
         max_bandwidth: bytes per second of all tasks, 0 for no limit; None for the session's.
         max_slices: number of files written in parallel; None for the session's.
         parallel_formatting: False for one file at a time; None for the session's.
-        late_rows: "append" adds rows that arrived after the partition was archived.
+        late_rows: "append" adds rows that arrived after the partition was archived; "append-all"
+            also if some of them may be archived.
         dry_run: only report which partitions would leave the source.
 
     Raises:

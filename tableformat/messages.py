@@ -52,6 +52,7 @@ class Option(Enum):
     HIVE_COLUMN = "--hive-column"
     IGNORE_ROW_POLICIES = "--ignore-row-policies"
     LATE_ROWS = "--late-rows append"
+    LATE_ROWS_ALL = "--late-rows append-all"
     LEDGER = "--ledger"
     MAX_REPLACE = "--max-replace"
     MAX_SLICES = "--max-slices"
@@ -78,6 +79,11 @@ class Option(Enum):
     def flag(self) -> str:
         """The name of the option on the command line, without a value."""
         return self.value.partition(" ")[0]
+
+    @property
+    def given(self) -> str:
+        """The value with which it is given, '' for none."""
+        return self.value.partition(" ")[2]
 
     def __str__(self) -> str:
         """Return the mark of the option."""

@@ -37,7 +37,7 @@ from spark_ext.actions.export_ports import Places, export_all
 from spark_ext.actions.exports import rows_of_name
 from spark_ext.actions.verify import Verifying, VerifyRequest
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
-from tableformat.committer import LakeTableState
+from tableformat.committer import DETACHED_BRANCH, LakeTableState
 from tableformat.errors import (
     Action,
     InternalError,
@@ -60,6 +60,7 @@ from tableformat.export.ports import JobPorts
 from tableformat.export.request import AllPartitions, ById
 from tableformat.export.table_identity import other_table
 from tableformat.export.verification import Verdict
+from tableformat.file_names import key_in
 from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.messages import Command, Option
@@ -165,7 +166,7 @@ class _TakingOut:
             if not held:
                 return self._end(outcome, exports, table)
             if not outcome.verified:
-                self._compare(outcome)
+                self._compare(outcome, row)
             with self._archiving(row) as archived:
                 parts = self._source.take_out(self._request.table, one, done.parts)
                 archived.note_detached(parts)
@@ -234,6 +235,7 @@ class _TakingOut:
                 "system.detached_parts lists none of it, nothing is left to do"
             )
             raise RefusedError(message)
+        self._check_whole(exports)
         freed = 0
         for row in exports.archived:
             if of_row := row.archived.detached if row.archived is not None else ():
@@ -242,6 +244,24 @@ class _TakingOut:
                     freed += self._dropped(archived, one, of_row, fresh=False)
         text = _elsewhere(table, parts) if table.engine.replicated else ""
         return Archived(outcome, "dropped", text, freed_bytes=freed, ended=True)
+
+    def _check_whole(self, exports: PartitionExports) -> None:
+        """Check that main has all files of every export whose detached parts are to be dropped.
+
+        Raises:
+            RefusedError: it has not; nothing was dropped.
+        """
+        lake = self._lake()
+        state = lake.load()
+        for row in exports.archived:
+            mark, held = row.archived, holding(row, state, row.key.hash, lake)
+            whole = row.done is not None and held.has_rows_of(row.done.landed)
+            if not whole and mark is not None and mark.detached != ():
+                message = (
+                    f"Cannot drop the detached parts of partition {row.key.partition_id} of "
+                    f"{self._request.table}: {held.text} Nothing was dropped"
+                )
+                raise RefusedError(message)
 
     def _archiving(self, row: Row) -> AbstractContextManager[Archiving]:
         ports = self._ports
@@ -294,7 +314,7 @@ class _TakingOut:
             raise RefusedError(message)
         return exports, row, row.done
 
-    def _compare(self, outcome: Outcome) -> None:
+    def _compare(self, outcome: Outcome, row: Row) -> None:
         """Compare the export of an earlier run with the current rows of the source.
 
         Raises:
@@ -305,6 +325,7 @@ class _TakingOut:
             self._request.to,
             ById(PartitionId(outcome.partition_id)),
             self._request.conversions,
+            only=row.key,
         )
         digests = self._ports.digests
         if digests is None:
@@ -573,14 +594,22 @@ def _last_with_rows(
 
     The source does not have the rows of those before it any more.
     """
-    found = []
+    if lake is None or state is None or state.layout.table_uuid != exports[0].key.destination:
+        return Unarchivable(exports[0], 0, 0, exports[1] if exports[1:] else None)
+    aside = lake.files_on(state, DETACHED_BRANCH) if isinstance(lake, IcebergTable) else ()
+    detached = {key_in(file.path) for file in aside}
+    last = None
     for row, later in zip(exports, (*exports[1:], None), strict=True):
-        if lake is None or state is None or state.layout.table_uuid != row.key.destination:
-            return Unarchivable(row, 0, 0, later)
         held = holding(row, state, row.key.hash, lake)
-        found.append(Unarchivable(row, held.rows, len(held.files), later))
-    with_rows = [one for one in found if one.files]
-    return with_rows[-1] if with_rows else found[0]
+        one = Unarchivable(row, held.rows, len(held.files), later)
+        # Files of other writers may have its rows, and an ATTACH may bring them back.
+        may_have = held.files or held.proof is not None or not held.is_certain
+        if last is None or may_have or row.key.hash in detached or row.detached:
+            last = one
+    if last is None:
+        message = "A partition has no export. This is a bug, please report it."
+        raise InternalError(message)
+    return last
 
 
 def unarchive_each(ledger: Ledger, found: tuple[Unarchivable, ...]) -> None:

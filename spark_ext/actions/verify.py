@@ -70,7 +70,7 @@ from tableformat.export.verification import (
 from tableformat.iceberg.read_columns import FilesToDigest, lacked_fields
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Ledger, Record, Row
+from tableformat.ledger import Key, Ledger, Record, Row
 from tableformat.mergetree.digest_sql import DigestColumn, empty_digest, source_columns
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.messages import Command, Option
@@ -87,12 +87,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """The tables and partitions to compare."""
+    """The tables and partitions to compare; `only`: of the partition, this export alone."""
 
     table: TableName
     to: LakeName
     selection: Selection
     conversions: Mapping[str, str]
+    only: Key | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,8 @@ class Verifying:
         if self._table is not None:
             # All shards have a table of this name, with the same partition ids.
             known = [row for row in known if row.key.source == self._table.identity]
+        if request.only is not None:
+            known = [row for row in known if row.key == request.only]
         self._rows: dict[str, list[Row]] = {}
         for row in sorted(known, key=lambda row: row.key.increment):
             self._rows.setdefault(row.key.partition_id, []).append(row)

@@ -251,7 +251,8 @@ def late_rows(call: Call) -> LateRows:
     """
     given = call.text("late_rows")
     if given not in EXPORT_OPTIONS["late_rows"].choices:
-        message = f"Cannot export with late_rows => {given!r}. Write 'refuse' or 'append'."
+        values = " or ".join(map(quote_string, EXPORT_OPTIONS["late_rows"].choices))
+        message = f"Cannot export with late_rows => {given!r}. Write {values}."
         raise UsageError(message)
     return LateRows(given)
 

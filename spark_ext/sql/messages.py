@@ -28,20 +28,22 @@ __all__ = ["in_alter", "in_call", "in_command", "in_python", "in_statement"]
 
 _OPTIONS: Final = {one.flag: one for one in Option}
 _OF_EXPORTS: Final = tuple(
-    (_OPTIONS[one.flag], one) for one in EXPORT_OPTIONS.values() if one.flag in _OPTIONS
+    (one, of) for of in EXPORT_OPTIONS.values() for one in Option if one.flag == of.flag
 )
 
 
-def _argument(option: ExportOption, equals: str, values: tuple[str, str], name: str) -> str:
-    """Return an option with a name, and with the value that its flag has."""
-    if option.choices:
-        return f"`{name}{equals}{quote_string(option.choices[-1])}`"
+def _argument(
+    one: Option, option: ExportOption, equals: str, values: tuple[str, str], name: str
+) -> str:
+    """Return an option with a name, and with the value that its flag has, or that is advised."""
+    if one.given:
+        return f"`{name}{equals}{quote_string(one.given)}`"
     is_flag = option.type is OptionType.FLAG
     return f"`{name}{equals}{values[not option.is_negated]}`" if is_flag else f"`{name}`"
 
 
 _ARGUMENTS: Final[Mapping[Option, str]] = {
-    **{one: _argument(of, " => ", ("false", "true"), of.name) for one, of in _OF_EXPORTS},
+    **{one: _argument(one, of, " => ", ("false", "true"), of.name) for one, of in _OF_EXPORTS},
     Option.ALL: "export_partitions",
     Option.CLUSTER: "`cluster`",
     Option.DROP: "`drop => true`",
@@ -51,11 +53,15 @@ _ARGUMENTS: Final[Mapping[Option, str]] = {
 }
 _IN_PYTHON: Final[Mapping[Option, str]] = {
     **_ARGUMENTS,
-    **{one: _argument(of, "=", ("False", "True"), of.name) for one, of in _OF_EXPORTS},
+    **{one: _argument(one, of, "=", ("False", "True"), of.name) for one, of in _OF_EXPORTS},
     Option.DROP: "`drop=True`",
 }
 _SETTINGS: Final[Mapping[Option, str]] = {
-    **{one: _argument(of, " = ", ("0", "1"), of.setting) for one, of in _OF_EXPORTS if of.setting},
+    **{
+        one: _argument(one, of, " = ", ("0", "1"), of.setting)
+        for one, of in _OF_EXPORTS
+        if of.setting
+    },
     Option.ALL: "PARTITION ALL",
 }
 _SESSION: Final[Mapping[Option, str]] = {

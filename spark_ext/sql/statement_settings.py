@@ -97,7 +97,7 @@ _EFFECTS: Final = {
     "parallel_formatting": "0 is {}",
     "max_bandwidth": "{}, in bytes per second",
     "max_replace": "{}; -1 is no limit",
-    "late_rows": "{}, `refuse` or `append`",
+    "late_rows": "{}: `refuse`, `append` or `append-all`",
 }
 """Effects of settings that are not simply the option's flag, by name of the option."""
 

@@ -12,8 +12,8 @@ archived rows with them.
   archived state (decision 0023). An export writes the first key that is not archived:
   `exports_of_partition`.
 * `may_be_back`: a part that was attached to the source again has its hash and is recognised. A
-  merge or a mutation of it has another hash. So parts that were merged or mutated are refused while
-  an archived part may have returned to the table.
+  merge or a mutation of it has another hash. So late rows are refused while an archived part may
+  have returned to the table.
 
 `undo_statement` names the statement that restores rows which a snapshot took out of main. It
 works as long as the table has the snapshot before that one.
@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from tableformat.errors import LedgerError, RefusedError, UsageError
+from tableformat.errors import LedgerError, RefusedError
 from tableformat.export.content import Content, is_merged
 from tableformat.export.leases import one_lease
 from tableformat.export.main_state import Holding
@@ -45,7 +45,7 @@ from tableformat.ledger import (
     State,
 )
 from tableformat.messages import Command, Option
-from tableformat.names import HiveName, LakeName, PartName, TableName
+from tableformat.names import HiveName, LakeName, TableName
 from tableformat.quantities import counted
 
 __all__ = [
@@ -382,6 +382,10 @@ def may_be_back(
 ) -> str:
     """Return the reason why parts of a partition may have rows that are archived; '' if not.
 
+    A part that is attached again and then merged or mutated has another hash, and after a DETACH
+    and an ATTACH of it not even its name shows that. So no part is known to be new while an
+    archived one may be in the table.
+
     Args:
         archived: the rows of the partition's archived exports.
         content: the content of the source partition, None if it has none.
@@ -391,9 +395,17 @@ def may_be_back(
     Raises:
         SourceError: from `detached`.
     """
-    changed = [] if content is None else [p.name for p in content.parts if _is_changed(p)]
-    kept = [row for row in archived if row.archived is not None and row.archived.detached != ()]
-    if not changed or not kept:
+    rows = tuple(archived)
+    if content is None or not rows:
+        return ""
+    beyond = f"If none of them is archived, add the rows with {Option.LATE_ROWS_ALL}"
+    if not all(_parts(row) for row in rows):
+        return (
+            f"the ledger does not know which parts of it were archived, so {content.parts[0].name} "
+            f"may be one of them. {beyond}"
+        )
+    kept = [row for row in rows if row.archived is not None and row.archived.detached != ()]
+    if not kept:
         return ""
     there = detached()
     gone = [name for row in kept for name in _gone(row, there or frozenset())]
@@ -403,9 +415,8 @@ def may_be_back(
     unseen = there is None
     why = "the source does not show its detached parts" if unseen else "it is not detached any more"
     return (
-        f"its part {changed[0]} was merged or mutated, and may have the rows of the archived part "
-        f"{shown}: {why}. If that part was dropped, and not attached again, add the rows with "
-        f"{Option.OVERWRITE_FILE_IF_EXISTS}. Nothing was changed"
+        f"its parts may have the rows of the archived part {shown}: {why}, and a merge or a "
+        f"mutation would hide it. {beyond}"
     )
 
 
@@ -423,15 +434,6 @@ def _parts(row: Row) -> tuple[ExportedPart, ...]:
 
 def _identity(part: ExportedPart) -> tuple[str, int]:
     return part.hash_of_all_files, part.rows
-
-
-def _is_changed(part: ExportedPart) -> bool:
-    """Whether a part came out of a merge or a mutation, so that its hash is a new one."""
-    try:
-        name = PartName.parse(part.name)
-    except UsageError:
-        return True
-    return name.level > 0 or name.mutation is not None
 
 
 # Other statements add rows, or write the same rows to other files.

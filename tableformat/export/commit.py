@@ -59,6 +59,7 @@ from tableformat.export.foreign_rows import (
     leaving_of,
     may_append,
     no_lake_partition,
+    paths_with_rows,
     refuse_foreign,
 )
 from tableformat.export.main_state import (
@@ -463,7 +464,7 @@ class LeavingMain:
             # Partition values of another spec have another meaning; `_turn` refuses such a table.
             if first.spec_id == state.layout.spec_id:
                 of_each = (held_in_main(self.ports, one, state, one.key.hash) for one in before)
-                beside = {file.path for of_one in of_each for file in of_one.files}
+                beside = paths_with_rows(of_each)
                 refuse_foreign(self.ports.table, state, first.partition, self.own, held, beside)
         return leaving_of(held)
 

@@ -67,6 +67,7 @@ __all__ = [
     "decide_in_tree",
     "in_tree",
     "may_be_equal",
+    "not_late",
     "one_too_many",
     "parts_may_be_equal",
     "settled",
@@ -253,7 +254,7 @@ def decide_export(
             return RemoveRows()
         return source_gone(done, held)
     if options.force:
-        return _begin(row) if held.is_known or options.replace_partition else _uncertain(held)
+        return _begin(row) if held.is_known or options.replace_partition else _uncertain(row, held)
     same = content.fingerprint == done.landed.fingerprint
     merged = not same and is_merged(done, content)
     if same or merged:
@@ -288,7 +289,7 @@ def _first(row: Row | None, held: Holding, options: ExportOptions) -> Skip | Pro
         return _begin(row)
     if row is None:
         return Skip(Status.REFUSED, f"{held.text} Use the ledger that exported it.")
-    return _uncertain(held)
+    return _uncertain(row, held)
 
 
 def _begin(row: Row | None) -> Begin | Resume:
@@ -297,7 +298,11 @@ def _begin(row: Row | None) -> Begin | Resume:
     return Resume(row) if row is not None and begun else Begin()
 
 
-def _uncertain(held: Holding) -> Skip:
+def _uncertain(row: Row | None, held: Holding) -> Skip:
+    if held.kind is Kind.MIXED and row is not None and (row.archived or row.key.increment):
+        return Skip(
+            Status.REFUSED, f"{held.text} Some of these are archived, and no export replaces them."
+        )
     if held.kind is Kind.MIXED:
         whole = together(Option.FORCE, Option.REPLACE_PARTITION)
         way = f"Use {whole} to replace all rows of the lake partition, also those of other writers."
@@ -380,7 +385,7 @@ def _other(
     if held.edited or held.kind in (Kind.LEFT, Kind.ELSEWHERE):
         return Skip(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
     if not held.is_certain:
-        return _uncertain(held)
+        return _uncertain(row, held)
     if content.rows < held.rows:
         return Skip(Status.REFUSED, shrinks(held.rows, content.rows))
     return _begin(row)
@@ -605,23 +610,28 @@ def _of_archived(
         return Skip(Status.ALREADY_EXPORTED, text, of=there.row)
     if options.is_of_statement or (row is not None and _is_of(row, content)):
         return None
+    is_begun = row is not None and (row.done is not None or row.state is State.RUNNING)
+    if not is_begun and options.late_rows is LateRows.REFUSE:
+        return Skip(Status.REFUSED, archived.why_refused(content))
+    return not_late(archived, content, options)
+
+
+def not_late(archived: ArchivedExports, content: Content, options: ExportOptions) -> Skip | None:
+    """Return the refusal of an increment if the source may have archived rows again, else None."""
     if archived.is_ending:
         text = (
             "`mergeberg exports unarchive` of it was begun and did not end. Run that again, or "
             f"{Command.ARCHIVE} when the source has exactly the archived rows again"
         )
         return Skip(Status.REFUSED, text)
-    is_begun = row is not None and (row.done is not None or row.state is State.RUNNING)
-    if not is_begun and options.late_rows is LateRows.REFUSE:
-        return Skip(Status.REFUSED, archived.why_refused(content))
     if parts := archived.parts_of(content):
         more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
         text = (
-            f"its part {parts[0]}{more} is archived, and was attached to the source again; the "
-            "lake has its rows. Detach that part in the source, and run it again"
+            f"its part {parts[0]}{more} is archived, and was attached to the source again. Detach "
+            "that part in the source, and run it again"
         )
         return Skip(Status.REFUSED, text)
-    if archived.may_be_back and not options.overwrite_file_if_exists:
+    if archived.may_be_back and options.late_rows is not LateRows.APPEND_ALL:
         return Skip(Status.REFUSED, archived.may_be_back)
     return None
 
@@ -632,10 +642,10 @@ def _left(archived: ArchivedExports, row: Row | None, options: ExportOptions) ->
         return Skip(Status.REFUSED, archived.why_refused(None))
     for one in archived.exports:
         done = one.row.done
-        gone = source_gone(done, one.held) if done is not None else _uncertain(one.held)
+        gone = source_gone(done, one.held) if done is not None else _uncertain(one.row, one.held)
         if gone.status is not Status.ALREADY_EXPORTED:
             return replace(gone, of=one.row)
-    has_more = row is not None and row.done is not None
+    has_more = row is not None and (row.done is not None or row.state is State.RUNNING)
     return None if has_more else replace(gone, of=one.row)
 
 

@@ -325,8 +325,12 @@ class _Existing:
         exports = exports_of_partition(self.ledger.read, key)
         first = exports.archived[0] if exports.archived else exports.row
         key, row = exports.key, exports.row
-        if (other := other_table(row or first, plan.table)) and not options.same_table:
-            return Skip(Status.REFUSED, other)
+        for one_row in dict.fromkeys((first, row)):
+            if (other := other_table(one_row, plan.table)) and not options.same_table:
+                return Skip(Status.REFUSED, other)
+        if key.increment and (held := self.ledger.holder(key.hash)):
+            text = f"an export of this partition is in progress: {held.owner}"
+            return Skip(Status.IN_PROGRESS, text)
         if mark := unsettled_mark(row, self.state):
             text = f"it landed in snapshot {mark.snapshot_id}; the next run notes it in the ledger"
             return Skip(Status.ALREADY_EXPORTED, text)

@@ -55,6 +55,7 @@ __all__ = [
     "leaving_of",
     "may_append",
     "no_lake_partition",
+    "paths_with_rows",
     "refuse_foreign",
 ]
 
@@ -97,6 +98,15 @@ def foreign_among(files: Iterable[PartitionFile], own: OwnKeys) -> tuple[Partiti
         LedgerError: the ledger cannot be read.
     """
     return tuple(f for f in files if not (f.key and own(f.key)))
+
+
+def paths_with_rows(each: Iterable[Holding]) -> frozenset[str]:
+    """Return the paths of the files of main with rows of some keys, of any writer."""
+    found = set[str]()
+    for held in each:
+        found |= {file.path for file in held.files}
+        found |= {*held.proof.files} if held.proof is not None else set()
+    return frozenset(found)
 
 
 def may_append(held: Holding, change: Append | AppendAlongside | ReplaceOwn) -> bool:
@@ -320,6 +330,11 @@ def _named(row: Row | None) -> str:
 
 
 def _may_be_hidden(row: Row) -> RefusedError:
+    if row.archived is not None:
+        return RefusedError(
+            f"{_WHAT}: files that others wrote there may hold rows of {_named(row)}, which is "
+            "archived, so that the lake may have the only copy of them. Nothing was changed."
+        )
     return RefusedError(
         f"{_WHAT}: files that others wrote there may hold rows of {_named(row)}, which this ledger "
         "exported, too. Delete the rows of this lake partition with another engine, then export "

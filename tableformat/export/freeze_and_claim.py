@@ -29,7 +29,7 @@ from tableformat.committer import (
 )
 from tableformat.effects import Step
 from tableformat.errors import SourceError
-from tableformat.export.archived import late_note
+from tableformat.export.archived import ArchivedExports, late_note
 from tableformat.export.content import Content, is_merged
 from tableformat.export.decision import (
     MAY_BE_EQUAL,
@@ -47,6 +47,7 @@ from tableformat.export.foreign_rows import (
     WholePartitions,
     may_append,
     no_lake_partition,
+    paths_with_rows,
     refuse_foreign,
 )
 from tableformat.export.main_state import Holding
@@ -88,8 +89,8 @@ class Work:
 
     `held` is the state of the key in main of `state`, an M. `content` is the content of the source
     partition when the run read it. `start`: it resumes a claim, or its rows are only compared with
-    the exported rows and nothing is written; None if it starts from the beginning. `beside` are the
-    paths of the files in main with archived rows of the partition.
+    the exported rows and nothing is written; None if it starts from the beginning. `archived` are
+    the archived exports of the partition, before those late rows; None if it has none.
     """
 
     key: Key
@@ -99,7 +100,7 @@ class Work:
     start: Begun | CompareRows | None
     content: Content
     begun: int
-    beside: frozenset[str] = frozenset()
+    archived: ArchivedExports | None = None
 
     @property
     def resume(self) -> Begun | None:
@@ -437,8 +438,10 @@ class Claiming:
                 return bool(whole.paths)
             case Append() | AppendAlongside() | ReplaceOwn() as change:
                 if not may_append(work.held, change):
+                    archived = work.archived.exports if work.archived is not None else ()
+                    beside = paths_with_rows(one.held for one in archived)
                     refuse_foreign(
-                        self._to.lake, work.state, partition, self._own, work.held, work.beside
+                        self._to.lake, work.state, partition, self._own, work.held, beside
                     )
             case Attach() | ByStatement():
                 pass

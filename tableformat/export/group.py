@@ -33,6 +33,7 @@ from tableformat.errors import DestinationError, LedgerError, SourceError, Table
 from tableformat.export.archived import (
     ArchivedExport,
     ArchivedExports,
+    PartitionExports,
     exports_of_partition,
     may_be_back,
 )
@@ -47,6 +48,7 @@ from tableformat.export.decision import (
     Skip,
     decide,
     decide_in_tree,
+    not_late,
     one_too_many,
 )
 from tableformat.export.destination import Destination
@@ -86,6 +88,7 @@ from tableformat.ledger import (
     MOST_FILES_NOTED,
     Claim,
     DetachedPart,
+    Key,
     LeaseHeld,
     Rewritten,
     Row,
@@ -378,26 +381,20 @@ class GroupJob:
         key = self._to.key(partition_id)
         if key.hash in held_by:
             return self._held(partition_id, held_by[key.hash], begun)
-        exports = self._ports.effects(
-            Step.READ_LEDGER, lambda: exports_of_partition(self._ports.ledger.read, key)
-        )
+        exports = self._settled(key, state)
         first = exports.archived[0] if exports.archived else exports.row
         key, row = exports.key, exports.row
         if key.increment and (holder := self._leases.take(key.hash)) is not None:
             return self._held(partition_id, holder, begun)
         self._increments += [key.hash] * (key.increment > 0)
-        mark = unsettled_mark(row, state)
-        if row is not None and mark is not None:
-            settled = settle_mark(self._commit_ports, row, state, mark)
-            row = settled if isinstance(settled, Row) else self._ports.ledger.read(key.hash)
         if row is not None and _is_newer(row, state):
             # The export landed after M was loaded, so that M does not show it.
             state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
-        if first is not None:
-            same = self._same_table.confirmed(first if row is None else row)
+        for one in dict.fromkeys((first, row)):
+            same = self._same_table.confirmed(one) if one is not None else None
             if isinstance(same, Skip):
                 return self._report(partition_id.value, same.status, same.message, row, begun)
-            row = same if row is not None else None
+            row = same if one is row else row
         is_unknown = row is None or (row.done is None and row.state is not State.RUNNING)
         if not parts and is_unknown and not exports.archived:
             return self._report(
@@ -422,8 +419,21 @@ class GroupJob:
             )
             return self._report(partition_id.value, Status.REFUSED, text, row, begun)
         start = decision if isinstance(decision, CompareRows) else resume
-        beside = {f.path for one in archived.exports for f in one.held.files} if archived else ()
-        return Work(key, row, held, state, start, content, begun, frozenset(beside))
+        return Work(key, row, held, state, start, content, begun, archived)
+
+    def _settled(self, key: Key, state: LakeTableState) -> PartitionExports:
+        """Return the exports of a partition, after settling what has landed of the last one."""
+        while True:
+            exports = self._ports.effects(
+                Step.READ_LEDGER, lambda: exports_of_partition(self._ports.ledger.read, key)
+            )
+            row, mark = exports.row, unsettled_mark(exports.row, state)
+            if row is None or mark is None:
+                return exports
+            settled = settle_mark(self._commit_ports, row, state, mark)
+            if isinstance(settled, Row) and settled.archived is None:
+                return replace(exports, row=settled)
+            # Another process settled it, or the copies that landed are archived.
 
     def _ended(
         self, decision: Skip, partition_id: PartitionId, row: Row | None, held: Holding, begun: int
@@ -457,6 +467,9 @@ class GroupJob:
             ArchivedExport(row, held_in_main(self._commit_ports, row, state, row.key.hash))
             for row in rows
         )
+        return ArchivedExports(found, self._may_be_back(rows, content))
+
+    def _may_be_back(self, rows: tuple[Row, ...], content: Content | None) -> str:
         partition_id = PartitionId(rows[0].key.partition_id)
 
         def detached() -> frozenset[DetachedPart] | None:
@@ -465,7 +478,7 @@ class GroupJob:
                 lambda: self._ports.source.detached_parts(self._to.table.name, partition_id),
             )
 
-        return ArchivedExports(found, may_be_back(rows, content, detached))
+        return may_be_back(rows, content, detached)
 
     def _noted(self, row: Row, proof: Rewritten) -> Row:
         """Store the proof for a rewritten export, which holds when the snapshots have expired."""
@@ -554,6 +567,7 @@ class GroupJob:
             made = (
                 self._equal(work, one)
                 or work.refused
+                or self._may_be_archived(work, one)
                 or self._claiming.plan(work, one, frozen, number)
             )
         except TableFormatError as error:
@@ -569,6 +583,15 @@ class GroupJob:
                 "files finished by an earlier run, which are kept"
             )
         return made
+
+    def _may_be_archived(self, work: Work, one: FrozenPartition) -> Skip | None:
+        """Return the refusal if archived parts came back before the snapshot was taken."""
+        if work.archived is None:
+            return None
+        content = frozen_content(self._to.table, one)
+        rows = tuple(found.row for found in work.archived.exports)
+        back = self._may_be_back(rows, content)
+        return not_late(replace(work.archived, may_be_back=back), content, self._options)
 
     def _equal(self, work: Work, one: FrozenPartition) -> Skip | None:
         """Return the outcome of a partition whose rows were compared and are equal, else None."""

@@ -44,6 +44,8 @@ class LateRows(StrEnum):
     REFUSE = "refuse"
     APPEND = "append"
     """They are exported as an increment, next to the archived rows (decision 0023)."""
+    APPEND_ALL = "append-all"
+    """Also if parts of the source may have archived rows, according to the user none has."""
 
 
 class OptionType(Enum):
@@ -62,7 +64,7 @@ class ExportOption:
 
     * `comment`: the description in CALL. `help`: the description on the command line.
     * `default`: None if the session, the file format or the lake table has the default.
-    * `choices`: the values of a text that has no others; messages advise the last one.
+    * `choices`: the values of a text that has no others.
     * `setting`: ClickHouse's name, '' for none.
     * `in_setting`, `in_command`: the default of the setting and of the command line if it differs.
     * `least`, `most`: the bounds of a number.
@@ -179,9 +181,9 @@ _ALL: Final = (
     ExportOption(
         "late_rows",
         _TEXT,
-        "of an archived partition: refuse, or append to add them next to the archived rows",
-        "What happens to rows that arrive in a partition after it was archived: refuse, or append, "
-        "which adds them next to the archived rows.",
+        "rows after an archive: refuse; append adds them; append-all also if some may be archived",
+        "What happens to rows that arrive in a partition after it was archived: refuse; append, "
+        "which adds them next to the archived rows; append-all, also if some may be archived.",
         default=LateRows.REFUSE.value,
         choices=tuple(one.value for one in LateRows),
         setting=f"{_PARTITION}_late_rows",

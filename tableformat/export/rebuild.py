@@ -91,8 +91,9 @@ def _found(
     _refuse_unlisted(ports, state, frozenset(by_key), destination)
     for key, exports in sorted(by_key.items()):
         made = _row(ports, state, key, exports, destination)
-        if exports[0].key.next.hash in by_key:
-            # Rows get an increment only once the rows before them are archived.
+        of = exports[0].key
+        if of.increment or of.next.hash in by_key:
+            # The rows before an increment are archived. Nothing shows whether the last ones are.
             archived = replace(made.row, archived=Archived(ports.clock()))
             made = replace(made, row=archived)
         yield made

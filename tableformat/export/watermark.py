@@ -283,7 +283,11 @@ class SettingWatermark:
         exports = exports_of_partition(self._ledger.read, key)
         increment, row = exports.key.hash, exports.row
         if increment != key.hash and increment in landing:
-            return landing[increment] == content.fingerprint
+            return landing[increment] == content.fingerprint and all(
+                one.done is not None
+                and holding(one, state, one.key.hash, self._lake).has_rows_of(one.done.landed)
+                for one in exports.archived
+            )
         if why_not(self._listing.table, content, exports, self._lake, state):
             return False
         # Of a rewritten export, other files have the rest of the rows.

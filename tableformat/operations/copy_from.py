@@ -22,7 +22,7 @@ All of them follow decision 0013.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -92,7 +92,7 @@ class OtherTable:
     """The files to copy from another lake table, as of one snapshot.
 
     `unsure` are keys whose rows may be in foreign files: another engine rewrote or removed their
-    files.
+    files. `mixed` are archived keys whose rows are in files with other rows.
     """
 
     name: LakeName | str
@@ -100,6 +100,7 @@ class OtherTable:
     snapshot_id: int | None
     keys: tuple[OtherKey, ...]
     unsure: tuple[Key, ...] = ()
+    mixed: tuple[Key, ...] = ()
 
 
 def other_table(
@@ -147,7 +148,12 @@ def other_table(
     others = tuple(f for one in wanted if not one.key.stays for f in one.files if f.rows)
     keys = (*exports, *_of_others(others, state, partitions))
     unsure = tuple(at.row.key for at in there.in_main.values() if _may_be_others(at))
-    return OtherTable(name, state.layout.table_uuid, state.main, keys, unsure)
+    mixed = tuple(
+        at.row.key
+        for at in there.in_main.values()
+        if at.row.archived is not None and at.held.kind is Kind.MIXED
+    )
+    return OtherTable(name, state.layout.table_uuid, state.main, keys, unsure, mixed)
 
 
 def _of_others(
@@ -192,7 +198,8 @@ def _is_here(one: OtherKey, at: KeyInMain | None) -> bool:
 class CopyFrom:
     """ATTACH PARTITION … FROM a lake table or, with `replaces`, REPLACE PARTITION … FROM.
 
-    `allow_empty`: an empty partition there replaces the rows here, too. `named` is the partition
+    `allow_empty`: an empty partition there replaces the rows here, too. `moves`: the rows leave the
+    other table. `named` is the partition
     there, if the other table has another partition key.
     """
 
@@ -201,6 +208,7 @@ class CopyFrom:
     replaces: bool
     allow_empty: bool = False
     named: OnePartition | AllPartitions | None = None
+    moves: bool = False
     detached_use: ClassVar[DetachedUse] = DetachedUse.NONE
 
     @property
@@ -236,6 +244,8 @@ class CopyFrom:
         if not self.replaces and any(not one.key.is_of_export for one in self.other.keys):
             for key in self.other.unsure:
                 self._refuse_twice(key.at(there.table_uuid), there)
+        if self.moves:
+            self._refuse_unprotected(comes, there)
         changes, here = [], 0
         for key in (*comes, *(k for k in leaves if k not in comes)):
             one = comes.get(key)
@@ -252,6 +262,31 @@ class CopyFrom:
                 )
             )
         return Plan(tuple(changes), here)
+
+    def _refuse_unprotected(self, comes: Mapping[Key, OtherKey], there: PartitionFiles) -> None:
+        """Refuse to move archived rows if an export into this table could replace them.
+
+        Raises:
+            RefusedError: this table has an export of them that is not archived, or they are in
+                files with other rows, which no key marks.
+        """
+        what = f"Cannot move the archived rows of {self.which} from {self.other.name}"
+        if self.other.mixed:
+            message = (
+                f"{what}: files of other writers have them together with other rows, so an export "
+                "into the other table could replace them. Nothing was changed."
+            )
+            raise RefusedError(message)
+        for key, one in comes.items():
+            at = there.in_main.get(key.hash)
+            if one.row is None or one.row.archived is None or at is None or at.row.archived:
+                continue
+            if _is_here(one, at):
+                message = (
+                    f"{what}: the other table has an export of them, which a later export may "
+                    "replace. Nothing was changed. DROP PARTITION there, and run it again."
+                )
+                raise RefusedError(message)
 
     def _refuse_twice(self, key: Key, there: PartitionFiles) -> None:
         """Refuse to add rows that main may have already, under their key or a related one.
@@ -518,7 +553,7 @@ class Replacing:
         message = (
             f"Cannot run {self}: partition {row.key.partition_id} of {row.source_table} is "
             "archived, so no export may remove its rows from the lake, and this statement is an "
-            "export. Nothing was changed. ATTACH PARTITION … FROM adds rows and removes none; "
+            f"export. Nothing was changed. {Option.LATE_ROWS} of an export adds rows; "
             f"`{unarchive_command(row)}` ends the archived state."
         )
         raise RefusedError(message)

@@ -407,7 +407,7 @@ class Moving:
     def _copy(self, which: OnePartition, here: LakeTableState, there: LakeTableState) -> CopyFrom:
         check = partial(self.check_file, here, there)
         other = other_table(here, self.here.partitions, which, check)
-        return CopyFrom(which, other, replaces=False)
+        return CopyFrom(which, other, replaces=False, moves=True)
 
     def _turn(self, leave: Leave, leases: Leases) -> Outcome | None:
         """Claim and move; None if the tables changed meanwhile and a new plan is needed."""

@@ -555,11 +555,38 @@ def planned(statement: Statement, partitions: Partitions, state: LakeTableState)
         by_name=part,
     )
     plan = statement.plan(there)
+    _refuse_late(statement, plan, there)
     proved = tuple(replace(one, rewritten=there.proof_of(one.key)) for one in plan.changes)
     plan = replace(plan, changes=proved)
     if plan.changes and (use is DetachedUse.FILLED or plan.fetches):
         refuse_tag(table_of(state), DETACHED_BRANCH)
     return plan
+
+
+def _refuse_late(statement: Statement, plan: Plan, there: PartitionFiles) -> None:
+    """Refuse to bring late rows to a table in which an export may have them for the partition.
+
+    Raises:
+        RefusedError: the rows before them are not archived there, nor when they come with them.
+    """
+    comes = {one.key: one.source for one in plan.changes if one.comes is not None}
+    for key in comes:
+        if isinstance(next(c.comes for c in plan.changes if c.key == key), FileRewrites):
+            continue
+        for number in range(key.increment):
+            before = replace(key, increment=number)
+            source, at = comes.get(before), there.in_main.get(before.hash)
+            at = at or there.elsewhere(before.hash)
+            marks = (source and source.archived, at and at.row.archived)
+            if not any(mark and not mark.is_ending for mark in marks):
+                message = (
+                    f"Cannot run {statement}: these rows arrived in partition {key.partition_id} "
+                    "after it was archived, and an export of the partition into this table could "
+                    "bring them again, because it does not have the archived rows before them. "
+                    "Nothing was changed. Bring the whole partition into a table without exports "
+                    "of it."
+                )
+                raise RefusedError(message)
 
 
 def is_for_another(ended: CommitOutcome) -> bool:

@@ -15,17 +15,19 @@ from spark_ext.actions.cancel import forget_exports
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import RefusedError, TableFormatError
 from tableformat.export.archived import archiving, unarchive
+from tableformat.export.commit import Ports
 from tableformat.export.decision import ExportOptions
+from tableformat.export.give_up import kill
 from tableformat.export.job import ExportRequest
 from tableformat.export.options import LateRows
 from tableformat.export.outcome import Outcome
 from tableformat.export.watermark import Watermark, find_watermark
-from tableformat.ledger import DetachedPart, Owner, Row
-from tableformat.mergetree.table import Part
+from tableformat.ledger import DetachedPart, Owner, Row, State
+from tableformat.mergetree.table import KeeperNode, Part
 from tableformat.messages import plain
 from tests.enumeration.faults import DEATHS, FAILURES, Fault, struck
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
-from tests.support.dying import Dies
+from tests.support.dying import Dies, KilledAt
 from tests.support.scenarios import (
     ALL,
     TO,
@@ -43,7 +45,7 @@ from tests.support.scenarios import run as run_command
 T = TypeVar("T")
 ME = Owner("here", 1, "now")
 APPEND = replace(ALL, options=ExportOptions(late_rows=LateRows.APPEND, manifest_ttl=1))
-EFFECTS = 27
+EFFECTS = 29
 """The effects of an export of late rows, each of which a process may not survive."""
 
 
@@ -197,6 +199,7 @@ def test_what_was_attached_again_as_it_was_is_there_already(world: World) -> Non
     assert rows_in_main(world.directory) == 15
 
 
+@pytest.mark.parametrize("is_merged", [False, True], ids=["inserted", "merged"])
 @pytest.mark.parametrize(
     ("case", "status"),
     [
@@ -205,21 +208,77 @@ def test_what_was_attached_again_as_it_was_is_there_already(world: World) -> Non
         ("not detached any more, and asked for", "committed"),
     ],
 )
-def test_merged_parts_may_have_archived_rows(world: World, case: str, status: str) -> None:
-    """Harm prevented: parts attached again are merged with late ones, and their hashes are gone."""
-    world.arrive(merged(lot(1, 3, 4)))
+def test_no_part_is_new_while_an_archived_one_may_be_back(
+    world: World, case: str, status: str, *, is_merged: bool
+) -> None:
+    """Harm prevented: parts attached again are merged or mutated, and their hashes are gone.
+
+    After a DETACH and an ATTACH not even the name of a part shows that it was mutated.
+    """
+    world.arrive(merged(lot(1, 3, 4)) if is_merged else lot(1, 7)[0])
     options = APPEND.options
     if case != "still detached":
         world.source.aside.clear()
     if case.endswith("asked for"):
-        options = replace(options, overwrite_file_if_exists=True)
+        options = replace(options, late_rows=LateRows.APPEND_ALL)
 
     found = world.run(replace(APPEND, options=options))
 
     assert found.status.value == status
     if status == "refused":
         assert "may have the rows of the archived part p1_1_1_0 and 1 more" in found.message
+        assert "--late-rows append-all" in plain(found.message)
     assert rows_in_main(world.directory) == (12 if status == "refused" else 19)
+
+
+def test_parts_that_come_back_before_the_snapshot_are_not_added(world: World) -> None:
+    """Harm prevented: what is checked is the list of parts, and what is exported a later one."""
+    world.arrive(*lot(1, 3))
+    back = AtStep(Step.SNAPSHOT_SOURCE, lambda: world.arrive(*lot(0, 7, 5), *lot(1, 3)))
+
+    refused = world.run(APPEND, back)
+
+    assert refused.status.value == "refused"
+    assert "its part p1_1_1_0 and 1 more is archived" in refused.message
+    assert rows_in_main(world.directory) == 12
+
+
+def test_late_rows_are_resumed_though_they_left_the_source(world: World) -> None:
+    """Harm prevented: they are in the snapshot of an interrupted run, and nowhere else."""
+    world.arrive(*lot(1, 3))
+    with contextlib.suppress(Dies):
+        world.run(APPEND, KilledAt(Step.STAGE))
+    world.arrive()
+
+    resumed = world.run(ALL)
+
+    assert (resumed.status.value, resumed.rows) == ("committed", 3)
+    assert rows_in_main(world.directory) == 15
+
+
+def test_a_table_of_another_keeper_adds_no_late_rows(tmp_path: Path) -> None:
+    """Harm prevented: the increment was given up, so nothing of it says which table it was."""
+    world = World(tmp_path)
+    world.source.table = replace(world.source.table, keeper_node=KeeperNode(1, 1000))
+    world.run()
+    world.archive()
+    world.arrive(*lot(1, 3))
+    with contextlib.suppress(Dies):
+        world.run(APPEND, KilledAt(Step.STAGE))
+    ports = ports_of(tmp_path, world.source, clock=world.clock)
+    table = ports.lake.table(TO)
+    assert table is not None
+    with contextlib.closing(ports.ledger) as ledger:
+        of_commit = Ports(Direct(), table, ledger, world.clock, lambda _: None)
+        kill(of_commit, world.rows()[1].key.hash, state=State.KILLED)
+    world.source.table = replace(world.source.table, keeper_node=KeeperNode(2, 2000))
+    world.arrive(*lot(5, 9))
+
+    refused = world.run()
+
+    assert refused.status.value == "refused"
+    assert "another Keeper" in refused.message
+    assert rows_in_main(tmp_path) == 12
 
 
 def test_what_archive_dropped_cannot_come_back(tmp_path: Path) -> None:
@@ -345,11 +404,14 @@ def test_a_rebuilt_ledger_knows_late_rows_and_that_those_before_are_archived(wor
     rebuilt(world.directory)
 
     assert [row.key.increment for row in world.rows()] == [0, 1]
-    assert [row.archived is not None for row in world.rows()] == [True, False]
-    assert world.run(ALL).status.value == "unchanged"
-    world.arrive(*lot(1, 40), *lot(2, 50))
-    forced = replace(ALL, options=ExportOptions(force=True))
-    assert (world.run(forced).status.value, rows_in_main(world.directory)) == ("replaced", 12 + 90)
+    assert all(row.archived is not None for row in world.rows())
+    assert world.run(ALL).status.value == "already_exported"
+    for parts in (lot(2, 50), [*lot(0, 7), *lot(1, 40)], [merged(lot(0, 7, 5))]):
+        world.arrive(*parts)
+        refused = world.run()
+        assert refused.status.value == "refused"
+        assert "the ledger does not know which parts of it were archived" in refused.message
+    assert rows_in_main(world.directory) == 12 + 40
 
 
 def test_the_ttl_of_late_rows_can_be_ended_though_others_are_archived(world: World) -> None:

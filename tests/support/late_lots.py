@@ -13,8 +13,9 @@ from pathlib import Path
 
 from pyiceberg.table.snapshots import Operation
 
+from spark_ext.actions.archive import unarchivable, unarchive_each
 from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH
-from tableformat.errors import RefusedError
+from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.archived import archiving
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
@@ -166,6 +167,20 @@ class Lots:
         """Export to the other table, with --force."""
         return to_other(self.at, self.source).get("p1", Status.EMPTY)
 
+    def into_other(self, options: ExportOptions) -> Status:
+        """Export to the other table."""
+        return self.export(replace(ALL, to=OTHER, options=options)).status
+
+    def unarchive(self) -> Status:
+        """Unarchive the partition, as the command does."""
+        place = place_at(self.at)
+        with contextlib.closing(ledger_of(self.at)) as ledger:
+            found = unarchivable(ledger, "p1", self.source.table.name, TO, lambda _: place.lake())
+            unarchive_each(ledger, found)
+        # From now on an export may replace the rows.
+        self.archived.clear()
+        return Status.CHANGED
+
     def copies(self, *where: object) -> list[int]:
         """Return how often each lot is in the tables and branches of `where`, all by default."""
         rows = 0
@@ -191,14 +206,14 @@ def _act(name: str, did: Callable[[Lots], Status]) -> tuple[str, Callable[[Lots]
     def acted(lots: Lots) -> Status:
         try:
             return did(lots)
-        except RefusedError:
+        except (RefusedError, NotFoundError):
             return Status.REFUSED
 
     return name, acted
 
 
 _STATEMENTS = (
-    *("detach", "attach", "move", "attach from", "forget"),
+    *("detach", "attach", "move", "attach from", "forget", "update"),
     *("detach smallest part", "attach smallest part"),
 )
 ACTS: dict[str, Callable[[Lots], Status]] = dict(
@@ -210,6 +225,9 @@ ACTS: dict[str, Callable[[Lots], Status]] = dict(
         _act("export without the option", partial(Lots.exported, options=ExportOptions())),
         _act("force", partial(Lots.exported, options=replace(_OPTIONS, force=True))),
         _act("force there", Lots.to_other),
+        _act("export there", partial(Lots.into_other, options=ExportOptions(manifest_ttl=1))),
+        _act("append there", partial(Lots.into_other, options=_OPTIONS)),
+        _act("unarchive", Lots.unarchive),
         _act("archive", Lots.archive),
         _act("archive and drop", partial(Lots.archive, drop=True)),
         _act("others compact", Lots.compact),

@@ -30,7 +30,7 @@ def check(directory: Path, names: list[str]) -> list[str]:
     return told
 
 
-ARRIVES, ARCHIVE = "rows arrive", "archive"
+ARRIVES, ARCHIVE, BACK = "rows arrive", "archive", "parts are attached back"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,13 @@ ARRIVES, ARCHIVE = "rows arrive", "archive"
         [ARRIVES, ARCHIVE, ARRIVES, ARCHIVE, "move", ARRIVES, "force there", "export"],
         [ARRIVES, ARCHIVE, "move", "attach from", ARRIVES, "export", "force"],
         [ARRIVES, ARCHIVE, "parts are attached back", ARRIVES, "export", "the source merges"],
+        [ARRIVES, "export", "force there", ARCHIVE, "move", ARRIVES, "export there"],
+        [ARRIVES, ARCHIVE, ARRIVES, ARCHIVE, "detach", "unarchive", BACK, "force", "attach"],
+        [ARRIVES, ARCHIVE, ARRIVES, ARCHIVE, "detach", "unarchive", "attach", BACK, "force"],
+        [ARRIVES, ARCHIVE, "update", "move", BACK, "append there"],
+        [ARRIVES, ARCHIVE, ARRIVES, ARCHIVE, "others compact", "move", BACK, "append there"],
+        [ARRIVES, ARCHIVE, ARRIVES, ARCHIVE, "others compact", BACK, ARRIVES, "export", "force"],
+        [ARRIVES, ARCHIVE, ARRIVES, ARCHIVE, "others compact", ARRIVES, "export", "unarchive"],
     ],
     ids=", ".join,
 )
