@@ -102,6 +102,7 @@ class Command(Enum):
     PARTS = "parts"
     REBUILD = "exports rebuild"
     SHOW = "exports show"
+    UNARCHIVE = "exports unarchive"
     VERIFY = "verify"
     WATERMARK = "exports watermark"
 

@@ -620,7 +620,7 @@ def not_late(archived: ArchivedExports, content: Content, options: ExportOptions
     """Return the refusal of an increment if the source may have archived rows again, else None."""
     if archived.is_ending:
         text = (
-            "`mergeberg exports unarchive` of it was begun and did not end. Run that again, or "
+            f"{Command.UNARCHIVE} of it was begun and did not end. Run that again, or "
             f"{Command.ARCHIVE} when the source has exactly the archived rows again"
         )
         return Skip(Status.REFUSED, text)

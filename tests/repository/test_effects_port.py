@@ -143,7 +143,6 @@ ALLOWED = {
         ("commit_lists.py", "read_lists", "storage.read"),
     },
     "the row as it is by now, and the write that follows is a compare-and-set": {
-        ("group.py", "_begin", "ledger.read"),
         ("rebuild.py", "_row", "ledger.read"),
         ("write_and_commit.py", "note_error", "ledger.read"),
     },
