@@ -94,7 +94,7 @@ class Forget:
         """Return the ledger rows of a partition without files in main; at least one has an export.
 
         Raises:
-            RefusedError: main has files of it (code 716).
+            RefusedError: main has files of it (code 716), or one of its exports is archived.
             NotFoundError: the ledger has no export of it (code 999).
         """
         partition_id = self.which.partition_id
@@ -112,6 +112,8 @@ class Forget:
         if not any(row.done for row in rows):
             why = f"this ledger has no export of partition {partition_id}"
             raise self._unknown(partitions, f"{why}, so there is nothing to forget")
+        for row in rows:
+            refuse_archived(row)
         return rows
 
 

@@ -316,12 +316,25 @@ class OnePart:
 
         Raises:
             NotFoundError: no file has that name (code 232, on the branch 233).
-            RefusedError: the part of the source shares files with other parts.
+            RefusedError: the part of the source shares files with other parts, or several exports
+                have a part of that name.
         """
+        found = []
         for one in keys:
-            found = tuple(f for f in one.files if self._is(f)) or self._exported(one)
-            if found:
-                return (one.only(found),)
+            if files := tuple(f for f in one.files if self._is(f)):
+                return (one.only(files),)
+            if files := self._exported(one):
+                found.append(one.only(files))
+        if len(found) > 1:
+            message = (
+                f"Cannot change part {self.part}: {len(found)} exports of partition "
+                f"{self.partition_id} have a part of that name, of several source tables or of "
+                "rows that arrived later. Name the file as a part (the system tables parts and "
+                "detached_parts list them)."
+            )
+            raise RefusedError(message)
+        if found:
+            return tuple(found)
         where = "what is detached of " if detached else ""
         message = (
             f"Cannot find part {self.part}: {where}partition {self.partition_id} has no file of "

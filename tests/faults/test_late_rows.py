@@ -25,9 +25,14 @@ from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.ledger import DetachedPart, Owner, Row, State
 from tableformat.mergetree.table import KeeperNode, Part
 from tableformat.messages import plain
+from tableformat.names import PartName
+from tableformat.operations.forget import Forget
+from tableformat.operations.statement import OnePart
+from tableformat.operations.take_out import Detach
 from tests.enumeration.faults import DEATHS, FAILURES, Fault, struck
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
 from tests.support.dying import Dies, KilledAt
+from tests.support.lake_statements import drop, partition, running
 from tests.support.scenarios import (
     ALL,
     TO,
@@ -393,6 +398,32 @@ def test_only_the_last_lot_can_be_unarchived_while_its_rows_are_in_the_lake(worl
     world.arrive(*lot(1, 3), *lot(2, 2))
 
     assert (world.run(ALL).status.value, rows_in_main(world.directory)) == ("replaced", 17)
+
+
+def test_a_part_name_that_two_exports_have_names_no_part(tmp_path: Path) -> None:
+    """Harm prevented: the server counts blocks from the start again, and an archived part goes."""
+    world = World(tmp_path, Partitions(by_id={"p1": lot(0, 7)}))
+    world.run()
+    world.archive(drop=True)
+    world.arrive(replace(lot(0, 3)[0], hash_of_all_files="another"))
+    assert world.run().status.value == "committed"
+
+    with pytest.raises(RefusedError, match="2 exports of partition p1 have a part of that name"):
+        running(tmp_path).run(Detach(OnePart(PartName.parse("p1_1_1_0"))))
+
+    assert rows_in_main(tmp_path) == 10
+
+
+def test_nothing_of_a_partition_is_forgotten_if_a_part_of_it_is_archived(world: World) -> None:
+    world.arrive(*lot(1, 3))
+    world.run()
+    running(world.directory).run(drop("p1"))
+    one = running(world.directory)
+
+    with pytest.raises(RefusedError, match="it is archived"):
+        Forget(partition("p1")).run(one.ports, one.partitions)
+
+    assert len(world.rows()) == 2
 
 
 def test_a_rebuilt_ledger_knows_late_rows_and_that_those_before_are_archived(world: World) -> None:
