@@ -158,8 +158,8 @@ def test_a_node_that_is_no_piece_of_a_row_is_left_alone(zookeeper_server: ZooKee
     ("wrong", "message"),
     [
         (
-            b'{"format_version":16}',
-            "it has format 16, this release reads 7, 8, 9, 10, 11, 12, 13, 14 and 15",
+            b'{"format_version":17}',
+            "it has format 17, this release reads 7, 8, 9, 10, 11, 12, 13, 14, 15 and 16",
         ),
         (b"{}", "KeyError"),
         (b"\xff", "is damaged .UnicodeDecodeError"),

@@ -47,14 +47,30 @@ def test_an_export_comes_back_with_the_node_of_its_source_table(
     assert (read.transaction_id, read.epoch, read.rows) == ("7161", 3, 12)
 
 
-def test_a_list_of_the_format_before_is_read_and_knows_no_node(tmp_path: Path) -> None:
-    body: dict[str, Any] = json.loads(stored(tmp_path, replace(_ROW, keeper_node=KeeperNode(1, 0))))
-    body["format_version"] = LIST_FORMAT - 1
-    del body["exports"][0]["keeper_node"]
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_list_of_a_format_before_is_read_without_what_it_lacks(
+    tmp_path: Path, version: int
+) -> None:
+    node = KeeperNode(1, 0)
+    body: dict[str, Any] = json.loads(stored(tmp_path, replace(_ROW, keeper_node=node)))
+    body["format_version"] = version
+    (export,) = body["exports"]
+    del export["increment"]
+    if version == 1:
+        del export["keeper_node"]
 
     (read,) = listed_in("here", json.dumps(body).encode())
 
-    assert (read.key, read.keeper_node) == (_ROW.key, None)
+    assert (read.key, read.keeper_node) == (_ROW.key, None if version == 1 else node)
+
+
+def test_a_list_has_the_increment_of_late_rows(tmp_path: Path) -> None:
+    """Harm prevented: a rebuilt ledger takes late rows for the partition's own."""
+    late = replace(_ROW, key=_ROW.key.next)
+
+    (read,) = listed_in("here", stored(tmp_path, late))
+
+    assert read.key == late.key
 
 
 @pytest.mark.parametrize(
