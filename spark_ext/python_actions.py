@@ -123,7 +123,7 @@ def archive(  # noqa: PLR0913  one parameter for each of the procedure
     max_bytes_per_file: int | None = None,
     max_bandwidth: int | None = None, max_slices: int | None = None,
     parallel_formatting: bool | None = None,
-    late_rows: str = "refuse",
+    late_rows: str | None = None,
     dry_run: bool = False,
 ) -> tuple[ArchivedPartition, ...]:  # fmt: skip
     """Export partitions, compare every column, and only then remove them from their ClickHouse.
@@ -149,7 +149,7 @@ def archive(  # noqa: PLR0913  one parameter for each of the procedure
         max_slices: number of files written in parallel; None for the session's.
         parallel_formatting: False for one file at a time; None for the session's.
         late_rows: "append" adds rows that arrived after the partition was archived; "append-all"
-            also if some of them may be archived.
+            also if some of them may be archived. None refuses them.
         dry_run: only report which partitions would leave the source.
 
     Raises:

@@ -303,9 +303,7 @@ def _parameter(one: Parameter, kind: inspect._ParameterKind) -> inspect.Paramete
     if one.default == "NULL":
         takes |= None
     is_number = one.default is not None and one.default.isdecimal()
-    is_text = one.default is not None and one.default.startswith("'")
-    text = (one.default or "").strip("'")
-    default = int(text) if is_number else text if is_text else _LITERALS[one.default]
+    default = int(one.default or 0) if is_number else _LITERALS[one.default]
     return inspect.Parameter(one.name, kind, default=default, annotation=takes)
 
 

@@ -59,7 +59,13 @@ _OPTIONS: Final = {
 _RARE: Final = frozenset(
     (
         *("--allow-empty", "--replace-partition", "--overwrite-file-if-exists", "--same-table"),
-        *("--same-as", "--hive-column", "--no-parallel-formatting", "--target-file-size"),
+        *(
+            "--late-rows",
+            "--same-as",
+            "--hive-column",
+            "--no-parallel-formatting",
+            "--target-file-size",
+        ),
         *("--commit-every", "--max-retries", "--manifest-ttl", "--abandoned-ttl", "--grace"),
         *("--source-wait", "--source-setting", "--sync-timeout", "--allow-insecure"),
         *("--ignore-row-policies", "--staging-database", "--cluster-host", "--connect-timeout"),

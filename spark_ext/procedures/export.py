@@ -62,8 +62,6 @@ def parameter_of(name: str) -> Parameter:
             default = "map()" if option.type is OptionType.PAIRS else "NULL"
         case bool(is_set):
             default = str(is_set).lower()
-        case str(text):
-            default = quote_string(text)
         case number:
             default = str(number)
     return Parameter(name, option.type.value, option.comment, default)
@@ -249,7 +247,9 @@ def late_rows(call: Call) -> LateRows:
     Raises:
         UsageError: it has no such value.
     """
-    given = call.text("late_rows")
+    given = call.text_or_none("late_rows")
+    if given is None:
+        return LateRows.REFUSE
     if given not in EXPORT_OPTIONS["late_rows"].choices:
         values = " or ".join(map(quote_string, EXPORT_OPTIONS["late_rows"].choices))
         message = f"Cannot export with late_rows => {given!r}. Write {values}."

@@ -421,12 +421,13 @@ class GroupJob:
         start = decision if isinstance(decision, CompareRows) else resume
         return Work(key, row, held, state, start, content, begun, archived)
 
+    def _read(self, key: str) -> Row | None:
+        return self._ports.effects(Step.READ_LEDGER, partial(self._ports.ledger.read, key))
+
     def _settled(self, key: Key, state: LakeTableState) -> PartitionExports:
         """Return the exports of a partition, after settling what has landed of the last one."""
         while True:
-            exports = self._ports.effects(
-                Step.READ_LEDGER, lambda: exports_of_partition(self._ports.ledger.read, key)
-            )
+            exports = exports_of_partition(self._read, key)
             row, mark = exports.row, unsettled_mark(exports.row, state)
             if row is None or mark is None:
                 return exports

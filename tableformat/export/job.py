@@ -116,8 +116,10 @@ class KilledQuery:
                 yield outcome
 
     def _look(self, partition_id: PartitionId) -> None:
-        read = partial(exports_of_partition, self._ports.ledger.read, self._to.key(partition_id))
-        row = self._ports.effects(Step.READ_LEDGER, read).row
+        def read(key: str) -> Row | None:
+            return self._ports.effects(Step.READ_LEDGER, partial(self._ports.ledger.read, key))
+
+        row = exports_of_partition(read, self._to.key(partition_id)).row
         self._seen = row is not None and is_killed(row, self._ports.query_id)
 
     def check(self) -> None:

@@ -77,7 +77,7 @@ class ExportOption:
     comment: str
     help: str
     _: KW_ONLY
-    default: bool | int | str | None = None
+    default: bool | int | None = None
     choices: tuple[str, ...] = ()
     setting: str = ""
     in_setting: int | str | None = None
@@ -181,10 +181,11 @@ _ALL: Final = (
     ExportOption(
         "late_rows",
         _TEXT,
-        "rows after an archive: refuse; append adds them; append-all also if some may be archived",
+        "rows after an archive: append adds them, append-all also if some may be; NULL refuses",
         "What happens to rows that arrive in a partition after it was archived: refuse; append, "
         "which adds them next to the archived rows; append-all, also if some may be archived.",
-        default=LateRows.REFUSE.value,
+        in_setting=LateRows.REFUSE.value,
+        in_command=LateRows.REFUSE.value,
         choices=tuple(one.value for one in LateRows),
         setting=f"{_PARTITION}_late_rows",
     ),
