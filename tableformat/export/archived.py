@@ -396,7 +396,7 @@ def may_be_back(
         SourceError: from `detached`.
     """
     rows = tuple(archived)
-    if content is None or not rows:
+    if content is None or not content.parts or not rows:
         return ""
     beyond = f"If none of them is archived, add the rows with {Option.LATE_ROWS_ALL}"
     if not all(_parts(row) for row in rows):

@@ -582,10 +582,12 @@ def _refuse_late(statement: Statement, plan: Plan, there: PartitionFiles) -> Non
     Raises:
         RefusedError: the rows before them are not archived there, nor when they come with them.
     """
-    comes = {one.key: one.source for one in plan.changes if one.comes is not None}
+    comes = {
+        one.key: one.source
+        for one in plan.changes
+        if one.comes is not None and not isinstance(one.comes, FileRewrites)
+    }
     for key in comes:
-        if isinstance(next(c.comes for c in plan.changes if c.key == key), FileRewrites):
-            continue
         for number in range(key.increment):
             before = replace(key, increment=number)
             source, at = comes.get(before), there.in_main.get(before.hash)

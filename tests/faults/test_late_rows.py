@@ -33,6 +33,7 @@ from tests.enumeration.faults import DEATHS, FAILURES, Fault, struck
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
 from tests.support.dying import Dies, KilledAt
 from tests.support.lake_statements import drop, partition, running
+from tests.support.late_lots import merged
 from tests.support.scenarios import (
     ALL,
     TO,
@@ -66,19 +67,6 @@ def lot(number: int, *rows: int) -> list[Part]:
         )
         for part in parts_of("p1", *rows)
     ]
-
-
-def merged(parts: list[Part]) -> Part:
-    """Return the part that a merge makes of parts."""
-    low, high = parts[0].min_block, parts[-1].max_block
-    return replace(
-        parts[0],
-        name=f"p1_{low}_{high}_1",
-        rows=sum(part.rows for part in parts),
-        max_block=high,
-        level=1,
-        hash_of_all_files=f"hash of {low} to {high}",
-    )
 
 
 @dataclass
@@ -296,12 +284,17 @@ def test_what_archive_dropped_cannot_come_back(tmp_path: Path) -> None:
     assert rows_in_main(tmp_path) == 19
 
 
-def test_an_export_of_late_rows_has_so_many_effects(world: World) -> None:
-    """So the next test has a case for each of them, and none for nothing."""
+def third_lot_arrives(world: World) -> None:
+    """Let a second lot be exported and archived, and a third one arrive."""
     world.arrive(*lot(1, 3))
     world.run()
     world.archive()
     world.arrive(*lot(2, 9, 1))
+
+
+def test_an_export_of_late_rows_has_so_many_effects(world: World) -> None:
+    """So the next test has a case for each of them, and none for nothing."""
+    third_lot_arrives(world)
     steps = list[Step]()
 
     def noted(step: Step, act: Callable[[], T], /) -> T:
@@ -319,10 +312,7 @@ def test_late_rows_are_once_in_the_lake_whatever_ends_the_export(
     world: World, fault: Fault, number: int
 ) -> None:
     """Harm prevented: a lot is lost or doubled because a process died between two effects."""
-    world.arrive(*lot(1, 3))
-    world.run()
-    world.archive()
-    world.arrive(*lot(2, 9, 1))
+    third_lot_arrives(world)
     effects = struck(Direct(), number, fault, partial(pytest.fail, "nobody else runs"))
 
     with contextlib.suppress(Dies, TableFormatError):
@@ -349,10 +339,7 @@ def test_two_exports_of_the_same_late_rows_add_them_once(
     world: World, fault: Fault, number: int
 ) -> None:
     """Harm prevented: each takes the other for dead, and begins an increment of its own."""
-    world.arrive(*lot(1, 3))
-    world.run()
-    world.archive()
-    world.arrive(*lot(2, 9, 1))
+    third_lot_arrives(world)
     others = list[Outcome]()
 
     outcome = world.run(APPEND, struck(Direct(), number, fault, lambda: others.append(world.run())))
