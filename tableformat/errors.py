@@ -10,6 +10,7 @@
       DestinationError           the lake table, its catalog or its storage cannot be used
         MissingError             the storage reported that a file or object does not exist
         LastingError             a retry in the same run cannot succeed
+          DeniedError            the storage does not allow the request
         EndedCredentialsError    the credentials have expired: loading the table may renew them
       LedgerError                the ledger cannot be read or written
       StoppedError               the process was stopped from outside; finished work is kept
@@ -34,6 +35,7 @@ from tableformat.messages import plain
 __all__ = [
     "Action",
     "Advice",
+    "DeniedError",
     "DestinationError",
     "EndedCredentialsError",
     "InternalError",
@@ -249,6 +251,14 @@ class LastingError(DestinationError):
 
     The request was refused for a missing permission, key or bucket, or the run has already waited
     as long as the user allows.
+    """
+
+
+class DeniedError(LastingError):
+    """The storage does not allow the request: a right is missing, or it has no such operation.
+
+    Amazon's S3 gives this response for a missing object, too, to an account that may not list
+    objects.
     """
 
 

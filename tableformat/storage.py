@@ -26,7 +26,8 @@ class Storage(Protocol):
     """Objects by location, each complete or absent; every failure is a DestinationError.
 
     Reading an absent object raises MissingError, and no other failure does. A caller that continues
-    without an object must not mistake an outage for its absence.
+    without an object must not mistake an outage for its absence. A storage that allows no list or
+    deletion raises DeniedError, and so may a read of an absent object where no list is allowed.
     """
 
     def create(self, location: str) -> FileSink:

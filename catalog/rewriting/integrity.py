@@ -11,6 +11,7 @@ Iceberg metadata does not refer to receipts, so a removal of orphan files delete
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 
 from catalog.processes import ScratchDirectory
 from tableformat.committer import BranchFile
-from tableformat.errors import DestinationError, MissingError, RefusedError
+from tableformat.errors import DeniedError, DestinationError, MissingError, RefusedError
 from tableformat.file_names import RECEIPTS, exported_by
 from tableformat.quantities import counted
 from tableformat.receipt import Receipt
@@ -98,7 +99,9 @@ def written_hashes(
 def hashes_of(
     storages: Callable[[str], Storage], table_location: str, locations: Iterable[str]
 ) -> dict[str, str]:
-    """Return the SHA-256, as far as receipts exist, of all files of the exports of some files.
+    """Return the SHA-256, as far as receipts are found, of all files of the exports of some files.
+
+    If the storage allows no list, none is found.
 
     Raises:
         DestinationError: a receipt cannot be read.
@@ -107,7 +110,8 @@ def hashes_of(
     exports = {named for one in locations if (named := exported_by(one)) is not None}
     found: dict[str, str] = {}
     for key, transaction_id in sorted(exports):
-        found |= written_hashes(storages, table_location, key, transaction_id)
+        with contextlib.suppress(DeniedError):
+            found |= written_hashes(storages, table_location, key, transaction_id)
     return found
 
 
@@ -168,8 +172,8 @@ def refuse_changed_files(
     without = sum(exported_by(f.path) is not None and f.path not in hashes for f in files)
     if without:
         note(
-            f"{counted(without, 'file')} compared by size, footer and rows alone: their receipts "
-            "no longer exist, as after a removal of orphans"
+            f"{counted(without, 'file')} compared by size, footer and rows alone: no receipts of "
+            "them were found, as after a removal of orphans"
         )
 
 
@@ -192,8 +196,9 @@ def refuse_changed_sizes(
     for directory, inside in below.items():
         listed: dict[str, int] | None = None
         if len(inside) >= _PAGE:
-            found = storages(directory).list(directory)
-            listed = {one.location: one.size for one in found}
+            with contextlib.suppress(DeniedError):
+                found = storages(directory).list(directory)
+                listed = {one.location: one.size for one in found}
         for file in inside:
             differ[file.path] = _other_size(file, _size(storages(file.path), file, listed))
     _refuse(differ)

@@ -40,6 +40,7 @@ from tableformat.clickhouse_codes import (
 )
 from tableformat.committer import LakeTableState
 from tableformat.errors import (
+    DeniedError,
     NotFoundError,
     RefusedError,
     TableFormatError,
@@ -405,13 +406,21 @@ class KnownDestinations:
     def receipts(self, row: Row, below: str) -> tuple[Receipt, ...]:
         """Return the receipts below a location in the destination table of a row's export.
 
+        If the storage allows no list, none is found.
+
         Raises:
             TableFormatError: as for `destination`, or the storage cannot be reached.
         """
         name = LakeName.parse(row.destination_table)
-        return self._cached(
-            name, lambda: stored_receipts(self._lake(name).storages(below), below, self._receipts)
-        )
+
+        def read() -> tuple[Receipt, ...]:
+            storage = self._lake(name).storages(below)
+            try:
+                return stored_receipts(storage, below, self._receipts)
+            except DeniedError:
+                return ()
+
+        return self._cached(name, read)
 
     def _cached(self, name: LakeName, read: Callable[[], T]) -> T:
         """Read from a destination; raise the cached error if an earlier read failed."""

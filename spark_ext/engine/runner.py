@@ -9,6 +9,7 @@ The job runs in its own job group, so cancelling it stops no other job of the se
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable
@@ -32,7 +33,7 @@ from spark_ext.engine.tasks import (
     installed_versions,
     progress_host,
 )
-from tableformat.errors import InternalError, StoppedError, TableFormatError
+from tableformat.errors import DeniedError, InternalError, StoppedError, TableFormatError
 from tableformat.export.ports import SliceFailure, WriterAround, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.file_names import stop_mark
@@ -147,9 +148,13 @@ class _Stop:
             self._is_set = True
 
     def clear(self) -> None:
-        """Remove the mark after the job has ended."""
+        """Remove the mark after the job has ended, if the storage allows that.
+
+        No other job has its name.
+        """
         if self._is_set:
-            self._storage.delete(self._mark)
+            with contextlib.suppress(DeniedError):
+                self._storage.delete(self._mark)
 
 
 def _collect(

@@ -38,7 +38,7 @@ from tableformat.committer import (
     ReplaceOwn,
 )
 from tableformat.effects import Effects, Step
-from tableformat.errors import RefusedError, Unable
+from tableformat.errors import DeniedError, RefusedError, Unable
 from tableformat.export.main_state import Holding, Kind, holding
 from tableformat.export.slices import stored_receipts
 from tableformat.file_names import RECEIPTS, exported_by
@@ -308,9 +308,12 @@ class WholePartitions:
         seen = self._seen.get((key, transaction_id))
         if seen is None:
             below = f"{state.location.rstrip('/')}/{RECEIPTS}/{key}/{transaction_id}"
-            receipts = self.effects(
-                Step.FIND_FILES, lambda: stored_receipts(self.storage(below), below)
-            )
+            try:
+                receipts = self.effects(
+                    Step.FIND_FILES, lambda: stored_receipts(self.storage(below), below)
+                )
+            except DeniedError:
+                receipts = ()
             seen = frozenset((r.spec_id, r.partition) for r in receipts)
             self._seen[key, transaction_id] = seen
         here = (state.layout.spec_id, partition)

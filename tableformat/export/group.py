@@ -29,7 +29,13 @@ from typing import Final
 
 from tableformat.committer import LakeTableState
 from tableformat.effects import Step
-from tableformat.errors import DestinationError, LedgerError, SourceError, TableFormatError
+from tableformat.errors import (
+    DeniedError,
+    DestinationError,
+    LedgerError,
+    SourceError,
+    TableFormatError,
+)
 from tableformat.export.archived import (
     ArchivedExport,
     ArchivedExports,
@@ -491,10 +497,17 @@ class GroupJob:
         return row if isinstance(written, Stale) else written
 
     def _begun(self, row: Row) -> Begun | None:
-        """Return the finished files of an interrupted run, None if there are none."""
+        """Return the finished files of an interrupted run, None if there are none.
+
+        If the storage allows no list, it may have some: its snapshot is used, and all its files are
+        written again.
+        """
         below = self._to.receipts_of(row)
         storage = self._ports.storage(below)
-        receipts = self._ports.effects(Step.FIND_FILES, lambda: stored_receipts(storage, below))
+        try:
+            receipts = self._ports.effects(Step.FIND_FILES, lambda: stored_receipts(storage, below))
+        except DeniedError:
+            return Begun(row.claim, ())
         return Begun(row.claim, receipts) if receipts else None
 
     def _export(self, work: tuple[Work, ...]) -> Iterator[Outcome]:

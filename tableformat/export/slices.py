@@ -463,7 +463,8 @@ def stored_receipts(
             and never changes.
 
     Raises:
-        DestinationError: the receipts cannot be listed or read.
+        DestinationError: the receipts cannot be listed or read; a DeniedError if the storage allows
+            no list.
     """
     read = {} if known is None else known
     found = []

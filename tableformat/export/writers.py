@@ -17,6 +17,7 @@ Source: RQ…RetryMechanism, RQ…Settings.MaxRetries, ClickHouse's
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from typing import Final
 
 from tableformat.effects import Step
 from tableformat.errors import (
+    DeniedError,
     DestinationError,
     EndedCredentialsError,
     LastingError,
@@ -242,12 +244,16 @@ class Retrying(WriterAround):
             self.ports.observer.note(f"new attempts may lack new credentials: {error}")
 
     def _finished(self, plan: WritePlan, slices: Collection[Slice]) -> tuple[Receipt, ...]:
-        """Return the stored receipts of slices that finished although the writer failed."""
+        """Return the stored receipts of slices that finished although the writer failed.
+
+        If the storage allows no list, none is found, and these slices are written again.
+        """
         found: list[Receipt] = []
         for key, transaction_id in sorted({(s.key, s.transaction_id) for s in slices}):
             below = f"{plan.receipts_location.rstrip('/')}/{key}/{transaction_id}"
-            stored = stored_receipts(self.ports.storage(below), below)
-            found += just_written((s for s in slices if s.key == key), stored)
+            with contextlib.suppress(DeniedError):
+                stored = stored_receipts(self.ports.storage(below), below)
+                found += just_written((s for s in slices if s.key == key), stored)
         return tuple(found)
 
 

@@ -6,11 +6,13 @@ Files that are detached while it repeats an unconfirmed request stay.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import partial
 
 from tableformat.committer import Commit, DiscardDetached, LakeTableState, Staged
 from tableformat.effects import Step
+from tableformat.errors import DestinationError
 from tableformat.export.commit import Ports, discard_abandoned_attempts, load_table
 from tableformat.export.outcome import Outcome, Status
 from tableformat.operations.partition_files import Partitions
@@ -85,7 +87,9 @@ class DropDetached:
             if error:
                 commit.pause(len(sent))
             state = load_table(commit)
-        discard_abandoned_attempts(commit, sent)
+        # The commit has landed, also if the manifests of the other attempts cannot be deleted.
+        with contextlib.suppress(DestinationError):
+            discard_abandoned_attempts(commit, sent)
         made = next((a.snapshot_id for a in sent if a.snapshot_id in state.snapshots), None)
         return outcome(
             status=Status.DROPPED, snapshot_id=made, rows=plan.rows, data_files=plan.files

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlparse
 
 import pytest
 
+from catalog.storages.local import LocalStorage
 from tableformat.effects import Step
-from tableformat.errors import SourceError
-from tableformat.export.request import AllPartitions
+from tableformat.errors import DeniedError, SourceError
+from tableformat.export.request import AllPartitions, ById
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import State
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import Simple
+from tableformat.names import PartitionId
 from tests.support.dying import KilledAt
 from tests.support.fakes import TABLE
 from tests.support.scenarios import (
@@ -266,6 +269,49 @@ def test_a_file_that_is_not_what_its_receipt_says_is_written_again(
     assert [w.written for w in scene.writers] == [2, 1]
     assert pyiceberg(scene.directory).scan().to_arrow().num_rows == 12
     assert_whole(scene)
+
+
+@pytest.fixture
+def no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the storage deny every list, as S3 without s3:ListBucket does."""
+
+    def denied(_: LocalStorage, prefix: str) -> NoReturn:
+        message = f"Cannot list {prefix}: AccessDenied."
+        raise DeniedError(message)
+
+    monkeypatch.setattr(LocalStorage, "list", denied)
+
+
+@pytest.mark.usefixtures("no_list")
+@pytest.mark.parametrize("content", ["same", "more", "gone"])
+def test_where_no_list_is_allowed_the_snapshot_is_written_again(scene: Scene, content: str) -> None:
+    """Harm prevented: an export is refused for ever, or rows that only the snapshot has are lost.
+
+    Nobody knows which files were finished. These stay, as files that no snapshot refers to.
+    """
+    scene.dies(most=1)
+    begun, (first,) = scene.row.claim.transaction_id, stored(scene.directory, "parquet")
+    scene.source.change(content)
+
+    assert scene.run()[0] == "committed"
+
+    assert [w.written for w in scene.writers] == [1, 2]
+    assert scene.row.last.transaction_id == begun
+    assert first.name not in files_in_main(scene.directory)
+    assert_whole(scene)
+
+
+@pytest.mark.usefixtures("no_list")
+def test_where_no_list_is_allowed_no_run_drops_the_snapshot_of_another(scene: Scene) -> None:
+    """Harm prevented: files may be finished, and the only copy of the rows is dropped."""
+    scene.source.by_id["p2"] = parts_of("p2", 3)
+    scene.request = replace(TWO_FILES, selection=AllPartitions())
+    scene.dies(most=1)
+    (kept,) = scene.source.left
+    scene.request = replace(TWO_FILES, selection=ById(PartitionId("p2")))
+
+    assert scene.run() == ("committed", "")
+    assert kept in scene.source.left
 
 
 def test_of_two_receipts_for_one_slice_exactly_one_is_used(scene: Scene) -> None:

@@ -33,7 +33,7 @@ from catalog.processes import Closing
 from catalog.rewriting.second_reader import FileTally, tally_file
 from catalog.storages.schemes import Opens, Storages
 from tableformat.digest import Digest, KeptDigest, joined
-from tableformat.errors import DestinationError, MissingError
+from tableformat.errors import DeniedError, DestinationError, MissingError
 from tableformat.iceberg.read_columns import FileColumn, FilesToDigest, file_columns
 from tableformat.mergetree.digest_sql import (
     DigestColumn,
@@ -186,12 +186,14 @@ class FileDigests(Closing):
     def kept(self, location: str) -> KeptDigest | None:
         """Return the digest that is stored there, None if there is none.
 
+        S3 denies a request for an absent object to an account that may not list objects.
+
         Raises:
             DestinationError: it cannot be read.
         """
         try:
             stored = self._storages(location).read(location)
-        except MissingError:
+        except (MissingError, DeniedError):
             return None
         return KeptDigest.from_json(stored.decode())
 

@@ -59,6 +59,7 @@ MISSING: Final = "FileNotFoundException"
 IN_CLEAR: Final = 307
 OTHER_CLUSTER: Final = 421
 NO_OPTIONS: Final = 501
+_DENIED: Final = "AccessControlException"
 _TAKEN: Final = "FileAlreadyExistsException"
 # A NameNode without DataNodes, or one that shuts down, raises a plain IOException.
 _OUTAGE_ERRORS: Final = (
@@ -137,6 +138,11 @@ class HdfsRefusalError(RefusalError):
     def is_unauthenticated(self) -> bool:
         """Also true for an expired token."""
         return super().is_unauthenticated or self.reason in _LOGIN_ERRORS
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the user lacks a permission; status 403 is also that of a quota."""
+        return self.reason == _DENIED
 
 
 IN_PROGRESS: Final = ".inprogress"

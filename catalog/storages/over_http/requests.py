@@ -33,7 +33,13 @@ from catalog.network import is_in_clear
 from catalog.retry import Failed, repeated
 from catalog.storages.access import ALLOW_INSECURE, CA_FILE, Place
 from catalog.tls import TlsNames, tls_context
-from tableformat.errors import DestinationError, EndedCredentialsError, LastingError, MissingError
+from tableformat.errors import (
+    DeniedError,
+    DestinationError,
+    EndedCredentialsError,
+    LastingError,
+    MissingError,
+)
 from tableformat.messages import Option
 from tableformat.storage import StoredObject
 
@@ -59,6 +65,7 @@ __all__ = [
 ]
 
 UNAUTHORIZED: Final = 401
+_FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _PRECONDITION_FAILED: Final = 412
 _OVERLOAD_ERRORS: Final = (408, 429)
@@ -98,6 +105,11 @@ class RefusalError(Exception):
     def is_unauthenticated(self) -> bool:
         """Whether the credentials are wrong or have expired."""
         return self.status == UNAUTHORIZED
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether these credentials do not allow the request."""
+        return self.status == _FORBIDDEN and not self.is_unauthenticated
 
 
 class ChangedError(Exception):
@@ -162,6 +174,8 @@ class Store:
         kind: type[DestinationError] = LastingError
         if isinstance(error, RefusalError) and error.is_unauthenticated and vended:
             kind = EndedCredentialsError
+        elif isinstance(error, RefusalError) and error.is_denied:
+            kind = DeniedError
         elif known is None:
             kind = DestinationError
         advice = known or f"check {self.endpoint}, and rights and limits of the store"

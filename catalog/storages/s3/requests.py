@@ -39,6 +39,7 @@ from catalog.processes import ScratchDirectory
 from catalog.retry import Failed, repeated
 from catalog.storages.s3.access import ALLOW_INSECURE, S3Access, no_address
 from tableformat.errors import (
+    DeniedError,
     DestinationError,
     EndedCredentialsError,
     LastingError,
@@ -103,7 +104,8 @@ _EXPIRED: Final = _Advice(
 )
 _RIGHTS: Final = _Advice(
     "grant s3:ListBucket, s3:GetObject, s3:PutObject, s3:DeleteObject, "
-    "s3:AbortMultipartUpload, s3:ListBucketMultipartUploads and s3:ListMultipartUploadParts there"
+    "s3:AbortMultipartUpload, s3:ListBucketMultipartUploads and s3:ListMultipartUploadParts there",
+    DeniedError,
 )
 _ADVICE: Final[Mapping[str, _Advice]] = {
     "InvalidAccessKeyId": _WRONG_KEY,
@@ -116,6 +118,8 @@ _ADVICE: Final[Mapping[str, _Advice]] = {
     "AccessDenied": _RIGHTS,
     "AllAccessDisabled": _RIGHTS,
     "403": _RIGHTS,
+    "MethodNotAllowed": _RIGHTS,
+    "405": _RIGHTS,
     "NoSuchBucket": _Advice("create the bucket, or correct the warehouse's location"),
     "RequestTimeTooSkewed": _Advice("set this host's clock"),
     "NotImplemented": _Advice(

@@ -16,6 +16,7 @@ from catalog.storages.gs.store import GsStorage, requests_of
 from catalog.storages.s3.access import S3Access
 from catalog.storages.schemes import Storages, open_storage
 from tableformat.errors import (
+    DeniedError,
     DestinationError,
     EndedCredentialsError,
     LastingError,
@@ -216,7 +217,7 @@ def test_credentials_are_in_every_request_and_in_no_address() -> None:
             EndedCredentialsError,
             "The credentials are wrong or have expired",
         ),
-        (refusal("403 Forbidden", "forbidden"), LastingError, "Grant storage.objects.list"),
+        (refusal("403 Forbidden", "forbidden"), DeniedError, "Grant storage.objects.list"),
         (refusal("404 Not Found", "notFound"), LastingError, "Create the bucket"),
         (refusal("501 Not Implemented", ""), LastingError, "The server lacks what mergeberg needs"),
         (

@@ -13,6 +13,7 @@ from catalog.storages.hdfs.access import ENDPOINT, TOKEN, USER, HdfsAccess
 from catalog.storages.hdfs.store import STORE, HdfsRefusalError
 from catalog.storages.schemes import Storages
 from tableformat.errors import (
+    DeniedError,
     EndedCredentialsError,
     LastingError,
     RefusedError,
@@ -96,15 +97,20 @@ def test_what_passes_by_itself_is_waited_for(exception: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "exception", ["AccessControlException", "NSQuotaExceededException", "DSQuotaExceededException"]
+    ("exception", "kind"),
+    [
+        ("AccessControlException", DeniedError),
+        ("NSQuotaExceededException", LastingError),
+        ("DSQuotaExceededException", LastingError),
+    ],
 )
-def test_what_lasts_is_not_waited_for(exception: str) -> None:
+def test_what_lasts_is_not_waited_for(exception: str, kind: type[LastingError]) -> None:
     error = refusal(403, exception)
     assert not error.is_transient
 
     raised = STORE.failure("write", "hdfs://nn/f", str(error), error, waited=1, vended=True)
 
-    assert type(raised) is LastingError
+    assert type(raised) is kind
     assert "at java" not in raised.message
     assert "see to its quota" in raised.message
 

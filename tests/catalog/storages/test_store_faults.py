@@ -22,7 +22,7 @@ import pytest
 from catalog.network import TimeOuts
 from catalog.storages.over_http.storage import ObjectStorage
 from catalog.storages.s3.storage import S3Storage
-from tableformat.errors import DestinationError, LastingError
+from tableformat.errors import DeniedError, DestinationError, LastingError
 from tests.services.certificates import Authority
 from tests.services.server_process import free_port, wait_until
 from tests.support.store_kinds import (
@@ -55,7 +55,7 @@ WAITING = (GsPlace, AbfsPlace, HdfsPlace)
 """Stores whose objects wait on the writer's host until they are whole."""
 Bucket = S3Place | GsPlace | AbfsPlace
 Storage = S3Storage | ObjectStorage
-Refusal = Callable[[Storage, Callable[[Any], object]], str]
+Refusal = Callable[..., str]
 
 
 @over_steps(*EVERY)
@@ -229,8 +229,12 @@ def test_an_object_that_may_be_stored_is_removed_when_it_is_given_up(
 def refusal(caplog: pytest.LogCaptureFixture) -> Refusal:
     """Return a function that returns the message of a refusal, without retries and secrets."""
 
-    def message_of(storage: Storage, act: Callable[[Any], object]) -> str:
-        with pytest.raises(LastingError) as caught:
+    def message_of(
+        storage: Storage,
+        act: Callable[[Any], object],
+        kind: type[LastingError] = LastingError,
+    ) -> str:
+        with pytest.raises(kind) as caught:
             act(storage)
         message = caught.value.message
         assert "trying again" not in caplog.text
@@ -262,7 +266,7 @@ def test_a_refused_write_names_the_right_to_grant(
         lambda to: to.put_if_absent(place.file, b"x"),
     )
     for act in acts:
-        assert re.search(place.refused, refusal(reader, act))
+        assert re.search(place.refused, refusal(reader, act, DeniedError))
     assert place.stored() == []
 
 

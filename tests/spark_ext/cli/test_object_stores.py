@@ -18,6 +18,7 @@ from catalog.storages.hdfs.store import IN_PROGRESS
 from tests.services.server_process import wait_until
 from tests.support.far_lake import SECONDS, FarLake
 from tests.support.local_spark import SPARK_MARKS
+from tests.support.s3_places import properties_of
 from tests.support.store_kinds import EVERY, AbfsPlace, GsPlace, HdfsPlace, MinIOPlace, S3ProxyPlace
 from tests.support.store_places import Place, over
 
@@ -27,6 +28,8 @@ pytestmark = SPARK_MARKS
 LARGE = "'x', number, randomPrintableASCII(20000)"
 INSTALLED = (MinIOPlace, GsPlace, AbfsPlace, HdfsPlace)
 """One server for each store, with accounts where it can have them."""
+NEEDED = ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload")
+"""The rights without which nothing is exported."""
 
 
 @pytest.fixture
@@ -189,3 +192,36 @@ def test_gc_sweeps_the_begun_file_of_a_writer_that_died_in_hdfs(lake: FarLake) -
 
     assert code == 0, output
     assert lake.objects() == written
+
+
+@over(MinIOPlace)
+def test_a_store_that_allows_no_list_and_no_deletion_loses_nothing_but_time(
+    place: MinIOPlace, tmp_path: Path
+) -> None:
+    """What needs a list of files says so: `gc`, and a ledger that is made anew."""
+    lake = FarLake(tmp_path, place, LARGE)
+    account = place.server.account(*NEEDED, bucket=place.bucket)
+    lake.properties = properties_of(place.server, account)
+    command = begun(lake, 2_000_000)
+    os.killpg(command.pid, signal.SIGKILL)
+    command.communicate(timeout=SECONDS)
+
+    exported = lake.ended("export", *lake.words("--master", "local[1]", "--verify"))
+    again = lake.ended("export", *lake.words("--master", "local[1]"))
+    verified = lake.ended("verify", *lake.words())
+
+    assert exported[0] == 0, exported[1]
+    assert (again[0], again[1].count(": already exported")) == (0, 1), again[1]
+    assert verified[0] == 0, verified[1]
+    assert lake.check_rows() == {"x"}
+    ledger = ("--ledger", lake.ledger)
+    for statement in ("DETACH PARTITION 'x'", "ATTACH PARTITION 'x'", "UPDATE s = 'y' WHERE k = 7"):
+        code, output = lake.ended("alter", f"ALTER TABLE far.n.t {statement}", *ledger, "--yes")
+        assert code == 0, output
+    assert lake.check_rows() == {"x"}
+    anew = ("--ledger", f"sqlite:{tmp_path}/anew.db")
+    for words in (("gc", *ledger), ("exports", "rebuild", *anew)):
+        code, output = lake.ended(*words, "--to", lake.to)
+        assert code == 4, output
+        assert "Grant s3:ListBucket" in output
+    assert lake.check_rows() == {"x"}

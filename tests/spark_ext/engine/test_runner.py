@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from catalog.storages.local import LocalStorage
 from spark_ext.engine.runner import Progress, run, write, write_all
 from spark_ext.engine.tasks import installed_versions
-from tableformat.errors import Action, NotBegunError, SourceError
+from tableformat.errors import Action, DeniedError, NotBegunError, SourceError
 from tableformat.export.slices import Slice, SliceTask, WritePlan, tasks
 from tableformat.file_names import stop_mark
 from tests.support.frozen_parts import PLAN, Source, insert, make_source
@@ -152,3 +154,29 @@ def test_a_stop_finishes_the_running_slice_and_begins_no_other(
     )
     work = (SliceTask(tuple(others)),)
     assert len(run(spark, plan, work, on_progress=lambda _: None)) == 2
+
+
+def test_a_stop_ends_well_where_its_mark_cannot_be_removed(
+    spark: SparkSession, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: the finished files of a stopped export are forgotten."""
+
+    def denied(_: LocalStorage, location: str) -> NoReturn:
+        message = f"Cannot delete {location}: AccessDenied."
+        raise DeniedError(message)
+
+    monkeypatch.setattr(LocalStorage, "delete", denied)
+    plan = plan_in(tmp_path)
+
+    written = write_all(
+        write(
+            spark,
+            plan,
+            (SliceTask(tuple(source.slices(part=2))),),
+            on_progress=lambda _: None,
+            should_stop=lambda: True,
+        )
+    )
+
+    assert Path(stop_mark(plan.receipts_location, plan.job)).exists()
+    assert len(written.receipts) + len(written.failures) == 1
