@@ -124,6 +124,7 @@ def archive(  # noqa: PLR0913  one parameter for each of the procedure
     max_bandwidth: int | None = None, max_slices: int | None = None,
     parallel_formatting: bool | None = None,
     late_rows: str | None = None,
+    same_as: str | None = None,
     dry_run: bool = False,
 ) -> tuple[ArchivedPartition, ...]:  # fmt: skip
     """Export partitions, compare every column, and only then remove them from their ClickHouse.
@@ -150,6 +151,7 @@ def archive(  # noqa: PLR0913  one parameter for each of the procedure
         parallel_formatting: False for one file at a time; None for the session's.
         late_rows: "append" adds rows that arrived after the partition was archived; "append-all"
             also if some of them may be archived. None refuses them.
+        same_as: the identity under which the table was exported before; None for its own.
         dry_run: only report which partitions would leave the source.
 
     Raises:
@@ -158,7 +160,7 @@ def archive(  # noqa: PLR0913  one parameter for each of the procedure
     return _called(ArchivedPartition, ARCHIVE_PARTITION, locals())
 
 
-def verify(
+def verify(  # noqa: PLR0913  one parameter for each of the procedure
     spark: SparkSession,
     table: str,
     source: str,
@@ -167,6 +169,7 @@ def verify(
     convert: Mapping[str, str] = _NOTHING,
     cluster: str | None = None,
     partition: str | None = None, all_partitions: bool = False,
+    same_as: str | None = None,
 ) -> tuple[VerifiedPartition, ...]:  # fmt: skip
     """Compare exported partitions with their source: rows, and NULLs, bounds and checksums.
 
@@ -179,6 +182,7 @@ def verify(
         cluster: compare the table of every shard of this cluster.
         partition: or a value of its key.
         all_partitions: or every partition, including those that are not exported.
+        same_as: the identity under which the table was exported before; None for its own.
 
     Raises:
         TableFormatError: a partition differs or cannot be compared; the message has the reasons.

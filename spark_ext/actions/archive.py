@@ -58,7 +58,7 @@ from tableformat.export.main_state import holding
 from tableformat.export.outcome import REFUSED, Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.request import AllPartitions, ById
-from tableformat.export.table_identity import other_table
+from tableformat.export.table_identity import known_as, other_table
 from tableformat.export.verification import Verdict
 from tableformat.file_names import key_in
 from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row
@@ -159,7 +159,7 @@ class _TakingOut:
         if outcome.status not in _IN_MAIN:
             return Archived(outcome, "kept", outcome.message or outcome.status.value)
         try:
-            table = self._source.describe(self._request.table)
+            table = self._described()
             exports, row, done = self._exported(outcome, table)
             one = PartitionId(outcome.partition_id)
             held = self._source.parts(self._request.table, one)
@@ -188,7 +188,7 @@ class _TakingOut:
         Raises:
             TableFormatError: the source, the lake or the ledger cannot be read.
         """
-        table, state = self._source.describe(self._request.table), self._lake().load()
+        table, state = self._described(), self._lake().load()
         uuid, ended = state.layout.table_uuid, set[str]()
         for row in _earlier_rows(self._ports.ledger, table.key_source, uuid, seen):
             if row.done is None or row.key.partition_id in ended:
@@ -277,6 +277,13 @@ class _TakingOut:
         archived.note_detached(())
         return freed
 
+    def _described(self) -> MergeTreeTable:
+        """Return the source table, under the identity of its exports."""
+        table, same_as = self._source.describe(self._request.table), self._request.options.same_as
+        if not same_as:
+            return table
+        return known_as(table, same_as, self._lake().load(), self._ports.ledger.rows)
+
     def _exported(
         self, outcome: Outcome, table: MergeTreeTable
     ) -> tuple[PartitionExports, Row, Record]:
@@ -290,7 +297,7 @@ class _TakingOut:
         """
         lake = self._lake()
         state = lake.load()
-        key = Key(table.identity, outcome.partition_id, state.layout.table_uuid)
+        key = Key(table.key_source, outcome.partition_id, state.layout.table_uuid)
         exports = exports_of_partition(self._ports.ledger.read, key)
         row = exports.row_of(outcome.transaction_id)
         if other := other_table(row, table):
@@ -325,6 +332,7 @@ class _TakingOut:
             self._request.to,
             ById(PartitionId(outcome.partition_id)),
             self._request.conversions,
+            same_as=self._request.options.same_as,
             only=row.key,
         )
         digests = self._ports.digests
@@ -445,8 +453,9 @@ def _forecast(
     *,
     drop: bool,
 ) -> Iterator[ArchiveForecast]:
-    table, lake = source.describe(request.table), places.lake.table(request.to)
+    described, lake = source.describe(request.table), places.lake.table(request.to)
     state = lake.load() if lake is not None else None
+    table = known_as(described, request.options.same_as, state, ledger.rows)
     would, did = ("drop", "dropped") if drop else ("detach", "detached")
     seen = set[str]()
     for one in forecasts:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Final
+from typing import Final, Self
 
 from pyspark.sql import SparkSession
 
@@ -56,7 +56,7 @@ from tableformat.export.main_state import Kind, holding
 from tableformat.export.options import MOST_PARTITIONS
 from tableformat.export.plan import frozen_content, remembered_conversions
 from tableformat.export.request import AllPartitions, ById, Selection
-from tableformat.export.table_identity import other_table
+from tableformat.export.table_identity import check_same_as, known_as, other_table
 from tableformat.export.verification import (
     Comparison,
     LakeDigests,
@@ -87,13 +87,33 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """The tables and partitions to compare; `only`: of the partition, this export alone."""
+    """The tables and partitions to compare.
+
+    `same_as`: the identity under which the source table was exported; '' for its own. `only`: of
+    the partition, this export alone.
+    """
 
     table: TableName
     to: LakeName
     selection: Selection
     conversions: Mapping[str, str]
+    same_as: str = ""
     only: Key | None = None
+
+    def of_table(self, table: TableName, tables: int) -> Self:
+        """Return the request for one of several `tables`, the shards of a cluster.
+
+        Raises:
+            UsageError: `same_as` is given for several shards, each of which has its own identity.
+        """
+        check_same_as(self.same_as, tables)
+        return replace(self, table=table)
+
+    def is_about(self, row: Row) -> bool:
+        """Whether a ledger row may be of the source table: of its name, or of the identity."""
+        if self.same_as:
+            return row.key.source == self.same_as
+        return row.source_table == str(self.table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +168,8 @@ class Verifying:
 
         Raises:
             NotFoundError: the source table does not exist, and the ledger has no export of it.
-            RefusedError: the lake table belongs to another ledger, or a column cannot be mapped.
+            RefusedError: the lake table belongs to another ledger, a column cannot be mapped, or no
+                export with the identity `same_as` is known.
             TableFormatError: the source, the lake table or the ledger cannot be read.
         """
         self._request = request
@@ -162,13 +183,14 @@ class Verifying:
             row
             for row in ledger.rows()
             if row.key.destination == self._state.layout.table_uuid
-            and row.source_table == str(request.table)
+            and request.is_about(row)
             and (row.done is not None or unsettled_mark(row, self._state) is not None)
         ]
         self._table = self._described(was_exported=bool(known))
         if self._table is not None:
+            self._table = known_as(self._table, request.same_as, self._state, ledger.rows)
             # All shards have a table of this name, with the same partition ids.
-            known = [row for row in known if row.key.source == self._table.identity]
+            known = [row for row in known if row.key.source == self._table.key_source]
         if request.only is not None:
             known = [row for row in known if row.key == request.only]
         self._rows: dict[str, list[Row]] = {}

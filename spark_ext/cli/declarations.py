@@ -166,6 +166,12 @@ def export() -> None:
 @export_option(
     "convert", help="A conversion of the export that the lake table does not remember. Repeatable."
 )
+@export_option(
+    "same_as",
+    default="",
+    show_default=False,
+    help="TABLE was restored, moved or created again: compare the exports under this identity.",
+)
 @session_options
 @cluster_options
 @source_options()
@@ -210,6 +216,7 @@ def verify() -> None:
 )
 @export_option("dry_run", help="Only report what would leave the source.")
 @export_option("late_rows")
+@export_option("same_as", default="", show_default=False)
 @mapping_options
 @export_option("hive_columns")
 @limit_options

@@ -26,6 +26,7 @@ from spark_ext.procedures.export import (
     PARTITION,
     PARTITION_ID,
     PARTITION_SPEC,
+    SAME_AS,
     SHARD,
     SOURCE,
     STRICT,
@@ -102,7 +103,12 @@ def _request(call: Call, named: SourceTable, to: LakeName) -> ExportRequest:
         to=to,
         selection=selection(call, with_where=True),
         # With the default TTL, a partition that changed since its export would be refused.
-        options=ExportOptions(manifest_ttl=1, late_rows=late_rows(call), action=Action.ARCHIVE),
+        options=ExportOptions(
+            manifest_ttl=1,
+            late_rows=late_rows(call),
+            same_as=call.text_or_none("same_as") or "",
+            action=Action.ARCHIVE,
+        ),
         conversions=call.pairs("convert"),
         strict=call.flag("strict"),
         partition_spec=call.text_or_none("partition_spec"),
@@ -234,6 +240,7 @@ ARCHIVE_PARTITION: Final = Procedure(
         MAX_BYTES_PER_FILE,
         *LIMITS,
         LATE_ROWS,
+        SAME_AS,
         Parameter("dry_run", "BOOLEAN", "only report what would leave the source", "false"),
     ),
     columns=(

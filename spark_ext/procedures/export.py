@@ -41,6 +41,7 @@ __all__ = [
     "PARTITION",
     "PARTITION_ID",
     "PARTITION_SPEC",
+    "SAME_AS",
     "SHARD",
     "SOURCE",
     "STRICT",
@@ -87,6 +88,7 @@ STRICT: Final = parameter_of("strict")
 EVOLVE_SCHEMA: Final = parameter_of("evolve_schema")
 MAX_BYTES_PER_FILE: Final = parameter_of("max_bytes_per_file")
 LATE_ROWS: Final = parameter_of("late_rows")
+SAME_AS: Final = parameter_of("same_as")
 LIMITS: Final = tuple(
     parameter_of(name) for name in ("max_bandwidth", "max_slices", "parallel_formatting")
 )

@@ -37,6 +37,7 @@ from spark_ext.procedures.export import (
     PARTITION,
     PARTITION_ID,
     PARTITION_SPEC,
+    SAME_AS,
     SHARD,
     SOURCE,
     STRICT,
@@ -238,15 +239,17 @@ def _verify(call: Call) -> Rows:
     names = CallNames.of(call)
     named, to = names.source("source"), names.destination("table")
     wanted = selection(call, with_where=False)
-    request = VerifyRequest(named.table, to, wanted, call.pairs("convert"))
+    same_as = call.text_or_none("same_as") or ""
+    request = VerifyRequest(named.table, to, wanted, call.pairs("convert"), same_as)
     lake = names.existing_destination("table", to, f"verify {named.table} in {to}")
     sessions = DigestSessions(RunningSpark(call.spark), log_note)
     found: list[tuple[Comparison, int | None]] = []
     errors: list[TableFormatError] = []
     with contextlib.closing(names.open_ledger(to)) as ledger:
+        tables = named.tables(cluster=call.text_or_none("cluster"))
 
         def verify_one(one: LocalTable) -> int:
-            wanted = replace(request, table=one.table)
+            wanted = request.of_table(one.table, len(tables))
             with (
                 open_source(one.place) as source,
                 DigestsInTasks(lake.storages, sessions) as digests,
@@ -255,7 +258,6 @@ def _verify(call: Call) -> Rows:
                 found.extend((comparison, one.shard) for comparison in compared)
             return 0
 
-        tables = named.tables(cluster=call.text_or_none("cluster"))
         try:
             each_table(tables, verify_one, log_note, doing="verify")
         except TableFormatError as error:
@@ -324,6 +326,7 @@ VERIFY_PARTITION: Final = Procedure(
         CLUSTER,
         PARTITION,
         ALL_PARTITIONS,
+        SAME_AS,
     ),
     columns=(
         Column("partition_id", "STRING", "the partition"),

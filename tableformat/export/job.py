@@ -29,7 +29,7 @@ from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
-from tableformat.errors import RefusedError, StoppedError, Unable, UsageError, during
+from tableformat.errors import RefusedError, StoppedError, Unable, during
 from tableformat.export.archived import exports_of_partition
 from tableformat.export.cleanup import Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
@@ -52,7 +52,7 @@ from tableformat.export.plan import (
 from tableformat.export.ports import JobPorts, Lake
 from tableformat.export.request import Limits, Selection, select
 from tableformat.export.slices import FileFormat
-from tableformat.export.table_identity import known_as
+from tableformat.export.table_identity import check_same_as, known_as
 from tableformat.export.watermark import Listing, list_source
 from tableformat.export.writers import with_limits, with_retries
 from tableformat.hive.layout import check_names, names_in_force
@@ -211,12 +211,7 @@ class ExportRequest:
         Raises:
             UsageError: `same_as` is given for several shards, each of which has its own identity.
         """
-        if tables > 1 and self.options.same_as:
-            message = (
-                f"Cannot use {Option.SAME_AS} for {tables} shards: each has an identity of its "
-                "own. Export the shard that was restored or moved by itself, from its own server."
-            )
-            raise UsageError(message)
+        check_same_as(self.options.same_as, tables)
         return replace(self, table=table, options=replace(self.options, shards=tables))
 
 
@@ -424,7 +419,7 @@ def look_at_table(
     state = existing.state if existing is not None else None
 
     def meant() -> MergeTreeTable:
-        return known_as(table, request.options, state, ledger.rows)
+        return known_as(table, request.options.same_as, state, ledger.rows)
 
     names = _names(request, source, table, state, effects)
     plan = plan_table(

@@ -28,7 +28,7 @@ from typing import Final
 
 from tableformat.committer import LakeTableState
 from tableformat.effects import Step
-from tableformat.errors import RefusedError
+from tableformat.errors import RefusedError, Unable, UsageError
 from tableformat.export.content import Content, is_merged
 from tableformat.export.decision import ExportOptions, Skip
 from tableformat.export.main_state import Holding
@@ -42,6 +42,7 @@ from tableformat.names import TableName
 __all__ = [
     "SameNameExports",
     "SameTable",
+    "check_same_as",
     "known_as",
     "known_node",
     "may_be_refused",
@@ -185,9 +186,27 @@ def may_be_refused(row: Row | None, options: ExportOptions) -> bool:
     )
 
 
+def check_same_as(same_as: str, tables: int) -> None:
+    """Check that the identity that the user states is of one table only.
+
+    Args:
+        same_as: the identity; '' if the user states none.
+        tables: the number of tables that a command is about, the shards of a cluster.
+
+    Raises:
+        UsageError: there are several shards, each of which has its own identity.
+    """
+    if tables > 1 and same_as:
+        message = (
+            f"Cannot use {Option.SAME_AS} for {tables} shards: each has an identity of its own. "
+            "Name the server of the shard that was restored or moved, and no cluster."
+        )
+        raise UsageError(message)
+
+
 def known_as(
     table: MergeTreeTable,
-    options: ExportOptions,
+    same_as: str,
     state: LakeTableState | None,
     rows: Callable[[], Iterable[Row]],
 ) -> MergeTreeTable:
@@ -195,7 +214,7 @@ def known_as(
 
     Args:
         table: from `describe`.
-        options: of the export.
+        same_as: the identity of its earlier exports; '' if the user states none.
         state: the lake table's, None when there is none.
         rows: returns all rows of the ledger.
 
@@ -204,7 +223,7 @@ def known_as(
             identity.
         LedgerError: the ledger cannot be read.
     """
-    if not options.same_as:
+    if not same_as:
         return table
     destination = state.layout.table_uuid if state is not None else ""
     known = {
@@ -212,13 +231,13 @@ def known_as(
         for row in rows()
         if row.key.destination == destination and row.key.is_of_export
     }
-    if options.same_as not in known:
-        message = (
-            f"Cannot export {table.name} as {options.same_as}: no export of a table of that "
-            f"identity is known there. Known: {', '.join(sorted(known)[:_SHOWN]) or 'none'}."
+    if same_as not in known:
+        why = (
+            "no export of a table of that identity is known there. Known: "
+            f"{', '.join(sorted(known)[:_SHOWN]) or 'none'}"
         )
-        raise RefusedError(message)
-    return replace(table, known_as=options.same_as)
+        raise RefusedError(Unable.of(f"{table.name} as {same_as}", why))
+    return replace(table, known_as=same_as)
 
 
 def _begun_before(rows: Iterable[Row], after: Claim | None) -> list[Row]:

@@ -116,13 +116,14 @@ EVERY = {
         {
             **ENDS, **LIMITS, **MAPPING, **PARTITIONS, "--where": "where", "--drop": "drop",
             "--hive-column": "hive_columns", "--dry-run": "dry_run", "--late-rows": "late_rows",
+            "--same-as": "same_as",
         },
     ),
     "verify": Interfaces(
         verify,
         ("verify_partition",),
         spark_ext.verify,
-        {**ENDS, **PARTITIONS, "--convert": "convert"},
+        {**ENDS, **PARTITIONS, "--convert": "convert", "--same-as": "same_as"},
     ),
     "check": Interfaces(check, (), spark_ext.check, {**ENDS, **MAPPING}),
     "gc": Interfaces(

@@ -76,7 +76,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     partition_spec: str | None, convert: tuple[str, ...], file_format: FileFormat,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts, cluster: str | None, cluster_host: tuple[str, ...],
-    hive_columns: tuple[str, ...], late_rows: str, limits: Limits, summary: Summary,
+    hive_columns: tuple[str, ...], late_rows: str, same_as: str, limits: Limits, summary: Summary,
     *, everything: bool,
     drop: bool, allow_alter: bool, evolve_schema: bool, strict: bool, dry_run: bool
 ) -> int:  # fmt: skip
@@ -89,7 +89,9 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         to=parse_destination(to, name, source, directories, Action.ARCHIVE),
         selection=selection(partition_id, expression, where, everything=everything),
         # With the default TTL, a partition that changed since its export would be refused.
-        options=ExportOptions(manifest_ttl=1, late_rows=LateRows(late_rows), action=Action.ARCHIVE),
+        options=ExportOptions(
+            manifest_ttl=1, late_rows=LateRows(late_rows), same_as=same_as, action=Action.ARCHIVE
+        ),
         conversions=conversions(convert),
         strict=strict,
         partition_spec=partition_spec,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     table: str, partition_id: str | None, expression: str | None, to: str,
     convert: tuple[str, ...], master: str, conf: tuple[str, ...], source: SourcePlace,
     warehouse: Path, ledger: str | None, time_outs: TimeOuts,
-    cluster: str | None, cluster_host: tuple[str, ...],
+    cluster: str | None, cluster_host: tuple[str, ...], same_as: str,
     summary: Summary, *, everything: bool
 ) -> int:  # fmt: skip
     """Run `mergeberg verify`; return the exit code."""
@@ -50,6 +50,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
         parse_destination(to, name, source, action=Action.VERIFY),
         selection(partition_id, expression, everything=everything, with_where=False),
         conversions(convert),
+        same_as,
     )
     what = f"verify {name} in {request.to}"
     catalog = open_destination(
@@ -63,7 +64,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
 
     def verify_one(one: LocalTable) -> int:
         found = []
-        wanted = replace(request, table=one.table)
+        wanted = request.of_table(one.table, len(tables))
         with (
             open_source(one.place) as opened,
             DigestsInTasks(lake.storages, sessions, progress) as digests,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,39 @@ def test_what_cannot_be_archived_is_not_called_an_export(places: Places, table: 
     for code, _, err in refused:
         assert code == 3
         assert f"Cannot archive {table} to {to}: Tables have different structure: column la" in err
+
+
+def test_a_table_that_was_created_again_is_archived_as_the_one_that_was_exported(
+    places: Places, table: str
+) -> None:
+    """Harm prevented: the refusal of a restored table names an option that `archive` lacks."""
+    to = f"lake.n.{table[3:]}"
+    assert places.run("export", table, "--all", "--to", to)[0] == 0
+    places.clickhouse_run(
+        f"CREATE TABLE {table}_new AS {table}",
+        f"INSERT INTO {table}_new SELECT * FROM {table}",
+        f"DROP TABLE {table} SYNC",
+        f"RENAME TABLE {table}_new TO {table}",
+    )
+
+    refused, kept = archive(places, table, "--all", "--drop")
+    advice = re.search(r"use --same-as (uuid:\S+);", str(kept[0]["message"]))
+    assert advice is not None
+    as_then = ("--same-as", advice[1])
+    unknown = places.run("verify", table, "--all", "--to", to)
+    verified = places.run("verify", table, "--all", "--to", to, *as_then)
+    other = places.run("archive", table, "--all", "--to", to, "--same-as", "uuid:1")
+    rehearsed = places.run("archive", table, "--all", "--to", to, "--dry-run", "--drop", *as_then)
+    code, found = archive(places, table, "--all", "--drop", *as_then)
+
+    assert (refused, [f["source"] for f in kept]) == (3, ["kept", "kept"])
+    assert unknown[1].count(": not exported") == 2
+    assert (verified[0], verified[1].count(": equal")) == (0, 2), verified[1]
+    assert other[2].startswith(f"Cannot archive {table} as uuid:1: no export of a table of that")
+    assert (rehearsed[0], rehearsed[1].count("would be compared and dropped")) == (0, 2)
+    assert (code, [f["source"] for f in found]) == (0, ["dropped"] * 2)
+    assert in_source(places, table) == (0, 0)
+    assert in_lake(places, to) == 5
 
 
 def test_an_export_that_is_not_equal_stays_in_the_source(
