@@ -11,9 +11,6 @@ The order of steps for one partition:
 A partition that fails any check stays in the source, and the outcome gives the reason.
 A second run resumes: it exports nothing twice. With drop, it drops parts that an earlier run
 detached. The page for users is docs/operating/archive.md.
-
-`unarchivable` and `unarchive_each` let exports replace the rows of archived partitions again;
-the CLI and the procedures use them.
 """
 
 from __future__ import annotations
@@ -26,18 +23,14 @@ from itertools import groupby
 from typing import Final
 
 from catalog.clickhouse.source import ClickHouseSource
-from catalog.hive import HiveTable, OpenedTree
-from catalog.iceberg.catalogs import OpenedCatalog
+from catalog.hive import HiveTable
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_ledger
-from catalog.processes import may_be_alive, this_process
 from catalog.sources import open_source
 from spark_ext.actions.export_ports import Places, export_all
-from spark_ext.actions.exports import rows_of_name
 from spark_ext.actions.verify import Verifying, VerifyRequest
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
-from tableformat.committer import DETACHED_BRANCH, LakeTableState
 from tableformat.errors import (
     Action,
     InternalError,
@@ -50,7 +43,6 @@ from tableformat.export.archived import (
     PartitionExports,
     archiving,
     exports_of_partition,
-    unarchive,
 )
 from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.job import ExportRequest
@@ -60,21 +52,17 @@ from tableformat.export.ports import JobPorts
 from tableformat.export.request import AllPartitions, ById
 from tableformat.export.table_identity import known_as, other_table
 from tableformat.export.verification import Verdict
-from tableformat.file_names import key_in
 from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.messages import Command, Option
-from tableformat.names import LakeName, PartitionId, TableName, quote_string
+from tableformat.messages import Option
+from tableformat.names import PartitionId, quote_string
 from tableformat.quantities import counted, human_bytes
 
 __all__ = [
     "ArchiveForecast",
     "Archived",
-    "Unarchivable",
     "archive",
     "rehearse_archive",
-    "unarchivable",
-    "unarchive_each",
 ]
 
 _EXPORTED: Final = (Status.UNCHANGED.value, Status.ALREADY_EXPORTED.value)
@@ -519,115 +507,3 @@ def _elsewhere(table: MergeTreeTable, parts: tuple[DetachedPart, ...]) -> str:
         f"ALTER TABLE {table.name.sql} DROP DETACHED PART {quote_string(parts[0].name)} SETTINGS "
         "allow_drop_detached = 1, and so on"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Unarchivable:
-    """An archived export that can be unarchived, and its number of rows and files in main.
-
-    `later` is the row of the increment after it, None if there is none.
-    """
-
-    row: Row
-    rows: int
-    files: int
-    later: Row | None = None
-
-    @property
-    def text(self) -> str:
-        """A sentence on the rows that the next export may replace after unarchiving."""
-        row = self.row
-        late = f", late rows {row.key.increment}" if row.key.increment else ""
-        return (
-            f"partition {row.key.partition_id} of {row.source_table}{late}: "
-            f"{counted(self.rows, 'row')} "
-            f"in {counted(self.files, 'file')} of {row.destination_table} may be replaced by the "
-            "next export of it. The source may no longer have them"
-        )
-
-
-def unarchivable(
-    ledger: Ledger,
-    partition_id: str,
-    table: TableName,
-    to: LakeName,
-    open_lake: Callable[[LakeName], OpenedCatalog | OpenedTree],
-) -> tuple[Unarchivable, ...]:
-    """Return the archived ledger rows of a partition.
-
-    There are several when the source table or the lake table was dropped and created again.
-
-    Args:
-        ledger: the ledger of the exports.
-        partition_id: the partition's id in the source.
-        table: the source table.
-        to: the destination.
-        open_lake: opens the catalog of the destination, or its Hive tree.
-
-    Raises:
-        NotFoundError: the ledger has no export of the partition.
-        RefusedError: the partition is not archived.
-        TableFormatError: the ledger or the lake cannot be read.
-    """
-    what = f"Cannot unarchive partition {partition_id} of {table} in {to}"
-    known = rows_of_name(ledger, partition_id, table, to)
-    if not known:
-        message = (
-            f"{what}: the ledger {ledger.uri} has no export of it. List what it has with "
-            f"{Command.EXPORTS}."
-        )
-        raise NotFoundError(message)
-    archived = tuple(row for row in known if row.archived is not None)
-    if not archived:
-        message = f"{what}: it is not archived, so its exports are not restricted."
-        raise RefusedError(message)
-    lake = open_lake(to).table(to)
-    state = lake.load() if lake is not None else None
-    by_tables = sorted(known, key=lambda row: (row.key.source, row.key.destination, row.key))
-    each = groupby(by_tables, key=lambda row: (row.key.source, row.key.destination))
-    last = (_last_with_rows(tuple(exports), lake, state) for _, exports in each)
-    found = tuple(one for one in last if one.row.archived is not None)
-    if not found:
-        message = (
-            f"{what}: the rows that arrived in it after it was archived are not archived, so "
-            "exports of them are not restricted. The rows before them stay archived."
-        )
-        raise RefusedError(message)
-    return found
-
-
-def _last_with_rows(
-    exports: tuple[Row, ...], lake: IcebergTable | HiveTable | None, state: LakeTableState | None
-) -> Unarchivable:
-    """Return the last of a partition's exports with rows in main, else the first.
-
-    The source does not have the rows of those before it any more.
-    """
-    if lake is None or state is None or state.layout.table_uuid != exports[0].key.destination:
-        return Unarchivable(exports[0], 0, 0, exports[1] if exports[1:] else None)
-    aside = lake.files_on(state, DETACHED_BRANCH) if isinstance(lake, IcebergTable) else ()
-    detached = {key_in(file.path) for file in aside}
-    last = None
-    for row, later in zip(exports, (*exports[1:], None), strict=True):
-        held = holding(row, state, row.key.hash, lake)
-        one = Unarchivable(row, held.rows, len(held.files), later)
-        # Files of other writers may have its rows, and an ATTACH may bring them back.
-        may_have = held.files or held.proof is not None or not held.is_certain
-        if last is None or may_have or row.key.hash in detached or row.detached:
-            last = one
-    if last is None:
-        message = "A partition has no export. This is a bug, please report it."
-        raise InternalError(message)
-    return last
-
-
-def unarchive_each(ledger: Ledger, found: tuple[Unarchivable, ...]) -> None:
-    """Allow exports to replace these partitions again.
-
-    Raises:
-        RefusedError: an export of a partition is running, or its row has changed since it was read.
-        LedgerError: the ledger cannot be read or written.
-    """
-    for one in found:
-        owner, now = this_process(), milliseconds()
-        unarchive(ledger, one.row, one.later, owner=owner, is_alive=may_be_alive, now=now)

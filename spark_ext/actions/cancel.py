@@ -1,4 +1,4 @@
-"""Cancels exports, runs KILL QUERY, and forgets completed exports, for all interfaces.
+"""Cancels exports, runs KILL QUERY, forgets completed exports, and unarchives partitions.
 
 The protocol is in `tableformat.export.give_up`. This module finds the export by name, waits for
 the proof that nothing of it can land, and removes its files.
@@ -11,6 +11,7 @@ The statement may run on any machine: its claims in the ledger carry its query i
 other partition (`tableformat/export/job.py`).
 
 `forget_exports` lets partitions be exported again before the TTL of their export is over.
+`unarchivable` and `unarchive_each` let exports replace the rows of archived partitions again.
 The page for users is docs/operating/stopping.md.
 """
 
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import groupby
 from typing import Final, assert_never
 
 from catalog.hive import HiveTable, OpenedTree
@@ -35,9 +37,16 @@ from spark_ext.actions.logs import LoggedEffects, log_note
 from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.sql.statements import KillMode
 from spark_ext.system_tables.exports import known_ledger
-from tableformat.committer import Superseded, Unknown
+from tableformat.committer import DETACHED_BRANCH, LakeTableState, Superseded, Unknown
 from tableformat.effects import Direct
-from tableformat.errors import NotFoundError, RefusedError, TableFormatError, UsageError
+from tableformat.errors import (
+    InternalError,
+    NotFoundError,
+    RefusedError,
+    TableFormatError,
+    UsageError,
+)
+from tableformat.export.archived import unarchive
 from tableformat.export.cleanup import Cleaned, Cleaning
 from tableformat.export.commit import Ports
 from tableformat.export.give_up import (
@@ -50,15 +59,19 @@ from tableformat.export.give_up import (
 )
 from tableformat.export.job import mark_killed
 from tableformat.export.leases import Leases
+from tableformat.export.main_state import holding
 from tableformat.export.options import PROOF_SECONDS
+from tableformat.file_names import key_in
 from tableformat.ledger import Ledger, Row, State, Stop
 from tableformat.messages import Command, Option
 from tableformat.names import LakeName, PartitionId, TableName
+from tableformat.quantities import counted
 
 __all__ = [
     "Cancelled",
     "KillStatus",
     "KilledPartition",
+    "Unarchivable",
     "by_destination",
     "cancel",
     "cancel_each",
@@ -67,6 +80,8 @@ __all__ = [
     "kill_queries",
     "rows_to_cancel",
     "rows_under_way",
+    "unarchivable",
+    "unarchive_each",
 ]
 
 _ATTEMPTS: Final = 5
@@ -457,3 +472,115 @@ def _rows(
         raise UsageError(message)
     # Of a partition with late rows, the archived exports are never made again.
     return tuple(row for row in found if row.archived is None) or found
+
+
+@dataclass(frozen=True, slots=True)
+class Unarchivable:
+    """An archived export that can be unarchived, and its number of rows and files in main.
+
+    `later` is the row of the increment after it, None if there is none.
+    """
+
+    row: Row
+    rows: int
+    files: int
+    later: Row | None = None
+
+    @property
+    def text(self) -> str:
+        """A sentence on the rows that the next export may replace after unarchiving."""
+        row = self.row
+        late = f", late rows {row.key.increment}" if row.key.increment else ""
+        return (
+            f"partition {row.key.partition_id} of {row.source_table}{late}: "
+            f"{counted(self.rows, 'row')} "
+            f"in {counted(self.files, 'file')} of {row.destination_table} may be replaced by the "
+            "next export of it. The source may no longer have them"
+        )
+
+
+def unarchivable(
+    ledger: Ledger,
+    partition_id: str,
+    table: TableName,
+    to: LakeName,
+    open_lake: Callable[[LakeName], OpenedCatalog | OpenedTree],
+) -> tuple[Unarchivable, ...]:
+    """Return the archived ledger rows of a partition.
+
+    There are several when the source table or the lake table was dropped and created again.
+
+    Args:
+        ledger: the ledger of the exports.
+        partition_id: the partition's id in the source.
+        table: the source table.
+        to: the destination.
+        open_lake: opens the catalog of the destination, or its Hive tree.
+
+    Raises:
+        NotFoundError: the ledger has no export of the partition.
+        RefusedError: the partition is not archived.
+        TableFormatError: the ledger or the lake cannot be read.
+    """
+    what = f"Cannot unarchive partition {partition_id} of {table} in {to}"
+    known = rows_of_name(ledger, partition_id, table, to)
+    if not known:
+        message = (
+            f"{what}: the ledger {ledger.uri} has no export of it. List what it has with "
+            f"{Command.EXPORTS}."
+        )
+        raise NotFoundError(message)
+    archived = tuple(row for row in known if row.archived is not None)
+    if not archived:
+        message = f"{what}: it is not archived, so its exports are not restricted."
+        raise RefusedError(message)
+    lake = open_lake(to).table(to)
+    state = lake.load() if lake is not None else None
+    by_tables = sorted(known, key=lambda row: (row.key.source, row.key.destination, row.key))
+    each = groupby(by_tables, key=lambda row: (row.key.source, row.key.destination))
+    last = (_last_with_rows(tuple(exports), lake, state) for _, exports in each)
+    found = tuple(one for one in last if one.row.archived is not None)
+    if not found:
+        message = (
+            f"{what}: the rows that arrived in it after it was archived are not archived, so "
+            "exports of them are not restricted. The rows before them stay archived."
+        )
+        raise RefusedError(message)
+    return found
+
+
+def _last_with_rows(
+    exports: tuple[Row, ...], lake: IcebergTable | HiveTable | None, state: LakeTableState | None
+) -> Unarchivable:
+    """Return the last of a partition's exports with rows in main, else the first.
+
+    The source does not have the rows of those before it any more.
+    """
+    if lake is None or state is None or state.layout.table_uuid != exports[0].key.destination:
+        return Unarchivable(exports[0], 0, 0, exports[1] if exports[1:] else None)
+    aside = lake.files_on(state, DETACHED_BRANCH) if isinstance(lake, IcebergTable) else ()
+    detached = {key_in(file.path) for file in aside}
+    last = None
+    for row, later in zip(exports, (*exports[1:], None), strict=True):
+        held = holding(row, state, row.key.hash, lake)
+        one = Unarchivable(row, held.rows, len(held.files), later)
+        # Files of other writers may have its rows, and an ATTACH may bring them back.
+        may_have = held.files or held.proof is not None or not held.is_certain
+        if last is None or may_have or row.key.hash in detached or row.detached:
+            last = one
+    if last is None:
+        message = "A partition has no export. This is a bug, please report it."
+        raise InternalError(message)
+    return last
+
+
+def unarchive_each(ledger: Ledger, found: tuple[Unarchivable, ...]) -> None:
+    """Allow exports to replace these partitions again.
+
+    Raises:
+        RefusedError: an export of a partition is running, or its row has changed since it was read.
+        LedgerError: the ledger cannot be read or written.
+    """
+    for one in found:
+        owner, now = this_process(), milliseconds()
+        unarchive(ledger, one.row, one.later, owner=owner, is_alive=may_be_alive, now=now)

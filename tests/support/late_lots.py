@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyiceberg.table.snapshots import Operation
 
-from spark_ext.actions.archive import unarchivable, unarchive_each
+from spark_ext.actions.cancel import unarchivable, unarchive_each
 from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.archived import archiving

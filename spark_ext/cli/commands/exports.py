@@ -26,13 +26,14 @@ from catalog.ledgers.uris import open_known_ledger, open_ledger
 from catalog.network import TimeOuts
 from catalog.sources import SourcePlace, open_source
 from spark_ext.actions import exports as listing_exports
-from spark_ext.actions.archive import unarchivable, unarchive_each
 from spark_ext.actions.cancel import (
     Cancelled,
     cancel_each,
     forget_exports,
     rows_to_cancel,
     rows_under_way,
+    unarchivable,
+    unarchive_each,
 )
 from spark_ext.actions.exports import (
     LOOKING,
