@@ -323,6 +323,8 @@ def list_parts(
 ) -> tuple[Part, ...]:
     """Return the active parts with rows of some partitions, or of all if none is given.
 
+    A patch part changes the parts of its partition whose data version is less than its last block.
+
     `disk` of a part is the root directory of its disk, '' if the server does not show it. Without
     hashes, `hash_of_all_files` is the text of `named_sizes_sql`.
 
@@ -340,11 +342,21 @@ def list_parts(
         f" {_or(capabilities, Offer.PART_TYPES, 'toString(p.part_type)', 'Wide')},"
         " p.min_block_number, p.max_block_number, p.level, p.data_version,"
         f" {'p.has_lightweight_delete' if capabilities.has(Offer.DELETED_ROWS) else '0'}"
-        f" FROM system.parts AS p{join} WHERE {active_parts(name)} AND p.rows > 0"
-        f"{f' AND p.partition_id IN ({ids})' if ids else ''}"
+        f" FROM system.parts AS p{join} WHERE active AND {of_table(name)} AND p.rows > 0"
+        f"{f' AND (p.partition_id IN ({ids}) OR {_IS_PATCH})' if ids else ''}"
         " ORDER BY p.partition_id, p.min_block_number, p.max_block_number"
     )
-    return tuple(_part(row) for row in found)
+    listed = [_part(row) for row in found]
+    patches = [part for part in listed if _PATCH.match(str(part.partition_id))]
+    return tuple(_patched(part, patches) for part in listed if part not in patches)
+
+
+def _patched(part: Part, patches: Iterable[Part]) -> Part:
+    """Return a part with the patch parts that are not written into it."""
+    later = (one for one in patches if part.data_version < one.max_block)
+    of = str(part.partition_id)
+    found = tuple(one.name for one in later if _PATCH.sub("", str(one.partition_id)) == of)
+    return replace(part, patches=found) if found else part
 
 
 def has_active_parts(connection: Connection, name: TableName, partition_id: PartitionId) -> bool:
@@ -394,6 +406,11 @@ def of_table(name: TableName, *, column: str = "table") -> str:
         f"database = {quote_string(name.database)}"
         f" AND {quote_identifier(column)} = {quote_string(name.name)}"
     )
+
+
+_IS_PATCH: Final = "startsWith(p.partition_id, 'patch-')"
+_PATCH: Final = re.compile(r"\Apatch-[0-9a-f]{32}-")
+"""What the id of a patch part has before the id of the partition that it changes."""
 
 
 def active_parts(name: TableName) -> str:

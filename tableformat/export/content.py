@@ -36,8 +36,10 @@ _COMPUTED: Final = "+"
 class Content:
     """The content of a source partition.
 
-    `merge_explains`: a merge changes the hashes only, never a row. `columns` is as in
-    `ledger.Claim`. `computed` describes for the user the expressions from which ClickHouse computes
+    `merge_explains`: a merge changes the hashes only, never a row. `counts_again`: the table, which
+    is not replicated, may number its blocks from the start again after it was emptied and loaded
+    anew, so that other rows have the blocks of exported ones. `columns` is as in `ledger.Claim`.
+    `computed` describes for the user the expressions from which ClickHouse computes
     columns that parts lack; '' if no part lacks a column, or the missing values are NULL.
     """
 
@@ -46,6 +48,7 @@ class Content:
     merge_explains: bool
     columns: str = ""
     computed: str = ""
+    counts_again: bool = False
 
     @property
     def rows(self) -> int:
@@ -57,7 +60,8 @@ def content_of(table: MergeTreeTable, parts: tuple[Part, ...]) -> Content:
     """Return the content identity of a partition.
 
     A merge stores the values of missing columns as they are computed at that time. So if a part
-    lacks columns, a merge does not explain other hashes.
+    lacks columns, a merge does not explain other hashes. Nor does it while lightweight updates are
+    not written into the parts, which keep their names and hashes until then.
     """
     exported = tuple(
         ExportedPart(
@@ -77,9 +81,14 @@ def content_of(table: MergeTreeTable, parts: tuple[Part, ...]) -> Content:
     return Content(
         fingerprint(parts, computed),
         exported,
-        plain and not table.engine.ttl and not table.has_ttl_columns and not lacked,
+        plain
+        and not table.engine.ttl
+        and not table.has_ttl_columns
+        and not lacked
+        and not any(p.patches for p in parts),
         columns=columns_of(table) + _COMPUTED * bool(lacked),
         computed=shown_definitions(table.columns, lacked),
+        counts_again=not table.engine.replicated,
     )
 
 

@@ -190,7 +190,8 @@ class Part:
     `rows` counts lightweight-deleted rows too, as system.parts does. `path` is the part's
     directory, `disk` the root directory of its disk; `part_type` is Wide or Compact; sizes are in
     bytes. `lacks` are the table's stored columns without values in the part, in declared order,
-    which ClickHouse computes (`missing_columns.py`).
+    which ClickHouse computes (`missing_columns.py`). `patches` are the patch parts of lightweight
+    updates that ClickHouse has not written into the part: a SELECT shows their values.
     """
 
     name: str
@@ -208,6 +209,7 @@ class Part:
     data_version: int
     has_lightweight_delete: bool
     lacks: tuple[str, ...] = ()
+    patches: tuple[str, ...] = ()
 
     @property
     def content(self) -> tuple[str, str, int]:
@@ -262,14 +264,15 @@ def fingerprint(parts: Iterable[Part], computed: Mapping[tuple[str, ...], str]) 
     """Return the content identity of a partition: a digest over its parts' hashes and rows.
 
     A merge changes it although the rows are equal; the ledger explains that. For a part that lacks
-    columns it includes their definitions; for other parts these add nothing.
+    columns it includes their definitions; for other parts these add nothing. It includes the names
+    of patch parts that are to be written into a part.
 
     Args:
         parts: of the partition.
         computed: the definitions of the columns that a part lacks, by these columns; '' for NULL.
     """
     digest = hashlib.sha256()
-    found = ((*p.content, text) if (text := computed[p.lacks]) else p.content for p in parts)
+    found = ((*p.content, *filter(None, (computed[p.lacks], ",".join(p.patches)))) for p in parts)
     for content in sorted(found):
         digest.update(repr(content).encode())
     return digest.hexdigest()

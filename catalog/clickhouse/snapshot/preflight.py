@@ -3,6 +3,7 @@
 - Unfinished mutations: a clone loses what is left to do.
 - Columns in parts that the table does not have: a RENAME that a clone loses.
 - Broken detached parts: the source itself lost rows.
+- Lightweight updates that are not written into the parts: ClickHouse refuses the clone.
 - Columns that parts lack and that tasks, which open the parts as files, cannot compute.
 
 Parts on disks whose files no task can open (encrypted disks, caches, object storage) are copied to
@@ -26,6 +27,7 @@ from catalog.clickhouse.table_description import (
     with_missing_columns,
 )
 from catalog.network import some
+from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
 from tableformat.errors import RefusedError, Unable, UnsupportedError
 from tableformat.mergetree.missing_columns import definitions, external_reference
 from tableformat.messages import Option
@@ -40,6 +42,7 @@ __all__ = [
     "grouped",
     "mutation_ids",
     "refuse_foreign_columns",
+    "refuse_patched",
     "refused_by_source",
     "refused_disks",
 ]
@@ -84,6 +87,7 @@ def refused_by_source(
     foreign = foreign_columns(connection, name, name)
     broken = _broken_parts(connection, capabilities, name)
     computed = _computed_elsewhere(connection, capabilities, name, tuple(partition_ids))
+    patched = _patched(connection, capabilities, name)
     refused = {}
     for one in partition_ids:
         if error := _refused_by_mutation(name, one, mutations, killable=killable):
@@ -94,6 +98,8 @@ def refused_by_source(
             refused[one] = _refuse_broken(name, one, broken[str(one)])
         elif str(one) in computed:
             refused[one] = _refuse_computed(name, one, computed[str(one)])
+        elif str(one) in patched:
+            refused[one] = refuse_patched(name, one)
     return refused
 
 
@@ -339,6 +345,30 @@ def _refuse_computed(
             f"{quote_string(str(partition_id))} SETTINGS mutations_sync = 2.",
         )
     )
+
+
+def _patched(connection: Connection, capabilities: Capabilities, name: TableName) -> frozenset[str]:
+    """Return the ids of the partitions with lightweight updates that are not in their parts."""
+    patches = texts(
+        connection,
+        f"SELECT name FROM system.parts WHERE active AND {of_table(name)}"
+        " AND startsWith(partition_id, 'patch-') LIMIT 1",
+    )
+    if not patches:
+        return frozenset()
+    parts = list_parts(connection, capabilities, name)
+    return frozenset(str(part.partition_id) for part in parts if part.patches)
+
+
+def refuse_patched(name: TableName, partition_id: PartitionId) -> RefusedError:
+    """Return the refusal of a partition with pending lightweight updates (code 344)."""
+    message = Unable.of(
+        f"partition {partition_id} of {name}",
+        "lightweight updates have not been written into its parts yet, and a snapshot "
+        f"would lose them. Run ALTER TABLE {name.sql} APPLY PATCHES IN PARTITION "
+        f"ID {quote_string(str(partition_id))} SETTINGS mutations_sync = 2.",
+    )
+    return RefusedError(message, code=SUPPORT_IS_DISABLED)
 
 
 def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:

@@ -26,6 +26,7 @@ from catalog.clickhouse.snapshot.preflight import (
     COPIES,
     far_parts,
     mutation_ids,
+    refuse_patched,
     refused_by_source,
     refused_disks,
 )
@@ -343,13 +344,7 @@ class _GroupSnapshot:
         (one,) = self.request.partition_ids
         what = f"partition {one} of {self._source}"
         if error.code == SUPPORT_IS_DISABLED:
-            message = Unable.of(
-                what,
-                "lightweight updates have not been written into its parts yet, and a snapshot "
-                f"would lose them. Run ALTER TABLE {self._source.sql} APPLY PATCHES IN PARTITION "
-                f"ID {quote_string(str(one))} SETTINGS mutations_sync = 2.",
-            )
-            return RefusedError(message, code=error.code)
+            return refuse_patched(self._source, one)
         if error.code == BAD_ARGUMENTS and "has no parts in partition" in error.reason:
             return self._no_parts(one)
         remedy = (

@@ -18,6 +18,7 @@ from tableformat.errors import (
     TableFormatError,
     UnsupportedError,
 )
+from tableformat.export.content import Content, content_of
 from tableformat.names import SOURCE_ALIAS, TableName
 from tableformat.source import Probe, SourceSnapshot
 from tests.support.clickhouse_source import Clickhouse, Through, ids
@@ -139,6 +140,35 @@ def test_lightweight_updates_are_refused_with_a_statement_that_applies_them(
         name, probes=(Probe(f"{SOURCE_ALIAS}.s = 'new'", "toString(v)"),)
     )
     assert (snapshot.refused, snapshot.partitions[0].probed[0].greatest) == ((), "1")
+
+
+def test_a_pending_lightweight_update_is_other_content(clickhouse: Clickhouse) -> None:
+    """Harm prevented: "unchanged" while a SELECT shows other values than the lake."""
+    name = clickhouse.filled(
+        "ENGINE = MergeTree PARTITION BY p ORDER BY k SETTINGS"
+        " enable_block_number_column = 1, enable_block_offset_column = 1"
+    )
+    table = clickhouse.source.describe(name)
+
+    def contents() -> list[Content]:
+        return [content_of(table, clickhouse.source.parts(name, one)) for one in ids("0", "1")]
+
+    before = contents()
+    clickhouse.command(f"UPDATE {name.sql} SET s = 'new' WHERE k = 4")
+    pending = contents()
+    refused = clickhouse.source.refusals(name, ids("0", "1"))
+    clickhouse.insert(name)
+    clickhouse.command(
+        f"ALTER TABLE {name.sql} APPLY PATCHES IN PARTITION ID '0' SETTINGS mutations_sync = 2"
+    )
+    applied = clickhouse.source.parts(name, *ids("0", "1"))
+
+    assert pending[0].fingerprint != before[0].fingerprint
+    assert not pending[0].merge_explains
+    assert pending[1] == before[1]
+    assert {str(one): error.code for one, error in refused.items()} == {"0": 344}
+    assert [part.patches for part in applied] == [()] * len(applied)
+    assert clickhouse.source.refusals(name, ids("0", "1")) == {}
 
 
 def test_a_partition_that_lost_a_broken_part_is_refused(tmp_path: Path) -> None:
