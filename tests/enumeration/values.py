@@ -35,6 +35,7 @@ __all__ = [
     "WIDE",
     "ReadDigests",
     "ValuedParts",
+    "in_one",
     "parquet",
     "partition_of",
     "rewritten",
@@ -69,6 +70,14 @@ def rewritten(parts: Sequence[Part], *, other_rows: bool = False) -> list[Part]:
         )
         for part in parts
     ]
+
+
+def in_one(parts: Sequence[Part], *, other_rows: bool = False) -> list[Part]:
+    """Return the part that a merge makes of parts, or one of its name and size with other rows."""
+    first, rows = parts[0], sum(part.rows for part in parts)
+    name = f"{first.partition_id}_{first.min_block}_{parts[-1].max_block}_1"
+    made = replace(first, name=name, rows=rows, max_block=parts[-1].max_block, level=1)
+    return [_holding(made, _values(first).start + other_rows * _PARTITION // 2, mutated=True)]
 
 
 def partition_of(value: int) -> str:

@@ -15,7 +15,7 @@ from tableformat.export.outcome import Status
 from tableformat.ledger import State
 from tests.enumeration.oracle import check_values, look
 from tests.enumeration.scenarios import World
-from tests.enumeration.values import ValuedParts, rewritten, valued
+from tests.enumeration.values import ValuedParts, in_one, rewritten, valued
 from tests.support.dying import Dies, KilledAt
 from tests.support.scenarios import ALL, AtStep
 
@@ -54,6 +54,26 @@ def test_a_run_that_lost_its_claim_while_it_compared_reports_nothing_of_main(
 
     assert outcome.status is Status.IN_PROGRESS
     assert "another run" in outcome.message
+    check_values(world, look(world))
+
+
+@pytest.mark.parametrize("other_rows", [False, True])
+def test_what_has_the_name_of_a_merge_is_compared(tmp_path: Path, *, other_rows: bool) -> None:
+    """Harm prevented: a partition that was loaded again after a restart is "merged".
+
+    A table without replicas that was emptied numbers its blocks from the start again.
+    """
+    world = World(tmp_path, ValuedParts(by_id={"p1": valued("p1", 7, 5)}))
+    world.run(ALL)
+    world.source.by_id["p1"] = in_one(world.source.by_id["p1"], other_rows=other_rows)
+
+    (outcome,) = world.run(COMPARED).outcomes
+
+    is_same = "its parts changed, its rows are the same" in outcome.message
+    assert is_same is not other_rows
+    assert (outcome.status is Status.REFUSED) is other_rows
+    if other_rows:
+        assert world.run(FORCED).outcomes[0].status is Status.REPLACED
     check_values(world, look(world))
 
 
