@@ -23,6 +23,7 @@ from catalog.clickhouse.rows.digests import FileDigests
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import HiveTable
 from catalog.iceberg.table import IcebergTable
+from catalog.ledgers.memory import milliseconds
 from catalog.processes import Closing, job_may_be_alive, new_job
 from catalog.rewriting.integrity import changed_files
 from catalog.storages.schemes import Storages
@@ -85,12 +86,15 @@ __all__ = [
 ]
 
 
+_SAME_ROWS: Final = "its parts changed since, its rows did not"
+
+
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """The tables and partitions to compare.
+    """The tables and partitions to compare; `same_as`: the exported identity, '' for its own.
 
-    `same_as`: the identity under which the source table was exported; '' for its own. `only`: of
-    the partition, this export alone.
+    `only`: this export alone, with the source if that has the partition, because its rows are to
+    leave the source. A digest is kept of equal rows.
     """
 
     table: TableName
@@ -111,9 +115,8 @@ class VerifyRequest:
 
     def is_about(self, row: Row) -> bool:
         """Whether a ledger row may be of the source table: of its name, or of the identity."""
-        if self.same_as:
-            return row.key.source == self.same_as
-        return row.source_table == str(self.table)
+        same_as, name = self.same_as, str(self.table)
+        return row.key.source == same_as if same_as else row.source_table == name
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,7 @@ class _Subject:
     kept: KeptDigest | None
     content: Content | None
     change: str
+    is_archived: bool
     rewritten: str = ""
 
 
@@ -176,6 +180,8 @@ class Verifying:
         self._source = source
         self._lake = lake
         self._digests, self._begin = digests, begin
+        self.content: Content | None = None
+        """The content of the partition whose rows were compared last with the source."""
         self._state = lake.load()
         check_table_of_ledger(self._state, ledger)
         self._of_use = staging_in_use(ledger)
@@ -299,7 +305,10 @@ class Verifying:
         content = content_of(self._table, parts) if self._table is not None and parts else None
         change = self._change(row.done, content)
         note = held.text if held.kind is Kind.REWRITTEN else ""
-        return _Subject(one, row.key.hash, row.done, held.files, kept, content, change, note)
+        is_archived = row.archived is not None and self._request.only is None
+        return _Subject(
+            one, row.key.hash, row.done, held.files, kept, content, change, is_archived, note
+        )
 
     def _change(self, done: Record, content: Content | None) -> str:
         """Return how the source has changed since an export; '' if it has not."""
@@ -313,7 +322,8 @@ class Verifying:
 
     def _compared(self, subjects: list[_Subject]) -> Iterator[Comparison]:
         """Compare a group of partitions with their kept digests or with a source snapshot."""
-        by_digest = [s for s in subjects if s.change and s.kept is not None]
+        left = [s for s in subjects if s.content is None or s.is_archived]
+        by_digest = [s for s in left if s.change and s.kept is not None]
         gone = [s for s in subjects if s.content is None and s.kept is None]
         in_source = [s for s in subjects if s not in by_digest and s not in gone]
         read = [s for s in subjects if s not in gone]
@@ -327,7 +337,7 @@ class Verifying:
         self._source.close()
         for subject in subjects:
             if subject.kept is not None and subject in by_digest:
-                yield self._with_digest(subject, subject.kept)
+                yield self._with_digest(subject, subject.kept, subject.change)
             elif subject in gone:
                 yield self._without_source(subject, subject.change)
             else:
@@ -335,7 +345,7 @@ class Verifying:
 
     def _known_files(self, subject: _Subject) -> FilesToDigest | None:
         """Return the files that will be read; None if that depends on the source's digest."""
-        if not subject.change or subject.kept is None:
+        if not subject.change or subject.kept is None or self._request.only is not None:
             wanted = self._of_source(subject)
         else:
             try:
@@ -385,15 +395,23 @@ class Verifying:
     def _with_frozen(self, subject: _Subject, found: _Frozen | TableFormatError) -> Comparison:
         """Compare with a source snapshot, which may be newer than the list of parts."""
         if isinstance(found, TableFormatError):
-            if subject.kept is not None:
-                change = found.during(Action.VERIFY).message
-                return self._with_digest(replace(subject, change=change), subject.kept)
-            return _failed(subject.partition_id, found)
+            if subject.kept is None or self._request.only is not None:
+                return _failed(subject.partition_id, found)
+            why = found.during(Action.VERIFY).message
+            return self._with_digest(subject, subject.kept, why, equal=Verdict.AS_EXPORTED)
         change = self._change(subject.done, found.content)
         now = replace(subject, content=found.content, change=change)
-        if change and subject.kept is not None:
-            return self._with_digest(now, subject.kept)
-        return self._with_source(now, found.digest, found.content)
+        if not change or subject.kept is None or self._request.only is not None:
+            return self._with_source(now, found.digest, found.content)
+        kept = subject.kept
+        if not kept.digest.differences(found.digest):
+            return self._with_digest(now, kept, _SAME_ROWS)
+        if kept.digest.rows == found.digest.rows:
+            # Columns may have other names since.
+            compared = self._with_source(now, found.digest, found.content)
+            if compared.verdict is Verdict.EQUAL:
+                return compared
+        return self._with_digest(now, kept, change, equal=Verdict.AS_EXPORTED)
 
     def _with_source(self, subject: _Subject, digest: Digest, content: Content) -> Comparison:
         """Compare with the digest of the current source rows."""
@@ -402,15 +420,28 @@ class Verifying:
             if not same_parts(subject.done, content):
                 return self._without_source(subject, subject.change)
             return replace(found, message=subject.change)
-        if found.verdict is Verdict.EQUAL and subject.change:
-            return replace(found, message="its parts changed since, its rows did not")
-        return found
+        if found.verdict is not Verdict.EQUAL:
+            return found
+        self.content = content
+        if self._request.only is not None and subject.kept is None:
+            self._keep(subject, digest)
+        return replace(found, message=_SAME_ROWS) if subject.change else found
 
-    def _with_digest(self, subject: _Subject, kept: KeptDigest) -> Comparison:
-        """Compare with the digest that the export kept of its source snapshot."""
+    def _keep(self, subject: _Subject, digest: Digest) -> None:
+        """Store the digest of rows that leave the source, as an export with a digest does."""
+        of, one = subject.done.landed.transaction_id, subject.partition_id.value
+        kept = KeptDigest(str(self._request.table), one, of, milliseconds(), digest)
+        self._digests.keep(digest_location(self._state.location, subject.key, of), kept)
+
+    def _with_digest(
+        self, subject: _Subject, kept: KeptDigest, why: str, *, equal: Verdict = Verdict.EQUAL
+    ) -> Comparison:
+        """Compare with the digest that the export kept; say why. `equal`: of equal rows."""
         found = self._read(self._of_digest(subject, kept), subject, kept.digest, "digest")
-        message = f"{subject.change.rstrip('.;')}; compared with the digest of {kept.time}"
-        return found if found.verdict is Verdict.FAILED else replace(found, message=message)
+        message = f"{why.rstrip('.;')}; compared with the digest of {kept.time}"
+        verdict = equal if found.verdict is Verdict.EQUAL else found.verdict
+        is_read = verdict is not Verdict.FAILED
+        return replace(found, verdict=verdict, message=message) if is_read else found
 
     def _without_source(self, subject: _Subject, why: str) -> Comparison:
         """Check only the bytes of the files: neither source nor digest is left to compare with."""

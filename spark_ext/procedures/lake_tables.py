@@ -286,7 +286,9 @@ def _check_equal(
     """
     # Among all partitions, some may not be exported yet.
     everything = request.selection == AllPartitions()
-    good = (Verdict.EQUAL, Verdict.NOT_EXPORTED) if everything else (Verdict.EQUAL,)
+    verdicts = {one.verdict for one, _ in found}
+    is_any = verdicts != {Verdict.NOT_EXPORTED}
+    good = (Verdict.EQUAL, Verdict.NOT_EXPORTED) if everything and is_any else (Verdict.EQUAL,)
     unequal = [(one, shard) for one, shard in found if one.verdict not in good]
     wrong = [_unequal(request, unequal), *errors] if unequal else errors
     if wrong:

@@ -55,6 +55,7 @@ __all__ = [
     "exit_code",
     "of_all_exports",
     "schema_of_digest",
+    "with_parts",
 ]
 
 
@@ -62,6 +63,8 @@ class Verdict(StrEnum):
     """The result of a comparison."""
 
     EQUAL = "equal"
+    AS_EXPORTED = "as_exported"
+    """Main has the rows that were exported, and the source has others now, or may have."""
     DIFFERS = "differs"
     NOT_COMPARABLE = "not_comparable"
     NOT_EXPORTED = "not_exported"
@@ -105,11 +108,12 @@ def exit_code(comparisons: Iterable[Comparison], *, named: bool) -> int:
     Args:
         comparisons: the comparisons of all partitions.
         named: whether the user named the partition. Without a name, partitions that were never
-            exported are ignored.
+            exported are ignored, unless none was exported: then nothing was compared.
     """
-    return worst(
-        c.verdict.exit_code for c in comparisons if named or c.verdict is not Verdict.NOT_EXPORTED
-    )
+    codes = {one.verdict: one.verdict.exit_code for one in comparisons}
+    if not named and len(codes) > 1:
+        codes.pop(Verdict.NOT_EXPORTED, None)
+    return worst(codes.values())
 
 
 def of_all_exports(compared: list[Comparison]) -> Comparison:
@@ -378,18 +382,7 @@ class EqualRows:
         compare = partial(self._is_equal, digests, one, row.done, digest, reads_files=reads_files)
         if not self.ports.effects(Step.VERIFY, compare):
             return None
-        done = _with_parts(row.done, one.content)
-        after = replace(
-            row,
-            done=done,
-            landed=tuple(
-                done.landed
-                if x.transaction_id == done.landed.transaction_id and not x.statement
-                else x
-                for x in row.landed
-            ),
-            updated=self.ports.clock(),
-        )
+        after = with_parts(row, row.done, one.content, self.ports.clock())
         written = self.ports.effects(Step.SETTLE, partial(self.ports.ledger.write, after))
         if isinstance(written, Stale):
             # Main may hold other rows by now, or none.
@@ -397,11 +390,10 @@ class EqualRows:
                 "another run changed the ledger row of this partition while its rows were compared"
             )
             return Skip(Status.IN_PROGRESS, text)
-        there = (
-            f"{counted(done.landed.rows, 'row')} in the lake, snapshot {done.landed.snapshot_id}"
-        )
+        landed = row.done.landed
+        there = f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}"
         text = f"its parts changed, its rows are the same; {there}."
-        refuses = done.refuses(self.ports.clock())
+        refuses = row.done.refuses(self.ports.clock())
         return Skip(Status.ALREADY_EXPORTED if refuses else Status.UNCHANGED, text)
 
     def _is_equal(
@@ -444,7 +436,19 @@ class EqualRows:
         )
 
 
-def _with_parts(done: Record, content: Content) -> Record:
-    """Return the record of an export with the parts that have its rows now."""
-    landed = replace(done.landed, fingerprint=content.fingerprint)
-    return replace(done, landed=landed, parts=content.parts, columns=content.columns)
+def with_parts(row: Row, before: Record, content: Content, now: int) -> Row:
+    """Return a row whose last export is that of other parts, which have the same rows.
+
+    Args:
+        row: the row of the key.
+        before: its record.
+        content: the content of the source partition now.
+        now: milliseconds since 1970.
+    """
+    landed = replace(before.landed, fingerprint=content.fingerprint)
+    done = replace(before, landed=landed, parts=content.parts, columns=content.columns)
+    each = (
+        landed if x.transaction_id == landed.transaction_id and not x.statement else x
+        for x in row.landed
+    )
+    return replace(row, done=done, landed=tuple(each), updated=now)

@@ -28,6 +28,7 @@ __all__ = ["verify"]
 
 _WORDS = {
     Verdict.EQUAL: "equal",
+    Verdict.AS_EXPORTED: "as exported",
     Verdict.DIFFERS: "differs",
     Verdict.NOT_COMPARABLE: "not comparable",
     Verdict.NOT_EXPORTED: "not exported",
