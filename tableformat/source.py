@@ -409,8 +409,10 @@ class Source(Protocol):
         parts: tuple[DetachedPart, ...],
         *,
         fresh: bool,
-    ) -> int:
-        """Drop the parts that `take_out` detached, just now if `fresh`; return the freed bytes.
+    ) -> tuple[DetachedPart, ...]:
+        """Drop the parts that `take_out` detached, just now if `fresh`.
+
+        Return those that were dropped; the others are not detached any more.
 
         Raises:
             RefusedError: a part is not the one that was detached; nothing is dropped.

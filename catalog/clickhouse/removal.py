@@ -105,10 +105,10 @@ def drop_detached(
     parts: tuple[DetachedPart, ...],
     *,
     fresh: bool,
-) -> int:
-    """Drop detached parts of this server, not of its replicas; return the freed bytes.
+) -> tuple[DetachedPart, ...]:
+    """Drop detached parts of this server, not of its replicas; return those that were dropped.
 
-    Parts that no longer exist are skipped.
+    Parts that are not there are skipped.
 
     Args:
         connection: to the source.
@@ -127,7 +127,6 @@ def drop_detached(
     others = [p.name for p in existing if p != listed[p.name] or not (p.modified or fresh)]
     if others:
         raise _other_parts(table, one, others)
-    freed = 0
     for part in existing:
         try:
             connection.command(
@@ -142,8 +141,7 @@ def drop_detached(
                 "SETTINGS allow_drop_detached = 1, and so on."
             )
             raise SourceError(message, code=error.code) from error
-        freed += part.bytes
-    return freed
+    return tuple(existing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +160,10 @@ class _Leaving:
         if {name for name, count in rows.items() if count} != self.names:
             raise _changed(self.table, self.one)
         before = self._detached()
-        self._send(f"DETACH PARTITION ID {quote_string(str(self.one))}")
+        try:
+            self._send(f"DETACH PARTITION ID {quote_string(str(self.one))}")
+        except ClickHouseError as error:
+            raise self._refused_detach(error, before) from error
         detached = self._detached() - before
         if not self.names <= _names(detached) <= rows.keys():
             self._put_back(detached)
@@ -183,19 +184,27 @@ class _Leaving:
                 each = ", ".join(f"DETACH PART {quote_string(name)}" for name in some)
                 self._send(f"{each}{settings}")
         except ClickHouseError as error:
-            self._put_back(self._newly_detached(before))
-            message = (
-                f"Cannot archive partition {self.one} of {self.table}: ClickHouse did not detach "
-                f"all of its parts: {error.reason}. The source is "
-                f"unchanged.{_remedy(error) or ' Run it again.'}"
-            )
-            raise RefusedError(message, code=error.code) from error
+            raise self._refused_detach(error, before) from error
         detached = self._newly_detached(before)
         patches = self._patches()
         if _names(detached) != self.names or patches or any(self._active().values()):
             self._put_back(detached)
             raise self._patched() if patches else _changed(self.table, self.one)
         return detached
+
+    def _refused_detach(self, error: ClickHouseError, before: frozenset[str]) -> RefusedError:
+        """Attach what a refused statement has detached; return the refusal.
+
+        Raises:
+            SourceError: a part stays detached.
+        """
+        self._put_back(self._newly_detached(before))
+        message = (
+            f"Cannot archive partition {self.one} of {self.table}: ClickHouse did not detach "
+            f"all of its parts: {error.reason}. The source is "
+            f"unchanged.{_remedy(error) or ' Run it again.'}"
+        )
+        return RefusedError(message, code=error.code)
 
     def _send(self, what: str) -> None:
         """Send a statement that detaches parts.

@@ -455,8 +455,8 @@ class ClickHouseSource(Closing):
     def drop_detached(
         self, table: TableName, partition_id: PartitionId, parts: tuple[DetachedPart, ...], *,
         fresh: bool,
-    ) -> int:  # fmt: skip
-        """Drop the parts that `take_out` detached, just before if `fresh`; return the freed bytes.
+    ) -> tuple[DetachedPart, ...]:  # fmt: skip
+        """Drop the parts that `take_out` detached, just before if `fresh`; return those dropped.
 
         Raises:
             RefusedError: a part is not the detached one; nothing is dropped.

@@ -41,9 +41,12 @@ from tableformat.errors import (
 from tableformat.export.archived import (
     Archiving,
     PartitionExports,
+    archived_location,
+    archived_text,
     archiving,
     exports_of_partition,
 )
+from tableformat.export.content import Content
 from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import holding
@@ -51,8 +54,8 @@ from tableformat.export.outcome import REFUSED, Outcome, Status
 from tableformat.export.ports import JobPorts
 from tableformat.export.request import AllPartitions, ById
 from tableformat.export.table_identity import known_as, other_table
-from tableformat.export.verification import Verdict
-from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row
+from tableformat.export.verification import Comparison, Verdict, with_parts
+from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row, Stale
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.messages import Option
 from tableformat.names import PartitionId, quote_string
@@ -154,7 +157,8 @@ class _TakingOut:
             if not held:
                 return self._end(outcome, exports, table)
             if not outcome.verified:
-                self._compare(outcome, row)
+                row, done = self._compared(outcome, row, done)
+            self._note_beside_the_table(row)
             with self._archiving(row) as archived:
                 parts = self._source.take_out(self._request.table, one, done.parts)
                 archived.note_detached(parts)
@@ -223,33 +227,53 @@ class _TakingOut:
                 "system.detached_parts lists none of it, nothing is left to do"
             )
             raise RefusedError(message)
-        self._check_whole(exports)
-        freed = 0
-        for row in exports.archived:
-            if of_row := row.archived.detached if row.archived is not None else ():
-                with self._archiving(row) as archived:
-                    archived.note_detached(of_row)
-                    freed += self._dropped(archived, one, of_row, fresh=False)
-        text = _elsewhere(table, parts) if table.engine.replicated else ""
-        return Archived(outcome, "dropped", text, freed_bytes=freed, ended=True)
+        leaving = [(row, of) for row in exports.archived if row.archived and (of := _detached(row))]
+        for row, _ in leaving:
+            self._check_whole(row)
+            self._check_equal(row)
+        freed, left = 0, list[DetachedPart]()
+        for row, of_row in leaving:
+            with self._archiving(row) as archived:
+                archived.note_detached(of_row)
+                freed += self._dropped(archived, one, of_row, fresh=False)
+                left += _detached(archived.row)
+        texts = (_elsewhere(table, parts) if table.engine.replicated else "", _not_there(left))
+        text = ". ".join(filter(None, texts))
+        status = "detached" if left and not freed else "dropped"
+        return Archived(outcome, status, text, freed_bytes=freed, ended=True)
 
-    def _check_whole(self, exports: PartitionExports) -> None:
-        """Check that main has all files of every export whose detached parts are to be dropped.
+    def _check_whole(self, row: Row) -> None:
+        """Check that main has all files of an export whose detached parts are to be dropped.
 
         Raises:
             RefusedError: it has not; nothing was dropped.
         """
         lake = self._lake()
-        state = lake.load()
-        for row in exports.archived:
-            mark, held = row.archived, holding(row, state, row.key.hash, lake)
-            whole = row.done is not None and held.has_rows_of(row.done.landed)
-            if not whole and mark is not None and mark.detached != ():
-                message = (
-                    f"Cannot drop the detached parts of partition {row.key.partition_id} of "
-                    f"{self._request.table}: {held.text} Nothing was dropped"
-                )
-                raise RefusedError(message)
+        held = holding(row, lake.load(), row.key.hash, lake)
+        if row.done is None or not held.has_rows_of(row.done.landed):
+            message = (
+                f"Cannot drop the detached parts of partition {row.key.partition_id} of "
+                f"{self._request.table}: {held.text} Nothing was dropped"
+            )
+            raise RefusedError(message)
+
+    def _check_equal(self, row: Row) -> None:
+        """Check that the lake has the rows of an export whose detached parts are to be dropped.
+
+        Raises:
+            RefusedError: it has others, or there is no digest to compare them with; nothing was
+                dropped.
+        """
+        found, _ = self._comparison(row)
+        if found.verdict is not Verdict.EQUAL:
+            of, table = row.key.partition_id, self._request.table
+            message = (
+                f"Cannot drop the detached parts of partition {of} of {table}: the comparison with "
+                f"the lake gave {_shown(found)}. Nothing was dropped. To compare them with the "
+                f"lake, run ALTER TABLE {table.sql} ATTACH PARTITION ID {quote_string(of)}, and "
+                "the command again"
+            )
+            raise RefusedError(message)
 
     def _archiving(self, row: Row) -> AbstractContextManager[Archiving]:
         ports = self._ports
@@ -260,10 +284,19 @@ class _TakingOut:
     def _dropped(
         self, archived: Archiving, one: PartitionId, parts: tuple[DetachedPart, ...], *, fresh: bool
     ) -> int:
-        """Drop detached parts, record that in the ledger, and return the bytes that were freed."""
-        freed = self._source.drop_detached(self._request.table, one, parts, fresh=fresh)
-        archived.note_detached(())
-        return freed
+        """Drop detached parts, record that in the ledger, and return the bytes that were freed.
+
+        Parts that are not there stay in the record: they may be in the table again.
+        """
+        dropped = self._source.drop_detached(self._request.table, one, parts, fresh=fresh)
+        archived.note_detached(tuple(part for part in parts if part not in dropped))
+        return sum(part.bytes for part in dropped)
+
+    def _note_beside_the_table(self, row: Row) -> None:
+        """Store that a key is archived, for a ledger that is made anew, before its parts leave."""
+        location = archived_location(self._lake().load().location, row.key.hash)
+        since = row.archived.since if row.archived is not None else self._ports.clock()
+        self._ports.storage(location).put(location, archived_text(since))
 
     def _described(self) -> MergeTreeTable:
         """Return the source table, under the identity of its exports."""
@@ -309,16 +342,44 @@ class _TakingOut:
             raise RefusedError(message)
         return exports, row, row.done
 
-    def _compare(self, outcome: Outcome, row: Row) -> None:
+    def _compared(self, outcome: Outcome, row: Row, done: Record) -> tuple[Row, Record]:
         """Compare the export of an earlier run with the current rows of the source.
+
+        Return the row and its record with the parts that have these rows now: merges may have
+        made others since.
 
         Raises:
             RefusedError: they differ, or cannot be compared.
         """
+        found, content = self._comparison(row)
+        what = f"Cannot archive partition {outcome.partition_id} of {self._request.table}"
+        if found.verdict is not Verdict.EQUAL or content is None:
+            message = (
+                f"{what}: the comparison with the lake gave {_shown(found)}. The source is "
+                "unchanged."
+            )
+            raise RefusedError(message)
+        if content.fingerprint == done.landed.fingerprint:
+            return row, done
+        after = with_parts(row, done, content, self._ports.clock())
+        written = self._ports.ledger.write(after)
+        if isinstance(written, Stale) or written.done is None:
+            message = (
+                f"{what}: another process changed its ledger row at the same moment. The source is "
+                "unchanged. Run it again."
+            )
+            raise RefusedError(message)
+        return written, written.done
+
+    def _comparison(self, row: Row) -> tuple[Comparison, Content | None]:
+        """Compare an export with the source, or with its digest if the source has no part of it.
+
+        Return also the content of the source that was compared.
+        """
         wanted = VerifyRequest(
             self._request.table,
             self._request.to,
-            ById(PartitionId(outcome.partition_id)),
+            ById(PartitionId(row.key.partition_id)),
             self._request.conversions,
             same_as=self._request.options.same_as,
             only=row.key,
@@ -330,14 +391,7 @@ class _TakingOut:
         with contextlib.closing(digests):
             comparing = Verifying(wanted, self._source, self._lake(), self._ports.ledger, digests)
             (found,) = comparing.run()
-        if found.verdict is not Verdict.EQUAL or found.compared_with != "source":
-            message = (
-                f"Cannot archive partition {outcome.partition_id} of {self._request.table}: the "
-                "comparison with the lake gave "
-                f"{found.verdict.value}{f' ({found.message})' if found.message else ''}. The "
-                "source is unchanged."
-            )
-            raise RefusedError(message)
+        return found, comparing.content
 
     def _lake(self) -> IcebergTable | HiveTable:
         lake = self._ports.lake.table(self._request.to)
@@ -345,6 +399,26 @@ class _TakingOut:
             message = f"Cannot find {self._request.to} any more. Run it again."
             raise NotFoundError(message, code=UNKNOWN_TABLE)
         return lake
+
+
+def _shown(found: Comparison) -> str:
+    """Return the result of a comparison as messages show it."""
+    return f"{found.verdict.value}{f' ({found.message})' if found.message else ''}"
+
+
+def _detached(row: Row) -> tuple[DetachedPart, ...]:
+    """Return the parts of an export that the ledger records as detached."""
+    return (row.archived.detached if row.archived is not None else None) or ()
+
+
+def _not_there(left: list[DetachedPart]) -> str:
+    """Return the note on parts that were to be dropped and were not there, '' for none."""
+    if not left:
+        return ""
+    return (
+        f"{counted(len(left), 'part')} not there any more, {left[0].name} first: dropped by hand, "
+        "attached again, or detached at another replica. The ledger still records them"
+    )
 
 
 def _earlier_rows(

@@ -46,7 +46,7 @@ from tableformat.errors import (
     TableFormatError,
     UsageError,
 )
-from tableformat.export.archived import unarchive
+from tableformat.export.archived import archived_location, archived_text, unarchive
 from tableformat.export.cleanup import Cleaned, Cleaning
 from tableformat.export.commit import Ports
 from tableformat.export.give_up import (
@@ -478,13 +478,15 @@ def _rows(
 class Unarchivable:
     """An archived export that can be unarchived, and its number of rows and files in main.
 
-    `later` is the row of the increment after it, None if there is none.
+    `later` is the row of the increment after it, None if there is none. `lake` is the lake table,
+    None if it does not exist any more.
     """
 
     row: Row
     rows: int
     files: int
     later: Row | None = None
+    lake: IcebergTable | HiveTable | None = None
 
     @property
     def text(self) -> str:
@@ -563,7 +565,7 @@ def _last_with_rows(
     last = None
     for row, later in zip(exports, (*exports[1:], None), strict=True):
         held = holding(row, state, row.key.hash, lake)
-        one = Unarchivable(row, held.rows, len(held.files), later)
+        one = Unarchivable(row, held.rows, len(held.files), later, lake)
         # Files of other writers may have its rows, and an ATTACH may bring them back.
         may_have = held.files or held.proof is not None or not held.is_certain
         if last is None or may_have or row.key.hash in detached or row.detached:
@@ -580,7 +582,12 @@ def unarchive_each(ledger: Ledger, found: tuple[Unarchivable, ...]) -> None:
     Raises:
         RefusedError: an export of a partition is running, or its row has changed since it was read.
         LedgerError: the ledger cannot be read or written.
+        DestinationError: the object beside the table, from which a ledger can be made anew, cannot
+            be written. The partition is not archived any more.
     """
     for one in found:
         owner, now = this_process(), milliseconds()
         unarchive(ledger, one.row, one.later, owner=owner, is_alive=may_be_alive, now=now)
+        if one.lake is not None:
+            location = archived_location(one.lake.load().location, one.row.key.hash)
+            one.lake.storages(location).put(location, archived_text(None))

@@ -166,12 +166,7 @@ def export() -> None:
 @export_option(
     "convert", help="A conversion of the export that the lake table does not remember. Repeatable."
 )
-@export_option(
-    "same_as",
-    default="",
-    show_default=False,
-    help="TABLE was restored, moved or created again: compare the exports under this identity.",
-)
+@export_option("same_as", default="", show_default=False)
 @session_options
 @cluster_options
 @source_options()

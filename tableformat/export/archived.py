@@ -22,6 +22,7 @@ works as long as the table has the snapshot before that one.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ from tableformat.export.content import Content, is_merged
 from tableformat.export.leases import one_lease
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Status
+from tableformat.file_names import RECEIPTS
 from tableformat.ledger import (
     Archived,
     DetachedPart,
@@ -53,6 +55,9 @@ __all__ = [
     "ArchivedExports",
     "Archiving",
     "PartitionExports",
+    "archived_location",
+    "archived_since",
+    "archived_text",
     "archiving",
     "exports_of_partition",
     "has_it",
@@ -146,6 +151,52 @@ def archiving(
             raise
 
 
+_FORMAT: Final = 1
+
+
+def archived_location(table_location: str, key: str) -> str:
+    """Return the location of the object that says since when a key is archived.
+
+    The ledger says it, too. A ledger that is made anew reads it here.
+
+    Args:
+        table_location: the location of the lake table.
+        key: the hash of the key.
+    """
+    return f"{table_location.rstrip('/')}/{RECEIPTS}/archived/{key}.json"
+
+
+def archived_text(since: int | None) -> bytes:
+    """Return the text of that object.
+
+    Args:
+        since: milliseconds since 1970; None if the key is not archived any more.
+    """
+    return json.dumps({"format_version": _FORMAT, "since": since}).encode()
+
+
+def archived_since(location: str, text: bytes) -> int | None:
+    """Return since when a key is archived, in milliseconds since 1970; None if it is not.
+
+    Args:
+        location: of the object, for messages.
+        text: the text of the object.
+
+    Raises:
+        LedgerError: it is damaged, or of a newer format.
+    """
+    try:
+        raw = json.loads(text)
+        if raw["format_version"] == _FORMAT and isinstance(raw["since"], int | None):
+            since: int | None = raw["since"]
+            return since
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"Cannot read {location}: {error}. It is damaged; restore it from a copy."
+        raise LedgerError(message) from error
+    message = f"Cannot read {location}: a newer release wrote it. Use that release."
+    raise LedgerError(message)
+
+
 def unarchive(
     ledger: Ledger,
     row: Row,
@@ -225,6 +276,14 @@ def refuse_archived(row: Row, rows: int, parts: int) -> str:
     )
     if not parts:
         return text
+    if row.archived is not None and row.archived.detached is None:
+        return (
+            f"{text}. The ledger does not record that its parts left the source. If "
+            "system.detached_parts lists them, these are other rows: "
+            f"{Option.LATE_ROWS} adds them to the lake, next to the archived rows. If it does not, "
+            f"the archived rows may be among these: `{unarchive_command(row)}` lets an export "
+            "replace them"
+        )
     return f"{text}. {Option.LATE_ROWS} adds them to the lake, next to the archived rows"
 
 
@@ -411,6 +470,13 @@ def may_be_back(
     gone = [name for row in kept for name in _gone(row, there or frozenset())]
     if not gone:
         return ""
+    unsure = [row for row in kept if row.archived is not None and row.archived.detached is None]
+    if there is not None and any(_gone(row, there) for row in unsure):
+        return (
+            f"its parts may have the rows of the archived part {gone[0]}: the ledger does not "
+            "record that it left the source, and it is not detached. If they have them, "
+            f"`{unarchive_command(unsure[-1])}` lets an export replace the archived rows. {beyond}"
+        )
     shown = gone[0] + (f" and {len(gone) - 1} more" if len(gone) > 1 else "")
     unseen = there is None
     why = "the source does not show its detached parts" if unseen else "it is not detached any more"

@@ -22,7 +22,8 @@ from functools import partial
 
 from tableformat.committer import FileInMain, LakeTableState
 from tableformat.effects import Step
-from tableformat.errors import RefusedError
+from tableformat.errors import MissingError, RefusedError
+from tableformat.export.archived import archived_location, archived_since
 from tableformat.export.commit import Ports, send_empty
 from tableformat.export.commit_lists import ListedExport, read_lists
 from tableformat.file_names import is_of_transaction, key_in
@@ -92,11 +93,28 @@ def _found(
     for key, exports in sorted(by_key.items()):
         made = _row(ports, state, key, exports, destination)
         of = exports[0].key
-        if of.increment or of.next.hash in by_key:
-            # The rows before an increment are archived. Nothing shows whether the last ones are.
-            archived = replace(made.row, archived=Archived(ports.clock()))
-            made = replace(made, row=archived)
+        since = _archived_since(ports, storage, archived_location(state.location, key))
+        # An earlier release noted it in the ledger alone. The rows before an increment are
+        # archived; nothing shows whether the last ones are.
+        if since is None and (of.increment or of.next.hash in by_key):
+            since = ports.clock()
+        if since is not None:
+            made = replace(made, row=replace(made.row, archived=Archived(since)))
         yield made
+
+
+def _archived_since(ports: Ports, storage: Storage, location: str) -> int | None:
+    """Return since when a key is archived, None if it is not.
+
+    Raises:
+        DestinationError: the object beside the table cannot be read.
+        LedgerError: it is damaged, or of a newer format.
+    """
+    try:
+        text = ports.effects(Step.FIND_FILES, partial(storage.read, location))
+    except MissingError:
+        return None
+    return archived_since(location, text)
 
 
 def _refuse_unlisted(

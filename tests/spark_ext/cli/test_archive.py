@@ -108,9 +108,68 @@ def test_what_cannot_be_archived_is_not_called_an_export(places: Places, table: 
         assert f"Cannot archive {table} to {to}: Tables have different structure: column la" in err
 
 
-def test_a_table_that_was_created_again_is_archived_as_the_one_that_was_exported(
+def test_a_partition_that_was_merged_since_its_export_is_archived(
     places: Places, table: str
 ) -> None:
+    """Harm prevented: what was exported daily can never leave the source, because it merged."""
+    to = f"lake.n.{table[3:]}"
+    places.clickhouse_run(f"INSERT INTO {table} VALUES (1, 6, 'f')")
+    for words in (("--partition-id", "1", "--verify"), ("--partition-id", "2")):
+        assert places.run("export", table, *words, "--to", to)[0] == 0
+    places.clickhouse_run(f"OPTIMIZE TABLE {table} FINAL")
+
+    code, found = archive(places, table, "--all")
+    late = places.run("export", table, "--all", "--to", to)
+    places.clickhouse_run(f"ALTER TABLE {table} ATTACH PARTITION ID '1'")
+    back = places.outcomes("export", table, "--all", "--to", to, "--late-rows", "append")
+    again, dropped = archive(places, table, "--all", "--drop")
+
+    assert (code, [f["source"] for f in found]) == (0, ["detached"] * 2)
+    assert late[0] == 0
+    assert [one["status"] for one in back if "status" in one] == ["already_exported"]
+    assert (again, [f["source"] for f in dropped]) == (0, ["dropped"] * 2)
+    assert in_source(places, table) == (0, 0)
+    assert in_lake(places, to) == 6
+
+
+def test_what_the_lake_lost_is_not_dropped_later(places: Places, table: str) -> None:
+    """Harm prevented: the last copy of rows is dropped because metadata still names a file."""
+    to = f"lake.n.{table[3:]}"
+    assert archive(places, table, "--all")[0] == 0
+    lake = open_catalog("lake", warehouse=places.warehouse).table(LakeName.parse(to))
+    assert lake is not None
+    tasks = sorted(lake.loaded.scan().plan_files(), key=lambda t: t.file.record_count)
+    lose_a_row(Path(tasks[0].file.file_path.removeprefix("file://")))
+
+    code, found = archive(places, table, "--all", "--drop")
+
+    assert code == 3
+    assert sorted(str(f["source"]) for f in found) == ["dropped", "kept"]
+    assert any("Nothing was dropped" in str(f["message"]) for f in found)
+    assert in_source(places, table) == (0, 1)
+
+
+def test_a_rebuilt_ledger_keeps_what_is_archived(places: Places, table: str) -> None:
+    """Harm prevented: late rows replace the only copy of archived rows."""
+    to = f"lake.n.{table[3:]}"
+    assert archive(places, table, "--all", "--drop")[0] == 0
+    unarchived = ("exports", "unarchive", "2", "--table", table, "--to", to, "--yes")
+    assert places.run(*unarchived)[0] == 0
+    rebuilt = ("--ledger", f"sqlite:{places.root}/anew-{table}.db")
+    assert places.run("exports", "rebuild", "--to", to, *rebuilt)[0] == 0
+    places.clickhouse_run(
+        f"INSERT INTO {table} SELECT 1 + number % 2, number, 'late' FROM numbers(20)"
+    )
+
+    found = places.outcomes("export", table, "--all", "--to", to, *rebuilt)
+
+    refused = {one["partition_id"]: str(one["message"]) for one in found}
+    assert refused["1"].startswith("it is archived since ")
+    assert "younger than its manifest TTL" in refused["2"]
+    assert in_lake(places, to) == 5
+
+
+def test_a_table_that_was_created_again_is_archived(places: Places, table: str) -> None:
     """Harm prevented: the refusal of a restored table names an option that `archive` lacks."""
     to = f"lake.n.{table[3:]}"
     assert places.run("export", table, "--all", "--to", to)[0] == 0
