@@ -2,8 +2,9 @@
 
 The watermark is the greatest partition id, in ClickHouse's order of ids, up to which every
 partition is exported and unchanged. Queries read older rows from the lake and newer rows from
-ClickHouse. The watermark never falls inside a partition. It is true for the moment when the
-source was listed.
+ClickHouse. So it is not less than an archived partition that has left the source, unless a
+partition before that one stops it. The watermark never falls inside a partition. It is true for
+the moment when the source was listed.
 
 * `SettingWatermark` sets it as a table property, in the request that adds the rows.
 * It is computed in each turn from the metadata M of that turn, from main and from the keys that
@@ -20,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from tableformat.committer import FileInMain, KeyCommit, LakeTable, LakeTableState
 from tableformat.errors import DestinationError
@@ -31,7 +32,7 @@ from tableformat.export.decision import ExportOptions, Skip, decide_export
 from tableformat.export.main_state import holding, unsettled_mark
 from tableformat.export.outcome import Status
 from tableformat.export.table_identity import known_node, other_table
-from tableformat.ledger import Key, Ledger
+from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.table import MergeTreeTable, Part
 from tableformat.messages import Command
 from tableformat.names import PartitionId, hash_of
@@ -122,6 +123,7 @@ def find_watermark(
     state = lake.load()
     check_table_of_ledger(state, ledger)
     listing = list_source(table, source, now=now)
+    left = _Left.of(listing, ledger, state)
     last, among = None, len(listing.contents)
     for number, (one, content) in enumerate(listing.contents.items()):
         first = Key(listing.source, one.value, state.layout.table_uuid)
@@ -130,9 +132,60 @@ def find_watermark(
             exports = exports_of_partition(ledger.read, first)
             why = why_not(table, content, exports, lake, state)
         if why:
-            return Watermark(last, number, among, one, why)
+            return Watermark(left.after(last, one, lake, state), number, among, one, why)
         last = one
-    return Watermark(last, among, among)
+    return Watermark(left.after(last, None, lake, state), among, among)
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The archived partitions that a source does not have any more, the greatest id first."""
+
+    archived: tuple[tuple[PartitionId, tuple[Row, ...]], ...]
+
+    @classmethod
+    def of(cls, listing: Listing, ledger: Ledger, state: LakeTableState) -> Self:
+        """Return those of a source table in a lake table.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
+        found: dict[PartitionId, list[Row]] = {}
+        for row in ledger.rows():
+            key, one = row.key, PartitionId(row.key.partition_id)
+            is_of_it = (key.source, key.destination) == (listing.source, state.layout.table_uuid)
+            if is_of_it and row.archived is not None and one not in listing.contents:
+                found.setdefault(one, []).append(row)
+        return cls(tuple((one, tuple(found[one])) for one in sorted(found, reverse=True)))
+
+    def after(
+        self,
+        last: PartitionId | None,
+        before: PartitionId | None,
+        lake: LakeTable,
+        state: LakeTableState,
+    ) -> PartitionId | None:
+        """Return the greatest archived partition that main has, or `last` if that is greater.
+
+        Args:
+            last: the last partition of the source before the first that is not exported.
+            before: this first one; None if there is none.
+            lake: the lake table.
+            state: its metadata.
+
+        Raises:
+            DestinationError: main cannot be read.
+        """
+        for one, rows in self.archived:
+            if last is not None and one < last:
+                break
+            if (before is None or one < before) and all(
+                row.done is not None
+                and holding(row, state, row.key.hash, lake).has_rows_of(row.done.landed)
+                for row in rows
+            ):
+                return one
+        return last
 
 
 def why_not(
@@ -236,6 +289,7 @@ class SettingWatermark:
         self._listing, self._lake, self._ledger = listing, lake, ledger
         self._whole: dict[str, frozenset[FileInMain]] = {}
         self._is_shared: bool | None = None
+        self._left: _Left | None = None
 
     def __call__(self, state: LakeTableState, keys: tuple[KeyCommit, ...]) -> tuple[str, str]:
         """Return the property's name, and its value without the snapshot id, '' to remove it.
@@ -250,13 +304,23 @@ class SettingWatermark:
         """
         landing = {key.key: key.fingerprint for key in keys}
         last = None
-        listed = {} if self._of_two_tables(state) else self._listing.contents
-        for one, content in listed.items():
-            if content is not None and not self._is_exported(one, content, state, landing):
-                break
-            last = one
+        if not self._of_two_tables(state):
+            self._left = self._left or _Left.of(self._listing, self._ledger, state)
+            last, stop = self._reached(state, landing)
+            last = self._left.after(last, stop, self._lake, state)
         value = f"{self._listing.time}:{last}" if last is not None else ""
         return property_of(self._listing.source), value
+
+    def _reached(
+        self, state: LakeTableState, landing: dict[str, str]
+    ) -> tuple[PartitionId | None, PartitionId | None]:
+        """Return the last partition before the first that is not exported, and this one."""
+        last = None
+        for one, content in self._listing.contents.items():
+            if content is not None and not self._is_exported(one, content, state, landing):
+                return last, one
+            last = one
+        return last, None
 
     def _of_two_tables(self, state: LakeTableState) -> bool:
         """Whether another table with the source's identity has exports; computed once."""

@@ -13,11 +13,22 @@ from tableformat.effects import Step
 from tableformat.errors import RefusedError
 from tableformat.export.decision import ExportOptions
 from tableformat.export.request import ById
-from tableformat.export.watermark import Watermark, find_watermark
+from tableformat.export.watermark import Watermark, find_watermark, property_of
+from tableformat.ledger import Archived, Stale
 from tableformat.names import PartitionId
 from tests.support.dying import Dies, DiesAt
 from tests.support.fakes import TABLE
-from tests.support.scenarios import ALL, Partitions, lake, parts_of, ports_of, pyiceberg, run
+from tests.support.scenarios import (
+    ALL,
+    Partitions,
+    lake,
+    parts_of,
+    ports_of,
+    pyiceberg,
+    row_of,
+    run,
+    state,
+)
 
 T = TypeVar("T")
 
@@ -125,6 +136,29 @@ def test_a_partition_that_is_gone_from_the_source_does_not_stop_it(tmp_path: Pat
     del source.by_id["202401"]
 
     assert ask(tmp_path, source) == Watermark(PartitionId("202403"), 2, 2)
+
+
+@pytest.mark.parametrize("rows_in_main", [True, False])
+def test_an_archived_partition_is_read_from_the_lake(tmp_path: Path, *, rows_in_main: bool) -> None:
+    """Harm prevented: a later partition changes, and archived rows are read from neither side."""
+    source = three()
+    run(tmp_path, source)
+    ledger = ports_of(tmp_path, source).ledger
+    for one in ("202401", "202403"):
+        written = ledger.write(replace(row_of(tmp_path, one), archived=Archived(1_000_000, ())))
+        assert not isinstance(written, Stale)
+        del source.by_id[one]
+    ledger.close()
+    assert texts_of(ask(tmp_path, source)) == ("202403", "None")
+    source.by_id["202402"] = parts_of("202402", 7, 5, 3)
+    if not rows_in_main:
+        pyiceberg(tmp_path).delete()
+
+    assert texts_of(ask(tmp_path, source)) == ("202401" if rows_in_main else "None", "202402")
+    source.by_id["202404"] = parts_of("202404", 7)
+    export(tmp_path, source, "202404")
+    stored = state(tmp_path).properties.get(property_of(TABLE.identity), "")
+    assert stored.rpartition(":")[2] == ("202401" if rows_in_main else "")
 
 
 def test_a_forced_export_that_died_before_its_commit_changes_nothing(tmp_path: Path) -> None:
