@@ -50,8 +50,10 @@ from spark_ext.actions.exports import (
     ListedExport,
     exports_of,
     logged_events,
+    named_to_list,
     parts_with_files,
 )
+from spark_ext.actions.logs import log_note
 from spark_ext.procedures.archive import ARCHIVE_PARTITION
 from spark_ext.procedures.declarations import Procedure, Value
 from spark_ext.procedures.exports import CANCEL_EXPORT, EXPORTS, FORGET_EXPORT, export_row
@@ -403,9 +405,10 @@ def show_export(
         names = CallNames.of(call)
         to = names.destination("table") if table is not None else None
         of = str(names.source("source").table) if source is not None else None
+        opened = partial(open_destination_in, call.conf, looks_only=True, time_outs=LOOKING)
+        into = named_to_list(to, opened, log_note) if to is not None else None
         with contextlib.closing(names.open_ledger(to)) as ledger:
-            found = exports_of(ledger, partition_id, of, to, what)
-    opened = partial(open_destination_in, call.conf, looks_only=True, time_outs=LOOKING)
+            found = exports_of(ledger, partition_id, of, into, what)
     lake = KnownDestinations(opened)
     return tuple(
         ShownExport(

@@ -32,7 +32,7 @@ from catalog.ledgers.memory import milliseconds
 from catalog.processes import may_be_alive, this_process
 from catalog.storages.schemes import Storages
 from spark_ext.actions.export_ports import commit_ports
-from spark_ext.actions.exports import rows_of_name
+from spark_ext.actions.exports import NamedTable, none_of_name, present_names, rows_of_name
 from spark_ext.actions.logs import LoggedEffects, log_note
 from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.sql.statements import KillMode
@@ -137,7 +137,7 @@ class Cancelled:
 
 
 def rows_to_cancel(
-    ledger: Ledger, partition_id: PartitionId, table: TableName, to: LakeName | None
+    ledger: Ledger, partition_id: PartitionId, table: TableName, to: NamedTable | None
 ) -> tuple[Row, ...]:
     """Return the running exports of a partition into one destination, or else its first row.
 
@@ -157,9 +157,7 @@ def rows_to_cancel(
     found = rows_of_name(ledger, partition_id.value, table, to)
     what = f"Cannot cancel the export of partition {partition_id} of {table}"
     if not found:
-        message = (
-            f"{what}: the ledger {ledger.uri} has none. List what it has with {Command.EXPORTS}."
-        )
+        message = f"{what}: {none_of_name(ledger, partition_id.value, table, to)}"
         raise NotFoundError(message)
     running = tuple(row for row in found if row.state is State.RUNNING)
     names = sorted({row.destination_table for row in running})
@@ -171,7 +169,9 @@ def rows_to_cancel(
     return running or found[:1]
 
 
-def rows_under_way(ledger: Ledger, table: TableName | None, to: LakeName | None) -> tuple[Row, ...]:
+def rows_under_way(
+    ledger: Ledger, table: TableName | None, to: NamedTable | None
+) -> tuple[Row, ...]:
     """Return the rows of all exports that are running or were interrupted.
 
     Args:
@@ -182,14 +182,14 @@ def rows_under_way(ledger: Ledger, table: TableName | None, to: LakeName | None)
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    found = (row for row in ledger.rows() if row.key.is_of_export)
+    found = (row for row in present_names(ledger.rows()) if row.key.is_of_export)
     return tuple(
-        row
+        row if to is None else to.named(row)
         for row in found
         if row.state is State.RUNNING
         and not row.claim.by_statement
         and (table is None or row.source_table == str(table))
-        and to in (None, LakeName.parse(row.destination_table))
+        and (to is None or to.has(row))
     )
 
 
@@ -278,7 +278,8 @@ def _table(
     if table is None or table.load().layout.table_uuid != row.key.destination:
         message = (
             f"Cannot cancel the export of partition {row.key.partition_id} of {row.source_table}: "
-            f"{name} is no longer the table that it writes to. Nothing of it is visible there."
+            f"{name} is no longer the table that it writes to. Nothing of it is visible there. If "
+            f"the table was renamed, give its present name with {Option.TO}."
         )
         raise RefusedError(message)
     return table
@@ -395,7 +396,9 @@ def _kill(
 def _under_way(query_ids: Collection[str], ledger: Ledger) -> tuple[Row, ...]:
     named = frozenset(query_ids) - {""}
     return tuple(
-        row for row in ledger.rows() if row.state is State.RUNNING and row.claim.query_id in named
+        row
+        for row in present_names(ledger.rows())
+        if row.state is State.RUNNING and row.claim.query_id in named
     )
 
 
@@ -425,7 +428,7 @@ def kill_in_session(
 
 
 def forget_exports(
-    ledger: Ledger, partition_id: str, table: TableName, to: LakeName | None
+    ledger: Ledger, partition_id: str, table: TableName, to: NamedTable | None
 ) -> Iterator[tuple[Row, str]]:
     """End the manifest TTL of a partition's exports, so that it can be exported again at once.
 
@@ -452,16 +455,13 @@ def forget_exports(
 
 
 def _rows(
-    ledger: Ledger, partition_id: str, table: TableName, to: LakeName | None
+    ledger: Ledger, partition_id: str, table: TableName, to: NamedTable | None
 ) -> tuple[Row, ...]:
     found = rows_of_name(ledger, partition_id, table, to)
     what = f"Cannot forget the export of partition {partition_id} of {table}"
     if not found:
-        where = f" in {to}" if to is not None else ""
-        message = (
-            f"{what}{where}: the ledger {ledger.uri} has none. List what it has with "
-            f"{Command.EXPORTS}."
-        )
+        where = f" in {to.name}" if to is not None else ""
+        message = f"{what}{where}: {none_of_name(ledger, partition_id, table, to)}"
         raise NotFoundError(message)
     destinations = sorted({row.destination_table for row in found})
     if len(destinations) > 1:
@@ -478,15 +478,14 @@ def _rows(
 class Unarchivable:
     """An archived export that can be unarchived, and its number of rows and files in main.
 
-    `later` is the row of the increment after it, None if there is none. `lake` is the lake table,
-    None if it does not exist any more.
+    `later` is the row of the increment after it, None if there is none. `lake` is the lake table.
     """
 
     row: Row
     rows: int
     files: int
-    later: Row | None = None
-    lake: IcebergTable | HiveTable | None = None
+    later: Row | None
+    lake: IcebergTable | HiveTable
 
     @property
     def text(self) -> str:
@@ -510,36 +509,41 @@ def unarchivable(
 ) -> tuple[Unarchivable, ...]:
     """Return the archived ledger rows of a partition.
 
-    There are several when the source table or the lake table was dropped and created again.
+    There are several when the source table was dropped and created again.
 
     Args:
         ledger: the ledger of the exports.
         partition_id: the partition's id in the source.
         table: the source table.
-        to: the destination.
+        to: the present name of the destination.
         open_lake: opens the catalog of the destination, or its Hive tree.
 
     Raises:
         NotFoundError: the ledger has no export of the partition.
-        RefusedError: the partition is not archived.
+        RefusedError: the partition is not archived, or there is no such lake table.
         TableFormatError: the ledger or the lake cannot be read.
     """
     what = f"Cannot unarchive partition {partition_id} of {table} in {to}"
-    known = rows_of_name(ledger, partition_id, table, to)
+    lake = open_lake(to).table(to)
+    state = lake.load() if lake is not None else None
+    named = NamedTable(to, state.layout.table_uuid if state is not None else None)
+    known = rows_of_name(ledger, partition_id, table, named)
     if not known:
-        message = (
-            f"{what}: the ledger {ledger.uri} has no export of it. List what it has with "
-            f"{Command.EXPORTS}."
-        )
+        message = f"{what}: {none_of_name(ledger, partition_id, table, named)}"
         raise NotFoundError(message)
     archived = tuple(row for row in known if row.archived is not None)
     if not archived:
         message = f"{what}: it is not archived, so its exports are not restricted."
         raise RefusedError(message)
-    lake = open_lake(to).table(to)
-    state = lake.load() if lake is not None else None
-    by_tables = sorted(known, key=lambda row: (row.key.source, row.key.destination, row.key))
-    each = groupby(by_tables, key=lambda row: (row.key.source, row.key.destination))
+    if lake is None or state is None:
+        message = (
+            f"{what}: there is no such lake table, so that nobody can say how many rows the next "
+            "export may replace. If the table was renamed, name it by its present name. If it was "
+            "dropped, exports of the partition to another table are not restricted."
+        )
+        raise RefusedError(message)
+    by_tables = sorted(known, key=lambda row: (row.key.source, row.key))
+    each = groupby(by_tables, key=lambda row: row.key.source)
     last = (_last_with_rows(tuple(exports), lake, state) for _, exports in each)
     found = tuple(one for one in last if one.row.archived is not None)
     if not found:
@@ -552,14 +556,12 @@ def unarchivable(
 
 
 def _last_with_rows(
-    exports: tuple[Row, ...], lake: IcebergTable | HiveTable | None, state: LakeTableState | None
+    exports: tuple[Row, ...], lake: IcebergTable | HiveTable, state: LakeTableState
 ) -> Unarchivable:
     """Return the last of a partition's exports with rows in main, else the first.
 
     The source does not have the rows of those before it any more.
     """
-    if lake is None or state is None or state.layout.table_uuid != exports[0].key.destination:
-        return Unarchivable(exports[0], 0, 0, exports[1] if exports[1:] else None)
     aside = lake.files_on(state, DETACHED_BRANCH) if isinstance(lake, IcebergTable) else ()
     detached = {key_in(file.path) for file in aside}
     last = None
@@ -588,6 +590,5 @@ def unarchive_each(ledger: Ledger, found: tuple[Unarchivable, ...]) -> None:
     for one in found:
         owner, now = this_process(), milliseconds()
         unarchive(ledger, one.row, one.later, owner=owner, is_alive=may_be_alive, now=now)
-        if one.lake is not None:
-            location = archived_location(one.lake.load().location, one.row.key.hash)
-            one.lake.storages(location).put(location, archived_text(None))
+        location = archived_location(one.lake.load().location, one.row.key.hash)
+        one.lake.storages(location).put(location, archived_text(None))

@@ -6,8 +6,10 @@
   the export runs and after it failed. The ledger knows this when all files are finished; before
   that, the receipts in the lake do (RQ…PartialProgress, RQ…SystemTables.Exports).
 - `partitions_of` and `parts_of` list the partitions and active parts of a source table.
+- `NamedTable` is the lake table that has a name now: the uuid identifies it, because the owner may
+  rename tables. `named_table` and `named_to_list` find it.
 - `KnownDestinations` opens each destination of the ledger's rows once, and only reads it.
-  The uuid identifies a table: one that was dropped, or created again by the name, is not found.
+  A table that was dropped, or created again by the name, is not found.
 - `existing_table` and `open_existing` open a lake table that must exist; they create none.
 - `clickhouse_destination` resolves a ClickHouse table as a destination. A table of S3, GCS,
   AzureBlobStorage or HDFS over Hive directories is the tree that it reads, if its structure and
@@ -18,9 +20,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeAlias, TypeVar, overload
 
 from catalog.clickhouse.source import ClickHouseSource
 from catalog.clickhouse.table_description import ObjectTable
@@ -64,6 +66,7 @@ __all__ = [
     "DestinationsOfRows",
     "KnownDestinations",
     "ListedExport",
+    "NamedTable",
     "clickhouse_destination",
     "existing_table",
     "exports_of",
@@ -71,10 +74,14 @@ __all__ = [
     "in_ledger",
     "list_exports",
     "logged_events",
+    "named_table",
+    "named_to_list",
+    "none_of_name",
     "open_existing",
     "partitions_of",
     "parts_of",
     "parts_with_files",
+    "present_names",
     "processed",
     "rows_of_name",
     "unsupported",
@@ -158,6 +165,57 @@ class ListedExport:
         return self.export.parts
 
 
+Opener: TypeAlias = Callable[[LakeName], OpenedCatalog | OpenedTree]
+"""Opens the catalog of a destination, or its Hive tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """The lake table that has a name now; `uuid` is None if none has it, or nobody can tell."""
+
+    name: LakeName
+    uuid: str | None
+
+    def has(self, row: Row) -> bool:
+        """Whether a row is of this table; without a uuid, whether it was exported by the name."""
+        if self.uuid is not None:
+            return row.key.destination == self.uuid
+        return LakeName.parse(row.destination_table) == self.name
+
+    def named(self, row: Row) -> Row:
+        """Return a row of this table with the name that the table has now."""
+        return row if self.uuid is None else replace(row, destination_table=str(self.name))
+
+
+def named_table(name: LakeName, open_lake: Opener) -> NamedTable:
+    """Return the table that has a name now.
+
+    Raises:
+        TableFormatError: the catalog or the table cannot be opened or read.
+    """
+    table = open_lake(name).table(name)
+    return NamedTable(name, None if table is None else table.load().layout.table_uuid)
+
+
+def named_to_list(name: LakeName, open_lake: Opener, note: Callable[[str], None]) -> NamedTable:
+    """Return the table that has a name now; to list exports, an unreachable lake is no obstacle."""
+    try:
+        return named_table(name, open_lake)
+    except TableFormatError as error:
+        note(f"exports are found by the name that {name} had, not by its present one: {error}")
+        return NamedTable(name, None)
+
+
+def present_names(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Return the rows with the latest known name of their lake table: that of its last claim."""
+    every = tuple(rows)
+    names: dict[str, tuple[int, str]] = {}
+    for row in every:
+        known = (row.claim.epoch, row.destination_table)
+        names[row.key.destination] = max(names.get(row.key.destination, known), known)
+    return tuple(replace(row, destination_table=names[row.key.destination][1]) for row in every)
+
+
 def list_exports(
     ledger: Ledger, *, clock: Callable[[], int] = milliseconds
 ) -> Iterator[ListedExport]:
@@ -173,7 +231,7 @@ def list_exports(
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    for row in ledger.rows():
+    for row in present_names(ledger.rows()):
         if not row.key.is_of_export:
             continue
         worked_on = row.state is State.RUNNING and _worked_on(row, ledger)
@@ -183,7 +241,7 @@ def list_exports(
 
 
 def exports_of(
-    ledger: Ledger, partition_id: str, table: str | None, to: LakeName | None, what: str
+    ledger: Ledger, partition_id: str, table: str | None, to: NamedTable | None, what: str
 ) -> tuple[ListedExport, ...]:
     """Return the exports of a partition, latest first.
 
@@ -199,11 +257,11 @@ def exports_of(
         LedgerError: the ledger cannot be read.
     """
     found = tuple(
-        one
+        one if to is None else replace(one, row=to.named(one.row))
         for one in list_exports(ledger)
         if one.row.key.partition_id == partition_id
         and table in (None, one.row.source_table)
-        and (to is None or to == LakeName.parse(one.row.destination_table))
+        and (to is None or to.has(one.row))
     )
     if not found:
         message = (
@@ -241,9 +299,9 @@ def logged_events(
 
 
 def rows_of_name(
-    ledger: Ledger, partition_id: str, table: TableName, to: LakeName | None
+    ledger: Ledger, partition_id: str, table: TableName, to: NamedTable | None
 ) -> tuple[Row, ...]:
-    """Return the ledger rows of a partition, found by the names of its tables.
+    """Return the ledger rows of a partition, with the latest known name of their lake table.
 
     There are several when a table was dropped and created again.
 
@@ -257,10 +315,22 @@ def rows_of_name(
         LedgerError: the ledger cannot be read.
     """
     return tuple(
-        row
-        for row in ledger.rows()
+        row if to is None else to.named(row)
+        for row in present_names(ledger.rows())
         if (row.key.partition_id, row.source_table) == (partition_id, str(table))
-        and to in (None, LakeName.parse(row.destination_table))
+        and (to is None or to.has(row))
+    )
+
+
+def none_of_name(ledger: Ledger, partition_id: str, table: TableName, to: NamedTable | None) -> str:
+    """Return why the ledger has no export of a partition, and where to look."""
+    look = f"List what it has with {Command.EXPORTS}."
+    by_name = None if to is None else NamedTable(to.name, None)
+    if not rows_of_name(ledger, partition_id, table, by_name):
+        return f"the ledger {ledger.uri} has none. {look}"
+    return (
+        f"the ledger {ledger.uri} has none. What was exported to this name is in another table, "
+        f"which was renamed or dropped. Name it by its present name. {look}"
     )
 
 

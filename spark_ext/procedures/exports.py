@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from spark_ext.actions.cancel import (
@@ -14,7 +15,13 @@ from spark_ext.actions.cancel import (
     rows_to_cancel,
     rows_under_way,
 )
-from spark_ext.actions.exports import ListedExport, list_exports
+from spark_ext.actions.exports import (
+    ListedExport,
+    NamedTable,
+    list_exports,
+    named_table,
+    named_to_list,
+)
 from spark_ext.actions.logs import log_note
 from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
 from spark_ext.procedures.export import DESTINATION, PARTITION_ID, SOURCE
@@ -44,11 +51,14 @@ def _exports(call: Call) -> Rows:
         raise UsageError(message)
     is_named = call.text_or_none(source) is not None
     of_source = str(names.source(source).table) if is_named else None
+    into = None
+    if name is not None:
+        into = named_to_list(name, partial(names.open_destination, looks_only=True), log_note)
     with contextlib.closing(names.open_ledger(name)) as ledger:
         found = tuple(
-            export_row(one)
+            export_row(one if into is None else replace(one, row=into.named(one.row)))
             for one in list_exports(ledger)
-            if name in (None, LakeName.parse(one.row.destination_table))
+            if (into is None or into.has(one.row))
             and of_source in (None, one.row.source_table)
             and status in (None, one.status)
         )
@@ -110,10 +120,11 @@ def _cancel_export(call: Call) -> Rows:
         raise UsageError(message)
     found: list[tuple[Row, Cancelled | TableFormatError]] = []
     with contextlib.closing(names.open_ledger(of.to)) as ledger:
+        into = _present(names, of.to) if of.to is not None else None
         if of.partition_id is None or of.table is None:
-            rows = rows_under_way(ledger, of.table, of.to)
+            rows = rows_under_way(ledger, of.table, into)
         else:
-            rows = rows_to_cancel(ledger, of.partition_id, of.table, of.to)
+            rows = rows_to_cancel(ledger, of.partition_id, of.table, into)
         ended = cancel_each(rows, names.open_destination, ledger, wait=wait, note=log_note)
         found.extend((row, _or_error(row, result)) for row, result in ended)
     errors = [result for _, result in found if isinstance(result, TableFormatError)]
@@ -189,8 +200,14 @@ def _forget_export(call: Call) -> Rows:
     with contextlib.closing(names.open_ledger(to)) as ledger:
         return tuple(
             (partition_id.value, row.destination_table, report)
-            for row, report in forget_exports(ledger, partition_id.value, table, to)
+            for row, report in forget_exports(
+                ledger, partition_id.value, table, _present(names, to)
+            )
         )
+
+
+def _present(names: CallNames, to: LakeName) -> NamedTable:
+    return named_table(to, partial(names.open_destination, looks_only=True))
 
 
 EXPORTS: Final = Procedure(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from spark_ext.actions.exports import KnownDestinations
+from spark_ext.actions.exports import KnownDestinations, present_names
 from spark_ext.procedures.declarations import Call, Column, Rows, SystemTable, Value
 from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.system_tables.exports import known_ledger
@@ -73,7 +73,7 @@ def lake_parts(conf: Mapping[str, str], branch: str = MAIN_BRANCH) -> Iterator[L
         TableFormatError: ledger, catalog or storage cannot be read.
     """
     with known_ledger(conf) as ledger:
-        rows = () if ledger is None else tuple(ledger.rows())
+        rows = () if ledger is None else present_names(ledger.rows())
     lake = KnownDestinations(partial(open_destination_in, conf, looks_only=True))
     for name, (state, of_table) in sorted(_tables(rows, lake).items()):
         files, disks = live_files(table_of(state), branch), Disks.of(state)

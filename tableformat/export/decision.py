@@ -495,10 +495,11 @@ def claimed(
 
     A claim that resumes the last transaction replaces its claim. Any other moves the last claim to
     the list `old`, marked as given up if the row was. If the source table's Keeper node or division
-    is not known, the row keeps its own.
+    is not known, the row keeps its own. It gets the present name of the lake table, which its owner
+    may have renamed.
     """
+    source, destination = names
     if row is None:
-        source, destination = names
         made = Row(key, source, destination, State.RUNNING, claim, now, now, ttl=ttl)
         return replace(made, keeper_node=keeper_node, division=division)
     settled_before = {x.transaction_id for x in row.landed} | {claim.transaction_id}
@@ -508,6 +509,7 @@ def claimed(
         behind = tuple(replace(c, given_up=True) for c in behind)
     return replace(
         row,
+        destination_table=destination,
         state=State.RUNNING,
         claim=claim,
         updated=now,

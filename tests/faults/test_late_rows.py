@@ -12,6 +12,7 @@ from typing import TypeVar
 import pytest
 
 from spark_ext.actions.cancel import forget_exports
+from spark_ext.actions.exports import NamedTable
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import RefusedError, TableFormatError
 from tableformat.export.archived import archiving, unarchive
@@ -437,7 +438,7 @@ def test_the_ttl_of_late_rows_can_be_ended_though_others_are_archived(world: Wor
     world.run()
 
     with contextlib.closing(ledger_of(world.directory)) as ledger:
-        (told,) = forget_exports(ledger, "p1", world.source.table.name, TO)
+        (told,) = forget_exports(ledger, "p1", world.source.table.name, NamedTable(TO, None))
 
     assert told[0].key.increment == 1
     world.archive()
@@ -445,7 +446,7 @@ def test_the_ttl_of_late_rows_can_be_ended_though_others_are_archived(world: Wor
         contextlib.closing(ledger_of(world.directory)) as ledger,
         pytest.raises(RefusedError, match="it is archived"),
     ):
-        list(forget_exports(ledger, "p1", world.source.table.name, TO))
+        list(forget_exports(ledger, "p1", world.source.table.name, NamedTable(TO, None)))
 
 
 def test_the_watermark_counts_late_rows_as_the_partition(world: World) -> None:

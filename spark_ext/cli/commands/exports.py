@@ -16,11 +16,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from catalog.hive import OpenedTree
+from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import open_known_ledger, open_ledger
 from catalog.network import TimeOuts
@@ -39,10 +41,13 @@ from spark_ext.actions.exports import (
     LOOKING,
     KnownDestinations,
     ListedExport,
+    NamedTable,
     existing_table,
     exports_of,
     failed_parts,
     logged_events,
+    named_table,
+    named_to_list,
     open_existing,
     parts_with_files,
     processed,
@@ -106,7 +111,8 @@ def forget_export(
     what = f"forget the export of partition {partition_id} of {source_table}"
     ledger_of = open_ledger_of(destination, ledger, what, warehouse=warehouse)
     with contextlib.closing(ledger_of) as opened:
-        for _, report in forget_exports(opened, partition_id, table, destination):
+        into = named_table(destination, _looking(warehouse)) if destination is not None else None
+        for _, report in forget_exports(opened, partition_id, table, into):
             output.say(report)
     return 0
 
@@ -285,7 +291,8 @@ def list_exports(  # noqa: PLR0913  one parameter per option
         most = None if as_json else _SHOWN
         shown = _Shown(_destinations(warehouse), output.note, most)
         of = None if source_table is None else written_name(source_table)
-        wanted = _Wanted(status, of, name)
+        into = named_to_list(name, _looking(warehouse), output.note) if name is not None else None
+        wanted = _Wanted(status, of, into)
         listed = _Listed(opened, wanted, shown, is_full=wide or as_json)
         if watch is None:
             _show_list(output, [*listed.look().values()], limit, listed)
@@ -347,19 +354,24 @@ class _Wanted:
 
     status: str | None
     source_table: str | None
-    to: LakeName | None
+    to: NamedTable | None
 
     def has(self, one: ListedExport) -> bool:
         """Whether the filter selects an export."""
         return (
             self.status in (None, one.status.value)
             and self.source_table in (None, one.row.source_table)
-            and (self.to is None or self.to == LakeName.parse(one.row.destination_table))
+            and (self.to is None or self.to.has(one.row))
         )
+
+    def named(self, one: ListedExport) -> ListedExport:
+        """Return a selected export with the present name of its lake table."""
+        return one if self.to is None else replace(one, row=self.to.named(one.row))
 
     def __str__(self) -> str:
         """Return the filter as text after the word "exports"."""
-        named = (("of", self.source_table), ("into", self.to), ("with the status", self.status))
+        into = self.to.name if self.to is not None else None
+        named = (("of", self.source_table), ("into", into), ("with the status", self.status))
         return "".join(f" {word} {what}" for word, what in named if what is not None)
 
 
@@ -383,7 +395,8 @@ class _Listed:
         every = tuple(listing_exports.list_exports(self.ledger))
         self.is_running = any(one.status is Standing.IN_PROGRESS for one in every)
         make = self.shown.record if self.is_full else self.shown.short_record
-        return {one.row.key.hash: make(one) for one in every if self.wanted.has(one)}
+        wanted = (self.wanted.named(one) for one in every if self.wanted.has(one))
+        return {one.row.key.hash: make(one) for one in wanted}
 
 
 def show_export(
@@ -410,9 +423,12 @@ def show_export(
 
 
 def _destinations(warehouse: Path) -> KnownDestinations:
-    return KnownDestinations(
-        partial(open_destination, warehouse=warehouse, time_outs=LOOKING, looks_only=True)
-    )
+    return KnownDestinations(_looking(warehouse))
+
+
+def _looking(warehouse: Path) -> Callable[[LakeName], OpenedCatalog | OpenedTree]:
+    """Return what opens a destination to look at it."""
+    return partial(open_destination, warehouse=warehouse, time_outs=LOOKING, looks_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,15 +529,16 @@ def cancel_export(  # noqa: PLR0913  one parameter per option
         open_ledger_of(name, ledger, "cancel exports", warehouse=warehouse)
     ) as known:
         found = _Found()
+        opened = partial(open_destination, warehouse=warehouse, time_outs=time_outs)
+        into = named_table(name, opened) if name is not None else None
         if table is not None and ids:
             for one in ids:
                 with found.failing():
-                    found.rows.extend(rows_to_cancel(known, one, table, name))
+                    found.rows.extend(rows_to_cancel(known, one, table, into))
         else:
-            found.rows.extend(rows_under_way(known, table, name))
+            found.rows.extend(rows_under_way(known, table, into))
         if not found.rows and not found.errors:
             output.say("nothing to cancel: no export is under way")
-        opened = partial(open_destination, warehouse=warehouse, time_outs=time_outs)
         for row, result in cancel_each(found.rows, opened, known, wait=wait, note=output.note):
             found.report(output, row, result, as_json=as_json)
     return found.ended(output)
