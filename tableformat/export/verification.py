@@ -415,7 +415,7 @@ class EqualRows:
             if kept is not None and kept.digest.differences(digest):
                 return False
             # After renames its column names may belong to columns that the files do not have.
-            if kept is not None and not has_moved_names(schema, table.metadata.schemas):
+            if kept is not None and _has_names_of_export(one, done, self.columns):
                 return True
             if not reads_files:
                 return False
@@ -434,6 +434,26 @@ class EqualRows:
         self.note(
             f"partition {partition_id}: its rows could not be compared with those exported: {why}"
         )
+
+
+def _has_names_of_export(one: Changed, done: Record, columns: Sequence[DigestColumn]) -> bool:
+    """Whether each column of the lake table has the name that it had at the export, provably.
+
+    The schemas of the export and of the statements that rewrote its files since show it. Their
+    owner may have removed them, with the snapshots that refer to them: then nothing is known.
+    """
+    table = table_of(one.state)
+    schemas = {s.schema_id: s for s in table.metadata.schemas}
+    landed = [x for x in one.row.landed if x.epoch <= done.landed.epoch]
+    export = max((x.epoch for x in landed if not x.statement), default=None)
+    if export is None or lacked_fields(columns, table.schema()):
+        return False
+    for x in landed:
+        snapshot = table.metadata.snapshot_by_id(x.snapshot_id)
+        number = snapshot.schema_id if snapshot is not None else None
+        if x.epoch >= export and (number is None or number not in schemas):
+            return False
+    return not has_moved_names(table.schema(), schemas.values())
 
 
 def with_parts(row: Row, before: Record, content: Content, now: int) -> Row:

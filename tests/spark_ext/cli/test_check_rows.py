@@ -9,8 +9,13 @@ import itertools
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 import pytest
+from pyiceberg.table import Table
+from pyiceberg.table.update import RemoveSchemasUpdate, RemoveSnapshotsUpdate
+from pyiceberg.types import StringType
 
+from tests.support.session_lake import opened
 from tests.wrong.places import Places
 
 _NUMBERS = itertools.count(1)
@@ -53,6 +58,21 @@ def export(
         (one.get("status", one.get("action")), one["message"])
         for _, one in sorted(of_partitions.items())
     ]
+
+
+def expire_all_but_main(table: Table) -> None:
+    """Append a row of another partition; then keep only its snapshot and the current schema."""
+    row = {"p": [9], "id": [9], "s": ["9"]}
+    table.append(pa.table(row, schema=table.schema().as_arrow()))
+    table = table.refresh()
+    metadata = table.metadata
+    gone = [s.snapshot_id for s in metadata.snapshots if s != table.current_snapshot()]
+    table.catalog.commit_table(table, (), (RemoveSnapshotsUpdate(snapshot_ids=gone),))
+    if len(metadata.schemas) > 1:
+        table = table.refresh()
+        now = metadata.current_schema_id
+        before = [s.schema_id for s in metadata.schemas if s.schema_id != now]
+        table.catalog.commit_table(table, (), (RemoveSchemasUpdate(schema_ids=before),))
 
 
 def statuses(places: Places, table: str, *words: str) -> list[object]:
@@ -211,3 +231,31 @@ def test_files_that_somebody_damaged_are_no_proof(places: Places, table: str) ->
     assert code == 0, (out, err)
     assert out.count(": replaced") == 1
     assert "its rows could not be compared with those exported: Cannot verify" in out + err
+
+
+@pytest.mark.parametrize("is_expired", [False, True], ids=["known", "expired"])
+def test_a_column_that_was_added_again_is_not_the_exported_one(
+    places: Places, table: str, *, is_expired: bool
+) -> None:
+    """Harm prevented: rows count as the same whose values the lake reads as NULL."""
+    change(places, table, f"ALTER TABLE {{}} MODIFY COLUMN s Nullable(String) {_SETTLED}")
+    export(places, table, "--verify")
+    change(places, table, "ALTER TABLE {} MODIFY COLUMN id Int64 CODEC(ZSTD)", _SAME)
+    name = table[3:]
+    with opened(places, name).update_schema() as update:
+        update.delete_column("s")
+    with opened(places, name).update_schema() as update:
+        update.add_column("s", StringType())
+    if is_expired:
+        expire_all_but_main(opened(places, name))
+
+    assert statuses(places, table, "--check-rows") == ["replaced", "replaced"]
+
+
+def test_a_digest_of_an_expired_export_is_computed_again(places: Places, table: str) -> None:
+    """The files themselves have what the digest cannot prove any more."""
+    export(places, table, "--verify")
+    change(places, table, _SAME)
+    expire_all_but_main(opened(places, table[3:]))
+
+    assert statuses(places, table, "--check-rows") == ["unchanged", "unchanged"]
