@@ -30,7 +30,7 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -274,6 +274,31 @@ class OpenedCatalog:
             raise unreachable(self.name, f"load {name}", error) from error
         return IcebergTable(catalog, name, loaded, self.storages)
 
+    def name_of(self, uuid: str) -> LakeName | None:
+        """Return the present name of the table with a uuid; None if the catalog has no such table.
+
+        It loads one table after the other, because catalogs find tables by name only.
+
+        Raises:
+            UnsupportedError: a table cannot be read, and might be that table (code 48).
+            DestinationError: the catalog does not respond.
+        """
+        if self.local_warehouse and not _local_file(self.local_warehouse, self.name).exists():
+            return None
+        catalog = self.catalog
+        try:
+            found = tuple(
+                i for space in _namespaces(catalog, ()) for i in catalog.list_tables(space)
+            )
+        except Exception as error:
+            raise unreachable(self.name, "list its tables", error) from error
+        for identifier in found:
+            name = LakeName(self.name, tuple(identifier[:-1]), identifier[-1])
+            table = self.table(name)
+            if table is not None and table.load().layout.table_uuid == uuid:
+                return name
+        return None
+
     def create(
         self,
         name: LakeName,
@@ -391,6 +416,15 @@ def _close_with(catalog: Catalog) -> Catalog:
         # Not at process exit: a forked child shares the connections.
         weakref.finalize(catalog, catalog.engine.dispose).atexit = False
     return catalog
+
+
+def _namespaces(catalog: Catalog, below: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield all namespaces below one, on all levels."""
+    for one in catalog.list_namespaces(below):
+        name = tuple(one)
+        if name != below:
+            yield name
+            yield from _namespaces(catalog, name)
 
 
 def _make_namespace(catalog: Catalog, name: LakeName) -> None:

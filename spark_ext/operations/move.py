@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -32,6 +33,7 @@ from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome
 from tableformat.iceberg.properties import RememberedSource
+from tableformat.names import LakeName
 from tableformat.operations.move import Moving, give_up
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.rewrite import MoveToDisk as MoveFilesToDisk
@@ -69,11 +71,15 @@ class _Move:
 
 @dataclass(frozen=True, slots=True)
 class _ToNowhere:
-    """A MOVE to a table that does not exist (any more); an unfinished one is given up."""
+    """A MOVE to a table that does not exist (any more); an unfinished one is given up.
+
+    It is not, if the catalog has the table by another name, as `name_of` tells by its uuid.
+    """
 
     here: Running
     leave: Leave
     error: NotFoundError
+    name_of: Callable[[str], LakeName | None]
 
     def run(
         self,
@@ -85,7 +91,8 @@ class _ToNowhere:
         """Give up an unfinished MOVE, and raise the error that the table does not exist.
 
         Raises:
-            NotFoundError: always.
+            RefusedError: the table has another name now.
+            NotFoundError: in any other case.
         """
         if not dry_run:
             with Leases(
@@ -95,7 +102,8 @@ class _ToNowhere:
                 is_alive=ports.is_alive,
                 note=ports.note,
             ) as leases:
-                give_up(self.here, leases, self.leave, f"{self.leave} was given up: {self.error}")
+                why = f"{self.leave} was given up: {self.error}"
+                give_up(self.here, leases, self.leave, why, self.name_of)
         raise self.error
 
 
@@ -131,13 +139,13 @@ def moved_to(
     catalog = others.catalog(name.catalog)
     found = catalog.table(name)
     if found is None:
-        return _ToNowhere(here, Leave(which, name), no_table(what))
+        return _ToNowhere(here, Leave(which, name), no_table(what), catalog.name_of)
     source = source_of(what, found.load())
     there = runners.on(RememberingTable(name, found, source, this.ledger), catalog.storages)
     check = partial(_check, what, this.source, source)
     copies = partial(_copies, this.found.storages, catalog.storages, others.checks)
     check_file = partial(_check_file, this.found.storages)
-    return _Move(Moving(here, there, copies, check, check_file), which)
+    return _Move(Moving(here, there, copies, check, check_file, catalog.name_of), which)
 
 
 def _check(

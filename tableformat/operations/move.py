@@ -14,6 +14,9 @@ again, finishes the MOVE.
 are removed here; otherwise the MOVE is given up and the rows stay here. It first settles requests
 without a response: either the rows are there, or no later request can add them there (Again, Give
 and Take in docs/spec/model/Move.tla).
+
+The other table is the one with the uuid to which the rows went. Its owner may have renamed it: then
+a MOVE is ended with the present name only, because with any other table nobody sees its rows.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
 from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Key, MoveIntent, Row, State
+from tableformat.names import LakeName
 from tableformat.operations.copy_from import CopyFrom, other_table
 from tableformat.operations.run import Running, in_turns, works_on_it
 from tableformat.operations.statement import (
@@ -132,11 +136,15 @@ def _line_has(there: Running, move: MoveIntent) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EndingMoves:
-    """Finishes or gives up interrupted MOVEs between two tables, under leases of their keys."""
+    """Finishes or gives up interrupted MOVEs between two tables, under leases of their keys.
+
+    `name_of` returns the present name of the lake table with a uuid, None if there is none.
+    """
 
     here: Running
     there: Running
     leases: Leases
+    name_of: Callable[[str], LakeName | None]
 
     def end(self, leave: Leave) -> Outcome | None:
         """Finish an interrupted MOVE of the partition; None if there is none, or if it is given up.
@@ -149,13 +157,20 @@ class EndingMoves:
         rows = _begun(self.here, leave, state)
         if not rows:
             return None
-        if any(move.table != str(leave.to) for _, move in rows):
-            self.here.landing.refuse_moving(leave.which, state)
+        uuid = load_table(self.there.ports.commit).layout.table_uuid
+        for _, move in rows:
+            goes_to = _destination(self.there, move)
+            if goes_to == uuid:
+                continue
+            if move.table != str(leave.to):
+                self.here.landing.refuse_moving(leave.which, state)
+            if goes_to is not None:
+                _refuse_renamed(leave, self.name_of(goes_to))
         keys = dict.fromkeys(k for row, move in rows for k in (row.key.hash, move.key))
         held = self.leases.take_all(tuple(keys))
         if held:
             return self.here.report(leave, Status.IN_PROGRESS, works_on_it(held))
-        again = _claimed_again(self.here, rows)
+        again = _claimed_again(self.here, rows, leave)
         if again is None:
             return None
         if all(self._has_landed(row.claim.move) for row in again if row.claim.move):
@@ -247,20 +262,52 @@ class EndingMoves:
         return landed or knows(self.there.landing.row_of(move.key), move)
 
 
-def give_up(here: Running, leases: Leases, leave: Leave, why: str) -> None:
+def give_up(
+    here: Running,
+    leases: Leases,
+    leave: Leave,
+    why: str,
+    name_of: Callable[[str], LakeName | None],
+) -> None:
     """Give up a MOVE whose other table no longer exists; no file leaves this table.
 
     Raises:
-        TableFormatError: this table or the ledger failed.
+        RefusedError: the other table has another name now.
+        TableFormatError: this table, the other catalog or the ledger failed.
     """
     rows = _begun(here, leave, load_table(here.ports.commit))
     rows = tuple((row, move) for row, move in rows if move.table == str(leave.to))
+    for _, move in rows:
+        goes_to = _destination(here, move)
+        if goes_to is not None:
+            _refuse_renamed(leave, name_of(goes_to))
     if not rows or leases.take_all(tuple(row.key.hash for row, _ in rows)):
         return
     for row, move in rows:
         if knows(here.landing.row_of(move.key), move):
             why = f"{why} Its rows of partition {row.key.partition_id} had been added there"
-    _stop(here, _claimed_again(here, rows) or (), why)
+    _stop(here, _claimed_again(here, rows, leave) or (), why)
+
+
+def _destination(of: Running, move: MoveIntent) -> str | None:
+    """Return the uuid of the table to which a MOVE takes rows; None if its key was forgotten."""
+    row = of.landing.row_of(move.key)
+    return row.key.destination if row is not None else None
+
+
+def _refuse_renamed(leave: Leave, name: LakeName | None) -> None:
+    """Refuse to end a MOVE with a table that does not have its rows, if another table may.
+
+    Raises:
+        RefusedError: the table to which the rows went has another name now.
+    """
+    if name is None or name == leave.to:
+        return
+    message = (
+        f"Cannot run {leave}: it was begun and is not finished, and the table that its rows went "
+        f"to is {name} now. Run {replace(leave, to=name)}, which finishes it or gives it up."
+    )
+    raise RefusedError(message)
 
 
 def release_claims(ports: Ports, rows: tuple[Row, ...], why: str) -> None:
@@ -279,17 +326,30 @@ def _begun(here: Running, leave: Leave, state: LakeTableState) -> _BegunMoves:
     return tuple(
         (row, move)
         for row, move in here.partitions.moving(state, of)
-        if membership.is_of(row, of) or row.claim.statement == str(leave)
+        if membership.is_of(row, of)
+        or row.claim.statement == str(replace(leave, to=LakeName.parse(move.table)))
     )
 
 
-def _claimed_again(here: Running, rows: _BegunMoves) -> tuple[Row, ...] | None:
-    """Claim an interrupted MOVE again, under its transaction; None if another run was faster."""
+def _claimed_again(here: Running, rows: _BegunMoves, leave: Leave) -> tuple[Row, ...] | None:
+    """Claim an interrupted MOVE again, under its transaction; None if another run was faster.
+
+    The claims get the present name of the other table.
+    """
     ports = here.ports.commit
     epoch = ports.ledger.next_epoch(len(rows))
     again = tuple(
-        replace(row, claim=replace(row.claim, epoch=epoch + number), updated=ports.clock())
-        for number, (row, _) in enumerate(rows)
+        replace(
+            row,
+            claim=replace(
+                row.claim,
+                epoch=epoch + number,
+                statement=str(leave),
+                move=replace(move, table=str(leave.to)),
+            ),
+            updated=ports.clock(),
+        )
+        for number, (row, move) in enumerate(rows)
     )
     written = ports.effects(Step.CLAIM, lambda: ports.ledger.write_all(again))
     claims = tuple(row for row in written if isinstance(row, Row))
@@ -366,7 +426,8 @@ class Moving:
 
     `copies` returns a function that copies files from a state of this table to a state of the
     other. `check` refuses states between which no partition can be moved. `check_file` refuses a
-    file of an earlier partition spec that fits no partition of the other table.
+    file of an earlier partition spec that fits no partition of the other table. `name_of` returns
+    the present name of the lake table with a uuid, None if the other catalog has none.
     """
 
     here: Running
@@ -374,6 +435,7 @@ class Moving:
     copies: Callable[[LakeTableState, LakeTableState], Copies]
     check: Callable[[LakeTableState, LakeTableState], None]
     check_file: Callable[[LakeTableState, LakeTableState, BranchFile], object]
+    name_of: Callable[[str], LakeName | None]
 
     def run(self, which: OnePartition) -> Outcome:
         """Move a partition; return its outcome.
@@ -411,7 +473,7 @@ class Moving:
 
     def _turn(self, leave: Leave, leases: Leases) -> Outcome | None:
         """Claim and move; None if the tables changed meanwhile and a new plan is needed."""
-        ended = EndingMoves(self.here, self.there, leases).end(leave)
+        ended = EndingMoves(self.here, self.there, leases, self.name_of).end(leave)
         if ended is not None:
             return ended
         begun = self._begun(leave, leases)
@@ -424,7 +486,7 @@ class Moving:
         if not self._is_as_planned(begun):
             release_claims(self.here.ports.commit, begun.rows_here, "")
             return None
-        return EndingMoves(self.here, self.there, leases).take(
+        return EndingMoves(self.here, self.there, leases, self.name_of).take(
             leave, begun.rows_here, begun.states[0]
         )
 

@@ -178,7 +178,8 @@ def moving(
     def copies(source: LakeTableState, destination: LakeTableState) -> Copies:
         return CopiedFiles(source, lake(directory).storages, destination, other(directory).storages)
 
-    return Moving(one, two, copies, lambda *_: None, lambda *_: None)
+    catalog = place_at(directory).lake()
+    return Moving(one, two, copies, lambda *_: None, lambda *_: None, catalog.name_of)
 
 
 def move(

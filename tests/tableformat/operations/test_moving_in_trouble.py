@@ -18,7 +18,7 @@ from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import State
 from tableformat.names import LakeName
-from tableformat.operations.move import give_up
+from tableformat.operations.move import Moving, give_up
 from tableformat.operations.take_out import Leave
 from tableformat.table_properties import MARK_PREFIX, statement_fingerprint
 from tests.places.found import place_at
@@ -54,6 +54,8 @@ from tests.support.two_lake_tables import (
     rows_of_p1,
     to_other,
 )
+
+RENAMED = LakeName("lake", ("n",), "renamed")
 
 
 @pytest.fixture
@@ -326,8 +328,11 @@ def test_a_third_table_is_refused_until_the_first_move_has_ended(
 ) -> None:
     assert source.rows
     killed_between(tmp_path)
-    third = moving(tmp_path)
-    third = replace(third, there=replace(third.there, name=LakeName("lake", ("n",), "third")))
+    table = place_at(tmp_path).lake().catalog.load_table("n.other")
+    place_at(tmp_path).lake().catalog.create_table("n.third", table.schema())
+    name = LakeName("lake", ("n",), "third")
+    third = moving(tmp_path, there=place_at(tmp_path).lake().table(name))
+    third = replace(third, there=replace(third.there, name=name))
 
     with pytest.raises(RefusedError, match=r"TO TABLE lake\.n\.other was begun"):
         third.run(P1)
@@ -340,9 +345,79 @@ def test_a_move_whose_table_is_gone_is_given_up_and_the_rows_stay(
     here = moving(tmp_path).here
     ledger, owner = here.ports.commit.ledger, here.ports.owner
     with Leases(ledger, owner, effects=Direct(), is_alive=here.ports.is_alive) as leases:
-        give_up(here, leases, Leave(P1, OTHER), "lake.n.other is gone")
+        give_up(here, leases, Leave(P1, OTHER), "lake.n.other is gone", lambda _: None)
 
     assert rows_of_p1(tmp_path)[0] == 12
     assert row_of(tmp_path, "p1").move is None
     outcome = export_at(tmp_path, source, LATER, IN_FILES)["p1"]
     assert outcome.status is Status.UNCHANGED
+
+
+def renamed(directory: Path, *, has_successor: bool = False) -> Moving:
+    """Rename the other table; return what moves to it by its new name."""
+    catalog = place_at(directory).lake().catalog
+    catalog.rename_table("n.other", "n.renamed")
+    table = place_at(directory).lake().table(RENAMED)
+    assert table is not None
+    found = moving(directory, there=table)
+    if has_successor:
+        catalog.create_table("n.other", table.loaded.schema())
+    return replace(found, there=replace(found.there, name=RENAMED))
+
+
+def test_a_move_is_finished_by_the_new_name_of_its_table(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: rows that stay in both tables, because no statement ends their MOVE."""
+    assert source.rows
+    killed_between(tmp_path)
+    at_new_name = renamed(tmp_path)
+
+    assert at_new_name.run(P1).status is Status.MOVED
+
+    row = row_of(tmp_path, "p1")
+    assert (row.move, row.landed[-1].moved_to) == (None, str(RENAMED))
+    assert rows_in_main(tmp_path) == 3
+
+
+@pytest.mark.parametrize("has_landed", [True, False], ids=["landed", "not landed"])
+def test_by_the_old_name_a_move_is_not_given_up(
+    tmp_path: Path, source: Partitions, *, has_landed: bool
+) -> None:
+    """Harm prevented: rows that stay in both tables, and nobody is told which ones."""
+    assert source.rows
+    if has_landed:
+        killed_between(tmp_path)
+    else:
+        with pytest.raises(Dies):
+            move(tmp_path, AtStep(Step.SEND, _die))
+    renamed(tmp_path)
+    here = moving(tmp_path, there=place_at(tmp_path).lake().table(RENAMED)).here
+    ledger, owner = here.ports.commit.ledger, here.ports.owner
+
+    with (
+        Leases(ledger, owner, effects=Direct(), is_alive=here.ports.is_alive) as leases,
+        pytest.raises(RefusedError, match=r"is lake\.n\.renamed now\. Run MOVE"),
+    ):
+        give_up(here, leases, Leave(P1, OTHER), "gone", place_at(tmp_path).lake().name_of)
+
+    assert row_of(tmp_path, "p1").move is not None
+
+
+def test_another_table_of_the_old_name_does_not_end_a_move(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: rows that stay in both tables: the other table has lost no such rows."""
+    assert source.rows
+    killed_between(tmp_path)
+    at_new_name = renamed(tmp_path, has_successor=True)
+
+    with pytest.raises(RefusedError, match=r"is lake\.n\.renamed now\. Run MOVE"):
+        move(tmp_path)
+
+    assert row_of(tmp_path, "p1").move is not None
+    assert at_new_name.run(P1).status is Status.MOVED
+
+
+def _die() -> None:
+    raise Dies
