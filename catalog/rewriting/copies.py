@@ -29,7 +29,13 @@ import pyarrow.parquet as pq
 from catalog.processes import ScratchDirectory
 from catalog.rewriting.changed_rows import declared_order
 from catalog.rewriting.file_partitions import EarlierFiles, OwnPartitions
-from catalog.rewriting.integrity import Checks, hashes_of, refuse_changed_files, refuse_other_bytes
+from catalog.rewriting.integrity import (
+    Checks,
+    hashes_of,
+    refuse_changed_files,
+    refuse_other_bytes,
+    refuse_unreadable,
+)
 from catalog.rewriting.new_files import NewFile, TableFiles, carry_digest, store_receipts
 from catalog.storages.schemes import Storages
 from tableformat.committer import BranchFile, LakeTableState
@@ -138,11 +144,12 @@ class CopiedFiles:
         """Copy files for the claim of a row; return their stored receipts.
 
         Raises:
-            RefusedError: a file has changed since it was written.
+            RefusedError: a file has changed since it was written, or has other columns.
             DestinationError: a storage failed.
         """
         location, storages = self.source.location, self.source_storages
         self.checks(storages, location, _ignore_missing, files)
+        refuse_unreadable(storages, self.source, table_of(self.destination).schema(), files)
         hashes = hashes_of(storages, location, (file.path for file in files))
         in_partitions = {f.path: one for f in files if (one := self.partitions(f)) is not None}
         with ScratchDirectory("copy") as scratch:
@@ -257,12 +264,13 @@ class RewrittenCopies:
         """Rewrite files for the claim of a row; return their stored receipts.
 
         Raises:
-            RefusedError: a file has changed since it was written.
+            RefusedError: a file has changed since it was written, or has other columns.
             UnsupportedError: another engine wrote a file in a form that cannot be kept.
             DestinationError: a storage failed, or the new file has another number of rows.
         """
         location, storages = self.source.location, self.source_storages
         self.checks(storages, location, _ignore_missing, files)
+        refuse_unreadable(storages, self.source, table_of(self.source).schema(), files)
         in_partitions = {f.path: one for f in files if (one := self.partitions(f)) is not None}
         made, read = {}, {}
         with ScratchDirectory("copy") as scratch:

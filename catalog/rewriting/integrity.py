@@ -3,6 +3,8 @@
 - `refuse_changed_files` compares size, footer and number of rows with the table's metadata, and
   the SHA-256 with the receipts of the export where receipts exist.
 - `refuse_changed_sizes` is the fast form: it compares sizes alone and opens no file.
+- `refuse_unreadable` refuses files whose columns the schema of the table cannot read. `intact` does
+  both for files that return to a table.
 - `changed_files` compares every byte with the hashes of an export's receipts. It says nothing
   about the source; it remains when the source changed and no digest was kept.
 
@@ -20,11 +22,16 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 
 from catalog.processes import ScratchDirectory
-from tableformat.committer import BranchFile
+from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import DeniedError, DestinationError, MissingError, RefusedError
 from tableformat.file_names import RECEIPTS, exported_by
+from tableformat.iceberg.schema_evolution import knows_all_schemas, unreadable
+from tableformat.iceberg.snapshot import table_of
 from tableformat.quantities import counted
 from tableformat.receipt import Receipt
 from tableformat.storage import Storage
@@ -34,9 +41,11 @@ __all__ = [
     "changed_files",
     "checks",
     "hashes_of",
+    "intact",
     "refuse_changed_files",
     "refuse_changed_sizes",
     "refuse_other_bytes",
+    "refuse_unreadable",
     "written_hashes",
 ]
 
@@ -202,6 +211,92 @@ def refuse_changed_sizes(
         for file in inside:
             differ[file.path] = _other_size(file, _size(storages(file.path), file, listed))
     _refuse(differ)
+
+
+def intact(
+    check: Checks,
+    storages: Callable[[str], Storage],
+    load: Callable[[], LakeTableState],
+    note: Callable[[str], None],
+) -> Callable[[tuple[BranchFile, ...]], None]:
+    """Return the function that refuses files that may not return to a table.
+
+    Args:
+        check: refuses changed files.
+        storages: open a location's storage.
+        load: loads the table.
+        note: as in `Checks`.
+    """
+
+    def refuse(files: tuple[BranchFile, ...]) -> None:
+        state = load()
+        check(storages, state.location, note, files)
+        refuse_unreadable(storages, state, table_of(state).schema(), files)
+
+    return refuse
+
+
+def refuse_unreadable(
+    storages: Callable[[str], Storage],
+    source: LakeTableState,
+    schema: Schema,
+    files: tuple[BranchFile, ...],
+) -> None:
+    """Refuse files if readers cannot read them by a schema, because their columns differ.
+
+    The files are only opened if a schema that the table had, or may have had, does not fit.
+
+    Args:
+        storages: open a location's storage.
+        source: the table that has the files, or had them.
+        schema: the schema by which they will be read.
+        files: the files.
+
+    Raises:
+        RefusedError: files cannot be read; the message names them.
+        DestinationError: a file cannot be read.
+    """
+    table = table_of(source)
+    fits = not any(unreadable(schema, one) for one in table.metadata.schemas)
+    if fits and knows_all_schemas(table.metadata):
+        return
+    with ScratchDirectory("columns") as scratch:
+        found = {
+            file.path: unreadable(schema, _columns_of(storages, file.path, table, scratch.path))
+            for file in files
+        }
+    named = [f"{path}: {why}" for path, why in found.items() if why]
+    if named:
+        rest = f"; and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
+        message = (
+            f"Cannot use {'; '.join(named[:_MOST_NAMED])}{rest}. The columns of the table were "
+            "replaced since. Read the rows from a snapshot of that time, and insert what the "
+            "table should have. Nothing was changed."
+        )
+        raise RefusedError(message)
+
+
+def _columns_of(
+    storages: Callable[[str], Storage], path: str, table: Table, scratch: Path
+) -> Schema:
+    """Return the columns of a file, with their ids.
+
+    Raises:
+        DestinationError: the file cannot be read, or has a column without an id.
+    """
+    local = storages(path).fetch(path, scratch)
+    try:
+        with pq.ParquetFile(local) as read:
+            return pyarrow_to_schema(read.schema_arrow, table.name_mapping())
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        message = (
+            f"Cannot read the columns of {path}: {error}. Rewrite it with an Iceberg writer. "
+            "Nothing was changed."
+        )
+        raise DestinationError(message) from error
+    finally:
+        if local.is_relative_to(scratch):
+            local.unlink()
 
 
 def refuse_other_bytes(

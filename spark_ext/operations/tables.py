@@ -26,7 +26,7 @@ from catalog.clickhouse.rows.partitions import RowPartitions
 from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.processes import may_be_alive, this_process
-from catalog.rewriting.integrity import Checks, refuse_changed_files
+from catalog.rewriting.integrity import Checks, intact, refuse_changed_files
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from catalog.storages.schemes import Storages
@@ -221,10 +221,10 @@ class Runners:
         """Return a runner of statements on a table."""
         rows = self.stack.enter_context(RowPartitions(table.source, storages))
         commit = operation_ports(table.found, self.ledger)
-        location = table.found.load().location
-        intact = partial(self.checks, table.found.storages, location, self.note)
+        found = table.found
+        check = intact(self.checks, found.storages, found.load, self.note)
         ports = OperationPorts(
-            commit, this_process(), may_be_alive, new_transaction, self.note, intact
+            commit, this_process(), may_be_alive, new_transaction, self.note, check
         )
         partitions = Partitions(
             table.name, table.found, self.ledger, rows, commit.effects, table.source.table

@@ -6,7 +6,8 @@ that divides the table. The key of a map keeps its members.
 
 `as_wide_as` gives the columns of the remembered ClickHouse table the widths of the lake table's.
 `named_as` gives the fields of a schema the names of an earlier one. `has_moved_names` tests
-whether a name belonged to another field.
+whether a name belonged to another field. `unreadable` tests whether rows of an earlier schema
+can be read by a later one.
 
 Source: docs/reference/existing-tables.md.
 """
@@ -20,10 +21,12 @@ from typing import Final
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IcebergType,
     IntegerType,
@@ -32,6 +35,7 @@ from pyiceberg.types import (
     MapType,
     NestedField,
     StructType,
+    UUIDType,
 )
 
 from tableformat.iceberg.properties import RememberedSource
@@ -58,10 +62,14 @@ __all__ = [
     "divided_by",
     "evolve",
     "has_moved_names",
+    "knows_all_schemas",
     "name_conflict",
     "named_as",
     "promoted",
+    "unreadable",
 ]
+
+_BYTES_OF_UUID: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,3 +374,50 @@ def promoted(ours: IcebergType, theirs: IcebergType) -> bool:
             return ours.scale == theirs.scale and ours.precision <= theirs.precision
         case _:
             return False
+
+
+def unreadable(now: Schema, written: Schema) -> str:
+    """Return why rows of an earlier schema cannot be read by a later one, '' if they can.
+
+    Readers find columns by their ids. What has other types, or lacks what is required, was not
+    written for a schema that Iceberg's rules of evolution lead to: somebody replaced the table.
+    """
+    return "; ".join(_unreadable("", now.fields, written.fields))
+
+
+def _unreadable(
+    path: str, now: Iterable[NestedField], written: Iterable[NestedField]
+) -> Iterator[str]:
+    before = {f.field_id: f for f in written}
+    for f in now:
+        name, was = f"{path}{f.name}", before.get(f.field_id)
+        if was is None and f.required:
+            yield f"column {name} is required, and was not written"
+        elif was is not None and f.required and was.optional:
+            yield f"column {name} is required, and may have been written as NULL"
+        elif was is not None:
+            yield from _unreadable_type(name, f.field_type, was.field_type)
+
+
+def _unreadable_type(name: str, now: IcebergType, written: IcebergType) -> Iterator[str]:
+    match now, written:
+        case (StructType(), StructType()) | (ListType(), ListType()) | (MapType(), MapType()):
+            yield from _unreadable(f"{name}.", now.fields, written.fields)
+        case UUIDType(), FixedType() if len(written) == _BYTES_OF_UUID:
+            # In Parquet a UUID may be plain bytes.
+            return
+        case _ if now != written and not promoted(written, now):
+            yield f"column {name} is {now}, and was written as {written}"
+        case _:
+            return
+
+
+def knows_all_schemas(metadata: TableMetadata) -> bool:
+    """Whether the metadata has every schema that the table ever had.
+
+    Owners may remove schemas to which no snapshot refers. Their numbers, or the ids of their
+    columns, are missing then.
+    """
+    numbers = {s.schema_id for s in metadata.schemas}
+    ids = max((i for s in metadata.schemas for i in s.field_ids), default=0)
+    return numbers == {*range(max(numbers) + 1)} and ids == metadata.last_column_id

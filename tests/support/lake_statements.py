@@ -6,14 +6,13 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 
 from catalog.iceberg.table import IcebergTable
-from catalog.rewriting.integrity import refuse_changed_files
+from catalog.rewriting.integrity import intact, refuse_changed_files
 from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, LakeTableState
 from tableformat.effects import Direct, Effects
 from tableformat.export.commit import Ports
@@ -104,7 +103,7 @@ def running(  # noqa: PLR0913  one for each part that a test replaces
         lambda other: alive or other == owner,
         lambda epoch: TransactionId(str(5000 + epoch)),
         lambda text: notes.append(text) if notes is not None else None,
-        partial(refuse_changed_files, found.storages, found.load().location, lambda _: None),
+        intact(refuse_changed_files, found.storages, found.load, lambda _: None),
     )
     foreign = rows or ForeignPartitions()
     return Running(ports, name, LakePartitions(name, found, ledger, foreign, acts, source))
