@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from tableformat.committer import FileInMain, KeyCommit, LakeTable, LakeTableState
-from tableformat.errors import DestinationError
+from tableformat.errors import DestinationError, UnsupportedError
 from tableformat.export.archived import PartitionExports, exports_of_partition, has_it
 from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.content import Content, content_of, how_it_differs
@@ -130,7 +130,10 @@ def find_watermark(
         why = ""
         if content:
             exports = exports_of_partition(ledger.read, first)
-            why = why_not(table, content, exports, lake, state)
+            try:
+                why = why_not(table, content, exports, lake, state)
+            except UnsupportedError as error:
+                why = error.message.rstrip(".")
         if why:
             return Watermark(left.after(last, one, lake, state), number, among, one, why)
         last = one
@@ -179,13 +182,19 @@ class _Left:
         for one, rows in self.archived:
             if last is not None and one < last:
                 break
-            if (before is None or one < before) and all(
-                row.done is not None
-                and holding(row, state, row.key.hash, lake).has_rows_of(row.done.landed)
-                for row in rows
-            ):
+            is_before = before is None or one < before
+            if is_before and all(_has_rows(row, lake, state) for row in rows):
                 return one
         return last
+
+
+def _has_rows(row: Row, lake: LakeTable, state: LakeTableState) -> bool:
+    """Whether main has all rows of an export; false if deletes in main hide that."""
+    try:
+        held = holding(row, state, row.key.hash, lake)
+    except UnsupportedError:
+        return False
+    return row.done is not None and held.has_rows_of(row.done.landed)
 
 
 def why_not(
@@ -317,7 +326,11 @@ class SettingWatermark:
         """Return the last partition before the first that is not exported, and this one."""
         last = None
         for one, content in self._listing.contents.items():
-            if content is not None and not self._is_exported(one, content, state, landing):
+            try:
+                if content is not None and not self._is_exported(one, content, state, landing):
+                    return last, one
+            except UnsupportedError:
+                # Deletes in main hide which rows it has of this partition.
                 return last, one
             last = one
         return last, None

@@ -228,6 +228,7 @@ class MainFiles:
         self._by_key: dict[int, Mapping[str, tuple[FileInMain, ...]]] = {}
         self._by_path: dict[int, Mapping[str, FileInMain]] = {}
         self._rewrites: dict[int, _Rewrite] = {}
+        self._by_equality: dict[int, Mapping[str, str]] = {}
         self._by_spec: dict[int, _BySpec] = {}
 
     def of_key(
@@ -235,20 +236,24 @@ class MainFiles:
     ) -> tuple[FileInMain, ...]:
         """Return a snapshot's files of a key hash, each with whether it has deletes.
 
-        These are the files with the key hash in their names, and those at the paths `also`.
+        These are the files with the key hash in their names, and those at the paths `also`. In an
+        earlier snapshot than main, a file has deletes if some may apply to it.
 
         Raises:
-            UnsupportedError: the snapshot has equality deletes.
+            UnsupportedError: in main, equality deletes may apply to one of the files.
         """
         if at is None:
             return ()
         by_key = _cached(self._by_key, at, lambda: _grouped(self._named(state, at), _name_prefix))
-        named = tuple(f for f in by_key.get(key, ()) if is_of_key(f.path, key))
-        if not also:
-            return named
-        by_path = self._at_paths(state, at)
-        others = (path for path in also if not is_of_key(path, key) and path in by_path)
-        return (*named, *(by_path[path] for path in others))
+        found = tuple(f for f in by_key.get(key, ()) if is_of_key(f.path, key))
+        if also:
+            by_path = self._at_paths(state, at)
+            others = (path for path in also if not is_of_key(path, key) and path in by_path)
+            found = (*found, *(by_path[path] for path in others))
+        by_equality = self._by_equality.get(at, {}) if at == state.main else {}
+        if deleted := next((f.path for f in found if f.path in by_equality), None):
+            raise _unknown_rows(by_equality[deleted])
+        return found
 
     def _at_paths(self, state: LakeTableState, at: int) -> Mapping[str, FileInMain]:
         """Return the files of a snapshot by path."""
@@ -268,7 +273,10 @@ class MainFiles:
         else:
             found = branch_head(table, branch)
             head = found.snapshot_id if found is not None else None
-        return tuple(self._snapshot_files(table, head)) if head is not None else ()
+        files = tuple(self._snapshot_files(table, head)) if head is not None else ()
+        for deletes in self._by_equality.get(head or 0, {}).values():
+            raise _unknown_rows(deletes)
+        return files
 
     def rewritten(
         self, state: LakeTableState, files: Collection[FileInMain], since: Iterable[int]
@@ -284,9 +292,6 @@ class MainFiles:
             state: the table's metadata.
             files: files of an earlier snapshot of main, to which no deletes applied.
             since: the snapshots of main after that one, oldest first.
-
-        Raises:
-            UnsupportedError: main has equality deletes.
         """
         if state.main is None:
             return None
@@ -325,10 +330,14 @@ class MainFiles:
         snapshot = table.metadata.snapshot_by_id(at)
         manifests = snapshot.manifests(table.io) if snapshot else []
         deletes = [m for m in manifests if m.content == ManifestContent.DELETES]
-        if deletes:
-            _refuse_equality(table, deletes)
+        entries = tuple(_delete_entries(table, deletes))
+        has_equality = any(e.is_by_equality for e in entries)
+        if entries and not has_equality:
             return _with_deletes(table, at)
-        live = (f for m in manifests for f in self._live(table, m))
+        data = (m for m in manifests if m.content == ManifestContent.DATA)
+        live = tuple(f for m in data for f in self._live(table, m))
+        by_equality = (e for e in entries if e.is_by_equality)
+        self._by_equality[at] = {f.path: e.path for e in by_equality for f in live if e.may_hit(f)}
         return (
             BranchFile(
                 f.path,
@@ -336,6 +345,7 @@ class MainFiles:
                 f.bytes,
                 f.spec_id,
                 sequence_number=f.sequence_number,
+                deletes=any(e.may_hit(f) for e in entries),
                 partition=f.partition,
             )
             for f in live
@@ -463,21 +473,48 @@ def _partition_matches(
     return found
 
 
-def _refuse_equality(table: Table, manifests: Iterable[ManifestFile]) -> None:
-    """Refuse equality deletes: PyIceberg cannot match them with data files.
+@dataclass(frozen=True, slots=True)
+class _DeleteFile:
+    """A file of deletes. PyIceberg cannot match those by equality with data files.
 
-    Raises:
-        UnsupportedError: there is one.
+    `is_global`: it is of a spec without partition fields.
     """
+
+    path: str
+    is_by_equality: bool
+    is_global: bool
+    place: _Place
+    sequence_number: int
+
+    def may_hit(self, file: _Live) -> bool:
+        """Whether it may delete rows of a data file."""
+        if file.sequence_number > self.sequence_number:
+            return False
+        return self.is_global or self.place == (file.spec_id, file.partition)
+
+
+def _delete_entries(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[_DeleteFile]:
+    specs = table.specs()
     for manifest in manifests:
+        spec_id = manifest.partition_spec_id
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
-                message = (
-                    f"Cannot tell which rows main holds: {entry.data_file.file_path} deletes rows "
-                    "by equality, which this release cannot apply. Rewrite the table's data files "
-                    "with the engine that wrote it, and run it again."
-                )
-                raise UnsupportedError(message)
+            yield _DeleteFile(
+                entry.data_file.file_path,
+                entry.data_file.content == DataFileContent.EQUALITY_DELETES,
+                spec_id not in specs or specs[spec_id].is_unpartitioned(),
+                (spec_id, _values(entry.data_file.partition)),
+                entry.sequence_number or 0,
+            )
+
+
+def _unknown_rows(path: str) -> UnsupportedError:
+    """Return the error that a file deletes by equality, at the path."""
+    message = (
+        f"Cannot tell which rows main holds: {path} deletes rows by equality, which this release "
+        "cannot apply. Rewrite the table's data files with the engine that wrote it, and run it "
+        "again."
+    )
+    return UnsupportedError(message)
 
 
 def _with_deletes(table: Table, at: int) -> tuple[BranchFile, ...]:

@@ -401,8 +401,13 @@ def _unreadable(
 
 def _unreadable_type(name: str, now: IcebergType, written: IcebergType) -> Iterator[str]:
     match now, written:
-        case (StructType(), StructType()) | (ListType(), ListType()) | (MapType(), MapType()):
+        case StructType(), StructType():
             yield from _unreadable(f"{name}.", now.fields, written.fields)
+        case ListType(), ListType():
+            yield from _unreadable(f"{name}.", [now.element_field], [written.element_field])
+        case MapType(), MapType():
+            pairs = [now.key_field, now.value_field], [written.key_field, written.value_field]
+            yield from _unreadable(f"{name}.", *pairs)
         case UUIDType(), FixedType() if len(written) == _BYTES_OF_UUID:
             # In Parquet a UUID may be plain bytes.
             return
