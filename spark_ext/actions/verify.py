@@ -68,7 +68,7 @@ from tableformat.export.verification import (
     of_all_exports,
     schema_of_digest,
 )
-from tableformat.iceberg.read_columns import FilesToDigest, lacked_fields
+from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Record, Row
@@ -353,7 +353,7 @@ class Verifying:
             except TableFormatError:
                 # The comparison of the partition reports it.
                 return None
-        return None if lacked_fields(wanted.columns, wanted.schema) else wanted
+        return wanted if wanted.has_columns else None
 
     def _of_source(self, subject: _Subject) -> FilesToDigest:
         return FilesToDigest(subject.files, table_of(self._state).schema(), self._columns)

@@ -97,7 +97,7 @@ def copied_from(
         return FromOther(which, other, copies_between(*between))
     with RowPartitions(to.source, catalog.storages) as rows:
         differ = f"{what}: {differences(remembered.table, to.source.table)[0].text}"
-        lie = divided_here(differ, which, other, lambda file: rows.ids(file.path, state))
+        lie = divided_here(differ, which, other, lambda file: rows.ids(file, state))
     copies = copies_between(*between, FilePartitions(state, catalog.storages, there))
     return FromOther(*lie, copies, named=which)
 

@@ -31,7 +31,7 @@ from tableformat.export.decision import Skip, may_be_equal
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import DIFFERS, FAILED, REFUSED, Outcome, Status, worst
 from tableformat.file_names import RECEIPTS
-from tableformat.iceberg.read_columns import FilesToDigest, lacked_fields
+from tableformat.iceberg.read_columns import FilesToDigest, lacked_fields, unlike_fields
 from tableformat.iceberg.schema_evolution import has_moved_names, named_as
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Landed, Record, Row, Stale
@@ -207,7 +207,8 @@ def differences(
     Args:
         files: reads the files.
         wanted: all data files of the partition in main, with the columns of `expected`. A column
-            that the lake table lacks is a difference, unless all values of the column were NULL.
+            that the lake table lacks is a difference, unless all values of the column were NULL,
+            and so is one that it has with a type of which no exported value is.
         expected: the digest of the source.
 
     Raises:
@@ -215,10 +216,12 @@ def differences(
     """
     null = {c.name for c in expected.columns if c.nulls == expected.rows and not c.checksum}
     lacked = lacked_fields([c for c in wanted.columns if c.name not in null], wanted.schema)
-    gone = frozenset(lacked)
+    unlike = [f for found in unlike_fields(wanted.columns, wanted.schema).values() for f in found]
+    gone = frozenset(lacked) | {f.path.partition(".")[0] for f in unlike}
     there = tuple(c for c in wanted.columns if c.name not in gone)
     names = sorted(name for found in lacked.values() for name in found)
     missing = tuple(Difference(name, "it", "is", "is not") for name in names)
+    missing += tuple(Difference(f.path, "it is", f.wire, f.of) for f in unlike)
     if not there:
         return missing
     found = files.digest(replace(wanted, columns=there))

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -40,9 +41,10 @@ from pyiceberg.types import (
 )
 
 from tableformat.committer import FileInMain
-from tableformat.errors import DestinationError, InternalError
+from tableformat.errors import InternalError, RefusedError
 from tableformat.iceberg.arrow_schema import FIELD_ID_KEY, file_schema, relabelled
 from tableformat.mergetree.digest_sql import DigestColumn
+from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     Array,
     DataType,
@@ -59,9 +61,12 @@ __all__ = [
     "FileColumn",
     "FilesToDigest",
     "ForeignColumns",
+    "UnlikeField",
     "file_columns",
     "foreign_columns",
     "lacked_fields",
+    "unlike_fields",
+    "with_mapped_ids",
 ]
 
 
@@ -75,6 +80,12 @@ class FilesToDigest:
     files: tuple[FileInMain, ...]
     schema: Schema
     columns: tuple[DigestColumn, ...]
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the table has all columns, and with types as which they can be read."""
+        lacks = lacked_fields(self.columns, self.schema)
+        return not lacks and not unlike_fields(self.columns, self.schema)
 
 
 _READ_AS: Final[dict[type[IcebergType], DataType]] = {
@@ -119,16 +130,16 @@ def file_columns(
         written: of the file, with field ids.
 
     Raises:
-        DestinationError: the file has no field ids.
-        InternalError: a column's Iceberg type does not belong to its wire type.
+        OSError: the file has no field ids.
+        RefusedError: a column of the table has another type than the exported one.
     """
     there = _by_id(written)
     if not there and len(written):
         message = (
-            "Cannot read a data file by field ids: it has none, so that another program wrote it. "
-            "Rewrite it with an Iceberg writer."
+            "columns are found by field ids, and it has none, so that another program wrote it; "
+            "the table has no name mapping for it (schema.name-mapping.default)"
         )
-        raise DestinationError(message)
+        raise OSError(message)
     found = []
     for column in wanted:
         field = next((f for f in schema.fields if f.name == column.name), None)
@@ -137,10 +148,39 @@ def file_columns(
             as_null = column.type if is_whole else Nullable(column.type)
             found.append(FileColumn(column.name, None, as_null))
             continue
+        if unlike := unlike_fields([column], schema):
+            (other,) = unlike[column.name][:1]
+            message = (
+                f"Cannot read column {other.path} as {other.wire}, as which it was exported: it is "
+                f"{other.of} in the lake table, where it was dropped and added again. Rename that "
+                "column or drop it, or use the statements of Spark."
+            )
+            raise RefusedError(message)
         arrow = there.get(field.field_id)
         of = _read_type(column.type, field.field_type, arrow.type if arrow is not None else None)
         found.append(FileColumn(column.name, arrow.name if arrow is not None else None, of))
     return tuple(found)
+
+
+def with_mapped_ids(written: pa.Schema, mapping: NameMapping | None) -> pa.Schema:
+    """Return the schema of a file with the field ids that a table maps its names to.
+
+    Iceberg's readers use the mapping only if the file itself has no ids.
+    """
+    if mapping is None or _by_id(written):
+        return written
+    return pa.schema([_with_mapped_id(field, mapping.root) for field in written])
+
+
+def _with_mapped_id(field: pa.Field, mapping: Sequence[MappedField]) -> pa.Field:
+    found = next((one for one in mapping if field.name in one.names), None)
+    if found is None:
+        return field
+    if pa.types.is_struct(field.type):
+        members = [_with_mapped_id(one, found.fields) for one in field.type]
+        field = field.with_type(pa.struct(members))
+    number = found.field_id
+    return field if number is None else field.with_metadata({FIELD_ID_KEY: str(number).encode()})
 
 
 def lacked_fields(wanted: Sequence[DigestColumn], schema: Schema) -> dict[str, tuple[str, ...]]:
@@ -169,6 +209,53 @@ def _lacked(path: str, wire: DataType, of: IcebergType) -> Iterator[str]:
                     yield from _lacked(f"{path}.{name}", inner, members[name])
                 else:
                     yield f"{path}.{name}"
+        case _:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class UnlikeField:
+    """A column, or a member of one, of whose type in the table no exported value is."""
+
+    path: str
+    wire: str
+    of: str
+
+
+def unlike_fields(
+    wanted: Sequence[DigestColumn], schema: Schema
+) -> dict[str, tuple[UnlikeField, ...]]:
+    """Return the columns, or members of columns, that have another type in a table, by column.
+
+    The owner of the table has dropped such a column and added one of its name.
+    """
+    fields = {f.name: f.field_type for f in schema.fields}
+    unlike = {
+        c.name: tuple(_unlike(c.name, c.type, fields[c.name])) for c in wanted if c.name in fields
+    }
+    return {name: found for name, found in unlike.items() if found}
+
+
+def _unlike(path: str, wire: DataType, of: IcebergType) -> Iterator[UnlikeField]:
+    match wire, of:
+        case Nullable(inner), _:
+            yield from _unlike(path, inner, of)
+        case Array(inner), ListType():
+            yield from _unlike(path, inner, of.element_type)
+        case Map(key, value), MapType():
+            yield from _unlike(f"{path}.key", key, of.key_type)
+            yield from _unlike(f"{path}.value", value, of.value_type)
+        case Tuple(elements), StructType():
+            members = {f.name: f.field_type for f in of.fields}
+            for name, inner in elements:
+                if name in members:
+                    yield from _unlike(f"{path}.{name}", inner, members[name])
+        case ((Array() | Map() | Tuple()), _):
+            yield UnlikeField(path, render_type(wire), str(of))
+        case _, DecimalType() | FixedType():
+            return
+        case _ if type(of) not in _READ_AS:
+            yield UnlikeField(path, render_type(wire), str(of))
         case _:
             return
 

@@ -176,8 +176,10 @@ _ALL_OF_THEM: Final = "Run the statement on all partitions."
 class RowPartitions(Protocol):
     """Finds the partitions of the rows of a file."""
 
-    def ids(self, location: str, state: LakeTableState) -> frozenset[PartitionId]:
+    def ids(self, file: BranchFile, state: LakeTableState) -> frozenset[PartitionId]:
         """Return the partitions of a data file's rows, deleted rows included.
+
+        Its partition values decide where they have all columns of the key as they are.
 
         Raises:
             DestinationError: the file cannot be read, or lacks a column of the key.
@@ -267,7 +269,7 @@ class Membership:
             DestinationError: the file cannot be read.
         """
         if file.path not in self.seen:
-            self.seen[file.path] = self.rows.ids(file.path, state)
+            self.seen[file.path] = self.rows.ids(file, state)
         return self.seen[file.path]
 
     def belongs_to(

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from catalog.iceberg.table import IcebergTable
 from catalog.rewriting.integrity import intact, refuse_changed_files
-from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, LakeTableState
+from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH, BranchFile, LakeTableState
 from tableformat.effects import Direct, Effects
 from tableformat.export.commit import Ports
 from tableformat.export.job import ExportRequest
@@ -76,8 +76,8 @@ class ForeignPartitions:
     of: dict[str, frozenset[str]] = field(default_factory=dict)
     rest: str = ""
 
-    def ids(self, location: str, _state: LakeTableState) -> frozenset[PartitionId]:
-        found = frozenset({self.rest}) if self.rest else self.of[location]
+    def ids(self, file: BranchFile, _state: LakeTableState) -> frozenset[PartitionId]:
+        found = frozenset({self.rest}) if self.rest else self.of[file.path]
         return frozenset(PartitionId(one) for one in found)
 
 

@@ -20,6 +20,9 @@ from typing import Final, assert_never
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import BooleanType, DateType, IntegerType, LongType, StringType
 
 from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts
@@ -34,7 +37,7 @@ from tableformat.clickhouse_codes import (
     SYNTAX_ERROR,
     UNKNOWN_IDENTIFIER,
 )
-from tableformat.committer import LakeTableState
+from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import (
     Advice,
     DestinationError,
@@ -43,8 +46,9 @@ from tableformat.errors import (
     UnsupportedError,
     UsageError,
 )
+from tableformat.iceberg.arrow_schema import file_schema
 from tableformat.iceberg.properties import RememberedSource
-from tableformat.iceberg.read_columns import FileColumn, file_columns
+from tableformat.iceberg.read_columns import FileColumn, file_columns, with_mapped_ids
 from tableformat.iceberg.snapshot import table_of
 from tableformat.mergetree.compatibility import key_columns
 from tableformat.mergetree.definition_sql import (
@@ -115,6 +119,8 @@ _KEY_SETTINGS: Final = (
     "allow_coalescing_columns_in_partition_or_order_key",
     "allow_dimensions_outside_sorting_key",
 )
+_PLAIN_VALUES: Final = (BooleanType, DateType, IntegerType, LongType, StringType)
+"""Types whose partition values are written as they are."""
 # It stops background merges; OPTIMIZE FINAL still merges all rows at once.
 _UNMERGED: Final = "max_bytes_to_merge_at_max_space_in_pool = 1"
 
@@ -403,8 +409,11 @@ class RowPartitions(Closing):
         if held is not None:
             held.close()
 
-    def ids(self, location: str, state: LakeTableState) -> frozenset[PartitionId]:
+    def ids(self, file: BranchFile, state: LakeTableState) -> frozenset[PartitionId]:
         """Return the partitions of a data file's rows, deleted ones included.
+
+        The file is not opened if its partition values show them: then all its rows have the same
+        values in the columns of the key.
 
         Raises:
             RefusedError: the table lacks a column that the key reads.
@@ -415,11 +424,16 @@ class RowPartitions(Closing):
             return _ALL
         self.check(state)
         scratch = self._opened().directory
-        path = self._storages(location).fetch(location, scratch)
+        values = _key_of_rows(file, state, self.columns)
+        if values is not None:
+            path = scratch / f"values-{uuid.uuid4().hex}.parquet"
+            pq.write_table(values, path)
+        else:
+            path = self._storages(file.path).fetch(file.path, scratch)
         try:
             return self.ids_in(path, state)
         except OSError as error:
-            raise _unknown(location, str(error)) from error
+            raise _unknown(file.path, str(error)) from error
         finally:
             if path.parent == scratch:
                 path.unlink(missing_ok=True)
@@ -498,8 +512,9 @@ class RowPartitions(Closing):
         clickhouse = self._opened()
         clickhouse.allow(pq.read_metadata(path).num_rows, path.stat().st_size)
         wanted = source_columns(self._key, self._source.conversions)
-        schema = table_of(state).schema()
-        read_as = file_columns(wanted, schema, pq.read_schema(path))
+        table = table_of(state)
+        written = with_mapped_ids(pq.read_schema(path), table.name_mapping())
+        read_as = file_columns(wanted, table.schema(), written)
         lacking = ", ".join(column.name for column in read_as if column.written is None)
         if lacking:
             message = f"it lacks {lacking}, which the partition key reads"
@@ -567,6 +582,37 @@ def _read(columns: tuple[FileColumn, ...]) -> str:
     return ", ".join(
         f"{quote_identifier(one.written or '')} {render_type(one.type)}" for one in columns
     )
+
+
+def _key_of_rows(
+    file: BranchFile, state: LakeTableState, columns: tuple[str, ...]
+) -> pa.Table | None:
+    """Return a row with the values that all rows of a file have in some columns; None if unknown.
+
+    They are known of columns by which the file is partitioned as they are.
+    """
+    table = table_of(state)
+    spec = table.specs().get(file.spec_id)
+    if spec is None or len(spec.fields) != len(file.partition):
+        return None
+    values = {
+        f.source_id: value
+        for f, value in zip(spec.fields, file.partition, strict=True)
+        if isinstance(f.transform, IdentityTransform)
+    }
+    fields = [f for f in table.schema().fields if f.name in columns]
+    if not all(
+        isinstance(f.field_type, _PLAIN_VALUES)
+        and isinstance(values.get(f.field_id), (bool, int, str))
+        for f in fields
+    ):
+        return None
+    as_written = file_schema(Schema(*fields))
+    stored = (pa.int32() if pa.types.is_date32(f.type) else f.type for f in as_written)
+    found = [values[f.field_id] for f in fields]
+    arrays = [pa.array([one], of) for one, of in zip(found, stored, strict=True)]
+    cast = [one.cast(f.type) for one, f in zip(arrays, as_written, strict=True)]
+    return pa.table(cast, as_written)
 
 
 def _unknown(location: str, reason: str) -> DestinationError:

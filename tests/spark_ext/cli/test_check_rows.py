@@ -67,12 +67,16 @@ def expire_all_but_main(table: Table) -> None:
     table = table.refresh()
     metadata = table.metadata
     gone = [s.snapshot_id for s in metadata.snapshots if s != table.current_snapshot()]
-    table.catalog.commit_table(table, (), (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}),))
+    table.catalog.commit_table(
+        table, (), (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": gone}),)
+    )
     if len(metadata.schemas) > 1:
         table = table.refresh()
         now = metadata.current_schema_id
         before = [s.schema_id for s in metadata.schemas if s.schema_id != now]
-        table.catalog.commit_table(table, (), (RemoveSchemasUpdate.model_validate({"schema-ids": before}),))
+        table.catalog.commit_table(
+            table, (), (RemoveSchemasUpdate.model_validate({"schema-ids": before}),)
+        )
 
 
 def statuses(places: Places, table: str, *words: str) -> list[object]:

@@ -33,7 +33,8 @@ def replace_columns(table: Table, *columns: NestedField, forgets: bool = False) 
     table.catalog.commit_table(table, (), (AddSchemaUpdate(schema=new), SetCurrentSchemaUpdate()))
     if forgets:
         now = table.refresh()
-        table.catalog.commit_table(now, (), (RemoveSchemasUpdate.model_validate({"schema-ids": before}),))
+        removed = RemoveSchemasUpdate.model_validate({"schema-ids": before})
+        table.catalog.commit_table(now, (), (removed,))
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["known", "removed"])
