@@ -526,6 +526,10 @@ class FilesOfMain(Protocol):
         """
         ...
 
+    def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
+        """Return the paths of all data files of main, of any writer."""
+        ...
+
 
 class LakeTable(FilesOfMain, Protocol):
     """An Iceberg table as the commit protocol needs it.
@@ -535,10 +539,6 @@ class LakeTable(FilesOfMain, Protocol):
 
     def load(self) -> LakeTableState:
         """Load the current metadata with all snapshots, never from a cache."""
-        ...
-
-    def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:
-        """Return the paths of all data files of main, of any writer."""
         ...
 
     def files_in(

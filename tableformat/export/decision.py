@@ -353,7 +353,8 @@ def _look_first() -> str:
     whole = together(Option.FORCE, Option.REPLACE_PARTITION)
     return (
         "Exporting it again could double rows, or undo what was done to them. A dry run with "
-        f"{whole} shows how many rows would leave the lake partition, and how many would come."
+        f"{whole} shows how many rows would leave the lake partition, and how many would come. "
+        "DROP PARTITION on the lake table takes out what main has of it."
     )
 
 

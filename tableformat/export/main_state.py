@@ -154,6 +154,19 @@ class _History:
         numbers = [s.snapshot_id for s in ancestors]
         return ancestors[: numbers.index(landed.snapshot_id)][::-1]
 
+    @property
+    def begins_empty(self) -> bool:
+        """Whether the earliest known snapshot of main, or main itself, has no data file.
+
+        Then main holds no row of earlier snapshots, as after CREATE OR REPLACE TABLE, of which no
+        snapshot shows that others removed the rows.
+        """
+        ancestors = self.ancestors
+        return any(
+            not self.lake.paths_in_main(replace(self.state, main=one.snapshot_id))
+            for one in (*ancestors[:1], *ancestors[-1:])
+        )
+
     def touching(self, landed: Landed, paths: Collection[str]) -> tuple[int, ...]:
         """Return the snapshots after that of an export that added or removed files at `paths`."""
         line = (landed.snapshot_id, *(s.snapshot_id for s in self.later(landed)))
@@ -254,6 +267,9 @@ def _in_history(row: Row | None, history: _History, files: tuple[FileInMain, ...
     if history.state.history_is_complete:
         text = f"It landed in snapshot {newest}, and main was moved away from it since."
         return Holding(Kind.MOVED, text)
+    if history.begins_empty:
+        text = f"It landed in snapshot {newest}, and main was emptied and begun anew since."
+        return Holding(Kind.MOVED, text)
     text = (
         f"It landed in snapshot {newest}; its files are not in main, and the snapshots that would "
         "show where its rows are have expired."
@@ -348,6 +364,10 @@ def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]
         newest = row.landed[-1].snapshot_id
         text = f"It landed in snapshot {newest}, and main was moved away from it since."
         return Holding(Kind.STRANGE if files else Kind.MOVED, text, files)
+    if last is None and not files and history.begins_empty:
+        newest = row.landed[-1].snapshot_id
+        text = f"It landed in snapshot {newest}, and main was emptied and begun anew since."
+        return Holding(Kind.MOVED, text)
     in_line = last is not None
     last = last or max(row.landed, key=lambda x: x.epoch)
     left = () if _took_all_out(row, last) else last.left

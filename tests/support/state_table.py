@@ -76,7 +76,7 @@ _PARTS: Final = {"more": "15 in 3", "fewer": "7 in 1", "none": "12 in 2"}
 _AGAIN: Final = (
     "Exporting it again could double rows, or undo what was done to them. A dry run with --force "
     "--replace-partition shows how many rows would leave the lake partition, and how many would "
-    "come."
+    "come. DROP PARTITION on the lake table takes out what main has of it."
 )
 _LOST: Final = "the source partition no longer exists; "
 _MOVED: Final = "It landed in snapshot S2, and main was moved away from it since."

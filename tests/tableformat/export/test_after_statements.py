@@ -42,6 +42,9 @@ class SameFiles:
     ) -> Files | None:
         return None
 
+    def paths_in_main(self, state: LakeTableState) -> tuple[str, ...]:  # noqa: ARG002
+        return ("file:///of-others.parquet", *(f.path for f in self.files))
+
 
 def file(transaction: int, number: int, *, deletes: bool = False) -> FileInMain:
     name = data_file_name(KEY.hash, str(transaction), number, "x")
