@@ -34,7 +34,8 @@ from tableformat.committer import (
 )
 from tableformat.errors import DestinationError, NotFoundError, TableFormatError, UnsupportedError
 from tableformat.iceberg import snapshot
-from tableformat.iceberg.manifest_scan import MainFiles, References
+from tableformat.iceberg.manifest_scan import MainFiles, References, is_in_use
+from tableformat.iceberg.schema_evolution import schema_request
 from tableformat.iceberg.snapshot import expiry_request, made_by, tag_request
 from tableformat.names import LakeName
 
@@ -205,7 +206,7 @@ class IcebergTable:
 
     def evolve(self, state: LakeTableState, change: SchemaChange) -> Sent:
         """Send a schema change, once."""
-        return self._request(state, *snapshot.schema_request(state, change))
+        return self._request(state, *schema_request(state, change))
 
     def tag(self, state: LakeTableState, change: TagChange) -> Sent:
         """Send a change of tags, once."""
@@ -222,7 +223,7 @@ class IcebergTable:
     def in_use(self, state: LakeTableState, staged: Staged) -> bool:
         """Whether any snapshot refers to a manifest of the attempt."""
         with self._storage_errors("read the manifests"):
-            return snapshot.is_in_use(state, staged)
+            return is_in_use(state, staged)
 
     def discard(self, staged: Staged) -> None:
         """Delete the manifests of an abandoned attempt."""

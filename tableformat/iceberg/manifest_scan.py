@@ -9,7 +9,7 @@
   whether other writers have files in a lake partition (step 6 of docs/spec/commit-protocol.md).
 * `References` lists the data files of exports, and the manifests, that any snapshot refers to
   (step 10). Main alone is not enough: time travel reads files of tags, branches and older
-  snapshots, and a rollback restores them.
+  snapshots, and a rollback restores them. `is_in_use` tells this of the manifests of an attempt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,14 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 
-from tableformat.committer import MAIN_BRANCH, BranchFile, FileInMain, LakeTableState, PartitionFile
+from tableformat.committer import (
+    MAIN_BRANCH,
+    BranchFile,
+    FileInMain,
+    LakeTableState,
+    PartitionFile,
+    Staged,
+)
 from tableformat.errors import DestinationError, UnsupportedError
 from tableformat.file_names import exported_by, is_of_key, key_in
 from tableformat.hive_names import partition_directory
@@ -43,7 +50,7 @@ from tableformat.iceberg.snapshot import branch_head, table_of
 from tableformat.iceberg.values import from_text
 from tableformat.names import PartitionId, PartName
 
-__all__ = ["LiveFile", "MainFiles", "References", "lake_part_name", "live_files"]
+__all__ = ["LiveFile", "MainFiles", "References", "is_in_use", "lake_part_name", "live_files"]
 
 _BITS: Final = 48
 
@@ -590,3 +597,19 @@ class References:
             entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             paths = (entry.data_file.file_path for entry in entries)
             self._manifests[manifest.manifest_path] = tuple(p for p in paths if exported_by(p))
+
+
+def is_in_use(state: LakeTableState, staged: Staged) -> bool:
+    """Whether any snapshot in the metadata refers to a file of an attempt (protocol step 10).
+
+    The absence of the attempt's snapshot is not enough: after its expiry its children still refer
+    to its manifests.
+    """
+    table = table_of(state)
+    wanted = set(staged.files)
+    for snapshot in table.metadata.snapshots:
+        if snapshot.manifest_list in wanted:
+            return True
+        if any(m.manifest_path in wanted for m in snapshot.manifests(table.io)):
+            return True
+    return False

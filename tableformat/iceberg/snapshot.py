@@ -6,8 +6,8 @@ commits twice, and its clean-up deletes manifests that may have landed.
 
 * `state_of` converts a loaded table to `LakeTableState`; `stage` writes the manifests of one
   attempt.
-* `request` and `schema_request` build the requests. `catalog/iceberg/table.py` sends them;
-  `tableformat/export/commit.py` runs the protocol.
+* `request` builds the request. `catalog/iceberg/table.py` sends it; `tableformat/export/commit.py`
+  runs the protocol.
 * `tag_request` makes tags of main in one request. Tags outlive the expiry of snapshots and are
   never moved.
 * `expiry_request` expires snapshots; `made_by` finds the snapshots of a ledger's commits.
@@ -43,18 +43,15 @@ from pyiceberg.table.snapshots import (
     update_snapshot_summaries,
 )
 from pyiceberg.table.update import (
-    AddSchemaUpdate,
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
     AssertDefaultSpecId,
-    AssertLastAssignedFieldId,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemovePropertiesUpdate,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
-    SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
@@ -73,7 +70,6 @@ from tableformat.committer import (
     FetchFiles,
     LakeTableState,
     Layout,
-    SchemaChange,
     SnapshotSeen,
     Staged,
     TagChange,
@@ -91,12 +87,11 @@ __all__ = [
     "data_file",
     "data_files",
     "expiry_request",
-    "is_in_use",
     "location_provider",
     "made_by",
     "refuse_tag",
     "request",
-    "schema_request",
+    "same_schema",
     "stage",
     "stage_pruned",
     "state_of",
@@ -205,7 +200,9 @@ def tag_request(
     for one in change.pruned:
         staged, _ = cast("_Request", one.staged.handle)
         updates.extend(update for update in staged if isinstance(update, AddSnapshotUpdate))
-        updates.append(_tag(one.name, one.staged.snapshot_id))
+        moved = table_of(state).metadata.refs.get(one.name) if one.before is not None else None
+        age = moved.max_ref_age_ms if moved is not None else NEVER
+        updates.append(_tag(one.name, one.staged.snapshot_id, age))
         required.append(_is_at(one.name, one.before))
     if change.added or any(one.before is None for one in change.pruned):
         required.append(_is_at(MAIN_BRANCH, state.main))
@@ -229,7 +226,7 @@ def _is_at(ref: str, snapshot_id: int | None) -> TableRequirement:
     )
 
 
-def _tag(name: str, snapshot_id: int | None) -> TableUpdate:
+def _tag(name: str, snapshot_id: int | None, age: int | None = NEVER) -> TableUpdate:
     if snapshot_id is None:
         message = "A tag of a table without a snapshot; this is a bug, please report it."
         raise InternalError(message)
@@ -239,7 +236,7 @@ def _tag(name: str, snapshot_id: int | None) -> TableUpdate:
             "ref-name": name,
             "type": SnapshotRefType.TAG,
             "snapshot-id": snapshot_id,
-            "max-ref-age-ms": NEVER,
+            "max-ref-age-ms": age,
         }
     )
 
@@ -355,7 +352,7 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
     )
     if isinstance(commit.detached, FetchFiles):
         fetched = _Change(DETACHED_BRANCH, number, tuple(new), ())
-        return _without_ref_expiry(_staged(transaction, state, commit, fetched))
+        return _staged(transaction, state, commit, fetched)
     change = _Change(MAIN_BRANCH, number, (*new, *returned), removed)
     staged = _staged(transaction, state, commit, change)
     detaches = isinstance(commit.detached, DetachLeaving)
@@ -427,7 +424,8 @@ def _staged(
         if file.spec_id == number:
             producer.append_data_file(file)
     # The public commit() would send, retry and clean up; only the staging is needed.
-    updates, requirements = producer._commit()  # noqa: SLF001
+    staged, requirements = producer._commit()  # noqa: SLF001
+    updates = tuple(_retained(one, transaction.table_metadata.refs) for one in staged)
     added = [u.snapshot for u in updates if isinstance(u, AddSnapshotUpdate)]
     if len(added) != 1:
         message = (
@@ -510,21 +508,27 @@ def _request_of(staged: Staged) -> _Request:
 def _joined(staged: Staged, detached: Staged) -> Staged:
     """Return one attempt that makes both snapshots or none."""
     updates, requirements = _request_of(staged)
-    more, required = _request_of(_without_ref_expiry(detached))
+    more, required = _request_of(detached)
     handle = ((*updates, *more), (*requirements, *required))
     return replace(staged, files=(*staged.files, *detached.files), handle=handle)
 
 
-def _without_ref_expiry(staged: Staged) -> Staged:
-    """Return an attempt whose branch never expires."""
-    updates, requirements = _request_of(staged)
-    lasting = tuple(
-        one.model_copy(update={"max_ref_age_ms": NEVER})
-        if isinstance(one, SetSnapshotRefUpdate)
-        else one
-        for one in updates
-    )
-    return replace(staged, handle=(lasting, requirements))
+def _retained(update: TableUpdate, refs: Mapping[str, SnapshotRef]) -> TableUpdate:
+    """Return the update of a branch with the retention that the branch has.
+
+    Catalogs replace the whole reference: a value that the update lacks is lost. What is detached
+    never expires, unless the table's owner gave the branch another age.
+    """
+    if not isinstance(update, SetSnapshotRefUpdate):
+        return update
+    now, name = refs.get(update.ref_name), update.ref_name
+    age = now.max_ref_age_ms if now is not None else None
+    kept = {
+        "max_ref_age_ms": NEVER if age is None and name == DETACHED_BRANCH else age,
+        "max_snapshot_age_ms": now.max_snapshot_age_ms if now is not None else None,
+        "min_snapshots_to_keep": now.min_snapshots_to_keep if now is not None else None,
+    }
+    return update.model_copy(update=kept)
 
 
 def _entries(table: Table, branch: str, paths: tuple[str, ...]) -> Iterator[DataFile]:
@@ -568,22 +572,6 @@ def data_files(table: Table, snapshot: Snapshot | None) -> Iterator[DataFile]:
                 yield entry.data_file
 
 
-def is_in_use(state: LakeTableState, staged: Staged) -> bool:
-    """Whether any snapshot in the metadata refers to a file of an attempt (protocol step 10).
-
-    The absence of the attempt's snapshot is not enough: after its expiry its children still refer
-    to its manifests.
-    """
-    table = table_of(state)
-    wanted = set(staged.files)
-    for snapshot in table.metadata.snapshots:
-        if snapshot.manifest_list in wanted:
-            return True
-        if any(m.manifest_path in wanted for m in snapshot.manifests(table.io)):
-            return True
-    return False
-
-
 def table_of(state: LakeTableState) -> Table:
     """Return the PyIceberg table behind `state`."""
     return cast("Table", state.handle)
@@ -614,7 +602,7 @@ def request(
         (
             *requirements,
             AssertTableUUID(uuid=UUID(layout.table_uuid)),
-            _same_schema(layout.schema_id),
+            same_schema(layout.schema_id),
             AssertDefaultSpecId.model_validate(
                 {"type": "assert-default-spec-id", "default-spec-id": layout.spec_id}
             ),
@@ -628,38 +616,8 @@ def request(
     )
 
 
-def schema_request(
-    state: LakeTableState, change: SchemaChange
-) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
-    """Return the updates and requirements of a schema change: one request, all or nothing.
-
-    The ids of new fields follow the last one of `state`, so it must still be the last one assigned.
-    """
-    metadata = table_of(state).metadata
-    number = max(schema.schema_id for schema in metadata.schemas) + 1
-    schema = Schema.model_validate_json(change.schema_json).model_copy(update={"schema_id": number})
-    updates: list[TableUpdate] = []
-    if change.is_of_schema:
-        # Without an id it selects the schema that was added last.
-        updates += [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate()]
-    if change.properties:
-        updates.append(SetPropertiesUpdate(updates=dict(change.properties)))
-    return (
-        tuple(updates),
-        (
-            AssertTableUUID(uuid=UUID(state.layout.table_uuid)),
-            _same_schema(state.layout.schema_id),
-            AssertLastAssignedFieldId.model_validate(
-                {
-                    "type": "assert-last-assigned-field-id",
-                    "last-assigned-field-id": metadata.last_column_id,
-                }
-            ),
-        ),
-    )
-
-
-def _same_schema(schema_id: int) -> TableRequirement:
+def same_schema(schema_id: int) -> TableRequirement:
+    """Return the requirement that a table's current schema is one."""
     return AssertCurrentSchemaId.model_validate(
         {"type": "assert-current-schema-id", "current-schema-id": schema_id}
     )
