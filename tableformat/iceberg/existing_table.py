@@ -243,11 +243,10 @@ def _strict_differences(
 
 
 def _dropped_column(of: PartitionField) -> str:
-    # Without the column's type PyIceberg writes a manifest that it cannot read back.
     return (
         "Destination storage Iceberg does not support MergeTree parts or uses unsupported "
-        f"partitioning: the column of its partition field {of.name} was dropped, and no manifest "
-        "can be written without it. Export into a new table: one that does not exist is created"
+        f"partitioning: the column of its partition field {of.name} was dropped, so an export has "
+        "no values for it. Export into a new table: one that does not exist is created"
     )
 
 

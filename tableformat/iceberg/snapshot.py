@@ -11,26 +11,22 @@ commits twice, and its clean-up deletes manifests that may have landed.
 * `tag_request` makes tags of main in one request. Tags outlive the expiry of snapshots and are
   never moved.
 * `expiry_request` expires snapshots; `made_by` finds the snapshots of a ledger's commits.
-* `data_file` converts a receipt to an Iceberg data file: a manifest's entry for the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, assert_never, cast
 from uuid import UUID
 
 from pyiceberg.manifest import (
     DataFile,
-    DataFileContent,
-    FileFormat,
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
 )
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.locations import LocationProvider, load_location_provider
@@ -59,8 +55,9 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles
-from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField
 
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import (
     DETACHED_BRANCH,
     MAIN_BRANCH,
@@ -75,20 +72,19 @@ from tableformat.committer import (
     TagChange,
     property_change,
 )
-from tableformat.errors import InternalError, RefusedError
+from tableformat.errors import InternalError, RefusedError, UnsupportedError
 from tableformat.file_names import attempt_uuid
-from tableformat.iceberg.values import from_text
+from tableformat.iceberg.values import data_file
 from tableformat.quantities import counted
-from tableformat.receipt import ColumnStatistics, Receipt
 
 __all__ = [
     "NEVER",
     "branch_head",
-    "data_file",
     "data_files",
     "expiry_request",
     "location_provider",
     "made_by",
+    "refuse_lost_columns",
     "refuse_tag",
     "request",
     "same_schema",
@@ -97,64 +93,8 @@ __all__ = [
     "state_of",
     "table_of",
     "tag_request",
+    "writable_schema",
 ]
-
-
-def data_file(receipt: Receipt, schema: Schema, spec: PartitionSpec) -> DataFile:
-    """Return the manifest entry of a receipt's file.
-
-    Args:
-        receipt: of a finished file.
-        schema: of the table, for the types of the partition values.
-        spec: the partition spec of the receipt's values.
-
-    Raises:
-        InternalError: the receipt was written for another spec.
-        UsageError: a partition value does not fit its field's type.
-    """
-    if receipt.spec_id != spec.spec_id or len(receipt.partition) != len(spec.fields):
-        message = (
-            f"Cannot commit {receipt.file_path}: it was written for partition spec "
-            f"{receipt.spec_id} with {counted(len(receipt.partition), 'value')}, the table has "
-            f"{spec.spec_id} with {len(spec.fields)}. This is a bug, please report it."
-        )
-        raise InternalError(message)
-    fields = spec.partition_type(schema).fields
-    values = [
-        from_text(text, field.field_type)
-        for text, field in zip(receipt.partition, fields, strict=True)
-    ]
-    file = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=receipt.file_path,
-        file_format=FileFormat.PARQUET,
-        # Internal values, not dates and times: PyIceberg writes them as they are.
-        partition=Record(*values),
-        record_count=receipt.rows,
-        file_size_in_bytes=receipt.file_bytes,
-        column_sizes=_by_field(receipt, lambda c: c.size),
-        value_counts=_by_field(receipt, lambda c: c.values),
-        null_value_counts=_by_field(receipt, lambda c: c.nulls),
-        nan_value_counts=_by_field(receipt, lambda c: c.nans),
-        lower_bounds=_bounds(receipt, lambda c: c.lower),
-        upper_bounds=_bounds(receipt, lambda c: c.upper),
-        key_metadata=None,
-        split_offsets=list(receipt.split_offsets),
-        equality_ids=None,
-        sort_order_id=receipt.sort_order_id,
-    )
-    file.spec_id = spec.spec_id
-    return file
-
-
-def _by_field(receipt: Receipt, figure: Callable[[ColumnStatistics], int | None]) -> dict[int, int]:
-    found = ((column.field_id, figure(column)) for column in receipt.columns)
-    return {field_id: value for field_id, value in found if value is not None}
-
-
-def _bounds(receipt: Receipt, bound: Callable[[ColumnStatistics], str | None]) -> dict[int, bytes]:
-    found = ((column.field_id, bound(column)) for column in receipt.columns)
-    return {field_id: bytes.fromhex(value) for field_id, value in found if value is not None}
 
 
 NEVER: Final = 2**63 - 1
@@ -346,7 +286,7 @@ def stage(state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -
     returning = tuple(path for key in commit.keys for path in key.returns)
     returned = tuple(_entries(table, DETACHED_BRANCH, returning))
     new = (
-        data_file(receipt, table.schema(), table.spec())
+        data_file(receipt, writable_schema(table.metadata), table.spec())
         for key in commit.keys
         for receipt in key.receipts
     )
@@ -411,10 +351,10 @@ def _staged(
     update = transaction.update_snapshot(
         snapshot_properties=dict(commit.summary), branch=change.branch
     )
+    refuse_lost_columns(table_of(state), (f.spec_id for f in (*change.added, *change.removed)))
     producer = update.overwrite() if change.removed else update.fast_append()
     number = transaction.table_metadata.default_spec_id
-    if earlier := tuple(f for f in change.added if f.spec_id != number):
-        _add_of_earlier_specs(producer, earlier)
+    _write_every_spec(producer, tuple(f for f in change.added if f.spec_id != number))
     producer.commit_uuid = attempt_uuid(
         state.layout.table_uuid, commit.ledger, commit.number, change.sequence_number
     )
@@ -447,27 +387,91 @@ def _staged(
 _Producer = _FastAppendFiles | _OverwriteFiles
 
 
-def _add_of_earlier_specs(producer: _Producer, files: tuple[DataFile, ...]) -> None:
-    """Let a snapshot add files with the partition specs that they were written for.
+def _write_every_spec(producer: _Producer, earlier: tuple[DataFile, ...]) -> None:
+    """Let a snapshot add and remove files with the partition specs that they were written for.
 
-    PyIceberg writes a single manifest of all files that it adds, with the table's current spec.
+    PyIceberg writes a single manifest of all files that it adds, with the table's current spec, and
+    takes the types of partition values from the current schema alone.
     """
 
     def with_earlier(manifests: list[ManifestFile]) -> list[ManifestFile]:
         made = []
-        for spec_id in sorted({file.spec_id for file in files}):
+        for spec_id in sorted({file.spec_id for file in earlier}):
             with producer.new_manifest_writer(producer.spec(spec_id)) as writer:
-                for file in files:
+                for file in earlier:
                     if file.spec_id == spec_id:
                         writer.add(_added_entry(file, producer.snapshot_id))
             made.append(writer.to_manifest_file())
         return [*made, *manifests]
 
     def summary(snapshot_properties: dict[str, str]) -> Summary:
-        return _summary(transaction.table_metadata, producer, files, snapshot_properties)
+        return _summary(metadata, producer, earlier, snapshot_properties)
 
-    transaction = producer._transaction  # noqa: SLF001
-    producer.__dict__.update(_process_manifests=with_earlier, _summary=summary)
+    metadata = producer._transaction.table_metadata  # noqa: SLF001
+    schema = writable_schema(metadata)
+    producer.__dict__.update(
+        schema=lambda: schema, _process_manifests=with_earlier, _summary=summary
+    )
+
+
+def writable_schema(metadata: TableMetadata) -> Schema:
+    """Return the current schema, with the dropped columns by which a partition spec divides.
+
+    Their types are those of the latest schema that has them. They have names of their own: another
+    column may have the name by now.
+    """
+    now = metadata.schema()
+    found = {
+        id_: field for id_, field in _divided_by_dropped(metadata).items() if field is not None
+    }
+    if not found:
+        return now
+    fields = []
+    for id_, field in found.items():
+        name = f"dropped_{id_}"
+        while name in now.column_names:
+            name += "_"
+        fields.append(field.model_copy(update={"name": name, "required": False}))
+    return Schema(*now.fields, *fields, schema_id=now.schema_id)
+
+
+def _divided_by_dropped(metadata: TableMetadata) -> dict[int, NestedField | None]:
+    """Return the dropped columns of all partition specs by id, None for one without a schema."""
+    sources = {field.source_id for spec in metadata.partition_specs for field in spec.fields}
+    latest = sorted(metadata.schemas, key=lambda schema: schema.schema_id, reverse=True)
+    return {
+        id_: next((old.find_field(id_) for old in latest if id_ in old.field_ids), None)
+        for id_ in sorted(sources - set(metadata.schema().field_ids))
+    }
+
+
+def refuse_lost_columns(table: Table, spec_ids: Iterable[int]) -> None:
+    """Refuse to write the entries of files whose partition values have no known type.
+
+    Expiry may remove the last schema that has a dropped column. A manifest without the type cannot
+    be read by Java's Avro, nor by PyIceberg.
+
+    Args:
+        table: the table.
+        spec_ids: the partition specs of the files.
+
+    Raises:
+        UnsupportedError: there is such a file (code 48).
+    """
+    metadata = table.metadata
+    lost = {id_ for id_, field in _divided_by_dropped(metadata).items() if field is None}
+    for spec_id in sorted(set(spec_ids)) if lost else ():
+        for field in metadata.specs()[spec_id].fields:
+            if field.source_id in lost:
+                message = (
+                    f"Cannot commit to {'.'.join(table.name())}: it has files of its partition "
+                    f"spec {spec_id}, whose field {field.name} is of a column that was dropped, "
+                    "and no schema of the table has the column any more, so no manifest can be "
+                    "written for these files. Rewrite them with the current partition spec by "
+                    "another engine, as Spark's rewrite_data_files with rewrite-all, and run it "
+                    "again."
+                )
+                raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
 def _added_entry(file: DataFile, snapshot_id: int) -> ManifestEntry:
@@ -487,8 +491,10 @@ def _summary(
     earlier: tuple[DataFile, ...],
     properties: dict[str, str],
 ) -> Summary:
-    """Return the summary of a snapshot that adds files of several partition specs."""
-    specs, schema, found = metadata.specs(), metadata.schema(), SnapshotSummaryCollector()
+    """Return the summary of a snapshot with files of several partition specs."""
+    specs, schema, of_property = metadata.specs(), producer.schema(), metadata.properties
+    limit = of_property.get(TableProperties.WRITE_PARTITION_SUMMARY_LIMIT, "")
+    found = SnapshotSummaryCollector(int(limit) if limit.isdecimal() else 0)
     for file in (*producer._added_data_files, *earlier):  # noqa: SLF001
         found.add_file(file, schema, specs[file.spec_id])
     for file in producer._deleted_data_files:  # noqa: SLF001

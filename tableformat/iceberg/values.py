@@ -2,16 +2,22 @@
 
 A value has Iceberg's internal form: days and microseconds since 1970 as integers, `Decimal`, `str`,
 `bytes`, `bool`. The text is the JSON single-value form without JSON's quotes; receipts carry it.
-Bounds of columns are the binary single-value form, in hex.
+Bounds of columns are the binary single-value form, in hex. `data_file` converts a receipt to an
+Iceberg data file: a manifest's entry for the file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final
 
 from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -27,9 +33,11 @@ from pyiceberg.types import (
 )
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
-from tableformat.errors import UnsupportedError, UsageError
+from tableformat.errors import InternalError, UnsupportedError, UsageError
+from tableformat.quantities import counted
+from tableformat.receipt import ColumnStatistics, Receipt
 
-__all__ = ["Value", "from_hex", "from_text", "to_hex", "to_text"]
+__all__ = ["Value", "data_file", "from_hex", "from_text", "to_hex", "to_text"]
 
 Value = bool | int | str | bytes | Decimal
 
@@ -140,3 +148,60 @@ def _dated(count: int, unit: timedelta) -> datetime:
             "9999. Choose a partition spec that does not use the column."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED) from error
+
+
+def data_file(receipt: Receipt, schema: Schema, spec: PartitionSpec) -> DataFile:
+    """Return the manifest entry of a receipt's file.
+
+    Args:
+        receipt: of a finished file.
+        schema: of the table, for the types of the partition values.
+        spec: the partition spec of the receipt's values.
+
+    Raises:
+        InternalError: the receipt was written for another spec.
+        UsageError: a partition value does not fit its field's type.
+    """
+    if receipt.spec_id != spec.spec_id or len(receipt.partition) != len(spec.fields):
+        message = (
+            f"Cannot commit {receipt.file_path}: it was written for partition spec "
+            f"{receipt.spec_id} with {counted(len(receipt.partition), 'value')}, the table has "
+            f"{spec.spec_id} with {len(spec.fields)}. This is a bug, please report it."
+        )
+        raise InternalError(message)
+    fields = spec.partition_type(schema).fields
+    values = [
+        from_text(text, field.field_type)
+        for text, field in zip(receipt.partition, fields, strict=True)
+    ]
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=receipt.file_path,
+        file_format=FileFormat.PARQUET,
+        # Internal values, not dates and times: PyIceberg writes them as they are.
+        partition=Record(*values),
+        record_count=receipt.rows,
+        file_size_in_bytes=receipt.file_bytes,
+        column_sizes=_by_field(receipt, lambda c: c.size),
+        value_counts=_by_field(receipt, lambda c: c.values),
+        null_value_counts=_by_field(receipt, lambda c: c.nulls),
+        nan_value_counts=_by_field(receipt, lambda c: c.nans),
+        lower_bounds=_bounds(receipt, lambda c: c.lower),
+        upper_bounds=_bounds(receipt, lambda c: c.upper),
+        key_metadata=None,
+        split_offsets=list(receipt.split_offsets),
+        equality_ids=None,
+        sort_order_id=receipt.sort_order_id,
+    )
+    file.spec_id = spec.spec_id
+    return file
+
+
+def _by_field(receipt: Receipt, figure: Callable[[ColumnStatistics], int | None]) -> dict[int, int]:
+    found = ((column.field_id, figure(column)) for column in receipt.columns)
+    return {field_id: value for field_id, value in found if value is not None}
+
+
+def _bounds(receipt: Receipt, bound: Callable[[ColumnStatistics], str | None]) -> dict[int, bytes]:
+    found = ((column.field_id, bound(column)) for column in receipt.columns)
+    return {field_id: bytes.fromhex(value) for field_id, value in found if value is not None}

@@ -15,6 +15,7 @@ from tableformat.effects import Step
 from tableformat.errors import DestinationError
 from tableformat.export.commit import Ports, discard_abandoned_attempts, load_table
 from tableformat.export.outcome import Outcome, Status
+from tableformat.iceberg.snapshot import refuse_lost_columns, table_of
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.statement import (
     NOTHING_DETACHED,
@@ -73,6 +74,8 @@ class DropDetached:
             partitions.refuse_named_elsewhere(str(self), state, self.which.partition_id)
         if not plan.changes:
             return outcome(status=Status.EMPTY, message=NOTHING_DETACHED)
+        leaves = (file for change in plan.changes for file in change.leaves)
+        refuse_lost_columns(table_of(state), (file.spec_id for file in leaves))
         if dry_run:
             return forecast(self.which, Status.DROPPED, plan, partitions.name)
         wanted = tuple(f.path for change in plan.changes for f in change.leaves)

@@ -31,7 +31,7 @@ from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.commit import Ports
 from tableformat.export.outcome import Outcome, Status
 from tableformat.iceberg.manifest_scan import lake_part_name
-from tableformat.iceberg.snapshot import refuse_tag, table_of
+from tableformat.iceberg.snapshot import refuse_lost_columns, refuse_tag, table_of
 from tableformat.ledger import Held, Key, Owner, Record, Rewritten, Row, StatementKind
 from tableformat.names import LakeName, PartitionId, PartName, TransactionId
 from tableformat.operations.partition_files import FilesOfKey, PartitionFiles, Partitions
@@ -573,6 +573,8 @@ def planned(statement: Statement, partitions: Partitions, state: LakeTableState)
     plan = replace(plan, changes=proved)
     if plan.changes and (use is DetachedUse.FILLED or plan.fetches):
         refuse_tag(table_of(state), DETACHED_BRANCH)
+    moved = (file for one in plan.changes for file in (*one.leaves, *one.returns))
+    refuse_lost_columns(table_of(state), (file.spec_id for file in moved))
     return plan
 
 

@@ -148,7 +148,7 @@ def test_a_table_that_evolved_keeps_its_old_specs_rows_and_ids(exports: RealExpo
 def test_a_table_upgraded_from_version_1_may_have_fields_that_divide_nothing(
     exports: RealExport,
 ) -> None:
-    """Version 1 cannot forget a partition field; without its column no manifest can be written."""
+    """Version 1 cannot forget a partition field; without its column it has no values."""
     name = events(exports)
     schema = lake_schema(NestedField(5, "region", StringType()))
     spec = PartitionSpec(

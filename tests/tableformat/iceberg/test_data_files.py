@@ -51,7 +51,7 @@ from pyiceberg.types import (
 
 from tableformat.errors import InternalError
 from tableformat.iceberg.arrow_schema import file_schema
-from tableformat.iceberg.snapshot import data_file
+from tableformat.iceberg.values import data_file
 from tableformat.parquet.writer import FileFormat, WrittenFile, write_file
 from tableformat.receipt import ColumnStatistics, Receipt
 from tests.strategies.rows import LAKE_SCHEMA, ROWS, VALUES, arrow_table, internal
