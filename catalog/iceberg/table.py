@@ -188,14 +188,14 @@ class IcebergTable:
 
     def stage(self, state: LakeTableState, commit: Commit, leaves: tuple[str, ...] = ()) -> Staged:
         """Write the manifests of one attempt."""
-        with self._storage_errors("write the manifests"):
+        with self._staging_errors():
             return snapshot.stage(state, commit, leaves)
 
     def prune(
         self, state: LakeTableState, at: int, leaves: tuple[str, ...], ledger: str, number: int
     ) -> Staged:
         """Write the manifests of a snapshot with another one's files, except some of them."""
-        with self._storage_errors("write the manifests"):
+        with self._staging_errors():
             return snapshot.stage_pruned(state, at, leaves, ledger, number)
 
     def send(
@@ -238,6 +238,25 @@ class IcebergTable:
             yield
         except OSError as error:
             raise unreachable(self.name.catalog, f"{what} of {self.name}", error) from error
+
+    @contextlib.contextmanager
+    def _staging_errors(self) -> Iterator[None]:
+        """Raise every error of writing manifests as ours, so that the statement can report it.
+
+        PyIceberg reads the owner's properties and all of the table's specs and schemas here.
+        """
+        try:
+            with self._storage_errors("write the manifests"):
+                yield
+        except TableFormatError:
+            raise
+        except Exception as error:
+            message = (
+                f"Cannot write the manifests of {self.name}: PyIceberg failed with "
+                f"{type(error).__name__}: {first_line(error).rstrip('. ')}. Nothing of the attempt "
+                f"is visible. Please report it with {self.loaded.metadata_location}."
+            )
+            raise DestinationError(message) from error
 
     def _request(
         self,

@@ -185,12 +185,14 @@ _Request = tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]
 
 
 def location_provider(location: str, properties: Mapping[str, str]) -> LocationProvider:
-    """Return the provider of file locations by Iceberg's own properties.
+    """Return the provider of the locations of metadata files, by Iceberg's own property.
 
-    PyIceberg would load any class that the table's properties name.
+    PyIceberg would load any class that the table's properties name, and refuse every file for a
+    wrong value of a property about data files.
     """
-    named = TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL
-    return load_location_provider(location, {n: v for n, v in properties.items() if n != named})
+    named = TableProperties.WRITE_METADATA_PATH
+    kept = {named: properties[named]} if named in properties else {}
+    return load_location_provider(location, kept)
 
 
 class _PlacedTable(Table):
@@ -355,6 +357,8 @@ def _staged(
     producer = update.overwrite() if change.removed else update.fast_append()
     number = transaction.table_metadata.default_spec_id
     _write_every_spec(producer, tuple(f for f in change.added if f.spec_id != number))
+    # Every reader reads it. The table's own codec is for data files, and the library may lack it.
+    producer._compression = "deflate"  # noqa: SLF001
     producer.commit_uuid = attempt_uuid(
         state.layout.table_uuid, commit.ledger, commit.number, change.sequence_number
     )

@@ -3,9 +3,9 @@
 The two tables need two requests. MOVE adds the rows to the other table first, then removes them
 here (decision 0013; docs/spec/model/Move.tla):
 
-    end an unfinished MOVE of the partition -> plan both -> take leases -> claim there, then here
-    with the destination of the rows -> copy -> commit there, while here is as planned
-    -> commit here
+    end an unfinished MOVE of the partition -> plan both -> stage the removal here, and discard it
+    -> take leases -> claim there, then here with the destination of the rows -> copy
+    -> commit there, while here is as planned -> commit here
 
 If the process dies at any moment, the rows are in one table or in both. The same statement, run
 again, finishes the MOVE.
@@ -21,14 +21,22 @@ a MOVE is ended with the present name only, because with any other table nobody 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tableformat.committer import BranchFile, LakeTableState, Leaving, NotSent, counted_files
+from tableformat.committer import (
+    BranchFile,
+    Commit,
+    LakeTableState,
+    Leaving,
+    NotSent,
+    counted_files,
+)
 from tableformat.effects import Step
-from tableformat.errors import InternalError, RefusedError, TableFormatError
+from tableformat.errors import DestinationError, InternalError, RefusedError, TableFormatError
 from tableformat.export.commit import Ports, commit, fence, load_table
 from tableformat.export.give_up import GivenUp, KillOutcome, NotUnderWay, TooLate, kill
 from tableformat.export.leases import Leases
@@ -507,6 +515,7 @@ class Moving:
             return nothing_done(leave, taken, self.here.name)
         copy = self._copy(which, here, there)
         added = planned(copy, self.there.partitions, there)
+        self._stage_removal(taken, here)
         goes = {c.key.hash: _key_there(c.key, here, there) for c in taken.changes}
         held = leases.take_all(tuple(dict.fromkeys((*goes, *goes.values()))))
         if held:
@@ -522,6 +531,26 @@ class Moving:
         if any(not claim.given_up for row in rows for claim in row.old):
             fence(self.here.ports.commit)
         return _Begun(leave, copy, (here, there), taken, added, rows, rows_there)
+
+    def _stage_removal(self, taken: Plan, here: LakeTableState) -> None:
+        """Write the manifests of the removal here once, and delete them.
+
+        The rows are added there first. If the removal could not be written then, they would be in
+        both tables.
+
+        Raises:
+            RefusedError: the files cannot be removed from this table.
+            DestinationError: the manifests cannot be written.
+            LedgerError: the ledger failed.
+        """
+        ports = self.here.ports.commit
+        number = ports.effects(Step.READ_LEDGER, ports.ledger.next_epoch)
+        trial = Commit((), here.layout, ports.ledger.identity, number=number)
+        leaves = tuple(file.path for change in taken.changes for file in change.leaves)
+        staged = ports.effects(Step.STAGE, partial(ports.table.stage, here, trial, leaves))
+        with contextlib.suppress(DestinationError):
+            # It was never sent. `gc` finds what is left.
+            ports.effects(Step.CLEAN_ATTEMPT, partial(ports.table.discard, staged))
 
     def _intents(
         self, taken: Plan, goes: Mapping[str, str], rows_there: tuple[Row, ...]

@@ -149,7 +149,7 @@ def visited(directory: Path, step: Step, nth: int, visit: Callable[[], object]) 
 
 STEPS = [
     (Step.CLAIM, 1), (Step.CLAIM, 2), (Step.WRITE_FILES, 1), (Step.STAGE, 1), (Step.SEND, 1),
-    (Step.SETTLE, 1), (Step.STAGE, 2), (Step.SEND, 2), (Step.SETTLE, 2),
+    (Step.SETTLE, 1), (Step.STAGE, 2), (Step.SEND, 2), (Step.STAGE, 3), (Step.SETTLE, 2),
 ]  # fmt: skip
 
 
