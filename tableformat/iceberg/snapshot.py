@@ -325,7 +325,20 @@ def stage_pruned(
     commit = Commit(keys=(), layout=state.layout, ledger=ledger, number=number)
     removed = tuple(_entries(table, MAIN_BRANCH, leaves))
     change = _Change(MAIN_BRANCH, state.last_sequence_number + 1, (), removed)
-    return _staged(_MemoisedTransaction(table), state, commit, change)
+    staged = _staged(_MemoisedTransaction(table), state, commit, change)
+    updates, requirements = _request_of(staged)
+    # A reader of a tag sees the columns of its snapshot, also those that were dropped since.
+    seen = next((s.schema_id for s in table.metadata.snapshots if s.snapshot_id == at), None)
+    alike = tuple(_with_schema(one, seen) for one in updates)
+    return replace(staged, handle=(alike, requirements))
+
+
+def _with_schema(update: TableUpdate, schema_id: int | None) -> TableUpdate:
+    """Return the update that adds a snapshot with another schema; others as they are."""
+    if not isinstance(update, AddSnapshotUpdate):
+        return update
+    snapshot = update.snapshot.model_copy(update={"schema_id": schema_id})
+    return update.model_copy(update={"snapshot": snapshot})
 
 
 def _with_main_at(table: Table, at: int) -> Table:

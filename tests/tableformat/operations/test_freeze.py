@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlparse
 
+import pyarrow as pa
 import pytest
+from pyiceberg.types import LongType
 
 from catalog.iceberg.table import IcebergTable
 from tableformat.committer import DETACHED_BRANCH, LakeTableState, Sent, TagChange
@@ -23,6 +25,7 @@ from tests.support.dying import Dies
 from tests.support.lake_statements import (
     IN_FILES,
     LATER,
+    ForeignPartitions,
     alone,
     attach,
     detach,
@@ -179,6 +182,30 @@ def test_a_partition_is_taken_off_a_name(tmp_path: Path, source: Partitions) -> 
     assert alone(tmp_path, Unfreeze(ALL, "b")).status is Status.UNFROZEN
     assert (tags(tmp_path), frozen_properties(tmp_path)) == ({}, [])
     assert alone(tmp_path, Unfreeze(ALL, "b")).status is Status.EMPTY
+
+
+@pytest.mark.parametrize("begins", ["frozen", "dropped"])
+def test_a_copy_keeps_the_columns_of_its_snapshot(
+    tmp_path: Path, source: Partitions, begins: str
+) -> None:
+    """Harm prevented: UNFREEZE of one partition takes a dropped column from all others."""
+    assert source.rows
+    with pyiceberg(tmp_path).update_schema() as change:
+        change.add_column("more", LongType())
+    numbers = pa.field("n", pa.int64(), nullable=False)
+    row = pa.table([pa.array([1]), pa.array([7])], pa.schema([numbers, ("more", pa.int64())]))
+    pyiceberg(tmp_path).append(row)
+    one = running(tmp_path, rows=ForeignPartitions(rest="p1"))
+    if begins == "frozen":
+        Freeze(ALL, "b").run(one.ports, one.partitions)
+    with pyiceberg(tmp_path).update_schema() as change:
+        change.delete_column("more")
+
+    again = Unfreeze(P2, "b") if begins == "frozen" else Freeze(P1, "b")
+    again.run(one.ports, one.partitions)
+
+    read = pyiceberg(tmp_path).scan(snapshot_id=tags(tmp_path)["b"]).to_arrow()
+    assert (read.num_rows, read["more"].drop_null().to_pylist()) == (source.rows["p1"] + 1, [7])
 
 
 def frozen_properties(directory: Path) -> list[str]:
