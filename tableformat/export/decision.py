@@ -354,7 +354,8 @@ def _look_first() -> str:
     return (
         "Exporting it again could double rows, or undo what was done to them. A dry run with "
         f"{whole} shows how many rows would leave the lake partition, and how many would come. "
-        "DROP PARTITION on the lake table takes out what main has of it."
+        "After DROP PARTITION, which takes all rows of the lake partition out of main, also those "
+        "of others, it can be exported again."
     )
 
 
@@ -590,7 +591,9 @@ def decide(
         return _only_compared(decision, row, content, held) if options.compares_only else decision
     if content is None:
         return Skip(Status.EMPTY, "the source has no part of it")
-    if row is not None and has_it(row, content, held):
+    # REPLACE also takes out the other rows of files that have those of the export.
+    stays = options.attaches or held.kind is not Kind.MIXED
+    if row is not None and stays and has_it(row, content, held):
         return Skip(Status.UNCHANGED, f"its rows are there already: {held.text}")
     if archived is not None:
         return Skip(Status.REFUSED, archived.why_refused(content))

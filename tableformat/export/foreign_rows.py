@@ -234,7 +234,7 @@ class WholePartitions:
         foreign = foreign_among(others, self.own)
         self._refuse_in_part(found)
         if len(foreign) < len(others):
-            raise self._of_other_key([f for f in others if f not in foreign])
+            raise self._of_other_key([f for f in others if f not in foreign], held)
         if foreign and (hidden := self._hidden(state, key, partition)):
             raise _may_be_hidden(hidden)
         rows = {f.path: f.rows for f in held.files} | {f.path: f.rows for f in found}
@@ -256,16 +256,26 @@ class WholePartitions:
             )
             raise RefusedError(message)
 
-    def _of_other_key(self, files: list[PartitionFile]) -> RefusedError:
+    def _of_other_key(self, files: list[PartitionFile], held: Holding) -> RefusedError:
         """Return the refusal of a partition in which another key has files."""
         of_key = files[0].key
         row = self.effects(Step.READ_LEDGER, partial(self.ledger.read, of_key))
         mine = [f for f in files if f.key == of_key]
+        way = (
+            f"Use {Option.FORCE} without {Option.REPLACE_PARTITION}, which removes files of the "
+            "partition's own exports only."
+        )
+        if not held.is_known:
+            # That would be refused, too.
+            way = (
+                f"{held.text} DROP PARTITION ends that: all rows leave the lake partition. ATTACH "
+                "PARTITION FROM the snapshot before it then returns those of the other export. "
+                f"Afterwards export this one with {Option.FORCE}."
+            )
         return RefusedError(
             f"{_WHAT}: main has {counted(len(mine), 'file')} with "
             f"{counted(sum(f.rows for f in mine), 'row')} there of {_named(row)}, which this "
-            f"ledger exported, too. Use {Option.FORCE} without {Option.REPLACE_PARTITION}, which "
-            "removes files of the partition's own exports only."
+            f"ledger exported, too. {way}"
         )
 
     def _hidden(

@@ -58,6 +58,7 @@ from tableformat.operations.statement import (
     Plan,
     Which,
 )
+from tableformat.operations.take_out import undecided
 
 __all__ = [
     "CopyFrom",
@@ -261,6 +262,9 @@ class CopyFrom:
                     comes=FileCopies(one.files, one.record, one.row) if one is not None else None,
                 )
             )
+        if self.replaces and all(key.is_of_export for key in comes):
+            # Other rows that come may be those of an export that others rewrote.
+            changes += undecided(there, (*comes, *leaves))
         return Plan(tuple(changes), here)
 
     def _refuse_unprotected(self, comes: Mapping[Key, OtherKey], there: PartitionFiles) -> None:
@@ -533,12 +537,13 @@ class Replacing:
                 raise RefusedError(message)
         staying = {one.key for one in self.stays}
         files = {one.key: one.files for one in there.keys if one.key not in staying}
-        for key in (*self.brings, *files):
+        ended = undecided(there, (*self.brings, *staying, *files))
+        for key in (*self.brings, *files, *(one.key for one in ended)):
             self._refuse_archived(key, there)
         keys = (*self.brings, *(key for key in files if key not in self.brings))
         changes = (KeyChange(key, leaves=files.get(key, ())) for key in keys)
         here = sum(f.rows for one in there.keys if one.key in staying for f in one.files)
-        return Plan(tuple(changes), here)
+        return Plan((*changes, *ended), here)
 
     def _refuse_archived(self, key: Key, there: PartitionFiles) -> None:
         """Refuse to remove rows that the source of an archived partition may no longer have.

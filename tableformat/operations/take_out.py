@@ -10,18 +10,20 @@
   files. The other table gets an ATTACH FROM (tableformat/operations/copy_from.py);
   `tableformat/operations/move.py` keeps the two together.
 
-`taken_out` is their common plan: files leave main, and each key keeps its other files.
+`taken_out` is their common plan: files leave main, and each key keeps its other files. `undecided`
+are the exports whose rows others may have put into files of theirs: they end when all files leave.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tableformat.committer import BranchFile
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
-from tableformat.ledger import StatementKind
+from tableformat.ledger import Key, StatementKind
 from tableformat.names import LakeName
 from tableformat.operations.partition_files import PartitionFiles, held_of
 from tableformat.operations.statement import (
@@ -33,7 +35,7 @@ from tableformat.operations.statement import (
     Which,
 )
 
-__all__ = ["Detach", "Drop", "Leave", "taken_out"]
+__all__ = ["Detach", "Drop", "Leave", "taken_out", "undecided"]
 
 
 def taken_out(which: Which, there: PartitionFiles) -> Plan:
@@ -54,6 +56,18 @@ def taken_out(which: Which, there: PartitionFiles) -> Plan:
         holds = held_of(left, gone.row) if known else None
         changes.append(KeyChange(gone.key, leaves=gone.files, holds=holds))
     return Plan(tuple(changes))
+
+
+def undecided(there: PartitionFiles, planned: Iterable[Key]) -> tuple[KeyChange, ...]:
+    """Return the changes that record that main has no row of exports that others rewrote.
+
+    They are for a plan in which all files of the partition leave, and none comes that may have the
+    rows. `planned` are the keys of its other changes. The order depends on the keys alone: claims
+    change the order of the ledger's rows, and every turn compares the plan.
+    """
+    known = frozenset(planned)
+    keys = (at.row.key for at in there.in_main.values() if not at.held.is_known)
+    return tuple(KeyChange(key) for key in sorted(keys) if key.is_of_export and key not in known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +92,8 @@ class Drop:
         plan = taken_out(self.which, there)
         if isinstance(self.which, OnePart):
             return plan
-        planned = {one.key for one in plan.changes}
-        keys = (at for at in there.in_main.values() if at.row.key.is_of_export)
-        left = (at.row.key for at in keys if not at.held.is_known and at.row.key not in planned)
-        return Plan((*plan.changes, *map(KeyChange, left)))
+        left = undecided(there, (one.key for one in plan.changes))
+        return Plan((*plan.changes, *left))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from tableformat.names import LakeName
 from tests.places.found import place_at
 from tests.support.scenarios import TO
 
-__all__ = ["delete_by_equality", "delete_first_row", "origin_of", "rewrite"]
+__all__ = ["delete_by_equality", "delete_first_row", "merge_files", "origin_of", "rewrite"]
 
 _ENTRY = ("content", "file_format", "partition", "record_count", "file_size_in_bytes")
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545
@@ -80,6 +80,29 @@ def rewrite(
                 made = DataFile.from_args(**entry, file_path=copy.location)
                 made.spec_id = task.file.spec_id
                 update.append_data_file(made)
+            update.delete_data_file(task.file)
+    if operation is not Operation.OVERWRITE:
+        _rename_operation(table, operation)
+
+
+def merge_files(
+    directory: Path, name: str, *, of: LakeName = TO, operation: Operation = Operation.OVERWRITE
+) -> None:
+    """Merge all files of main into one of this name, in one snapshot."""
+    table = place_at(directory).lake().catalog.load_table(of.identifier)
+    tasks = list(table.scan().plan_files())
+    location = f"{table.location()}/data/{name}.parquet"
+    files = (task.file.file_path.removeprefix("file://") for task in tasks)
+    rows = pa.concat_tables([pq.read_table(path) for path in files])
+    pq.write_table(rows, location.removeprefix("file://"))
+    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
+        entry = {name: getattr(tasks[0].file, name) for name in _ENTRY}
+        entry["record_count"] = rows.num_rows
+        entry["file_size_in_bytes"] = Path(location.removeprefix("file://")).stat().st_size
+        made = DataFile.from_args(**entry, file_path=location)
+        made.spec_id = tasks[0].file.spec_id
+        update.append_data_file(made)
+        for task in tasks:
             update.delete_data_file(task.file)
     if operation is not Operation.OVERWRITE:
         _rename_operation(table, operation)

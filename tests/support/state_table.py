@@ -76,7 +76,8 @@ _PARTS: Final = {"more": "15 in 3", "fewer": "7 in 1", "none": "12 in 2"}
 _AGAIN: Final = (
     "Exporting it again could double rows, or undo what was done to them. A dry run with --force "
     "--replace-partition shows how many rows would leave the lake partition, and how many would "
-    "come. DROP PARTITION on the lake table takes out what main has of it."
+    "come. After DROP PARTITION, which takes all rows of the lake partition out of main, also "
+    "those of others, it can be exported again."
 )
 _LOST: Final = "the source partition no longer exists; "
 _MOVED: Final = "It landed in snapshot S2, and main was moved away from it since."
