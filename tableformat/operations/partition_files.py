@@ -483,6 +483,9 @@ class Partitions:
         main = found(MAIN_BRANCH)
         aside = found(DETACHED_BRANCH) if detached else ()
         there = {one.key.hash for one in (*main, *aside)}
+        if aside:
+            # A statement on all partitions took out foreign rows of this one under that key.
+            there |= {own_key(state, None).hash} & known.rows.keys()
         held = {
             key: known.in_main(key)
             for key, row in known.rows.items()

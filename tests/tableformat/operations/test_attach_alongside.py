@@ -11,7 +11,7 @@ from tableformat.export.outcome import Status
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.names import PartitionId
 from tableformat.operations.attach import Attach
-from tableformat.operations.statement import OnePart
+from tableformat.operations.statement import AllPartitions, OnePart
 from tableformat.operations.take_out import Detach
 from tests.support.lake import move_main
 from tests.support.lake_statements import (
@@ -354,3 +354,15 @@ def test_rows_that_others_append_meanwhile_do_not_hinder_it(
 
     assert running(tmp_path, rows=OF_OTHERS).run(Attach(part)).status is Status.ATTACHED
     assert rows_in_main(tmp_path) == sum(source.rows.values()) + 12
+
+
+def test_foreign_rows_that_left_with_all_partitions_return_by_one(tmp_path: Path) -> None:
+    """Harm prevented: ATTACH is refused for ever because ALL was written for one partition."""
+    in_files(tmp_path)
+    add_foreign(tmp_path)
+    running(tmp_path, rows=ForeignPartitions(rest="p3")).run(Detach(AllPartitions()))
+    add_foreign(tmp_path, 2)
+
+    done = running(tmp_path, rows=ForeignPartitions(rest="p3")).run(attach("p3"))
+
+    assert (done.status, done.rows, rows_in_main(tmp_path)) == (Status.ATTACHED, 4, 6)
