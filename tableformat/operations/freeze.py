@@ -168,6 +168,23 @@ def _read(tag: str, text: str) -> Frozen:
         raise DestinationError(message) from error
 
 
+def _last_number(state: LakeTableState) -> int:
+    """Return the last number that FREEZE used as a name, 0 for none.
+
+    Raises:
+        DestinationError: the property is malformed.
+    """
+    text = state.properties.get(LAST_NUMBER, "0")
+    if not (text.isascii() and text.isdigit()):
+        message = (
+            f"Cannot read the table's property {LAST_NUMBER}: {text!r} is no number. It was "
+            "edited; set it to the last number that FREEZE used, or remove it, and FREEZE uses the "
+            "first free number."
+        )
+        raise DestinationError(message)
+    return int(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Freeze:
     """FREEZE of a partition or of all, under `name`, None for the next number.
@@ -237,7 +254,7 @@ class Freeze:
         held, refs = frozen_in(state), partitions.lake.references(state)
         partition = _stored(self.which)
         if self.name is None:
-            number = int(state.properties.get(LAST_NUMBER, "0")) + 1
+            number = _last_number(state) + 1
             while str(number) in refs:
                 number += 1
             return Frozen(str(number), str(number), partition, main, self.by)

@@ -13,11 +13,11 @@ from pyiceberg.types import LongType
 from catalog.iceberg.table import IcebergTable
 from tableformat.committer import DETACHED_BRANCH, LakeTableState, Sent, TagChange
 from tableformat.effects import Step
-from tableformat.errors import RefusedError
+from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.outcome import Status
 from tableformat.iceberg.manifest_scan import live_files
 from tableformat.names import PartitionId
-from tableformat.operations.freeze import Freeze, Unfreeze
+from tableformat.operations.freeze import LAST_NUMBER, Freeze, Unfreeze
 from tableformat.operations.statement import AllPartitions, Alone, OnePartition
 from tableformat.operations.take_out import Drop
 from tests.support.cleaning_up import left_behind
@@ -351,6 +351,26 @@ def test_two_at_once_have_two_numbers(tmp_path: Path, source: Partitions) -> Non
 
     assert "the name '2'" in done.message
     assert set(tags(tmp_path)) == {"1", "2"}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_last_number_that_was_edited_is_refused_by_name(
+    tmp_path: Path, source: Partitions, *, dry_run: bool
+) -> None:
+    """Harm prevented: "This is a bug" for a property that somebody set."""
+    assert source.rows
+    for text in ("last", "-3", ""):
+        with pyiceberg(tmp_path).transaction() as change:
+            change.set_properties({LAST_NUMBER: text})
+
+        with pytest.raises(DestinationError, match=f"property {LAST_NUMBER}: '{text}' is no"):
+            alone(tmp_path, Freeze(P1), dry_run=dry_run)
+
+    assert tags(tmp_path) == {}
+    assert alone(tmp_path, Freeze(P1, "b")).status is Status.FROZEN
+    with pyiceberg(tmp_path).transaction() as change:
+        change.remove_properties(LAST_NUMBER)
+    assert "the name '1'" in alone(tmp_path, Freeze(P1)).message
 
 
 def test_a_dry_run_freezes_nothing(tmp_path: Path, source: Partitions) -> None:
