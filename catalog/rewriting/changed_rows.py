@@ -470,6 +470,8 @@ class FilteredFiles:
 
 _AS_IS: Final = "default.as_is"
 _ROWS: Final = "default.rows"
+_CHANGED: Final = "mergeberg_changed"
+"""The column that an UPDATE sets to 1 in the rows that it changes."""
 _NOW: Final = "mutations_sync = 2, allow_nondeterministic_mutations = 1"
 
 
@@ -561,7 +563,7 @@ class RowChanges(Closing):
         try:
             tables.make_as_is(_AS_IS, tuple(columns))
             self._held.command(f"ALTER TABLE {_AS_IS} {self._change.command} SETTINGS {_NOW}")
-            tables.make(_ROWS, (*self._columns, *numbered(ROW_NUMBER)), "")
+            tables.make(_ROWS, (*self._columns, *numbered(ROW_NUMBER, _CHANGED)), "")
         except ClickHouseError as error:
             raise self._refused(error) from error
 
@@ -578,11 +580,13 @@ class RowChanges(Closing):
         changed = 0 if sets_nothing else self._count(where)
         if not changed:
             return None
-        self._held.command(f"ALTER TABLE {_ROWS} {self._change.command} SETTINGS {_NOW}")
+        self._held.command(f"ALTER TABLE {_ROWS} {self._marking} SETTINGS {_NOW}")
         rows = self._count("")
+        # The condition may be nondeterministic, so the earlier count may be wrong.
         if not self._change.sets:
-            # The condition may be nondeterministic, so the earlier count may be wrong.
             changed = file.rows - rows
+        elif condition:
+            changed = self._count(f" WHERE {_CHANGED} = 1")
         self._refuse_values()
         columns = [c for c in self._rows.shown if c.name in self.sets]
         values = select_list(columns, self._source.conversions)
@@ -594,6 +598,14 @@ class RowChanges(Closing):
             f" SETTINGS {WIRE_SETTINGS}, engine_file_truncate_on_insert = 1"
         )
         return Rewrite((file,), changed, (rows,) if rows else ()) if changed else None
+
+    @property
+    def _marking(self) -> str:
+        """The command; an UPDATE also marks the rows that it changes, in the same evaluation."""
+        change = self._change
+        if not change.sets or not change.condition:
+            return change.command
+        return change.command.replace("UPDATE ", f"UPDATE {_CHANGED} = 1, ", 1)
 
     def _refuse_values(self) -> None:
         """Refuse values that do not fit the lake's types, as an export does.

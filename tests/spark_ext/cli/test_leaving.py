@@ -202,3 +202,16 @@ def test_nobody_is_asked_where_nothing_leaves(places: Places, table: str) -> Non
     ended, output = at_terminal(places, words, "")
 
     assert (ended, "Continue?" in output) == (0, False), output
+
+
+def test_an_update_of_random_rows_reports_those_that_it_changed(places: Places) -> None:
+    """Harm prevented: 40 rows are reported, others are counted than are changed."""
+    table = made(places, ", ".join(f"(1, {n}, 'a')" for n in range(300)))
+    words = shlex.split(f"update lake.n.{table} --partition-id 1 --set \"s = 'x'\"")
+    at = ("--warehouse", str(places.warehouse))
+
+    code, out, err = places.run(*words, "--where", "rand() % 2 = 0", "--json", *at)
+
+    assert code == 0, err
+    changed = [row for row in rows_of(places, table) if row[2] == "x"]
+    assert json.loads(out.splitlines()[0])["rows"] == len(changed) > 0
