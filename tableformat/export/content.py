@@ -17,6 +17,7 @@ from tableformat.mergetree.missing_columns import computed_text, shown_definitio
 from tableformat.mergetree.table import MergeTreeTable, Part, fingerprint
 from tableformat.names import PartName
 from tableformat.quantities import counted
+from tableformat.table_properties import is_of_statement
 
 __all__ = [
     "Content",
@@ -24,6 +25,7 @@ __all__ = [
     "content_of",
     "how_it_differs",
     "is_merged",
+    "knows_source",
     "lacks_values",
     "same_parts",
 ]
@@ -110,8 +112,22 @@ def lacks_values(done: Record, now: Content) -> bool:
     return bool(now.computed or (before and before != of))
 
 
+def knows_source(done: Record) -> bool:
+    """Whether the record of an export knows what the source had; not that of a rebuilt ledger.
+
+    An export that removed all rows had no parts.
+    """
+    removed = not done.landed.rows and not is_of_statement(done.landed.fingerprint)
+    return bool(done.parts) or removed
+
+
 def how_it_differs(done: Record, now: Content) -> str:
     """Return the text on how a source partition differs from its export."""
+    if not knows_source(done):
+        return (
+            "the ledger was rebuilt and does not know what the source had then; it has "
+            f"{counted(now.rows, 'row')} in {counted(len(now.parts), 'part')} now"
+        )
     if now.computed and same_parts(done, now):
         return (
             "its parts are the same, but the definitions from which ClickHouse computes missing "

@@ -29,7 +29,7 @@ from tableformat.committer import (
 )
 from tableformat.errors import Action, UsageError
 from tableformat.export.archived import ArchivedExports, has_it
-from tableformat.export.content import Content, how_it_differs, is_merged
+from tableformat.export.content import Content, how_it_differs, is_merged, knows_source
 from tableformat.export.main_state import Holding, Kind
 from tableformat.export.options import LateRows
 from tableformat.export.outcome import Status
@@ -366,6 +366,10 @@ def _other(
         "the source partition differs from what was exported in snapshot "
         f"{done.landed.snapshot_id}: {how_it_differs(done, content)}"
     )
+    if not knows_source(done) and not held.is_certain:
+        # The manifest TTL says nothing, because no wait makes this known.
+        refused = _uncertain(row, held)
+        return replace(refused, message=f"{how_it_differs(done, content)}. {refused.message}")
     if part := _recreated(row.key, done, content):
         return Skip(
             Status.REFUSED,
