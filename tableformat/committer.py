@@ -103,7 +103,8 @@ class Leaving:
     """The files that leave main for a key, with their rows and bytes.
 
     `foreign_files` and `foreign_rows` count those of other writers. `before` is the snapshot of
-    main before the commit, None if there is none.
+    main before the commit, None if there is none. `copied_back`: the files that the partition had
+    there can be copied back, all of them.
     """
 
     paths: tuple[str, ...] = ()
@@ -112,6 +113,7 @@ class Leaving:
     foreign_rows: int = 0
     bytes: int = 0
     before: int | None = None
+    copied_back: bool = True
 
     @property
     def figures(self) -> Figures:

@@ -143,9 +143,11 @@ def moved_to(
     source = source_of(what, found.load())
     there = runners.on(RememberingTable(name, found, source, this.ledger), catalog.storages)
     check = partial(_check, what, this.source, source)
+    check_back = partial(_check, what, source, this.source)
     copies = partial(_copies, this.found.storages, catalog.storages, others.checks)
     check_file = partial(_check_file, this.found.storages)
-    return _Move(Moving(here, there, copies, check, check_file, catalog.name_of), which)
+    moving = Moving(here, there, copies, check, check_file, catalog.name_of, check_back)
+    return _Move(moving, which)
 
 
 def _check(

@@ -56,6 +56,7 @@ from tableformat.export.decision import settled, shrinks, there_twice
 from tableformat.export.foreign_rows import (
     OwnKeys,
     WholePartitions,
+    are_copied_back,
     leaving_of,
     may_append,
     no_lake_partition,
@@ -387,7 +388,11 @@ class LeavingMain:
         Raises:
             RefusedError: as `_leaving`.
         """
-        return replace(self._leaving(row, state, key), before=state.main)
+        leaves = replace(self._leaving(row, state, key), before=state.main)
+        if self.planned is not None or not leaves.paths or state.tree:
+            return leaves
+        back = are_copied_back(self.ports.table, state, key.receipts, self.own, leaves)
+        return replace(leaves, copied_back=back)
 
     def _leaving(self, row: Row, state: LakeTableState, key: KeyCommit) -> Leaving:
         """Return the files that must leave main for a key.

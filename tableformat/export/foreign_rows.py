@@ -45,12 +45,14 @@ from tableformat.file_names import RECEIPTS, exported_by
 from tableformat.ledger import Ledger, Row
 from tableformat.messages import Option, together
 from tableformat.quantities import counted
+from tableformat.receipt import Receipt
 from tableformat.storage import Storage
 
 __all__ = [
     "OwnKeys",
     "RowsOfOthersError",
     "WholePartitions",
+    "are_copied_back",
     "foreign_among",
     "leaving_of",
     "may_append",
@@ -127,6 +129,33 @@ def may_append(held: Holding, change: Append | AppendAlongside | ReplaceOwn) -> 
             return alongside
         case _:
             assert_never(change)
+
+
+def are_copied_back(
+    table: LakeTable,
+    state: LakeTableState,
+    receipts: tuple[Receipt, ...],
+    own: OwnKeys,
+    leaves: Leaving,
+) -> bool:
+    """Whether the files before an export can be copied back, so that REPLACE FROM undoes it.
+
+    That copies all files of the partition. It refuses a file to which deletes apply, and one that
+    may have rows of other partitions.
+
+    Raises:
+        DestinationError: main cannot be read.
+        LedgerError: the ledger cannot be read.
+    """
+    if any(one.spec_id != state.layout.spec_id for one in receipts):
+        return False
+    partitions = dict.fromkeys(one.partition for one in receipts)
+    found = {f.path: f for each in partitions for f in table.files_in(state, each)}
+    if not found.keys() >= {*leaves.paths} or foreign_among(found.values(), own):
+        return False
+    keys = {f.key for f in found.values()}
+    deleted = any(f.deletes for key in keys for f in table.files_of(state, key))
+    return all(f.whole for f in found.values()) and not deleted
 
 
 def refuse_foreign(

@@ -616,7 +616,8 @@ class Committing:
             )
             return self.outcomes.outcome(partition_id, Status.REFUSED, text, row, begun)
         status = Status.REPLACED if landed.leaves.paths else Status.COMMITTED
-        message = "; ".join(filter(None, (one.note, _note_of_others(landed))))
+        notes = (one.note, _note_of_others(landed), _note_of_undo(landed))
+        message = "; ".join(filter(None, notes))
         made = self.outcomes.outcome(partition_id, status, message, row, begun)
         if landed.epoch != row.claim.epoch:
             # An earlier run's files are in main: the row has their figures since it was settled.
@@ -625,7 +626,7 @@ class Committing:
         made = replace(made, snapshot_id=landed.snapshot_id)
         came = Figures(made.data_files, made.rows, made.bytes)
         which = f"PARTITION ID '{partition_id}'"
-        before = landed.leaves.before
+        before = landed.leaves.before if landed.leaves.copied_back else None
         undo = undo_statement(self.to.name, Status.REPLACED, which, partition_id, before)
         return made.of_main(landed.leaves.figures, came, undo)
 
@@ -664,4 +665,15 @@ def _note_of_others(landed: Committed) -> str:
         f"with what it replaced {counted(leaves.foreign_files, 'file')} with "
         f"{counted(leaves.foreign_rows, 'row')} "
         "that others wrote left main"
+    )
+
+
+def _note_of_undo(landed: Committed) -> str:
+    """Return the note that no statement undoes a replacement, '' if one does, or none is needed."""
+    leaves = landed.leaves
+    if not leaves.paths or leaves.copied_back:
+        return ""
+    return (
+        "no single statement undoes it: not all files of the partition can be copied; snapshot "
+        f"{leaves.before} has the rows as they were"
     )

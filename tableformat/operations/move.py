@@ -26,6 +26,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 from tableformat.committer import (
     BranchFile,
@@ -45,20 +46,25 @@ from tableformat.file_names import is_of_transaction
 from tableformat.ledger import Key, MoveIntent, Row, State
 from tableformat.names import LakeName
 from tableformat.operations.copy_from import CopyFrom, other_table
+from tableformat.operations.partition_files import PartitionFiles
 from tableformat.operations.run import Running, in_turns, works_on_it
 from tableformat.operations.statement import (
     AsPlanned,
     Copies,
     FileCopier,
     KeyChange,
+    NoUndo,
     OnePartition,
     Plan,
     PlannedForAnotherError,
+    files_of,
     forecast,
     nothing_done,
     planned,
+    planned_on,
 )
 from tableformat.operations.take_out import Leave
+from tableformat.operations.undoing import not_moved_back
 
 __all__ = ["EndingMoves", "Moving", "give_up", "knows", "release_claims"]
 
@@ -142,6 +148,9 @@ def _line_has(there: Running, move: MoveIntent) -> bool:
     return any(is_of_transaction(f.path, move.key, move.transaction_id) for f in files)
 
 
+_LATER: Final = NoUndo("an earlier run began it, and the other table may have had rows of it")
+
+
 @dataclass(frozen=True, slots=True)
 class EndingMoves:
     """Finishes or gives up interrupted MOVEs between two tables, under leases of their keys.
@@ -190,8 +199,16 @@ class EndingMoves:
             raise RefusedError(message)
         return None
 
-    def take(self, leave: Leave, rows: tuple[Row, ...], state: LakeTableState) -> Outcome | None:
+    def take(
+        self,
+        leave: Leave,
+        rows: tuple[Row, ...],
+        state: LakeTableState,
+        no_undo: NoUndo | None = _LATER,
+    ) -> Outcome | None:
         """Remove the files here that the other table has; None if a new plan is needed.
+
+        `no_undo`: why a MOVE back does not undo it, None if it does.
 
         Raises:
             TableFormatError: this table or the ledger failed.
@@ -202,7 +219,7 @@ class EndingMoves:
         missing = [row for row in rows if row.key.hash not in {c.key.hash for c in taken.changes}]
         changes = (*taken.changes, *(KeyChange(row.key) for row in missing))
         by_key = {row.key.hash: row for row in rows}
-        plan, ordered = Plan(changes), tuple(by_key[c.key.hash] for c in changes)
+        plan, ordered = Plan(changes, no_undo=no_undo), tuple(by_key[c.key.hash] for c in changes)
         wanted = self.here.landing.commit_of(leave, plan, ordered, ((),) * len(ordered), state)
         once = _OnceThere(leave, self.here, self.there, moves)
         ended = tuple(commit(self.here.ports.commit, wanted, once).values())
@@ -433,9 +450,10 @@ class Moving:
     """Moves partitions from one lake table to another, under one ledger.
 
     `copies` returns a function that copies files from a state of this table to a state of the
-    other. `check` refuses states between which no partition can be moved. `check_file` refuses a
-    file of an earlier partition spec that fits no partition of the other table. `name_of` returns
-    the present name of the lake table with a uuid, None if the other catalog has none.
+    other. `check` refuses states between which no partition can be moved, `check_back` those from
+    which none can be moved back. `check_file` refuses a file of an earlier partition spec that fits
+    no partition of the other table. `name_of` returns the present name of the lake table with a
+    uuid, None if the other catalog has none.
     """
 
     here: Running
@@ -444,6 +462,7 @@ class Moving:
     check: Callable[[LakeTableState, LakeTableState], None]
     check_file: Callable[[LakeTableState, LakeTableState, BranchFile], object]
     name_of: Callable[[str], LakeName | None]
+    check_back: Callable[[LakeTableState, LakeTableState], None] = lambda *_: None
 
     def run(self, which: OnePartition) -> Outcome:
         """Move a partition; return its outcome.
@@ -471,8 +490,30 @@ class Moving:
         taken = planned(leave, self.here.partitions, here)
         if not taken.changes:
             return nothing_done(leave, taken, self.here.name)
-        planned(self._copy(which, here, there), self.there.partitions, there)
-        return forecast(which, leave.did, taken, self.here.name)
+        added, before = self._added(self._copy(which, here, there), there)
+        no_undo = self._no_undo(leave, taken, (here, there), added, before)
+        return forecast(which, leave.did, replace(taken, no_undo=no_undo), self.here.name)
+
+    def _added(self, copy: CopyFrom, there: LakeTableState) -> tuple[Plan, PartitionFiles]:
+        """Return what comes to the other table, and the files of the partition there before."""
+        before = files_of(copy, self.there.partitions, there)
+        return planned_on(copy, before, there), before
+
+    def _no_undo(
+        self,
+        leave: Leave,
+        taken: Plan,
+        states: tuple[LakeTableState, LakeTableState],
+        added: Plan,
+        before: PartitionFiles,
+    ) -> NoUndo | None:
+        """Return why a MOVE back does not undo the MOVE, None if it does."""
+        here, there = states
+        try:
+            self.check_back(there, here)
+        except RefusedError:
+            return NoUndo("the tables differ, and a MOVE back is refused")
+        return not_moved_back(taken, files_of(leave, self.here.partitions, here), before, added)
 
     def _copy(self, which: OnePartition, here: LakeTableState, there: LakeTableState) -> CopyFrom:
         check = partial(self.check_file, here, there)
@@ -495,7 +536,7 @@ class Moving:
             release_claims(self.here.ports.commit, begun.rows_here, "")
             return None
         return EndingMoves(self.here, self.there, leases, self.name_of).take(
-            leave, begun.rows_here, begun.states[0]
+            leave, begun.rows_here, begun.states[0], begun.taken.no_undo
         )
 
     def _begun(self, leave: Leave, leases: Leases) -> _Begun | Outcome | None:
@@ -514,7 +555,8 @@ class Moving:
         if not taken.changes:
             return nothing_done(leave, taken, self.here.name)
         copy = self._copy(which, here, there)
-        added = planned(copy, self.there.partitions, there)
+        added, before = self._added(copy, there)
+        no_undo = self._no_undo(leave, taken, (here, there), added, before)
         self._stage_removal(taken, here)
         goes = {c.key.hash: _key_there(c.key, here, there) for c in taken.changes}
         held = leases.take_all(tuple(dict.fromkeys((*goes, *goes.values()))))
@@ -530,6 +572,7 @@ class Moving:
         # A request of an earlier run could land after the copy, which would then be out of date.
         if any(not claim.given_up for row in rows for claim in row.old):
             fence(self.here.ports.commit)
+        taken = replace(taken, no_undo=no_undo)
         return _Begun(leave, copy, (here, there), taken, added, rows, rows_there)
 
     def _stage_removal(self, taken: Plan, here: LakeTableState) -> None:

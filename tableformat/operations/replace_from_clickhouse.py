@@ -17,7 +17,7 @@ from tableformat.export.leases import Leases
 from tableformat.ledger import Key, Row
 from tableformat.operations.copy_from import Replacing, Staying
 from tableformat.operations.run import Running, works_on_it
-from tableformat.operations.statement import AsPlanned, OnePartition, Plan, is_for_another, planned
+from tableformat.operations.statement import AsPlanned, OnePartition, Plan, is_for_another
 from tableformat.operations.statement_commit import Stopping
 
 __all__ = ["LandingReplaced"]
@@ -97,7 +97,7 @@ class LandingReplaced:
         landing.refuse_moving(self.which, state)
         brings = tuple(self._key(one.key) for one in wanted.keys)
         statement = Replacing(self.which, self.table, brings, self.stays)
-        plan = planned(statement, self.running.partitions, state)
+        plan = self.running.planned(statement, state)
         leaves = Plan(tuple(one for one in plan.changes if one.key not in brings))
         held = leases.take_all(tuple(one.key.hash for one in leaves.changes))
         if held and stopping.stop(held, leases):
@@ -173,5 +173,6 @@ def _with_others(
         paths=tuple(path for one in every for path in one.paths),
         rows=sum(one.rows for one in every),
         bytes=sum(one.bytes for one in every),
+        copied_back=all(one.copied_back for one in every),
     )
     return {**own, key: replace(first, leaves=leaves)}

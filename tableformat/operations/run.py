@@ -40,14 +40,16 @@ from tableformat.operations.statement import (
     OperationPorts,
     Plan,
     Statement,
+    files_of,
     forecast,
     is_for_another,
     nothing_done,
-    planned,
+    planned_on,
     shown_partition,
 )
 from tableformat.operations.statement_commit import Landing, Stopping
 from tableformat.operations.take_out import Leave
+from tableformat.operations.undoing import with_undo
 from tableformat.receipt import Receipt
 from tableformat.table_properties import Mark, is_same_statement
 
@@ -96,7 +98,7 @@ class Running:
         """
         state = load_table(self.ports.commit)
         self.landing.refuse_moving(statement.which, state)
-        plan = planned(statement, self.partitions, state)
+        plan = self.planned(statement, state)
         if not plan.changes:
             return self._nothing(statement, plan, state)
         return forecast(statement.which, statement.did, plan, self.name)
@@ -121,7 +123,7 @@ class Running:
                 return made
             state = load_table(self.ports.commit)
         landing.refuse_moving(statement.which, state)
-        plan = planned(statement, self.partitions, state)
+        plan = self.planned(statement, state)
         stopping.release_claims(plan)
         if not plan.changes:
             return self._nothing(statement, plan, state)
@@ -158,6 +160,17 @@ class Running:
         made = self.outcome(statement, plan, noted, ended)
         written = tuple(receipt for of_key in receipts for receipt in of_key)
         return made if made is None or not plan.rewrites else _sized(made, written)
+
+    def planned(self, statement: Statement, state: LakeTableState) -> Plan:
+        """Return the plan of a statement, and whether a single statement undoes it.
+
+        Raises:
+            RefusedError: the statement is not possible on this state.
+            TableFormatError: the table or the ledger cannot be read.
+        """
+        there = files_of(statement, self.partitions, state)
+        plan = planned_on(statement, there, state)
+        return with_undo(statement, plan, there, self.partitions, state)
 
     def _made_before(
         self, stopping: Stopping, left: tuple[Mark, ...], state: LakeTableState
@@ -219,7 +232,11 @@ class Running:
                 return replace(made, status=Status.REFUSED, message=text)
             made = replace(made, rows=plan.rows, data_files=plan.files, bytes=plan.bytes)
             left = sum((one.leaves.figures for one in landed), Figures())
-            undo = self._undo(statement, landed[0].leaves.before)
+            before, undo = landed[0].leaves.before, ""
+            if plan.no_undo is None:
+                undo = self._undo(statement, before)
+            elif left.files:
+                made = replace(made, message=plan.no_undo.text(before))
             return made.of_main(left, plan.comes_to_main, undo)
         if any(is_for_another(one) or isinstance(one, Conflicted) for one in ended):
             return None

@@ -56,6 +56,7 @@ __all__ = [
     "FileRewrites",
     "IncomingFiles",
     "KeyChange",
+    "NoUndo",
     "OnePart",
     "OnePartition",
     "OperationPorts",
@@ -66,10 +67,12 @@ __all__ = [
     "Rewrites",
     "Statement",
     "Which",
+    "files_of",
     "forecast",
     "is_for_another",
     "nothing_done",
     "planned",
+    "planned_on",
     "shown_partition",
 ]
 
@@ -186,12 +189,30 @@ class KeyChange:
 
 
 @dataclass(frozen=True, slots=True)
+class NoUndo:
+    """Why no single statement undoes another one, and another way to the rows that left, if any.
+
+    Without a `way`, the snapshot of main before the statement has them.
+    """
+
+    why: str
+    way: str = ""
+
+    def text(self, before: int | None) -> str:
+        """Return the sentence for the user; `before` is that snapshot, None before the commit."""
+        kept = f"snapshot {before} has the rows as they were" if before is not None else ""
+        found = "; ".join(part for part in (self.why, self.way or kept) if part)
+        return f"no single statement undoes it: {found}"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The changes of a statement, in one commit; without changes there is nothing to do.
 
     `here` counts rows to copy that main has already, `kept` rows that were examined and do not
     change. `moved` are the files that change their location, if other files are copied with them.
-    `unmoved` is the message of a plan without changes.
+    `unmoved` is the message of a plan without changes. `no_undo` is None if the undo of statements
+    of its kind undoes this one, too.
     """
 
     changes: tuple[KeyChange, ...]
@@ -199,6 +220,7 @@ class Plan:
     kept: int = field(default=0, compare=False)
     moved: tuple[BranchFile, ...] = field(default=(), compare=False)
     unmoved: str = field(default="", compare=False)
+    no_undo: NoUndo | None = field(default=None, compare=False)
 
     @property
     def reported_files(self) -> tuple[BranchFile, ...]:
@@ -489,6 +511,8 @@ def forecast(which: Which, did: Status, plan: Plan, name: LakeName) -> Outcome:
     """Return the outcome that a plan would have (`--dry-run`)."""
     files = counted(plan.files, "file")
     text = f"would be {did.value} ({counted(plan.rows, 'row')}, {files})"
+    if plan.no_undo is not None:
+        text = f"{text}; {plan.no_undo.text(None)}"
     outcome = Outcome(shown_partition(which), did, str(name), text)
     outcome = replace(outcome, rows=plan.rows, data_files=plan.files, bytes=plan.bytes)
     return outcome.of_main(plan.leaves_main, plan.comes_to_main)
@@ -540,7 +564,8 @@ class AsPlanned:
         change = next(c for c in self.plan.changes if c.key.hash == key)
         figures = counted_files(change.leaves)
         paths = tuple(f.path for f in change.leaves)
-        return Leaving(paths, figures.rows, bytes=figures.bytes or 0)
+        back = self.plan.no_undo is None
+        return Leaving(paths, figures.rows, bytes=figures.bytes or 0, copied_back=back)
 
     def _now(self, state: LakeTableState) -> Plan | None:
         """Return the plan for M, None if the statement is refused; the next turn reports why."""
@@ -557,21 +582,39 @@ def planned(statement: Statement, partitions: Partitions, state: LakeTableState)
         RefusedError: the statement is not possible on this state.
         TableFormatError: the table or the ledger cannot be read.
     """
-    which, use = statement.which, statement.detached_use
-    each = isinstance(which, AllPartitions) and which.each
-    part = isinstance(which, OnePart)
-    there = partitions.files(
+    return planned_on(statement, files_of(statement, partitions, state), state)
+
+
+def files_of(statement: Statement, partitions: Partitions, state: LakeTableState) -> PartitionFiles:
+    """Return the files of the partition of a statement, from which it is planned.
+
+    Raises:
+        RefusedError: a file has rows of other partitions, too.
+        TableFormatError: the table or the ledger cannot be read.
+    """
+    which = statement.which
+    return partitions.files(
         state,
         which.partition_id,
-        detached=use is DetachedUse.LISTED,
-        each=each,
-        by_name=part,
+        detached=statement.detached_use is DetachedUse.LISTED,
+        each=isinstance(which, AllPartitions) and which.each,
+        by_name=isinstance(which, OnePart),
     )
+
+
+def planned_on(statement: Statement, there: PartitionFiles, state: LakeTableState) -> Plan:
+    """Return the plan of a statement on the files of its partition in a state of the table.
+
+    Raises:
+        RefusedError: the statement is not possible on this state.
+        TableFormatError: the table or the ledger cannot be read.
+    """
     plan = statement.plan(there)
     _refuse_late(statement, plan, there)
     proved = tuple(replace(one, rewritten=there.proof_of(one.key)) for one in plan.changes)
     plan = replace(plan, changes=proved)
-    if plan.changes and (use is DetachedUse.FILLED or plan.fetches):
+    fills = statement.detached_use is DetachedUse.FILLED
+    if plan.changes and (fills or plan.fetches):
         refuse_tag(table_of(state), DETACHED_BRANCH)
     moved = (file for one in plan.changes for file in (*one.leaves, *one.returns))
     refuse_lost_columns(table_of(state), (file.spec_id for file in moved))

@@ -77,7 +77,8 @@ class ForeignPartitions:
     rest: str = ""
 
     def ids(self, file: BranchFile, _state: LakeTableState) -> frozenset[PartitionId]:
-        found = frozenset({self.rest}) if self.rest else self.of[file.path]
+        known = file.path in self.of or not self.rest
+        found = self.of[file.path] if known else frozenset({self.rest})
         return frozenset(PartitionId(one) for one in found)
 
 

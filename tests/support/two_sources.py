@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyiceberg.table.snapshots import Operation
 
 from catalog.iceberg.table import IcebergTable
-from catalog.rewriting.copies import CopiedFiles
+from catalog.rewriting.copies import copies_between
 from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.effects import Direct
 from tableformat.export.decision import ExportOptions
@@ -140,7 +140,7 @@ class TwoSources:
         ready = self.ready(to)
         ledger = ready.ports.commit.ledger
         there = LakePartitions(source, of, ledger, self.foreign, Direct())
-        writer = FileCopier(CopiedFiles(state, of.storages, here.load(), here.storages))
+        writer = FileCopier(copies_between(state, of.storages, here.load(), here.storages))
         ready = replace(ready, ports=replace(ready.ports, writer=writer))
         return ready, CopyFrom(which, other_table(state, there, which), replaces=replaces)
 
@@ -161,7 +161,7 @@ class TwoSources:
 
         def copies(before: Any, after: Any) -> Copies:
             storages = self.lake(source).storages, self.lake(to).storages
-            return CopiedFiles(before, storages[0], after, storages[1])
+            return copies_between(before, storages[0], after, storages[1])
 
         return Moving(one, replace(two, ports=ports), copies, check, lambda *_: None)
 
