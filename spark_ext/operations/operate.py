@@ -48,7 +48,6 @@ from tableformat.names import (
 )
 from tableformat.operations.attach import Attach
 from tableformat.operations.copy_from import CopyFrom, CopyFromView, Fetch
-from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze, Months, Unfreeze
 from tableformat.operations.rewrite import ChangeRows as ChangesOfRows
@@ -57,7 +56,7 @@ from tableformat.operations.rewrite import MoveToDisk as MovingToDisk
 from tableformat.operations.rewrite import Optimize as Optimizing
 from tableformat.operations.run import Running
 from tableformat.operations.statement import AllPartitions, Alone, OnePart, OnePartition, Which
-from tableformat.operations.take_out import Detach, Drop
+from tableformat.operations.take_out import Detach, Drop, DropDetached
 
 __all__ = ["Operation", "operate", "operation_of"]
 

@@ -64,7 +64,7 @@ from tableformat.operations.statement import (
     planned_on,
 )
 from tableformat.operations.take_out import Leave
-from tableformat.operations.undoing import not_moved_back
+from tableformat.operations.undo import not_moved_back
 
 __all__ = ["EndingMoves", "Moving", "give_up", "knows", "release_claims"]
 

@@ -49,7 +49,7 @@ from tableformat.operations.statement import (
 )
 from tableformat.operations.statement_commit import Landing, Stopping
 from tableformat.operations.take_out import Leave
-from tableformat.operations.undoing import with_undo
+from tableformat.operations.undo import with_undo
 from tableformat.receipt import Receipt
 from tableformat.table_properties import Mark, is_same_statement
 

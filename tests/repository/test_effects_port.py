@@ -78,7 +78,7 @@ ALLOWED = {
         ("write_and_commit.py", "_list", "ledger.next_epoch"),
         ("give_up.py", "_claim", "ledger.next_epoch"),
         ("job.py", "mark_killed", "ledger.next_epoch"),
-        ("drop_detached.py", "_send", "ledger.next_epoch"),
+        ("take_out.py", "_send", "ledger.next_epoch"),
         ("commit.py", "send_empty", "ledger.next_epoch"),
         ("rebuild.py", "_count_up", "ledger.next_epoch"),
         ("statement_commit.py", "claim", "ledger.next_epoch"),

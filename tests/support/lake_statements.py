@@ -24,11 +24,10 @@ from tableformat.ledger import Owner
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TransactionId
 from tableformat.operations.attach import Attach
-from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.partition_files import Partitions as LakePartitions
 from tableformat.operations.run import Running
 from tableformat.operations.statement import Alone, OnePart, OnePartition, OperationPorts, Which
-from tableformat.operations.take_out import Detach, Drop
+from tableformat.operations.take_out import Detach, Drop, DropDetached
 from tests.places.found import place_at
 from tests.support.scenarios import (
     ALL,

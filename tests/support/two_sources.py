@@ -163,7 +163,9 @@ class TwoSources:
             storages = self.lake(source).storages, self.lake(to).storages
             return copies_between(before, storages[0], after, storages[1])
 
-        return Moving(one, replace(two, ports=ports), copies, check, lambda *_: None)
+        return Moving(
+            one, replace(two, ports=ports), copies, check, lambda *_: None, lambda _: None
+        )
 
     def lake(self, name: LakeName = TO) -> IcebergTable:
         """Return a lake table."""

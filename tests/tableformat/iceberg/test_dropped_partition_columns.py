@@ -12,10 +12,10 @@ from pyiceberg.types import LongType
 
 from tableformat.committer import DETACHED_BRANCH
 from tableformat.errors import UnsupportedError
-from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.freeze import Freeze, Unfreeze
 from tableformat.operations.run import Running
 from tableformat.operations.statement import AllPartitions
+from tableformat.operations.take_out import DropDetached
 from tests.support.lake_statements import (
     ForeignPartitions,
     attach,

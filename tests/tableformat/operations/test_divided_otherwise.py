@@ -12,12 +12,12 @@ import pytest
 
 from tableformat.errors import RefusedError
 from tableformat.export.outcome import Outcome, Status
-from tableformat.operations.drop_detached import DropDetached
 from tableformat.operations.forget import Forget
 from tableformat.operations.freeze import Freeze
 from tableformat.operations.rewrite import Left, Optimize
 from tableformat.operations.run import Running
 from tableformat.operations.statement import AllPartitions, OnePartition, Statement
+from tableformat.operations.take_out import DropDetached
 from tests.places.found import place_at
 from tests.support.fakes import TABLE
 from tests.support.lake_statements import (
