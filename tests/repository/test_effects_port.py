@@ -108,6 +108,8 @@ ALLOWED = {
         ("gc.py", "_found", "lake.files_of"),
         ("gc.py", "_found", "lake.references"),
         ("move.py", "_line_has", "table.files_of"),
+        ("foreign_rows.py", "are_copied_back", "table.files_in"),
+        ("foreign_rows.py", "are_copied_back", "table.files_of"),
         ("foreign_rows.py", "refuse_foreign", "table.files_in"),
         ("forget.py", "_detached_line", "lake.references"),
         ("forget.py", "_holding", "lake.references"),
