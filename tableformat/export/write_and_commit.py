@@ -616,7 +616,8 @@ class Committing:
             )
             return self.outcomes.outcome(partition_id, Status.REFUSED, text, row, begun)
         status = Status.REPLACED if landed.leaves.paths else Status.COMMITTED
-        notes = (one.note, _note_of_others(landed), _note_of_undo(landed))
+        undo = _note_of_undo(landed) if self.options.is_of_statement else ""
+        notes = (one.note, _note_of_others(landed), undo)
         message = "; ".join(filter(None, notes))
         made = self.outcomes.outcome(partition_id, status, message, row, begun)
         if landed.epoch != row.claim.epoch:
@@ -669,7 +670,7 @@ def _note_of_others(landed: Committed) -> str:
 
 
 def _note_of_undo(landed: Committed) -> str:
-    """Return the note that no statement undoes a replacement, '' if one does, or none is needed."""
+    """Return the note that no single statement undoes REPLACE FROM, '' if one does."""
     leaves = landed.leaves
     if not leaves.paths or leaves.copied_back:
         return ""
