@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tableformat.errors import RefusedError
@@ -41,6 +41,7 @@ __all__ = [
     "key_in",
     "sequence_number_in",
     "stop_mark",
+    "table_locations",
     "view_begun",
     "views_directory",
     "why_no_place",
@@ -48,6 +49,7 @@ __all__ = [
 
 RECEIPTS: Final = "metadata/mergeberg"
 """The directory of receipts and digests, below the table's location."""
+_DATA: Final = "/data/"
 _EXPORTED: Final = re.compile(
     r"\.?(?:(?P<key>[a-z2-7]{26})-(?P<transaction>\d+)|(?P<first>\d+)-(?P<second>[a-z2-7]{26}))"
     r"-\d+-[^./]+\.parquet(\.[a-z0-9.]*inprogress)?"
@@ -154,6 +156,15 @@ def exported_by(path: str) -> tuple[str, str] | None:
     if found is None:
         return None
     return found["key"] or found["second"], found["transaction"] or found["first"]
+
+
+def table_locations(table_location: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the locations below which a table may have what was stored with data files.
+
+    The owner may have given the table another location since: then it is where the files are.
+    """
+    before = (path.rpartition(_DATA)[0] for path in paths)
+    return tuple(dict.fromkeys(filter(None, (table_location.rstrip("/"), *before))))
 
 
 def key_in(path: str) -> str:

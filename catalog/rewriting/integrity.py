@@ -29,7 +29,7 @@ from pyiceberg.table import Table
 from catalog.processes import ScratchDirectory
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import DeniedError, DestinationError, MissingError, RefusedError
-from tableformat.file_names import RECEIPTS, exported_by
+from tableformat.file_names import RECEIPTS, exported_by, table_locations
 from tableformat.iceberg.schema_evolution import knows_all_schemas, unreadable
 from tableformat.iceberg.snapshot import table_of
 from tableformat.quantities import counted
@@ -71,11 +71,15 @@ def changed_files(
         DestinationError: a file or a receipt cannot be read, or a file has no receipt.
         LedgerError: a receipt is damaged.
     """
-    hashes = written_hashes(storages, table_location, key, transaction_id)
+    files = tuple(locations)
+    places = table_locations(table_location, files)
+    hashes: dict[str, str] = {}
+    for place in places:
+        hashes |= written_hashes(storages, place, key, transaction_id)
     changed = []
-    for location in locations:
+    for location in files:
         if location not in hashes:
-            below = _receipts(table_location, key, transaction_id)
+            below = " or ".join(_receipts(place, key, transaction_id) for place in places)
             message = (
                 f"Cannot check {location}: there is no receipt of it below {below}. Restore the "
                 "table's metadata directory, or export the partition again."
@@ -110,17 +114,24 @@ def hashes_of(
 ) -> dict[str, str]:
     """Return the SHA-256, as far as receipts are found, of all files of the exports of some files.
 
+    Receipts are also looked for where the files are, if the owner has moved the table's location.
     If the storage allows no list, none is found.
 
     Raises:
         DestinationError: a receipt cannot be read.
         LedgerError: a receipt is damaged.
     """
-    exports = {named for one in locations if (named := exported_by(one)) is not None}
+    exports: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in locations:
+        if (named := exported_by(one)) is not None:
+            exports[named].append(one)
     found: dict[str, str] = {}
-    for key, transaction_id in sorted(exports):
-        with contextlib.suppress(DeniedError):
-            found |= written_hashes(storages, table_location, key, transaction_id)
+    for (key, transaction_id), files in sorted(exports.items()):
+        for place in table_locations(table_location, files):
+            if all(one in found for one in files):
+                break
+            with contextlib.suppress(DeniedError):
+                found |= written_hashes(storages, place, key, transaction_id)
     return found
 
 

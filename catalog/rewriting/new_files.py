@@ -23,7 +23,7 @@ from tableformat.disks import Disks
 from tableformat.export.commit_lists import store_list
 from tableformat.export.destination import WrittenClaim
 from tableformat.export.main_state import transaction_of
-from tableformat.export.verification import digest_location
+from tableformat.export.verification import digest_location, kept_digest
 from tableformat.file_names import RECEIPTS, data_file_name, exported_by
 from tableformat.iceberg.copied_files import Rewritten
 from tableformat.ledger import Row
@@ -159,14 +159,15 @@ def carry_digest(row: Row, files: Iterable[BranchFile], source: TableFiles, to: 
     Raises:
         DestinationError: the digest cannot be read or stored.
     """
-    written_by = {_export_of(file.path, row) for file in files}
+    paths = [file.path for file in files]
+    written_by = {_export_of(path, row) for path in paths}
     if row.claim.kind is not None or len(written_by) != 1:
         return
     (export,) = written_by
     if export is None:
         return
     with closing(FileDigests(source.storages)) as digests:
-        kept = digests.kept(digest_location(source.location, *export))
+        kept = kept_digest(digests, source.location, *export, paths)
     if kept is None:
         return
     transaction_id = row.claim.transaction_id

@@ -65,6 +65,7 @@ from tableformat.export.verification import (
     columns_of,
     differences,
     digest_location,
+    kept_digest,
     of_all_exports,
     schema_of_digest,
 )
@@ -292,13 +293,13 @@ class Verifying:
             own, mixed = "Only files of the export can be compared.", "They also have other rows."
             text = f"{held.about(landed)} {mixed if held.has_rows_of(landed) else own}"
             return Comparison(one.value, Verdict.NOT_COMPARABLE, text)
-        where = digest_location(self._state.location, row.key.hash, landed.transaction_id)
+        where = self._state.location, row.key.hash, landed.transaction_id
         lake = self._lake
         try:
             unseen = lake.unseen(landed.transaction_id) if isinstance(lake, HiveTable) else ""
             if unseen:
                 return Comparison(one.value, Verdict.DIFFERS, unseen)
-            kept = self._digests.kept(where)
+            kept = kept_digest(self._digests, *where, (f.path for f in held.files))
         except DestinationError as error:
             return _failed(one, error)
         parts = self._source.parts(self._table.name, one) if self._table is not None else ()

@@ -30,7 +30,7 @@ from tableformat.export.content import Content
 from tableformat.export.decision import Skip, may_be_equal
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import DIFFERS, FAILED, REFUSED, Outcome, Status, worst
-from tableformat.file_names import RECEIPTS
+from tableformat.file_names import RECEIPTS, table_locations
 from tableformat.iceberg.read_columns import FilesToDigest, lacked_fields, unlike_fields
 from tableformat.iceberg.schema_evolution import has_moved_names, named_as
 from tableformat.iceberg.snapshot import table_of
@@ -53,6 +53,7 @@ __all__ = [
     "differences_text",
     "digest_location",
     "exit_code",
+    "kept_digest",
     "of_all_exports",
     "schema_of_digest",
     "with_parts",
@@ -188,6 +189,27 @@ class LakeDigests(Protocol):
 def digest_location(table_location: str, key: str, transaction_id: str) -> str:
     """Return the location of the digest of an export: the directory of its receipts."""
     return f"{table_location.rstrip('/')}/{RECEIPTS}/{key}/{transaction_id}/{_NAME}"
+
+
+def kept_digest(
+    digests: LakeDigests,
+    table_location: str,
+    key: str,
+    transaction_id: str,
+    paths: Iterable[str],
+) -> KeptDigest | None:
+    """Return the digest that an export kept, None if there is none.
+
+    It is looked for below the table's location, and below that at which its files were written.
+
+    Raises:
+        DestinationError: it cannot be read.
+    """
+    for location in table_locations(table_location, paths):
+        kept = digests.kept(digest_location(location, key, transaction_id))
+        if kept is not None:
+            return kept
+    return None
 
 
 def columns_of(digest: Digest) -> tuple[DigestColumn, ...]:
@@ -410,9 +432,10 @@ class EqualRows:
     ) -> bool:
         """Whether the exported rows equal those of the snapshot; false if it is not known."""
         key = one.row.key
-        where = digest_location(self.location, key.hash, done.landed.transaction_id)
+        export = key.hash, done.landed.transaction_id
         try:
-            kept = digests.kept(where)
+            paths = (f.path for f in one.held.files)
+            kept = kept_digest(digests, self.location, *export, paths)
             table = table_of(one.state)
             schema = table.schema()
             if kept is not None and kept.digest.differences(digest):

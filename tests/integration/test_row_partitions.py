@@ -56,6 +56,11 @@ PLAIN = {
 TYPES = {of: f"c{number}" for number, of in enumerate(PLAIN)}
 
 
+def file_at(path: str) -> BranchFile:
+    """Return a file whose partition values are unknown."""
+    return BranchFile(path, 0, 0, 0)
+
+
 def made(exports: RealExport, name: str, columns: str, key: str, values: str) -> TableName:
     table = TableName("default", name)
     exports.clickhouse.command(
@@ -74,11 +79,6 @@ def filled(exports: RealExport, key: str, name: str) -> TableName:
     return made(exports, name, f"c {of}", key, values)
 
 
-def in_table(path: str) -> BranchFile:
-    """Return a file of an unpartitioned table, which has to be opened."""
-    return BranchFile(path, 0, 0, 0)
-
-
 def assert_each_file_lies_in_its_partition(exports: RealExport, name: TableName) -> None:
     done = exports.run(name, partition_spec="unpartitioned")
     assert {o.status for o in done} == {Status.COMMITTED}
@@ -90,7 +90,7 @@ def assert_each_file_lies_in_its_partition(exports: RealExport, name: TableName)
     with RowPartitions(source, exports.catalog("lake").storages) as rows:
         state = state_of(table)
         found = {
-            f.file_path: rows.ids(in_table(f.file_path), state) for f in exports.data_files(name)
+            f.file_path: rows.ids(file_at(f.file_path), state) for f in exports.data_files(name)
         }
 
     assert len(found) == len(keys)
@@ -126,7 +126,7 @@ def test_a_file_with_rows_of_several_lies_in_all_of_them(exports: RealExport) ->
     assert source is not None
 
     with RowPartitions(source, exports.catalog("lake").storages) as of_rows:
-        found = [of_rows.ids(in_table(path), state_of(exports.lake(name))) for path in made]
+        found = [of_rows.ids(file_at(path), state_of(exports.lake(name))) for path in made]
 
     assert {str(one) for ids in found for one in ids} == {"0", "1"}
 
@@ -197,7 +197,7 @@ def test_a_column_of_the_key_that_others_renamed_is_named(exports: RealExport) -
         RowPartitions(source, exports.catalog("lake").storages) as rows,
         pytest.raises(RefusedError, match="it no longer has the column c"),
     ):
-        rows.ids(in_table(path), state_of(exports.lake(name)))
+        rows.ids(file_at(path), state_of(exports.lake(name)))
 
 
 def test_a_file_that_is_gone_is_named(exports: RealExport) -> None:
@@ -212,4 +212,4 @@ def test_a_file_that_is_gone_is_named(exports: RealExport) -> None:
         RowPartitions(source, exports.catalog("lake").storages) as rows,
         pytest.raises(DestinationError, match=r"Cannot .*gone\.parquet"),
     ):
-        rows.ids(in_table(gone), state_of(table))
+        rows.ids(file_at(gone), state_of(table))
