@@ -12,12 +12,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
+from uuid import UUID
 
 from pydantic import ValidationError as InvalidMetadata
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssertLastAssignedFieldId,
+    AssertTableUUID,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 
 from catalog.storages.schemes import Storages
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
@@ -35,7 +45,6 @@ from tableformat.committer import (
 from tableformat.errors import DestinationError, NotFoundError, TableFormatError, UnsupportedError
 from tableformat.iceberg import snapshot
 from tableformat.iceberg.manifest_scan import MainFiles, References, is_in_use
-from tableformat.iceberg.schema_evolution import schema_request
 from tableformat.iceberg.snapshot import expiry_request, made_by, tag_request
 from tableformat.names import LakeName
 
@@ -206,7 +215,7 @@ class IcebergTable:
 
     def evolve(self, state: LakeTableState, change: SchemaChange) -> Sent:
         """Send a schema change, once."""
-        return self._request(state, *schema_request(state, change))
+        return self._request(state, *_schema_request(state, change))
 
     def tag(self, state: LakeTableState, change: TagChange) -> Sent:
         """Send a change of tags, once."""
@@ -269,3 +278,34 @@ class IcebergTable:
         except Exception as error:  # noqa: BLE001  every result but a success is "unknown"
             return Sent(applied=False, error=what_failed(error))
         return Sent(applied=True)
+
+
+def _schema_request(
+    state: LakeTableState, change: SchemaChange
+) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
+    """Return the updates and requirements of a schema change: one request, all or nothing.
+
+    The ids of new fields follow the last one of `state`, so it must still be the last one assigned.
+    """
+    metadata = snapshot.table_of(state).metadata
+    number = max(schema.schema_id for schema in metadata.schemas) + 1
+    schema = Schema.model_validate_json(change.schema_json).model_copy(update={"schema_id": number})
+    updates: list[TableUpdate] = []
+    if change.is_of_schema:
+        # Without an id it selects the schema that was added last.
+        updates += [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate()]
+    if change.properties:
+        updates.append(SetPropertiesUpdate(updates=dict(change.properties)))
+    return (
+        tuple(updates),
+        (
+            AssertTableUUID(uuid=UUID(state.layout.table_uuid)),
+            snapshot.same_schema(state.layout.schema_id),
+            AssertLastAssignedFieldId.model_validate(
+                {
+                    "type": "assert-last-assigned-field-id",
+                    "last-assigned-field-id": metadata.last_column_id,
+                }
+            ),
+        ),
+    )

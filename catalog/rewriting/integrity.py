@@ -30,7 +30,7 @@ from catalog.processes import ScratchDirectory
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import DeniedError, DestinationError, MissingError, RefusedError
 from tableformat.file_names import RECEIPTS, exported_by, table_locations
-from tableformat.iceberg.schema_evolution import knows_all_schemas, unreadable
+from tableformat.iceberg.schema_evolution import are_all_schemas, unreadable
 from tableformat.iceberg.snapshot import table_of
 from tableformat.quantities import counted
 from tableformat.receipt import Receipt
@@ -268,8 +268,9 @@ def refuse_unreadable(
         DestinationError: a file cannot be read.
     """
     table = table_of(source)
-    fits = not any(unreadable(schema, one) for one in table.metadata.schemas)
-    if fits and knows_all_schemas(table.metadata):
+    known = table.metadata.schemas
+    fits = not any(unreadable(schema, one) for one in known)
+    if fits and are_all_schemas(known, table.metadata.last_column_id):
         return
     with ScratchDirectory("columns") as scratch:
         found = {

@@ -14,13 +14,12 @@ and coarser units of time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -61,6 +60,7 @@ __all__ = [
     "FileColumn",
     "FilesToDigest",
     "ForeignColumns",
+    "MappedField",
     "UnlikeField",
     "file_columns",
     "foreign_columns",
@@ -162,14 +162,34 @@ def file_columns(
     return tuple(found)
 
 
-def with_mapped_ids(written: pa.Schema, mapping: NameMapping | None) -> pa.Schema:
+class MappedField(Protocol):
+    """A field of a table's name mapping: its names in files without ids, and its members."""
+
+    @property
+    def field_id(self) -> int | None:
+        """Its id; None if the mapping has none."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Its names."""
+        ...
+
+    @property
+    def fields(self) -> Sequence[MappedField]:
+        """Its members."""
+        ...
+
+
+def with_mapped_ids(written: pa.Schema, mapping: Iterable[MappedField]) -> pa.Schema:
     """Return the schema of a file with the field ids that a table maps its names to.
 
     Iceberg's readers use the mapping only if the file itself has no ids.
     """
-    if mapping is None or _by_id(written):
+    known = tuple(mapping)
+    if not known or _by_id(written):
         return written
-    return pa.schema([_with_mapped_id(field, mapping.root) for field in written])
+    return pa.schema([_with_mapped_id(field, known) for field in written])
 
 
 def _with_mapped_id(field: pa.Field, mapping: Sequence[MappedField]) -> pa.Field:

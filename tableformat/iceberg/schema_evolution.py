@@ -7,7 +7,7 @@ that divides the table. The key of a map keeps its members.
 `as_wide_as` gives the columns of the remembered ClickHouse table the widths of the lake table's.
 `named_as` gives the fields of a schema the names of an earlier one. `has_moved_names` tests
 whether a name belonged to another field. `unreadable` tests whether rows of an earlier schema
-can be read by a later one. `schema_request` builds the request of a schema change.
+can be read by a later one.
 
 Source: docs/reference/existing-tables.md.
 """
@@ -15,23 +15,12 @@ Source: docs/reference/existing-tables.md.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
-from uuid import UUID
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import (
-    AddSchemaUpdate,
-    AssertLastAssignedFieldId,
-    AssertTableUUID,
-    SetCurrentSchemaUpdate,
-    SetPropertiesUpdate,
-    TableRequirement,
-    TableUpdate,
-)
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
     DecimalType,
@@ -48,10 +37,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from tableformat.committer import LakeTableState, SchemaChange
 from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.schema import MappedColumns, map_columns
-from tableformat.iceberg.snapshot import same_schema, table_of
 from tableformat.mergetree.compatibility import key_columns
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.type_text import render_type
@@ -69,16 +56,15 @@ from tableformat.mergetree.types import (
 
 __all__ = [
     "Evolution",
+    "are_all_schemas",
     "as_wide_as",
     "can_widen",
     "divided_by",
     "evolve",
     "has_moved_names",
-    "knows_all_schemas",
     "name_conflict",
     "named_as",
     "promoted",
-    "schema_request",
     "unreadable",
 ]
 
@@ -430,43 +416,12 @@ def _unreadable_type(name: str, now: IcebergType, written: IcebergType) -> Itera
             return
 
 
-def knows_all_schemas(metadata: TableMetadata) -> bool:
-    """Whether the metadata has every schema that the table ever had.
+def are_all_schemas(schemas: Sequence[Schema], last_column_id: int) -> bool:
+    """Whether these are all schemas that a table ever had, with its highest id of a column.
 
     Owners may remove schemas to which no snapshot refers. Their numbers, or the ids of their
     columns, are missing then.
     """
-    numbers = {s.schema_id for s in metadata.schemas}
-    ids = max((i for s in metadata.schemas for i in s.field_ids), default=0)
-    return numbers == {*range(max(numbers) + 1)} and ids == metadata.last_column_id
-
-
-def schema_request(
-    state: LakeTableState, change: SchemaChange
-) -> tuple[tuple[TableUpdate, ...], tuple[TableRequirement, ...]]:
-    """Return the updates and requirements of a schema change: one request, all or nothing.
-
-    The ids of new fields follow the last one of `state`, so it must still be the last one assigned.
-    """
-    metadata = table_of(state).metadata
-    number = max(schema.schema_id for schema in metadata.schemas) + 1
-    schema = Schema.model_validate_json(change.schema_json).model_copy(update={"schema_id": number})
-    updates: list[TableUpdate] = []
-    if change.is_of_schema:
-        # Without an id it selects the schema that was added last.
-        updates += [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate()]
-    if change.properties:
-        updates.append(SetPropertiesUpdate(updates=dict(change.properties)))
-    return (
-        tuple(updates),
-        (
-            AssertTableUUID(uuid=UUID(state.layout.table_uuid)),
-            same_schema(state.layout.schema_id),
-            AssertLastAssignedFieldId.model_validate(
-                {
-                    "type": "assert-last-assigned-field-id",
-                    "last-assigned-field-id": metadata.last_column_id,
-                }
-            ),
-        ),
-    )
+    numbers = {s.schema_id for s in schemas}
+    ids = max((i for s in schemas for i in s.field_ids), default=0)
+    return numbers == {*range(max(numbers) + 1)} and ids == last_column_id

@@ -513,7 +513,9 @@ class RowPartitions(Closing):
         clickhouse.allow(pq.read_metadata(path).num_rows, path.stat().st_size)
         wanted = source_columns(self._key, self._source.conversions)
         table = table_of(state)
-        written = with_mapped_ids(pq.read_schema(path), table.name_mapping())
+        mapping = table.name_mapping()
+        mapped = mapping.root if mapping is not None else ()
+        written = with_mapped_ids(pq.read_schema(path), mapped)
         read_as = file_columns(wanted, table.schema(), written)
         lacking = ", ".join(column.name for column in read_as if column.written is None)
         if lacking:
