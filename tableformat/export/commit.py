@@ -27,7 +27,9 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Final, Protocol, Self, assert_never
 
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import (
+    FORMAT_VERSION,
     Append,
     AppendAlongside,
     Attach,
@@ -50,7 +52,13 @@ from tableformat.committer import (
     Unknown,
 )
 from tableformat.effects import Effects, Step
-from tableformat.errors import DestinationError, InternalError, RefusedError, TableFormatError
+from tableformat.errors import (
+    DestinationError,
+    InternalError,
+    RefusedError,
+    TableFormatError,
+    UnsupportedError,
+)
 from tableformat.export.archived import refuse_archived
 from tableformat.export.decision import settled, shrinks, there_twice
 from tableformat.export.foreign_rows import (
@@ -90,6 +98,7 @@ __all__ = [
     "held_in_main",
     "load_table",
     "note_overwritten_mark",
+    "refuse_version",
     "send_empty",
     "settle",
     "settle_again",
@@ -231,15 +240,45 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
         raise RefusedError(message)
 
 
-def load_table(ports: Ports) -> LakeTableState:
+_OTHER_VERSIONS: Final = {
+    1: "Upgrade it, which rewrites no file: set its property 'format-version' to '2'.",
+    3: (
+        "The library that writes manifests does not support version 3 yet, and a table cannot "
+        "return to an older version. Change this table with the engine that upgraded it, and "
+        "export into a new table: one that does not exist is created."
+    ),
+}
+
+
+def refuse_version(state: LakeTableState) -> None:
+    """Refuse a table of a format version for which no manifest can be written (step 3).
+
+    Raises:
+        UnsupportedError: it has another version (code 48).
+    """
+    if state.format_version != FORMAT_VERSION:
+        advice = _OTHER_VERSIONS.get(state.format_version, "Export into a new table.")
+        message = (
+            f"Cannot commit to the table at {state.location}: it has format version "
+            f"{state.format_version}, and only tables of format version {FORMAT_VERSION} are "
+            f"written. {advice}"
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def load_table(ports: Ports, *, writes: bool = True) -> LakeTableState:
     """Load M, and check that it belongs to this ledger and is not older than it (steps 2 and 3).
 
     The sequence number is compared with the highest one of all keys of the table: an export onto
     metadata that was put back is lost when the newer metadata file is restored.
 
+    Args:
+        ports: what to act on.
+        writes: whether the caller may stage a snapshot on M, for which its version must fit.
+
     Raises:
-        RefusedError: the table belongs to another ledger, or its sequence number has gone back, so
-            that it proves nothing any more.
+        RefusedError: the table belongs to another ledger, its sequence number has gone back, so
+            that it proves nothing any more, or its format version is not written.
         DestinationError: the table cannot be loaded.
         LedgerError: the ledger cannot be read.
     """
@@ -257,6 +296,8 @@ def load_table(ports: Ports) -> LakeTableState:
             "older file. Restore the newer metadata."
         )
         raise RefusedError(message)
+    if writes:
+        refuse_version(state)
     return state
 
 
@@ -571,8 +612,11 @@ def commit(
 
 def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
     """Load M, check every open key, and send one request for those that remain."""
-    state = load_table(ports)
+    state = load_table(ports, writes=False)
     ready = [r for k in tuple(progress.open.values()) if (r := _look(ports, state, k, progress))]
+    if progress.open:
+        # Only now: an export that has landed is settled on a table of every version.
+        refuse_version(state)
     is_planned = progress.leaving.planned is not None
     if is_planned and not any(one.receipts for one in wanted.keys):
         # The statement wrote no file for this layout, so only the table's uuid must stay.

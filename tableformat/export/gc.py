@@ -345,7 +345,7 @@ class Sweeping:
         self.cleaning.ports.effects(step, partial(storage.delete, location))
 
     def _load(self) -> LakeTableState:
-        return load_table(self.cleaning.ports)
+        return load_table(self.cleaning.ports, writes=False)
 
     def _row(self, key: str, state: LakeTableState) -> Row | None:
         """Return the row of a key of this very table."""
@@ -472,7 +472,7 @@ class DroppedSnapshots:
             DestinationError: the table cannot be read.
             LedgerError: the ledger cannot be read.
         """
-        return tuple(item for _, item in self._found(load_table(self.ports)))
+        return tuple(item for _, item in self._found(load_table(self.ports, writes=False)))
 
     def expire(self) -> tuple[Garbage, ...]:
         """Expire snapshots; return these, and the snapshots that keep dropped files.
@@ -484,7 +484,7 @@ class DroppedSnapshots:
         """
         error = ""
         for attempt in range(1, self.ports.most_attempts + 1):
-            state = load_table(self.ports)
+            state = load_table(self.ports, writes=False)
             found = self._found(state)
             gone = frozenset(snapshot_id for snapshot_id, item in found if item.may_go)
             if not gone:

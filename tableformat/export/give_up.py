@@ -30,9 +30,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from tableformat.committer import LakeTableState, Staged, Superseded, Unknown
+from tableformat.committer import FORMAT_VERSION, LakeTableState, Staged, Superseded, Unknown
 from tableformat.effects import Step
-from tableformat.errors import DestinationError, LedgerError, RefusedError
+from tableformat.errors import DestinationError, LedgerError, RefusedError, UnsupportedError
 from tableformat.export.archived import unarchive_command
 from tableformat.export.commit import (
     Ports,
@@ -41,6 +41,7 @@ from tableformat.export.commit import (
     first_snapshot,
     held_in_main,
     load_table,
+    refuse_version,
     send_empty,
     settle_mark,
     unsettled_mark,
@@ -157,13 +158,15 @@ def kill(
             table has.
 
     Raises:
-        RefusedError: the table belongs to another ledger, its metadata was put back, or an
-            unfinished MOVE has claimed the key.
+        RefusedError: the table belongs to another ledger or has a format version that is not
+            written, its metadata was put back, or an unfinished MOVE has claimed the key.
         DestinationError: the table cannot be loaded before the claim.
         LedgerError: the ledger cannot be read or written for the claim.
     """
     table = ports.effects(Step.LOAD_METADATA, ports.table.load)
     check_table_of_ledger(table, ports.ledger)
+    if table.format_version != FORMAT_VERSION:
+        return _without_fence(ports, key, table, ends_move=ends_move)
     why = why or (Stop.CANCELLED if state is State.KILLED else "")
     claimed = _claim(ports, key, why, ends_move=ends_move)
     if not isinstance(claimed, Row):
@@ -174,6 +177,37 @@ def kill(
         return _give_up(ports, work)
     except (DestinationError, LedgerError) as error:
         return Unknown(str(error))
+
+
+def _without_fence(
+    ports: Ports, key: str, state: LakeTableState, *, ends_move: bool
+) -> KillOutcome:
+    """Settle an export on a table that cannot have a fence, if it has landed.
+
+    Raises:
+        UnsupportedError: it has not, and nothing can show that it will not (code 48).
+        RefusedError: an unfinished MOVE has claimed the key.
+    """
+    row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key))
+    if row is None or row.state is not State.RUNNING:
+        return NotUnderWay(row)
+    mark = unsettled_mark(row, state)
+    if mark is not None:
+        after = settle_mark(ports, row, state, mark)
+        if isinstance(after, Row) and (late := _too_late(ports, after, state)) is not None:
+            return late
+    _refuse_move(row, ends_move=ends_move)
+    try:
+        refuse_version(state)
+    except UnsupportedError as error:
+        message = (
+            f"Cannot give up partition {row.key.partition_id}: an empty commit has to show that "
+            f"nothing of it can land any more. {error.message} Main has nothing of it. Its row "
+            "stays in the ledger, and hinders no export into another table. Iceberg's "
+            "remove_orphan_files removes its files."
+        )
+        raise UnsupportedError(message, code=error.code) from error
+    return NotUnderWay(row)
 
 
 def _claim(
@@ -187,11 +221,7 @@ def _claim(
         row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key))
         if row is None or row.state is not State.RUNNING:
             return NotUnderWay(row)
-        if row.move is not None and not ends_move:
-            message = (
-                f"Cannot give up partition {row.key.partition_id}: {unfinished(row, row.move)}."
-            )
-            raise RefusedError(message)
+        _refuse_move(row, ends_move=ends_move)
         claimed = replace(row, claim=replace(row.claim, epoch=ports.ledger.next_epoch()))
         now = ports.clock()
         claimed = claimed.noted(why, now) if why else replace(claimed, updated=now)
@@ -200,6 +230,12 @@ def _claim(
             return written
         ports.pause(attempt)
     return Superseded("other processes kept writing its row")
+
+
+def _refuse_move(row: Row, *, ends_move: bool) -> None:
+    if row.move is not None and not ends_move:
+        message = f"Cannot give up partition {row.key.partition_id}: {unfinished(row, row.move)}."
+        raise RefusedError(message)
 
 
 def _give_up(ports: Ports, work: _GivingUp) -> KillOutcome:

@@ -24,7 +24,7 @@ from tableformat.committer import FileInMain, LakeTableState
 from tableformat.effects import Step
 from tableformat.errors import MissingError, RefusedError
 from tableformat.export.archived import archived_location, archived_since
-from tableformat.export.commit import Ports, send_empty
+from tableformat.export.commit import Ports, refuse_version, send_empty
 from tableformat.export.commit_lists import ListedExport, read_lists
 from tableformat.file_names import is_of_transaction, key_in
 from tableformat.ledger import Archived, Claim, Landed, Record, Row, Stale, State
@@ -52,8 +52,9 @@ def rebuild(ports: Ports, storage: Storage, destination: str) -> tuple[Rebuilt, 
         destination: the table's name in messages.
 
     Raises:
-        RefusedError: the table belongs to this ledger already, main has files of exports that no
-            list names, or the catalog confirmed no commit.
+        RefusedError: the table belongs to this ledger already or has a format version that is not
+            written, main has files of exports that no list names, or the catalog confirmed no
+            commit.
         LedgerError: a list is damaged, or the ledger cannot be written.
         DestinationError: the table or its lists cannot be read.
     """
@@ -67,6 +68,7 @@ def rebuild(ports: Ports, storage: Storage, destination: str) -> tuple[Rebuilt, 
                 )
                 raise RefusedError(message)
             return tuple(_found(ports, state, storage, destination))
+        refuse_version(state)
         found = tuple(_found(ports, state, storage, destination))
         _count_up(ports, max([state.highest_epoch, *(f.row.claim.epoch for f in found)]))
         for one in found:

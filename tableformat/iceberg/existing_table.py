@@ -39,6 +39,7 @@ from pyiceberg.types import (
 )
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
+from tableformat.committer import FORMAT_VERSION
 from tableformat.errors import Advice, RefusedError, Unable
 from tableformat.iceberg.partition_spec import DerivedSpec, spec_matches
 from tableformat.iceberg.properties import RememberedSource
@@ -67,7 +68,6 @@ __all__ = [
 ]
 
 
-FORMAT_VERSION: Final = 2
 _STRICT: Final = f", which {Option.STRICT} refuses; leave {Option.STRICT} out to allow it"
 _OTHER_VERSIONS: Final = {
     1: (

@@ -37,8 +37,14 @@ from tableformat.committer import (
     counted_files,
 )
 from tableformat.effects import Step
-from tableformat.errors import DestinationError, InternalError, RefusedError, TableFormatError
-from tableformat.export.commit import Ports, commit, fence, load_table
+from tableformat.errors import (
+    DestinationError,
+    InternalError,
+    RefusedError,
+    TableFormatError,
+    UnsupportedError,
+)
+from tableformat.export.commit import Ports, commit, fence, load_table, refuse_version
 from tableformat.export.give_up import GivenUp, KillOutcome, NotUnderWay, TooLate, kill
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
@@ -123,15 +129,21 @@ class _OnceThere:
         return _StaysHereError(message)
 
 
+def _is_marked(there: LakeTableState, move: MoveIntent) -> bool:
+    """Whether the other table has the mark of the commit that added the rows."""
+    mark = there.mark(move.key)
+    return mark is not None and mark.transaction_id == move.transaction_id
+
+
 def _line_has(there: Running, move: MoveIntent) -> bool:
     """Whether main of the other table has the moved rows, or had them in its history."""
     ports = there.ports.commit
-    state = load_table(ports)
+    state = load_table(ports, writes=False)
     row = there.landing.row_of(move.key)
     if row is None or row.key.destination != state.layout.table_uuid:
         return False
     mark = state.mark(move.key)
-    if mark is not None and mark.transaction_id == move.transaction_id:
+    if mark is not None and _is_marked(state, move):
         return state.is_ancestor(mark.snapshot_id)
     landed = next((x for x in row.landed if x.transaction_id == move.transaction_id), None)
     if landed is None:
@@ -170,11 +182,12 @@ class EndingMoves:
             RefusedError: it goes to a third table, or whether it landed cannot be determined yet.
             TableFormatError: a table or the ledger failed.
         """
-        state = load_table(self.here.ports.commit)
+        state = load_table(self.here.ports.commit, writes=False)
         rows = _begun(self.here, leave, state)
+        self._refuse_versions(leave, state, rows)
         if not rows:
             return None
-        uuid = load_table(self.there.ports.commit).layout.table_uuid
+        uuid = load_table(self.there.ports.commit, writes=False).layout.table_uuid
         for _, move in rows:
             goes_to = _destination(self.there, move)
             if goes_to == uuid:
@@ -198,6 +211,33 @@ class EndingMoves:
             message = f"Cannot give {leave} up yet: {ended}. Run it again."
             raise RefusedError(message)
         return None
+
+    def _refuse_versions(self, leave: Leave, state: LakeTableState, rows: _BegunMoves) -> None:
+        """Refuse tables in which the MOVE cannot be finished or given up, before it is claimed.
+
+        If the rows are known to be in the other table, nothing is written there.
+
+        Raises:
+            UnsupportedError: a table has a format version that is not written (code 48).
+            TableFormatError: the other table or the ledger cannot be read.
+        """
+        states = [state]
+        unknown = [m for _, m in rows if not knows(self.there.landing.row_of(m.key), m)]
+        if unknown:
+            ports = self.there.ports.commit
+            there = ports.effects(Step.LOAD_METADATA, ports.table.load)
+            states += () if all(_is_marked(there, move) for move in unknown) else (there,)
+        for one in states:
+            try:
+                refuse_version(one)
+            except UnsupportedError as error:
+                begun = (
+                    f" {leave} was begun and is not finished: its rows may be in both tables. "
+                    "Compare them, and drop the partition in one of them with that engine. When "
+                    f"{leave.to} has been dropped, the same statement gives the MOVE up."
+                )
+                message = error.message + (begun if rows else "")
+                raise UnsupportedError(message, code=error.code) from error
 
     def take(
         self,
@@ -261,7 +301,7 @@ class EndingMoves:
         row = self.there.landing.row_of(move.key)
         if knows(row, move):
             return True
-        state = load_table(ports)
+        state = load_table(ports, writes=False)
         if row is not None and row.key.destination != state.layout.table_uuid:
             # The request requires the uuid of a table that was dropped, so it cannot land any more.
             return False
@@ -278,13 +318,15 @@ class EndingMoves:
                     f"Cannot tell yet whether the rows are in {move.table}: {ended}. Run it again."
                 )
                 raise RefusedError(message)
+        if isinstance(ended, TooLate) and knows(ended.row, move):
+            return True
         if not isinstance(ended, GivenUp):
             # A commit that `kill` found may be of another transaction, so a request may be under
             # way.
             fence(ports)
-        mark = load_table(ports).mark(move.key)
-        landed = mark is not None and mark.transaction_id == move.transaction_id
-        return landed or knows(self.there.landing.row_of(move.key), move)
+        return _is_marked(load_table(ports), move) or knows(
+            self.there.landing.row_of(move.key), move
+        )
 
 
 def give_up(

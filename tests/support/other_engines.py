@@ -25,11 +25,14 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 
+from tableformat.committer import LakeTableState
 from tableformat.names import LakeName
 from tests.places.found import place_at
 from tests.support.scenarios import TO
 
-__all__ = ["delete_by_equality", "delete_first_row", "merge_files", "origin_of", "rewrite"]
+__all__ = [
+    "delete_by_equality", "delete_first_row", "merge_files", "origin_of", "rewrite", "upgrade",
+]  # fmt: skip
 
 _ENTRY = ("content", "file_format", "partition", "record_count", "file_size_in_bytes")
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545
@@ -124,6 +127,13 @@ def _rename_operation(table: Table, operation: Operation) -> None:
         if one["snapshot-id"] == metadata["current-snapshot-id"]
     ]
     last["summary"]["operation"] = operation.value
+    path.write_text(json.dumps(metadata))
+
+
+def upgrade(state: LakeTableState) -> None:
+    """Let a table have format version 3, to which PyIceberg upgrades none."""
+    path = Path(state.metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text()) | {"format-version": 3, "next-row-id": 0}
     path.write_text(json.dumps(metadata))
 
 

@@ -9,6 +9,9 @@ from types import MappingProxyType
 
 import pytest
 
+from catalog.iceberg.catalogs import open_catalog
+from tableformat.names import LakeName
+from tests.support.other_engines import upgrade
 from tests.wrong.places import Places
 
 __all__ = ["PREPARED"]
@@ -21,6 +24,16 @@ def _export(to: str, *words: str) -> tuple[str, ...]:
 def _view(_: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     patch.setattr("pyiceberg.catalog.sql.SqlCatalog.view_exists", lambda *_: True)
     return _export("lake.n.view")
+
+
+def _upgraded(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    words = ("--partition-id", "202402")
+    assert places.run("export", "db.events", *words, "--to", "lake.n.upgraded")[0] == 0
+    lake = open_catalog("lake", warehouse=places.warehouse)
+    table = lake.table(LakeName.parse("lake.n.upgraded"))
+    assert table is not None
+    upgrade(table.load())
+    return ("drop", "lake.n.upgraded", *words, "--warehouse", str(places.warehouse), "--yes")
 
 
 def _unreachable_catalog(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
@@ -83,6 +96,7 @@ def _two_types(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
 PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = MappingProxyType(
     {
         "the destination is a view": _view,
+        "a statement on a lake table of version 3": _upgraded,
         "the catalog is unreachable": _unreachable_catalog,
         "a catalog's database has no driver": _no_driver,
         "no ledger is named for a configured catalog": _remote_without_ledger,

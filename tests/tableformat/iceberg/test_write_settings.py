@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyiceberg.avro.file import AvroFile
-from pyiceberg.manifest import MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
-from pyiceberg.typedef import StructProtocol
+from pyiceberg.typedef import Record
 
 from tableformat.export.outcome import Status
 from tableformat.operations.freeze import Freeze
@@ -52,9 +50,7 @@ def codecs(directory: Path) -> set[str]:
     snapshot = table.current_snapshot()
     found = set()
     for manifest in snapshot.manifests(table.io) if snapshot is not None else ():
-        types: dict[int, Callable[..., StructProtocol]] = {-1: ManifestEntry, 2: DataFile}
-        given = table.io.new_input(manifest.manifest_path)
-        with AvroFile[ManifestEntry](given, MANIFEST_ENTRY_SCHEMAS[2], read_types=types) as file:
+        with AvroFile[Record](table.io.new_input(manifest.manifest_path)) as file:
             found.add(file.header.meta["avro.codec"])
     return found
 
