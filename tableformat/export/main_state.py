@@ -42,6 +42,7 @@ __all__ = [
     "holding",
     "landed_from",
     "landed_mark",
+    "last_landed",
     "noted_files",
     "proof_of",
     "transaction_of",
@@ -286,7 +287,7 @@ def _as_noted(row: Row, proof: Rewritten, history: _History) -> Holding | None:
     of, ancestors = proof.transaction_id, history.ancestors
     by_epoch = sorted(row.landed, key=lambda x: x.epoch)
     wrote = [x for x in by_epoch if x.kind is None or x.kind.rewrites_rows]
-    last = _last_landed(row, ancestors) or next(reversed(by_epoch), None)
+    last = last_landed(row, ancestors) or next(reversed(by_epoch), None)
     # Statements after an UPDATE, such as DETACH and ATTACH, only move the files that it left.
     landed = next((x for x in (last, *wrote[-1:]) if x and x.transaction_id == of), None)
     if last is None or landed is None:
@@ -359,17 +360,19 @@ def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]
     main can bring back all files of an export (decision 0013).
     """
     state, ancestors = history.state, history.ancestors
-    last = _last_landed(row, ancestors)
+    last = last_landed(row, ancestors)
+    in_line = last is not None
+    newest = row.landed[-1].snapshot_id
     if last is None and state.history_is_complete:
-        newest = row.landed[-1].snapshot_id
         text = f"It landed in snapshot {newest}, and main was moved away from it since."
         return Holding(Kind.STRANGE if files else Kind.MOVED, text, files)
     if last is None and not files and history.begins_empty:
-        newest = row.landed[-1].snapshot_id
         text = f"It landed in snapshot {newest}, and main was emptied and begun anew since."
         return Holding(Kind.MOVED, text)
-    in_line = last is not None
-    last = last or max(row.landed, key=lambda x: x.epoch)
+    last = last or max(_may_be_expired(row, ancestors), key=lambda x: x.epoch, default=None)
+    if last is None:
+        text = f"It landed in snapshot {newest}; the snapshots that would show what main has of it"
+        return Holding(Kind.CHANGED, f"{text} have expired.", files)
     left = () if _took_all_out(row, last) else last.left
     there = history.at(state.main, history.noted) if state.main is not None else ()
     if left is not None and _counts(there, row) == frozenset(left):
@@ -384,10 +387,19 @@ def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]
     return Holding(Kind.CHANGED, text, files)
 
 
-def _last_landed(row: Row, ancestors: list[SnapshotSeen]) -> Landed | None:
+def last_landed(row: Row, ancestors: list[SnapshotSeen]) -> Landed | None:
     """Return the last export or statement on a key in main's known history, None without one."""
     landed = {x.snapshot_id: x for x in row.landed}
     return next((landed[s.snapshot_id] for s in ancestors if s.snapshot_id in landed), None)
+
+
+def _may_be_expired(row: Row, ancestors: list[SnapshotSeen]) -> list[Landed]:
+    """Return what may have landed in main's history before the oldest snapshot that is known.
+
+    Main never had what landed later: it was moved to a snapshot before that.
+    """
+    known = ancestors[-1].sequence_number if ancestors else 0
+    return [one for one in row.landed if one.sequence_number < known]
 
 
 def _left_elsewhere(

@@ -157,6 +157,16 @@ def test_where_history_is_gone_what_landed_last_must_be_there_exactly() -> None:
     assert in_main(dropped, gone, *files(1, 2)).kind is Kind.CHANGED
 
 
+def test_a_statement_that_main_left_is_not_believed_after_expiry() -> None:
+    """Harm prevented: main has the rows after a compaction, and a later DROP says it has none."""
+    main = replace(seen(3, expired=(1, 2)), last_sequence_number=5)
+    dropped = row(export(1, 2), statement(5))
+
+    assert in_main(dropped, main).kind is Kind.CHANGED
+    assert in_main(dropped, main, *files(1, 2)).kind is Kind.WHOLE
+    assert in_main(row(export(4, 2), statement(5)), main).kind is Kind.CHANGED
+
+
 def test_of_a_statement_that_the_ledger_does_not_know_nothing_is_believed() -> None:
     """Harm prevented: its mark is taken for an export of no rows, and rows are exported twice."""
     known = row(export(1, 2))
