@@ -70,6 +70,7 @@ from tableformat.export.foreign_rows import (
     no_lake_partition,
     paths_with_rows,
     refuse_foreign,
+    refuse_hidden,
 )
 from tableformat.export.main_state import (
     Holding,
@@ -458,6 +459,7 @@ class LeavingMain:
                 if held.files:
                     message = f"Cannot attach: {there_twice(held)} Nothing was changed."
                     raise RefusedError(message)
+                self._refuse_hidden(row, state, key, held)
                 return Leaving()
             case Append() | AppendAlongside() | ReplaceOwn() as change:
                 return self._of_key(state, key, change, held, before)
@@ -466,6 +468,22 @@ class LeavingMain:
                 raise InternalError(f"{message} This is a bug, please report it.")
             case never:
                 assert_never(never)
+
+    def _refuse_hidden(
+        self, row: Row, state: LakeTableState, key: KeyCommit, held: Holding
+    ) -> None:
+        """Refuse to attach rows that files of other writers in main may have.
+
+        Raises:
+            RefusedError: they may have them.
+        """
+        first = key.receipts[0] if key.receipts else None
+        # Partition values of another spec have another meaning; `_turn` refuses such a table.
+        if first is not None and first.spec_id == state.layout.spec_id:
+            ports = self.ports
+            refuse_hidden(
+                ports.effects, ports.table, ports.ledger, state, first.partition, row.key, held
+            )
 
     def _archived_before(self, key: Key) -> tuple[Row, ...]:
         """Return the archived rows of the partition before late rows with this key.

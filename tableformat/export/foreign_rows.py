@@ -6,6 +6,14 @@ stay foreign, and may hold rows of an export.
 
 * `refuse_foreign`: the first files of a key land alongside foreign files only if the user allows
   it (RQ…Settings.OverwriteFile; ClickHouse's `export_merge_tree_part_overwrite_file_if_exists`).
+* `RowsOfOthers`: ATTACH adds files alongside foreign files only if these cannot have the same rows.
+  Main may have no file of a key and yet all its rows: an engine can rewrite files in two snapshots,
+  the first of which only removes files; and a statement can bring them as rows of another writer,
+  of an earlier snapshot, from another table, or from the branch `detached`. They are other rows if
+  - the foreign files are older than the last commit of the key in main's history; or
+  - that commit is a statement that took all rows of the key out of main, and no statement has
+    brought rows of others since. What other engines append later are other rows; or
+  - main's history never had the key, and no statement has brought rows of others.
 * `WholePartitions` (`--force --replace-partition`): everything in the lake partition leaves main,
   including files that other engines compacted and foreign rows. It is allowed only if
   - the spec is one to one with the source's partitions
@@ -23,7 +31,7 @@ step 6; RQ…ForceExport, RQ…Shards).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, assert_never
@@ -31,6 +39,7 @@ from typing import Final, assert_never
 from tableformat.committer import (
     Append,
     AppendAlongside,
+    FilesOfMain,
     LakeTable,
     LakeTableState,
     Leaving,
@@ -39,17 +48,26 @@ from tableformat.committer import (
 )
 from tableformat.effects import Effects, Step
 from tableformat.errors import DeniedError, RefusedError, Unable
-from tableformat.export.main_state import Holding, Kind, holding
+from tableformat.export.main_state import (
+    Holding,
+    Kind,
+    holding,
+    last_landed,
+    noted_files,
+    unsettled_mark,
+)
 from tableformat.export.slices import stored_receipts
 from tableformat.file_names import RECEIPTS, exported_by
-from tableformat.ledger import Ledger, Row
+from tableformat.ledger import Key, Landed, Ledger, Row, StatementKind
 from tableformat.messages import Option, together
 from tableformat.quantities import counted
 from tableformat.receipt import Receipt
 from tableformat.storage import Storage
 
 __all__ = [
+    "ANY_PARTITION",
     "OwnKeys",
+    "RowsOfOthers",
     "RowsOfOthersError",
     "WholePartitions",
     "are_copied_back",
@@ -59,9 +77,14 @@ __all__ = [
     "no_lake_partition",
     "paths_with_rows",
     "refuse_foreign",
+    "refuse_hidden",
 ]
 
 _SHOWN: Final = 3
+ANY_PARTITION: Final = "*"
+"""The partition id in the key of foreign files whose partitions do not matter."""
+_COPIES: Final = frozenset({StatementKind.ATTACH_FROM, StatementKind.REPLACE_FROM})
+_FETCHES: Final = frozenset({StatementKind.FETCH, StatementKind.FETCH_FROM_OUTSIDE})
 
 
 class RowsOfOthersError(RefusedError):
@@ -187,11 +210,14 @@ def refuse_foreign(
         rows = sum(f.rows for f in found)
         held_rows = f" with {counted(rows, 'row')}" if not state.tree else ""
         gone = held.kind is Kind.GONE
+        forced = f"{Option.FORCE} " if gone else ""
+        same = " If they are its rows, run DROP PARTITION first." if gone and not state.tree else ""
         why = (
             f"main has {counted(len(found), 'file')}{held_rows} there that no export of this "
-            f"ledger wrote, added by {_by(found, state)}. {held.text + ' ' if gone else ''}If they "
-            "are other rows, export alongside them with "
-            f"{f'{Option.FORCE} ' if gone else ''}{Option.OVERWRITE_FILE_IF_EXISTS}; they stay."
+            f"ledger wrote, added by {_by(found, state)}. "
+            f"{f'{held.text} They may have its rows: compare them. ' if gone else ''}If they are "
+            f"other rows, export alongside them with {forced}{Option.OVERWRITE_FILE_IF_EXISTS}; "
+            f"they stay.{same}"
         )
         raise RowsOfOthersError(Unable.of("into this lake partition", why))
 
@@ -205,6 +231,182 @@ def _by(found: tuple[PartitionFile, ...], state: LakeTableState) -> str:
         for i in ids[:_SHOWN]
     ]
     return ", ".join(notes) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfOthers:
+    """The rows in one partition of main that are of no export, nor a piece of a partition.
+
+    `state` is that of the table. `numbers` returns the sequence numbers of their files, 0 for an
+    unknown one. `rows` are the ledger rows of their keys, also of those without files in main.
+    """
+
+    state: LakeTableState
+    numbers: Callable[[], tuple[int, ...]]
+    rows: tuple[Row, ...]
+
+    def may_have(self, row: Row | None, *, returning: bool = False) -> bool:
+        """Whether they may be rows of a key of which main has no file.
+
+        Args:
+            row: the ledger row of the key, None if it has none.
+            returning: the rows that come were in main and were detached, so what was detached after
+                their export are other rows.
+        """
+        since = self._certain_until(row, returning=returning)
+        return since is not None and any(not 0 < one < since for one in self.numbers())
+
+    def _certain_until(self, row: Row | None, *, returning: bool) -> int | None:
+        """Return the sequence number below which files have other rows; None if all files have."""
+        landed = [x for x in row.landed if x.kind not in _FETCHES] if row is not None else []
+        since = 0
+        if row is not None and landed:
+            last, emptied = last_landed(row, [*self.state.ancestors()]), self._emptied()
+            if last is not None:
+                since = max(last.sequence_number, emptied)
+                if last.left != () and emptied <= last.sequence_number:
+                    return last.sequence_number
+            elif not self.state.history_is_complete:
+                since = emptied
+                if emptied <= max(x.sequence_number for x in landed):
+                    return 0
+        exported = max((x.epoch for x in landed if x.kind is None), default=0)
+        before = exported if returning else None
+        return 0 if any(self._has_brought(one, since, before) for one in self.rows) else None
+
+    def _emptied(self) -> int:
+        """Return the sequence number of the last snapshot after which no file of others stayed.
+
+        It is 0 if main's known history has none. Files that statements copied have other keys.
+        """
+        source = Key.of_lake(self.state.layout.table_uuid, "", "").source
+        own = (row for row in self.rows if row.key.source == source)
+        return max((one for row in own for one in self._without_rows(row)), default=0)
+
+    def _without_rows(self, row: Row) -> Iterator[int]:
+        """Yield the sequence numbers of main's known snapshots in which a key lost all its rows."""
+        known = {one.snapshot_id for one in self.state.ancestors()}
+        for one in row.landed:
+            if one.kind is not None and one.left == () and one.snapshot_id in known:
+                yield one.sequence_number
+
+    def _has_brought(self, row: Row, since: int, exported: int | None) -> bool:
+        """Whether a statement may have brought rows of others since a sequence number.
+
+        `exported` is the epoch of the last export of the key whose detached rows return, None if
+        its rows come from elsewhere.
+        """
+        if unsettled_mark(row, self.state) is not None:
+            return True
+        kinds = _COPIES
+        if exported is None or any(_is_before(one, exported) for one in row.landed):
+            kinds |= {StatementKind.ATTACH}
+        since = max(since, *self._without_rows(row), 0)
+        # REPLACE takes out rows and brings others in one snapshot.
+        brought = (x for x in row.landed if x.kind in kinds and x.sequence_number >= since)
+        return any(self._may_be_in_line(one) for one in brought)
+
+    def _may_be_in_line(self, landed: Landed) -> bool:
+        """Whether a commit is in main's history, as far as it is known."""
+        if self.state.is_ancestor(landed.snapshot_id):
+            return True
+        expired = landed.snapshot_id not in self.state.snapshots
+        return expired and not self.state.history_is_complete
+
+
+def _is_before(one: Landed, epoch: int) -> bool:
+    """Whether a commit brought rows to the branch `detached` that may be those of an export.
+
+    Rows that were detached before the export may be earlier forms of its rows.
+    """
+    return one.kind in _FETCHES or (one.kind is StatementKind.DETACH and one.epoch < epoch)
+
+
+def _others_among(
+    found: Iterable[PartitionFile],
+    key: Key,
+    rows: Iterable[Row],
+    state: LakeTableState,
+    lake: FilesOfMain,
+) -> RowsOfOthers:
+    """Return the rows of others among files of a lake partition, next to which a key may come.
+
+    Args:
+        found: files of main.
+        key: the key.
+        rows: the rows of the ledger.
+        state: M.
+        lake: the lake table.
+    """
+    rows = tuple(row for row in rows if row.key.destination == state.layout.table_uuid)
+    exports = tuple(row for row in rows if row.key.stays)
+    keys = {row.key.hash for row in exports}
+    proved = {path for row in exports for path in _proved(row, key, state, lake)}
+    left = tuple(f for f in found if f.key not in keys and f.path not in proved)
+
+    def numbers() -> tuple[int, ...]:
+        seen = (state.snapshots.get(file.snapshot_id) for file in left)
+        return tuple(one.sequence_number if one is not None else 0 for one in seen)
+
+    ids = (key.partition_id, ANY_PARTITION)
+    of_others = (row for row in rows if not row.key.stays and row.key.partition_id in ids)
+    return RowsOfOthers(state, numbers, tuple(of_others))
+
+
+def _proved(row: Row, key: Key, state: LakeTableState, lake: FilesOfMain) -> tuple[str, ...]:
+    """Return files of other writers that have rows of an export and no others."""
+    noted = noted_files(row)
+    if row.key.partition_id != key.partition_id:
+        return noted
+    held = holding(row, state, row.key.hash, lake)
+    return (*noted, *(f.path for f in held.files)) if held.kind is Kind.REWRITTEN else noted
+
+
+def refuse_hidden(
+    effects: Effects,
+    table: LakeTable,
+    ledger: Ledger,
+    state: LakeTableState,
+    partition: tuple[str | None, ...],
+    key: Key,
+    held: Holding,
+) -> None:
+    """Refuse to attach an export if files of other writers in main may have its rows.
+
+    Args:
+        effects: what to act through.
+        table: the destination.
+        ledger: the ledger.
+        state: M.
+        partition: the Iceberg values, as in `Receipt`, by the spec of `state`.
+        key: the key of the export.
+        held: its state in main, without files.
+
+    Raises:
+        RefusedError: they may.
+        DestinationError: main cannot be read.
+        LedgerError: the ledger cannot be read.
+    """
+    own = OwnKeys(ledger, state.layout.table_uuid)
+    there = effects(Step.FIND_FILES, partial(table.files_in, state, partition))
+    found = foreign_among(there, own)
+    if not found:
+        return
+    rows = effects(Step.READ_LEDGER, lambda: tuple(ledger.rows()))
+    row = next((one for one in rows if one.key == key), None)
+    if not _others_among(found, key, rows, state, table).may_have(row):
+        return
+    landed = held.kind is not Kind.NOTHING
+    message = (
+        f"Cannot attach partition {key.partition_id}: main has {counted(len(found), 'file')} with "
+        f"{counted(sum(f.rows for f in found), 'row')} there that no export of this ledger wrote, "
+        f"added by {_by(found, state)}, and they may have its rows: these could be there twice. "
+        f"{held.text + ' ' if landed else ''}Compare them. If they are other rows, export the "
+        f"partition with {f'{Option.FORCE} ' if landed else ''}{Option.OVERWRITE_FILE_IF_EXISTS}; "
+        "they stay. If all of them are its rows, REPLACE PARTITION replaces them. Nothing was "
+        "changed."
+    )
+    raise RefusedError(message)
 
 
 _WHAT = "Cannot replace the whole lake partition"
@@ -264,7 +466,7 @@ class WholePartitions:
         self._refuse_in_part(found)
         if len(foreign) < len(others):
             raise self._of_other_key([f for f in others if f not in foreign], held)
-        if foreign and (hidden := self._hidden(state, key, partition)):
+        if foreign and (hidden := self._hidden(state, key, partition, foreign)):
             raise _may_be_hidden(hidden)
         rows = {f.path: f.rows for f in held.files} | {f.path: f.rows for f in found}
         sizes = {f.path: f.bytes for f in held.files} | {f.path: f.bytes for f in found}
@@ -308,14 +510,19 @@ class WholePartitions:
         )
 
     def _hidden(
-        self, state: LakeTableState, key: str, partition: tuple[str | None, ...]
+        self,
+        state: LakeTableState,
+        key: str,
+        partition: tuple[str | None, ...],
+        foreign: tuple[PartitionFile, ...],
     ) -> Row | None:
         """Return the row of another key whose rows may be in files of other writers there, if any.
 
         Its own files are not all in main, and its receipts do not exclude this partition.
         """
         counts = Counter(exported_by(path) for path in self.table.paths_in_main(state))
-        for row in self.effects(Step.READ_LEDGER, lambda: tuple(self.ledger.rows())):
+        rows = self.effects(Step.READ_LEDGER, lambda: tuple(self.ledger.rows()))
+        for row in rows:
             of = row.key.hash
             if of == key or row.key.destination != state.layout.table_uuid:
                 continue
@@ -332,7 +539,12 @@ class WholePartitions:
             if unsettled and mark is not None:
                 exports.add(mark.transaction_id)
             may_be_here = any(self._may_belong_to(state, of, t, partition) for t in sorted(exports))
-            if may_be_here and not self._has_left(state, row):
+            if not may_be_here:
+                continue
+            if not self._has_left(state, row):
+                return row
+            # They may have come back as rows of others.
+            if _others_among(foreign, row.key, rows, state, self.table).may_have(row):
                 return row
         return None
 

@@ -49,6 +49,7 @@ from tableformat.export.foreign_rows import (
     no_lake_partition,
     paths_with_rows,
     refuse_foreign,
+    refuse_hidden,
 )
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Status
@@ -429,8 +430,8 @@ class Claiming:
 
         Return whether the replacement of a whole lake partition takes files out of main.
         """
-        if self._options.is_of_statement:
-            # ATTACH adds files to any partition; the plan of REPLACE checks what it replaces.
+        if self._options.is_of_statement and not self._options.attaches:
+            # The plan of REPLACE checks what it replaces.
             return False
         match self._options.change:
             case ReplacePartition():
@@ -443,7 +444,17 @@ class Claiming:
                     refuse_foreign(
                         self._to.lake, work.state, partition, self._own, work.held, beside
                     )
-            case Attach() | ByStatement():
+            case Attach():
+                refuse_hidden(
+                    self._ports.effects,
+                    self._to.lake,
+                    self._ports.ledger,
+                    work.state,
+                    partition,
+                    work.key,
+                    work.held,
+                )
+            case ByStatement():
                 pass
             case never:
                 assert_never(never)

@@ -260,7 +260,7 @@ def _in_history(row: Row | None, history: _History, files: tuple[FileInMain, ...
     ancestors = history.ancestors
     last = next((x for s in ancestors for x in landed if x.snapshot_id == s.snapshot_id), None)
     if row is not None and last is not None and _took_all_out(row, last):
-        text = f"No row of it is in main since snapshot {last.snapshot_id}."
+        text = f"No file of it is in main since snapshot {last.snapshot_id}."
         return Holding(Kind.WHOLE, text, (), (last,))
     if last is not None:
         return _since(last, history)
@@ -451,7 +451,7 @@ def _as_left(
 ) -> Holding:
     """Return the state of files that are exactly as the last export or statement left them."""
     if not left and last.kind is not None:
-        text = f"No row of it is in main since snapshot {last.snapshot_id}: {last.statement}."
+        text = f"No file of it is in main since snapshot {last.snapshot_id}: {last.statement}."
         return Holding(Kind.ELSEWHERE if last.moved_to else Kind.GONE, text)
     exports = (x for x in row.landed if x.kind is None)
     whole = tuple(x for x in exports if x.left in [(one,) for one in left])

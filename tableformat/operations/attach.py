@@ -7,20 +7,27 @@ rows twice (decision 0013).
 `were_together` checks whether files were in main at the same time. Such files share no row. Files
 that main had one after the other may be forms of the same rows: before and after an UPDATE, or a
 copy and its original. File names do not show that, and main may have been moved between the two.
+
+`rows_of_others` and `files_of` find what main has of one partition, also for statements on all of
+them. Then only their rows tell in which partitions foreign files lie, and the files are read when
+that matters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Final
 
 from tableformat.committer import BranchFile
 from tableformat.errors import RefusedError
+from tableformat.export.foreign_rows import RowsOfOthers
 from tableformat.export.main_state import Earlier, Past, proof_of, transaction_of
 from tableformat.export.outcome import Status
 from tableformat.file_names import exported_by
 from tableformat.ledger import Key, Landed, Rewritten, Row, StatementKind
+from tableformat.names import PartitionId
 from tableformat.operations.partition_files import (
     ANY_PARTITION,
     FilesOfKey,
@@ -31,7 +38,12 @@ from tableformat.operations.partition_files import (
 from tableformat.operations.statement import DetachedUse, KeyChange, Plan, ReturnedFiles, Which
 from tableformat.quantities import counted
 
-__all__ = ["Attach", "were_taken_out", "were_together"]
+__all__ = [
+    "Attach",
+    "rows_of_others",
+    "were_taken_out",
+    "were_together",
+]
 
 Files = tuple[BranchFile, ...]
 _NONE: Final = frozenset[str]()
@@ -201,6 +213,7 @@ class Attach:
             self._refuse_alongside(back, at, at.export)
         else:
             self._refuse_after_exports(back, there)
+        self._refuse_hidden(back, at, there)
         self._refuse_alongside_others(back, there)
         return KeyChange(
             back.key, comes=ReturnedFiles(back.files), holds=held_of((*main, *back.files), back.row)
@@ -268,6 +281,30 @@ class Attach:
             between = any(x.epoch > one.epoch for x in others for one in own)
             if between or any(x.sequence_number > min(numbers) for x in own):
                 raise self._apart(other.key, (), at)
+
+    def _refuse_hidden(self, back: FilesOfKey, at: KeyInMain | None, there: PartitionFiles) -> None:
+        """Refuse files of an export whose rows may be in files of other writers.
+
+        Raises:
+            RefusedError: main has files of the partition that no export wrote, and they may have
+                rows of the detached files.
+        """
+        row, wanted = back.row, back.key.partition_id if back.is_own else None
+        fetched = row is not None and any(_was_fetched(f, row) for f in back.files)
+        if not back.key.stays or (at is not None and at.held.files):
+            return
+        others = rows_of_others(there, wanted)
+        if not others.may_have(row, returning=not fetched):
+            return
+        message = (
+            f"Cannot run {self}: main has rows of partition {back.key.partition_id}, and the "
+            "detached rows may be among them: they could be there twice. "
+            f"{f'{at.held.text} ' if at is not None else ''}Compare them (the detached files are "
+            "on the branch detached). If they are other rows, INSERT SELECT of another engine adds "
+            f"the detached ones. If they are the same, DROP DETACHED {self.which} keeps those of "
+            "main. Nothing was changed."
+        )
+        raise RefusedError(message)
 
     def _refuse_alongside_others(self, back: FilesOfKey, there: PartitionFiles) -> None:
         """Refuse files that FETCH brought from outside the lake if main has rows of other keys.
@@ -350,6 +387,43 @@ class Attach:
             "main."
         )
         return RefusedError(message)
+
+
+def files_of(there: PartitionFiles, partition_id: str | None) -> tuple[FilesOfKey, ...]:
+    """Return the files with rows in one partition by key; for None, all files.
+
+    Raises:
+        DestinationError: a file of unknown partition cannot be read.
+    """
+    if there.partition_id is not None or partition_id is None:
+        return there.keys
+    found = (_only(there, one, partition_id) for one in there.keys)
+    return tuple(one for one in found if one.files)
+
+
+def _only(there: PartitionFiles, one: FilesOfKey, partition_id: str) -> FilesOfKey:
+    """Return the files of a key with rows in one of all partitions."""
+    if one.is_own and one.key.partition_id != ANY_PARTITION:
+        return one if one.key.partition_id == partition_id else one.only(())
+    wanted = PartitionId(partition_id)
+    return one.only(tuple(f for f in one.files if f.rows and wanted in there.ids(f)))
+
+
+def rows_of_others(there: PartitionFiles, partition_id: str | None) -> RowsOfOthers:
+    """Return the rows of one partition that no export wrote; for None, of all partitions."""
+    if not there.foreign:
+        return RowsOfOthers(there.state, tuple, ())
+    if there.partition_id is not None:
+        partition_id = there.partition_id.value
+    ids = (partition_id, ANY_PARTITION)
+    rows = (r for r in there.foreign_rows if partition_id is None or r.key.partition_id in ids)
+    return RowsOfOthers(there.state, partial(_numbers, there, partition_id), tuple(rows))
+
+
+def _numbers(there: PartitionFiles, partition_id: str | None) -> tuple[int, ...]:
+    """Return the sequence numbers of the foreign files of a partition."""
+    files = (f for one in files_of(there, partition_id) if not one.key.stays for f in one.files)
+    return tuple(file.sequence_number for file in files if file.rows)
 
 
 def _are_related(one: Key, other: Key) -> bool:

@@ -39,6 +39,7 @@ from tableformat.export.outcome import Status
 from tableformat.ledger import Key, Record, Row, StatementKind
 from tableformat.messages import Option
 from tableformat.names import LakeName, PartitionId
+from tableformat.operations.attach import rows_of_others
 from tableformat.operations.partition_files import (
     FilesOfKey,
     KeyInMain,
@@ -79,13 +80,15 @@ class OtherKey:
     """The files of a key in another lake table.
 
     `record` is the record of the export that wrote them, None unless they are exactly the files of
-    one export. `row` is the key's ledger row, None for foreign files.
+    one export. `row` is the key's ledger row, None for foreign files. `is_own` is as in
+    `FilesOfKey`.
     """
 
     key: Key
     files: tuple[BranchFile, ...]
     record: Record | None = None
     row: Row | None = None
+    is_own: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +144,18 @@ def other_table(
             check(file)
     whole = not isinstance(which, OnePart)
     exports = tuple(
-        OtherKey(one.key, one.files, _record(there, one) if whole else None, one.row)
+        OtherKey(one.key, one.files, _record(there, one) if whole else None, one.row, one.is_own)
         for one in wanted
         if one.key.stays
     )
     # Here they have one key for each partition, whatever keys they have there.
     others = tuple(f for one in wanted if not one.key.stays for f in one.files if f.rows)
     keys = (*exports, *_of_others(others, state, partitions))
-    unsure = tuple(at.row.key for at in there.in_main.values() if _may_be_others(at))
+    unsure = tuple(
+        at.row.key
+        for at in there.in_main.values()
+        if _may_be_others(at, there, is_own=partitions.membership.is_own(at.row))
+    )
     mixed = tuple(
         at.row.key
         for at in there.in_main.values()
@@ -178,13 +185,15 @@ def _record(there: PartitionFiles, one: FilesOfKey) -> Record | None:
     return at.record if at is not None else None
 
 
-def _may_be_others(at: KeyInMain) -> bool:
-    """Whether foreign files may have rows of a key: another engine rewrote or removed its files.
+def _may_be_others(at: KeyInMain, there: PartitionFiles, *, is_own: bool) -> bool:
+    """Whether foreign files may have rows of a key, for example because they were made of its own.
 
-    An engine can rewrite files in two snapshots: one removes files, the next adds the new ones.
+    `is_own` is as in `FilesOfKey`.
     """
-    removed = at.held.kind is Kind.GONE and at.row.changed is None
-    return removed or not at.held.is_known
+    if at.held.files or not at.held.is_known or not at.row.key.stays:
+        return not at.held.is_known
+    others = rows_of_others(there, at.row.key.partition_id if is_own else None)
+    return others.may_have(at.row)
 
 
 def _is_here(one: OtherKey, at: KeyInMain | None) -> bool:
@@ -254,7 +263,7 @@ class CopyFrom:
                 here += sum(f.rows for f in one.files)
                 continue
             if one is not None and not self.replaces:
-                self._refuse_twice(key, there)
+                self._refuse_twice(key, there, is_own=one.is_own)
             changes.append(
                 KeyChange(
                     key,
@@ -292,7 +301,7 @@ class CopyFrom:
                 )
                 raise RefusedError(message)
 
-    def _refuse_twice(self, key: Key, there: PartitionFiles) -> None:
+    def _refuse_twice(self, key: Key, there: PartitionFiles, *, is_own: bool = True) -> None:
         """Refuse to add rows that main may have already, under their key or a related one.
 
         Raises:
@@ -300,6 +309,7 @@ class CopyFrom:
         """
         for one in dict.fromkeys((key, key.origin, key.within(key.partition_id))):
             self._refuse_key_twice(one, there)
+            self._refuse_hidden(one, key.partition_id if is_own else None, there)
 
     def _refuse_key_twice(self, key: Key, there: PartitionFiles) -> None:
         at = there.elsewhere(key.hash)
@@ -312,6 +322,25 @@ class CopyFrom:
             f"could be there twice.{detail} Use REPLACE PARTITION, or DROP PARTITION first."
         )
         raise RefusedError(message)
+
+    def _refuse_hidden(self, key: Key, partition_id: str | None, there: PartitionFiles) -> None:
+        """Refuse to add rows that files of other writers in main may have.
+
+        Raises:
+            RefusedError: they may.
+        """
+        at, others = there.elsewhere(key.hash), rows_of_others(there, partition_id)
+        if key.stays and others.may_have(at.row if at is not None else None):
+            detail = f" {at.held.text}" if at is not None else ""
+            why = "that no export wrote, and rows that would come may be among them"
+            raise self._unknown(key.partition_id, f"{why}: they could be there twice.{detail}")
+
+    def _unknown(self, partition_id: str, why: str) -> RefusedError:
+        return RefusedError(
+            f"Cannot run {self}: main has rows of partition {partition_id} {why} Compare the two. "
+            "If they are other rows, INSERT SELECT of another engine adds them. If they are the "
+            "same, REPLACE PARTITION keeps those that would come. Nothing was changed."
+        )
 
 
 def files_in(there: PartitionFiles) -> frozenset[BranchFile]:

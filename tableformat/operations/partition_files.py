@@ -33,6 +33,7 @@ from tableformat.committer import (
 )
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
+from tableformat.export.foreign_rows import ANY_PARTITION
 from tableformat.export.main_state import (
     Holding,
     Kind,
@@ -163,8 +164,6 @@ def held_of(files: tuple[BranchFile, ...], row: Row | None) -> tuple[Held, ...] 
     )
 
 
-ANY_PARTITION: Final = "*"
-"""The partition id in the key of foreign files whose partitions do not matter."""
 _BY_WRITER: Final = "Rewrite the file by partition with the engine that wrote it, and run it again."
 _AS_PART: Final = (
     "Change it whole, by its name as a part (the system tables parts and detached_parts list it), "
@@ -403,19 +402,31 @@ class PartitionFiles:
     """The files of a partition (None: of all) by key: in main and, if requested, detached ones.
 
     Files of no key in the ledger have the partition's own key. Files of other writers that have all
-    rows of an export, and no others, have the key of that export. `table_uuid`, `spec_id` and
-    `schema_id` are the table's. `in_main` has the state in main of each key of the partition in the
-    ledger, by hash. `elsewhere` returns it for any key of the ledger, by hash.
+    rows of an export, and no others, have the key of that export. `state` is the table's, and
+    `table_uuid`, `spec_id` and `schema_id` are from it. `ids` returns the partitions of a file's
+    rows; it may read the file. `in_main` has the state in main of each key of the partition in the
+    ledger, by hash. `elsewhere` returns it for any key of the ledger, by hash. `foreign_rows` are
+    the ledger rows of the table's keys of foreign files.
     """
 
     partition_id: PartitionId | None
     table_uuid: str
     spec_id: int
     schema_id: int
+    state: LakeTableState
+    ids: Callable[[BranchFile], frozenset[PartitionId]]
     keys: tuple[FilesOfKey, ...]
     detached: tuple[FilesOfKey, ...] = ()
     in_main: Mapping[str, KeyInMain] = field(default_factory=dict)
     elsewhere: Callable[[str], KeyInMain | None] = lambda _: None
+    foreign_rows: tuple[Row, ...] = ()
+    foreign: tuple[FilesOfKey, ...] = field(init=False)
+    """The foreign files in main by key, copies of such files included."""
+
+    def __post_init__(self) -> None:
+        """Find the foreign files once, because every key asks for them."""
+        found = tuple(one for one in self.keys if not one.key.stays)
+        object.__setattr__(self, "foreign", found)
 
     def knows(self, key: Key) -> bool:
         """Whether all rows of a key in main are known to be in its files."""
@@ -497,10 +508,13 @@ class Partitions:
             of.table_uuid,
             of.spec_id,
             of.schema_id,
+            state,
+            lambda file: self.membership.ids(file, state),
             main,
             aside,
             held,
             known.find,
+            tuple(row for row in known.rows.values() if not row.key.stays),
         )
 
     def files_beginning(

@@ -20,6 +20,7 @@ from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome
 from tableformat.export.slices import FileFormat
 from tableformat.iceberg.manifest_scan import lake_part_name
+from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Owner
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import LakeName, PartitionId, TransactionId
@@ -109,10 +110,10 @@ def running(  # noqa: PLR0913  one for each part that a test replaces
     return Running(ports, name, LakePartitions(name, found, ledger, foreign, acts, source))
 
 
-def add_foreign(directory: Path, rows: int = 4) -> str:
+def add_foreign(directory: Path, rows: int = 4, name: LakeName = TO) -> str:
     """Append rows as another engine would; return the path of their file."""
     column = pa.field("n", pa.int64(), nullable=False)
-    table = pyiceberg(directory)
+    table = table_of(lake(directory, name).load())
     before = {t.file.file_path for t in table.scan().plan_files()}
     table.append(pa.table([pa.array(range(rows))], pa.schema([column])))
     (made,) = {t.file.file_path for t in table.scan().plan_files()} - before

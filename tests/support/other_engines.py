@@ -31,7 +31,8 @@ from tests.places.found import place_at
 from tests.support.scenarios import TO
 
 __all__ = [
-    "delete_by_equality", "delete_first_row", "merge_files", "origin_of", "rewrite", "upgrade",
+    "delete_by_equality", "delete_first_row", "merge_files", "origin_of", "rewrite",
+    "rewrite_in_two", "upgrade",
 ]  # fmt: skip
 
 _ENTRY = ("content", "file_format", "partition", "record_count", "file_size_in_bytes")
@@ -74,15 +75,7 @@ def rewrite(
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
         for number, task in enumerate(tasks):
             for _ in range(copies(number)):
-                origin = origin_of(task.file.file_path)
-                name = f"compacted-{origin}-{uuid.uuid4().hex}-{number}.parquet"
-                copy = table.io.new_output(f"{table.location()}/data/{name}")
-                with table.io.new_input(task.file.file_path).open() as old, copy.create() as new:
-                    new.write(old.read())
-                entry = {name: getattr(task.file, name) for name in _ENTRY}
-                made = DataFile.from_args(**entry, file_path=copy.location)
-                made.spec_id = task.file.spec_id
-                update.append_data_file(made)
+                update.append_data_file(_copied(table, task.file, number))
             update.delete_data_file(task.file)
     if operation is not Operation.OVERWRITE:
         _rename_operation(table, operation)
@@ -111,6 +104,39 @@ def merge_files(
         _rename_operation(table, operation)
 
 
+def rewrite_in_two(
+    directory: Path, which: Callable[[str], bool] = lambda _: True, *, of: LakeName = TO
+) -> None:
+    """Rewrite files of main in two snapshots, as `Table.overwrite` of PyIceberg does.
+
+    The first only removes files, and the second only adds some.
+    """
+    table = place_at(directory).lake().catalog.load_table(of.identifier)
+    files = [t.file for t in table.scan().plan_files() if which(t.file.file_path)]
+    made = [_copied(table, file, number) for number, file in enumerate(files)]
+    with table.transaction() as removal, removal.update_snapshot().overwrite() as update:
+        for file in files:
+            update.delete_data_file(file)
+    _rename_operation(table, Operation.DELETE)
+    table = table.refresh()
+    with table.transaction() as addition, addition.update_snapshot().fast_append() as append:
+        for file in made:
+            append.append_data_file(file)
+
+
+def _copied(table: Table, of: DataFile, number: int) -> DataFile:
+    """Write the rows of a data file to another one, which is in no snapshot yet."""
+    origin = origin_of(of.file_path)
+    name = f"compacted-{origin}-{uuid.uuid4().hex}-{number}.parquet"
+    copy = table.io.new_output(f"{table.location()}/data/{name}")
+    with table.io.new_input(of.file_path).open() as old, copy.create() as new:
+        new.write(old.read())
+    entry = {name: getattr(of, name) for name in _ENTRY}
+    made = DataFile.from_args(**entry, file_path=copy.location)
+    made.spec_id = of.spec_id
+    return made
+
+
 def origin_of(path: str) -> str:
     """Return the key of the export whose rows a file had first, '' if its name does not say so."""
     found = re.search(r"(?<![a-z2-7])[a-z2-7]{26}(?=-)", path.rsplit("/", 1)[-1])
@@ -118,7 +144,7 @@ def origin_of(path: str) -> str:
 
 
 def _rename_operation(table: Table, operation: Operation) -> None:
-    """Let the last snapshot have another operation: PyIceberg writes no snapshot of `replace`."""
+    """Let the last snapshot have another operation, which PyIceberg does not write for files."""
     path = Path(table.metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
     (last,) = [

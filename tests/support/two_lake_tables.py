@@ -51,6 +51,7 @@ __all__ = [
     "OTHER",
     "P1",
     "TO_OTHER",
+    "between",
     "copy",
     "fetch",
     "killed_between",
@@ -157,6 +158,28 @@ def _from_other(
     )
     copies = CopiedFiles(found.load(), found.storages, here.load(), here.storages)
     return replace(ready, ports=replace(ready.ports, writer=FileCopier(copies))), there
+
+
+def between(
+    directory: Path,
+    source: LakeName,
+    to: LakeName,
+    which: OnePartition | AllPartitions = P1,
+    *,
+    at: int | None = None,
+    replaces: bool = False,
+    rows: ForeignPartitions,
+) -> Outcome:
+    """Attach, or replace, in one table from another or from itself, as of a snapshot."""
+    found, into = lake(directory, source), lake(directory, to)
+    ready = running(directory, rows=rows, table=into, name=to)
+    state, here = found.load(), into.load()
+    state = replace(state, main=state.main if at is None else at)
+    ledger = ready.ports.commit.ledger
+    there = other_table(state, LakePartitions(source, found, ledger, rows, Direct()), which)
+    copier = FileCopier(CopiedFiles(state, found.storages, here, into.storages))
+    ready = replace(ready, ports=replace(ready.ports, writer=copier))
+    return ready.run(CopyFrom(which, there, replaces=replaces))
 
 
 def moving(
