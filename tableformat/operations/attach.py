@@ -16,7 +16,7 @@ that matters.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Final
 
@@ -34,12 +34,15 @@ from tableformat.operations.partition_files import (
     KeyInMain,
     PartitionFiles,
     held_of,
+    own_key,
 )
 from tableformat.operations.statement import DetachedUse, KeyChange, Plan, ReturnedFiles, Which
 from tableformat.quantities import counted
 
 __all__ = [
     "Attach",
+    "files_of",
+    "has_files_of_others",
     "rows_of_others",
     "were_taken_out",
     "were_together",
@@ -283,18 +286,23 @@ class Attach:
                 raise self._apart(other.key, (), at)
 
     def _refuse_hidden(self, back: FilesOfKey, at: KeyInMain | None, there: PartitionFiles) -> None:
-        """Refuse files of an export whose rows may be in files of other writers.
+        """Refuse files of an export whose rows may be in files of other writers, and the reverse.
 
         Raises:
             RefusedError: main has files of the partition that no export wrote, and they may have
-                rows of the detached files.
+                rows of the detached files; or it has any rows, and no export wrote those that FETCH
+                brought.
         """
         row, wanted = back.row, back.key.partition_id if back.is_own else None
         fetched = row is not None and any(_was_fetched(f, row) for f in back.files)
-        if not back.key.stays or (at is not None and at.held.files):
-            return
-        others = rows_of_others(there, wanted)
-        if not others.may_have(row, returning=not fetched):
+        if back.key.stays:
+            others, has_files = rows_of_others(there, wanted), at is not None and at.held.files
+            may_be_there = not has_files and others.may_have(row, returning=not fetched)
+        else:
+            # Their key does not tell which rows they are.
+            found = (f for one in files_of(there, wanted) for f in one.files) if fetched else ()
+            may_be_there = any(file.rows for file in found)
+        if not may_be_there:
             return
         message = (
             f"Cannot run {self}: main has rows of partition {back.key.partition_id}, and the "
@@ -424,6 +432,19 @@ def _numbers(there: PartitionFiles, partition_id: str | None) -> tuple[int, ...]
     """Return the sequence numbers of the foreign files of a partition."""
     files = (f for one in files_of(there, partition_id) if not one.key.stays for f in one.files)
     return tuple(file.sequence_number for file in files if file.rows)
+
+
+def has_files_of_others(there: PartitionFiles, key: Key) -> bool:
+    """Whether a key is that of foreign files in one of all partitions, and main has some there.
+
+    Raises:
+        DestinationError: a file of unknown partition cannot be read.
+    """
+    everywhere = own_key(there.state, None)
+    if replace(key, partition_id=everywhere.partition_id) != everywhere:
+        return False
+    of_all = (one for one in there.foreign if one.key == everywhere)
+    return any(_only(there, one, key.partition_id).files for one in of_all)
 
 
 def _are_related(one: Key, other: Key) -> bool:

@@ -22,7 +22,7 @@ All of them follow decision 0013.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -39,7 +39,7 @@ from tableformat.export.outcome import Status
 from tableformat.ledger import Key, Record, Row, StatementKind
 from tableformat.messages import Option
 from tableformat.names import LakeName, PartitionId
-from tableformat.operations.attach import rows_of_others
+from tableformat.operations.attach import files_of, has_files_of_others, rows_of_others
 from tableformat.operations.partition_files import (
     FilesOfKey,
     KeyInMain,
@@ -256,14 +256,16 @@ class CopyFrom:
                 self._refuse_twice(key.at(there.table_uuid), there)
         if self.moves:
             self._refuse_unprotected(comes, there)
+        are_here = {k for k, one in comes.items() if _is_here(one, there.in_main.get(k.hash))}
         changes, here = [], 0
         for key in (*comes, *(k for k in leaves if k not in comes)):
             one = comes.get(key)
-            if one is not None and _is_here(one, there.in_main.get(key.hash)):
+            if one is not None and key in are_here:
                 here += sum(f.rows for f in one.files)
                 continue
             if one is not None and not self.replaces:
                 self._refuse_twice(key, there, is_own=one.is_own)
+                self._refuse_unknown(key, there, are_here)
             changes.append(
                 KeyChange(
                     key,
@@ -313,7 +315,7 @@ class CopyFrom:
 
     def _refuse_key_twice(self, key: Key, there: PartitionFiles) -> None:
         at = there.elsewhere(key.hash)
-        has_files = any(one.key == key for one in there.keys)
+        has_files = any(one.key == key for one in there.keys) or has_files_of_others(there, key)
         if not has_files and (at is None or (at.held.is_known and not at.held.files)):
             return
         detail = f" {at.held.text}" if at is not None else ""
@@ -334,6 +336,22 @@ class CopyFrom:
             detail = f" {at.held.text}" if at is not None else ""
             why = "that no export wrote, and rows that would come may be among them"
             raise self._unknown(key.partition_id, f"{why}: they could be there twice.{detail}")
+
+    def _refuse_unknown(self, key: Key, there: PartitionFiles, are_here: Collection[Key]) -> None:
+        """Refuse to add rows that no export wrote to a partition that has rows.
+
+        They may be copies of these rows, which came to the other table under a key that is not
+        known here, or another form of them. Of exports that both tables have whole, they are not.
+
+        Raises:
+            RefusedError: main has such rows.
+        """
+        if key.stays:
+            return
+        found = (one for one in files_of(there, key.partition_id) if one.key not in are_here)
+        if any(file.rows for one in found for file in one.files):
+            why = f"already, and no export wrote those of {self.other.name} that would come"
+            raise self._unknown(key.partition_id, f"{why}: they could be there twice.")
 
     def _unknown(self, partition_id: str, why: str) -> RefusedError:
         return RefusedError(

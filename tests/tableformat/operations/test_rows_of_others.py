@@ -123,6 +123,34 @@ def twins(tmp_path: Path) -> Path:
     return tmp_path
 
 
+# All partitions at once.
+
+
+@pytest.mark.parametrize("which", [P1, ALL])
+def test_rows_of_others_do_not_come_from_an_earlier_snapshot_again(
+    tmp_path: Path, which: OnePartition | AllPartitions
+) -> None:
+    """Harm prevented: ALL does what is refused for each partition."""
+    exported(tmp_path)
+    add_foreign(tmp_path)
+    now = state(tmp_path).main
+
+    refused(tmp_path, lambda: between(tmp_path, HERE, HERE, which, at=now, rows=IN_P1))
+
+    between(tmp_path, HERE, HERE, P1, at=now, replaces=True, rows=IN_P1)
+    assert rows(tmp_path) == 16
+
+
+def test_rows_of_others_in_other_partitions_do_not_hinder_all(tmp_path: Path) -> None:
+    two_empty(tmp_path)
+    here, there = add_foreign(tmp_path, 3), add_foreign(tmp_path, 6, THERE)
+    foreign = ForeignPartitions({here: frozenset({"p9", "p8"}), there: frozenset({"p1"})})
+
+    done = between(tmp_path, THERE, HERE, ALL, rows=foreign)
+
+    assert (done.status, rows(tmp_path)) == (Status.ATTACHED, 9)
+
+
 # Rewritten in two snapshots: files are removed, then others are added.
 
 
@@ -161,6 +189,18 @@ def test_fetched_rows_are_not_attached_to_their_rewritten_form(
     fetch(twins, P1, rows=IN_P1)
 
     refused(twins, lambda: do(twins, Attach(which)))
+
+
+def test_a_rewritten_form_of_fetched_rows_is_not_attached_to_them(tmp_path: Path) -> None:
+    two_empty(tmp_path)
+    exported(tmp_path, 1, THERE, ExportOptions(force=True))
+    fetch(tmp_path, P1, rows=IN_P1)
+    do(tmp_path, attach("p1"))
+    assert rows(tmp_path) == 5
+    rewrite_in_two(tmp_path, of=THERE)
+    fetch(tmp_path, P1, rows=IN_P1)
+
+    refused(tmp_path, lambda: do(tmp_path, attach("p1")))
 
 
 def test_a_piece_that_others_rewrote_does_not_come_again(tmp_path: Path) -> None:
@@ -384,6 +424,50 @@ def test_a_drop_after_main_is_not_believed(tmp_path: Path) -> None:
     assert "No" not in exported(tmp_path).message.split(".")[0]
 
 
+# Rows without an export that go to another table and come back.
+
+
+def test_rows_of_others_do_not_come_back_to_themselves(tmp_path: Path) -> None:
+    """Harm prevented: their copy has another key, so nothing shows that they are the same."""
+    two_empty(tmp_path)
+    add_foreign(tmp_path)
+    between(tmp_path, HERE, THERE, rows=IN_P1)
+
+    refused(tmp_path, lambda: attached(tmp_path))
+    refused(tmp_path, lambda: attached(tmp_path, ALL))
+    back = moving(tmp_path, rows=IN_P1)
+    with pytest.raises(RefusedError, match=TWICE):
+        replace(back, here=back.there, there=back.here).run(P1)
+    assert (rows(tmp_path), rows(tmp_path, THERE)) == (4, 4)
+    fetch(tmp_path, P1, rows=IN_P1)
+    with pytest.raises(RefusedError):
+        do(tmp_path, attach("p1"))
+
+
+def test_merged_exports_do_not_come_back_to_themselves(tmp_path: Path) -> None:
+    two_empty(tmp_path)
+    exported(tmp_path, options=ExportOptions(force=True))
+    exported(tmp_path, 1, options=ExportOptions(overwrite_file_if_exists=True))
+    rewrite(tmp_path)
+    between(tmp_path, HERE, THERE, rows=IN_P1)
+
+    refused(tmp_path, lambda: attached(tmp_path))
+
+
+def test_a_copy_of_rewritten_rows_does_not_come_next_to_a_later_export(tmp_path: Path) -> None:
+    two_empty(tmp_path)
+    exported(tmp_path, options=ExportOptions(force=True))
+    rewrite(tmp_path)
+    between(tmp_path, HERE, THERE, rows=IN_P1)
+    do(tmp_path, drop("p1"))
+    exported(tmp_path, options=ExportOptions(force=True))
+
+    message = refused(tmp_path, lambda: attached(tmp_path))
+
+    assert "INSERT SELECT" in message
+    assert between(tmp_path, THERE, HERE, replaces=True, rows=IN_P1).status is Status.REPLACED
+
+
 @pytest.mark.parametrize("way", ["clickhouse", "lake"])
 def test_an_export_does_not_come_next_to_a_copy_of_its_rewritten_rows(
     tmp_path: Path, way: str
@@ -400,6 +484,28 @@ def test_an_export_does_not_come_next_to_a_copy_of_its_rewritten_rows(
         refused(tmp_path, lambda: attached(tmp_path))
     else:
         refused(tmp_path, lambda: exported(tmp_path, options=ATTACH))
+
+
+def test_rows_of_others_come_next_to_an_export_that_both_have(tmp_path: Path) -> None:
+    """In the other table they are next to the same export, so they are other rows."""
+    exported(tmp_path)
+    exported(tmp_path, to=THERE)
+    add_foreign(tmp_path, 6, THERE)
+
+    done = attached(tmp_path)
+
+    assert (done.status, done.rows, rows(tmp_path)) == (Status.ATTACHED, 6, 18)
+    refused(tmp_path, lambda: attached(tmp_path))
+
+
+def test_rows_of_others_come_to_a_partition_without_rows(tmp_path: Path) -> None:
+    """Also next to other partitions of the same table."""
+    two_empty(tmp_path)
+    here, there = add_foreign(tmp_path, 3), add_foreign(tmp_path, 6, THERE)
+    foreign = ForeignPartitions({here: frozenset({"p2"}), there: frozenset({"p1"})})
+
+    assert between(tmp_path, THERE, HERE, rows=foreign).rows == 6
+    assert rows(tmp_path) == 9
 
 
 def test_a_part_of_an_export_still_comes_back_next_to_rows_of_others(tmp_path: Path) -> None:
