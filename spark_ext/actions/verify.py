@@ -394,7 +394,7 @@ class Verifying:
         )
 
     def _with_frozen(self, subject: _Subject, found: _Frozen | TableFormatError) -> Comparison:
-        """Compare with a source snapshot, which may be newer than the list of parts."""
+        """Compare with a source snapshot, newer than the list of parts; columns may be renamed."""
         if isinstance(found, TableFormatError):
             if subject.kept is None or self._request.only is not None:
                 return _failed(subject.partition_id, found)
@@ -408,7 +408,6 @@ class Verifying:
         if not kept.digest.differences(found.digest):
             return self._with_digest(now, kept, _SAME_ROWS)
         if kept.digest.rows == found.digest.rows:
-            # Columns may have other names since.
             compared = self._with_source(now, found.digest, found.content)
             if compared.verdict is Verdict.EQUAL:
                 return compared

@@ -27,9 +27,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Final, Protocol, Self, assert_never
 
-from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import (
-    FORMAT_VERSION,
     Append,
     AppendAlongside,
     Attach,
@@ -57,7 +55,6 @@ from tableformat.errors import (
     InternalError,
     RefusedError,
     TableFormatError,
-    UnsupportedError,
 )
 from tableformat.export.archived import refuse_archived
 from tableformat.export.decision import settled, shrinks, there_twice
@@ -81,6 +78,7 @@ from tableformat.export.main_state import (
     landed_mark,
     unsettled_mark,
 )
+from tableformat.iceberg.existing_table import refuse_version
 from tableformat.ledger import Claim, Key, Landed, Ledger, Row, Stale, State
 from tableformat.messages import Command, Option
 from tableformat.storage import Storage
@@ -99,7 +97,6 @@ __all__ = [
     "held_in_main",
     "load_table",
     "note_overwritten_mark",
-    "refuse_version",
     "send_empty",
     "settle",
     "settle_again",
@@ -239,32 +236,6 @@ def check_table_of_ledger(state: LakeTableState, ledger: Ledger) -> None:
             "from an older copy. Use the newer ledger."
         )
         raise RefusedError(message)
-
-
-_OTHER_VERSIONS: Final = {
-    1: "Upgrade it, which rewrites no file: set its property 'format-version' to '2'.",
-    3: (
-        "The library that writes manifests does not support version 3 yet, and a table cannot "
-        "return to an older version. Change this table with the engine that upgraded it, and "
-        "export into a new table: one that does not exist is created."
-    ),
-}
-
-
-def refuse_version(state: LakeTableState) -> None:
-    """Refuse a table of a format version for which no manifest can be written (step 3).
-
-    Raises:
-        UnsupportedError: it has another version (code 48).
-    """
-    if state.format_version != FORMAT_VERSION:
-        advice = _OTHER_VERSIONS.get(state.format_version, "Export into a new table.")
-        message = (
-            f"Cannot commit to the table at {state.location}: it has format version "
-            f"{state.format_version}, and only tables of format version {FORMAT_VERSION} are "
-            f"written. {advice}"
-        )
-        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
 def load_table(ports: Ports, *, writes: bool = True) -> LakeTableState:

@@ -41,13 +41,13 @@ from tableformat.export.commit import (
     first_snapshot,
     held_in_main,
     load_table,
-    refuse_version,
     send_empty,
     settle_mark,
     unsettled_mark,
 )
 from tableformat.export.decision import unfinished
 from tableformat.export.leases import one_lease
+from tableformat.iceberg.existing_table import refuse_version
 from tableformat.ledger import (
     Claim,
     Landed,

@@ -21,7 +21,6 @@ a MOVE is ended with the present name only, because with any other table nobody 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,6 @@ from typing import Final
 
 from tableformat.committer import (
     BranchFile,
-    Commit,
     LakeTableState,
     Leaving,
     NotSent,
@@ -38,17 +36,17 @@ from tableformat.committer import (
 )
 from tableformat.effects import Step
 from tableformat.errors import (
-    DestinationError,
     InternalError,
     RefusedError,
     TableFormatError,
     UnsupportedError,
 )
-from tableformat.export.commit import Ports, commit, fence, load_table, refuse_version
+from tableformat.export.commit import Ports, commit, fence, load_table
 from tableformat.export.give_up import GivenUp, KillOutcome, NotUnderWay, TooLate, kill
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
 from tableformat.file_names import is_of_transaction
+from tableformat.iceberg.existing_table import refuse_version
 from tableformat.ledger import Key, MoveIntent, Row, State
 from tableformat.names import LakeName
 from tableformat.operations.copy_from import CopyFrom, other_table
@@ -69,6 +67,7 @@ from tableformat.operations.statement import (
     planned,
     planned_on,
 )
+from tableformat.operations.statement_commit import stage_once
 from tableformat.operations.take_out import Leave
 from tableformat.operations.undo import not_moved_back
 
@@ -599,7 +598,8 @@ class Moving:
         copy = self._copy(which, here, there)
         added, before = self._added(copy, there)
         no_undo = self._no_undo(leave, taken, (here, there), added, before)
-        self._stage_removal(taken, here)
+        leaves = tuple(file.path for change in taken.changes for file in change.leaves)
+        stage_once(self.here.ports.commit, here, leaves)
         goes = {c.key.hash: _key_there(c.key, here, there) for c in taken.changes}
         held = leases.take_all(tuple(dict.fromkeys((*goes, *goes.values()))))
         if held:
@@ -616,26 +616,6 @@ class Moving:
             fence(self.here.ports.commit)
         taken = replace(taken, no_undo=no_undo)
         return _Begun(leave, copy, (here, there), taken, added, rows, rows_there)
-
-    def _stage_removal(self, taken: Plan, here: LakeTableState) -> None:
-        """Write the manifests of the removal here once, and delete them.
-
-        The rows are added there first. If the removal could not be written then, they would be in
-        both tables.
-
-        Raises:
-            RefusedError: the files cannot be removed from this table.
-            DestinationError: the manifests cannot be written.
-            LedgerError: the ledger failed.
-        """
-        ports = self.here.ports.commit
-        number = ports.effects(Step.READ_LEDGER, ports.ledger.next_epoch)
-        trial = Commit((), here.layout, ports.ledger.identity, number=number)
-        leaves = tuple(file.path for change in taken.changes for file in change.leaves)
-        staged = ports.effects(Step.STAGE, partial(ports.table.stage, here, trial, leaves))
-        with contextlib.suppress(DestinationError):
-            # It was never sent. `gc` finds what is left.
-            ports.effects(Step.CLEAN_ATTEMPT, partial(ports.table.discard, staged))
 
     def _intents(
         self, taken: Plan, goes: Mapping[str, str], rows_there: tuple[Row, ...]

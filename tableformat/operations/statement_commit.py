@@ -19,6 +19,7 @@ Exports and other statements are not stopped.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,6 +37,7 @@ from tableformat.committer import (
 )
 from tableformat.effects import Step
 from tableformat.errors import (
+    DestinationError,
     InternalError,
     LedgerError,
     RefusedError,
@@ -43,7 +45,7 @@ from tableformat.errors import (
     TableFormatError,
 )
 from tableformat.export.cleanup import Cleaning
-from tableformat.export.commit import load_table, settle_mark
+from tableformat.export.commit import Ports, load_table, settle_mark
 from tableformat.export.decision import claimed, unfinished
 from tableformat.export.leases import Leases
 from tableformat.export.main_state import unsettled_mark
@@ -611,3 +613,22 @@ def _claim_of(
         holds=None if change.holds is None else (*change.holds, *own),
         archived_since=since,
     )
+
+
+def stage_once(ports: Ports, state: LakeTableState, leaves: tuple[str, ...]) -> None:
+    """Write the manifests of a removal of files, and delete them, to show that they can be written.
+
+    A MOVE adds the rows to the other table first. If the removal could not be written then, they
+    would be in both tables.
+
+    Raises:
+        RefusedError: the files cannot be removed from this table.
+        DestinationError: the manifests cannot be written.
+        LedgerError: the ledger failed.
+    """
+    number = ports.effects(Step.READ_LEDGER, ports.ledger.next_epoch)
+    trial = Commit((), state.layout, ports.ledger.identity, number=number)
+    staged = ports.effects(Step.STAGE, partial(ports.table.stage, state, trial, leaves))
+    with contextlib.suppress(DestinationError):
+        # It was never sent. `gc` finds what is left.
+        ports.effects(Step.CLEAN_ATTEMPT, partial(ports.table.discard, staged))
