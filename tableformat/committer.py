@@ -27,7 +27,6 @@ from tableformat.table_properties import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_P
 
 __all__ = [
     "DETACHED_BRANCH",
-    "FORMAT_VERSION",
     "MAIN_BRANCH",
     "Append",
     "AppendAlongside",
@@ -644,8 +643,6 @@ def property_change(
     return PropertyChange(properties, tuple(removed))
 
 
-FORMAT_VERSION: Final = 2
-"""The only format version that is written (docs/decisions/0002-format-version-2.md)."""
 MAIN_BRANCH: Final = "main"
 DETACHED_BRANCH: Final = "detached"
 """The branch with the files that DETACH removed from main, until ATTACH or DROP DETACHED."""

@@ -78,7 +78,7 @@ from tableformat.export.main_state import (
     landed_mark,
     unsettled_mark,
 )
-from tableformat.iceberg.existing_table import refuse_version
+from tableformat.iceberg.properties import refuse_version
 from tableformat.ledger import Claim, Key, Landed, Ledger, Row, Stale, State
 from tableformat.messages import Command, Option
 from tableformat.storage import Storage

@@ -30,7 +30,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from tableformat.committer import FORMAT_VERSION, LakeTableState, Staged, Superseded, Unknown
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.committer import LakeTableState, Staged, Superseded, Unknown
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, LedgerError, RefusedError, UnsupportedError
 from tableformat.export.archived import unarchive_command
@@ -47,7 +48,7 @@ from tableformat.export.commit import (
 )
 from tableformat.export.decision import unfinished
 from tableformat.export.leases import one_lease
-from tableformat.iceberg.existing_table import refuse_version
+from tableformat.iceberg.properties import other_version
 from tableformat.ledger import (
     Claim,
     Landed,
@@ -165,8 +166,8 @@ def kill(
     """
     table = ports.effects(Step.LOAD_METADATA, ports.table.load)
     check_table_of_ledger(table, ports.ledger)
-    if table.format_version != FORMAT_VERSION:
-        return _without_fence(ports, key, table, ends_move=ends_move)
+    if why_not := other_version(table):
+        return _without_fence(ports, key, table, why_not, ends_move=ends_move)
     why = why or (Stop.CANCELLED if state is State.KILLED else "")
     claimed = _claim(ports, key, why, ends_move=ends_move)
     if not isinstance(claimed, Row):
@@ -180,7 +181,7 @@ def kill(
 
 
 def _without_fence(
-    ports: Ports, key: str, state: LakeTableState, *, ends_move: bool
+    ports: Ports, key: str, state: LakeTableState, why: str, *, ends_move: bool
 ) -> KillOutcome:
     """Settle an export on a table that cannot have a fence, if it has landed.
 
@@ -197,17 +198,13 @@ def _without_fence(
         if isinstance(after, Row) and (late := _too_late(ports, after, state)) is not None:
             return late
     _refuse_move(row, ends_move=ends_move)
-    try:
-        refuse_version(state)
-    except UnsupportedError as error:
-        message = (
-            f"Cannot give up partition {row.key.partition_id}: an empty commit has to show that "
-            f"nothing of it can land any more. {error.message} Main has nothing of it. Its row "
-            "stays in the ledger, and hinders no export into another table. Iceberg's "
-            "remove_orphan_files removes its files."
-        )
-        raise UnsupportedError(message, code=error.code) from error
-    return NotUnderWay(row)
+    message = (
+        f"Cannot give up partition {row.key.partition_id} in the table at {state.location}, which "
+        f"takes an empty commit there: {why} Main has nothing of the partition's last export. Its "
+        "row stays in the ledger, and hinders no export into another table. Iceberg's "
+        "remove_orphan_files removes its files."
+    )
+    raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
 def _claim(

@@ -27,7 +27,7 @@ from tableformat.export.archived import archived_location, archived_since
 from tableformat.export.commit import Ports, send_empty
 from tableformat.export.commit_lists import ListedExport, read_lists
 from tableformat.file_names import is_of_transaction, key_in
-from tableformat.iceberg.existing_table import refuse_version
+from tableformat.iceberg.properties import refuse_version
 from tableformat.ledger import Archived, Claim, Landed, Record, Row, Stale, State
 from tableformat.messages import Option
 from tableformat.storage import Storage

@@ -39,10 +39,9 @@ from pyiceberg.types import (
 )
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
-from tableformat.committer import FORMAT_VERSION, LakeTableState
-from tableformat.errors import Advice, RefusedError, Unable, UnsupportedError
+from tableformat.errors import Advice, RefusedError, Unable
 from tableformat.iceberg.partition_spec import DerivedSpec, spec_matches
-from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.properties import FORMAT_VERSION, RememberedSource
 from tableformat.iceberg.schema import (
     MappedColumn,
     MappedColumns,
@@ -64,7 +63,6 @@ __all__ = [
     "check_existing",
     "conversions_in_force",
     "existing_refusal",
-    "refuse_version",
     "written_schema",
 ]
 
@@ -603,29 +601,3 @@ def _same(column: Column, one: str, other: str) -> bool:
     mappings = [TypeMapping(way) for way in (one, other)]
     types = [str(mapping.map(column.type)) for mapping in mappings]
     return types[0] == types[1] and mappings[0].notes == mappings[1].notes
-
-
-_UPGRADED: Final = {
-    1: "Upgrade it, which rewrites no file: set its property 'format-version' to '2'.",
-    3: (
-        "The library that writes manifests does not support version 3 yet, and a table cannot "
-        "return to an older version. Change this table with the engine that upgraded it, and "
-        "export into a new table: one that does not exist is created."
-    ),
-}
-
-
-def refuse_version(state: LakeTableState) -> None:
-    """Refuse a table of a format version for which no manifest can be written (step 3).
-
-    Raises:
-        UnsupportedError: it has another version (code 48).
-    """
-    if state.format_version != FORMAT_VERSION:
-        advice = _UPGRADED.get(state.format_version, "Export into a new table.")
-        message = (
-            f"Cannot commit to the table at {state.location}: it has format version "
-            f"{state.format_version}, and only tables of format version {FORMAT_VERSION} are "
-            f"written. {advice}"
-        )
-        raise UnsupportedError(message, code=NOT_IMPLEMENTED)

@@ -2,7 +2,8 @@
 
 docs/spec/table-properties.md documents the properties. With them partition expressions and
 same-structure checks need no server: `remembered_source` rebuilds the MergeTree table from them.
-Properties of the export protocol (marks, ledger identity) are in `snapshot.py`.
+Properties of the export protocol (marks, ledger identity) are in `snapshot.py`. `refuse_version`
+refuses a table whose format version is not written.
 
 Iceberg's property `write.parquet.bloom-filter-enabled.column.<name>` names the columns with bloom
 filters for every engine. A new table gets it for the columns of the source's skip indices on single
@@ -33,7 +34,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from tableformat.errors import DestinationError
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.committer import LakeTableState
+from tableformat.errors import DestinationError, UnsupportedError
 from tableformat.iceberg.schema import MappedColumns
 from tableformat.mergetree.engine_text import stored_engine
 from tableformat.mergetree.expression import Call, ColumnName
@@ -44,12 +47,15 @@ from tableformat.names import TableName
 
 __all__ = [
     "FILTER_PROPERTY",
+    "FORMAT_VERSION",
     "MAPPING_VERSION",
     "TABLE_SETTINGS",
     "RememberedSource",
     "filter_properties",
     "filters_of",
+    "other_version",
     "parts_apart",
+    "refuse_version",
     "remembered_source",
     "renewed_properties",
     "single_value_columns",
@@ -80,10 +86,10 @@ _LONGEST_UNPACKED: Final = 1 << 26
 # The definition of a custom disk may hold credentials.
 _NOT_REMEMBERED: Final = frozenset({"disk"})
 
+FORMAT_VERSION: Final = 2
+"""The only version that PyIceberg writes with the sequence numbers that the fence needs."""
 TABLE_SETTINGS: Final[Mapping[str, str]] = {
-    # PyIceberg writes no other version, and the fence of the commit protocol needs sequence
-    # numbers.
-    "format-version": "2",
+    "format-version": str(FORMAT_VERSION),
     # One metadata file per commit adds up to hundreds of megabytes after a thousand commits.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
@@ -349,3 +355,35 @@ def filters_of(properties: Mapping[str, str], schema: Schema) -> tuple[str, ...]
 
 def _filterable(schema: Schema) -> tuple[str, ...]:
     return tuple(f.name for f in schema.fields if isinstance(f.field_type, _TYPES))
+
+
+_OTHER_VERSIONS: Final = {
+    1: "Upgrade it, which rewrites no file: set its property 'format-version' to '2'.",
+    3: (
+        "The library that writes manifests does not support version 3 yet, and a table cannot "
+        "return to an older version. Change this table with the engine that upgraded it, and "
+        "export into a new table: one that does not exist is created."
+    ),
+}
+
+
+def refuse_version(state: LakeTableState) -> None:
+    """Refuse a table of a format version for which no manifest can be written (step 3).
+
+    Raises:
+        UnsupportedError: it has another version (code 48).
+    """
+    if why := other_version(state):
+        message = f"Cannot commit to the table at {state.location}: {why}"
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def other_version(state: LakeTableState) -> str:
+    """Return why a table's format version is not written, and what to do; '' if it is."""
+    if state.format_version == FORMAT_VERSION:
+        return ""
+    return (
+        f"it has format version {state.format_version}, and only tables of format version "
+        f"{FORMAT_VERSION} are written. "
+        + _OTHER_VERSIONS.get(state.format_version, "Export into a new table.")
+    )

@@ -46,7 +46,7 @@ from tableformat.export.give_up import GivenUp, KillOutcome, NotUnderWay, TooLat
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
 from tableformat.file_names import is_of_transaction
-from tableformat.iceberg.existing_table import refuse_version
+from tableformat.iceberg.properties import refuse_version
 from tableformat.ledger import Key, MoveIntent, Row, State
 from tableformat.names import LakeName
 from tableformat.operations.copy_from import CopyFrom, other_table

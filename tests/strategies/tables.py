@@ -138,11 +138,11 @@ ENGINE_SETTINGS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Settings of a MergeTree table that decide how its parts are written and read, with values."""
 
-# Columns of a table may have names that ClickHouse gives to virtual ones.
+# Columns may have names that ClickHouse gives to virtual ones, unless they are kept in parts.
 _VIRTUAL: Final = (
     *("_part", "_partition_id", "_part_offset", "_part_index", "_part_uuid", "_partition_value"),
     *("_sample_factor", "_part_data_version", "_disk_name", "_table", "_database"),
-    *("_part_starting_offset", "_part_granule_offset", "_block_number", "_block_offset"),
+    *("_part_starting_offset", "_part_granule_offset"),
 )
 _REQUIRED_VIRTUAL: Final = ("_part", "_partition_id", "_partition_value")
 # Without these of ClickHouse's own nobody knows where a row is, so such a table is refused.
