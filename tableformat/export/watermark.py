@@ -154,10 +154,12 @@ class _Left:
             LedgerError: the ledger cannot be read.
         """
         found: dict[PartitionId, list[Row]] = {}
+        of_it = listing.source, state.layout.table_uuid
         for row in ledger.rows():
-            key, one = row.key, PartitionId(row.key.partition_id)
-            is_of_it = (key.source, key.destination) == (listing.source, state.layout.table_uuid)
-            if is_of_it and row.archived is not None and one not in listing.contents:
+            if (row.key.source, row.key.destination) != of_it or row.archived is None:
+                continue
+            one = PartitionId(row.key.partition_id)
+            if one not in listing.contents:
                 found.setdefault(one, []).append(row)
         return cls(tuple((one, tuple(found[one])) for one in sorted(found, reverse=True)))
 

@@ -92,6 +92,8 @@ def not_moved_back(
         return NoUndo("the other table had rows of the partition before, which would leave it, too")
     if not added.comes_to_main.files or any(not at.held.is_known for at in other.in_main.values()):
         return NoUndo("it is not known which rows of the partition the other table had before")
+    if any(not at.held.is_known for at in there.in_main.values()):
+        return NoUndo("files of other writers have rows of exports of the partition")
     # Foreign rows come back under a key of the other table.
     back = Key.of_lake(other.table_uuid, str(there.partition_id), there.table_uuid)
     changed = {one.key for one in plan.changes}
