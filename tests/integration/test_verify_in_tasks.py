@@ -78,7 +78,7 @@ def test_what_an_export_kept_is_compared_in_the_same_job(
     found = in_tasks_and_here(exports, name)
 
     assert [c.compared_with for c in found] == ["digest", "source"]
-    assert {c.verdict for c in found} == {Verdict.EQUAL}
+    assert [c.verdict for c in found] == [Verdict.AS_EXPORTED, Verdict.EQUAL]
     assert hosts.jobs == [2]
 
 

@@ -333,8 +333,10 @@ def _variant(text: str, alternatives: tuple[DataType, ...]) -> st.SearchStrategy
             others = dict.fromkeys(names)
             return {"type": names[number]} | others | {names[number]: value}
 
+        # A cast of a text alone is parsed: '0' would become a number.
+        of = f"Variant({names[number]})"
         return leaf_value(alternatives[number]).map(
-            lambda p: (f"CAST({p[0]} AS {text})", seen(p[1]))
+            lambda p: (f"CAST(CAST({p[0]} AS {of}) AS {text})", seen(p[1]))
         )
 
     null = st.just((f"CAST(NULL AS {text})", None))

@@ -130,8 +130,9 @@ OUTCOMES: Final = {
         "refused",
         (
             "Cannot export into this lake partition: main has 1 file with 12 rows there that no "
-            f"export of this ledger wrote, added by snapshot S4 (append). {_REMOVED} If they are "
-            "other rows, export alongside them with --force --overwrite-file-if-exists; they stay."
+            f"export of this ledger wrote, added by snapshot S4 (append). {_REMOVED} They may have "
+            "its rows: compare them. If they are other rows, export alongside them with --force "
+            "--overwrite-file-if-exists; they stay. If they are its rows, run DROP PARTITION first."
         ),
     ),
     "no place": (
