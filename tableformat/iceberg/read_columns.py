@@ -205,32 +205,11 @@ def _with_mapped_id(field: pa.Field, mapping: Sequence[MappedField]) -> pa.Field
 
 def lacked_fields(wanted: Sequence[DigestColumn], schema: Schema) -> dict[str, tuple[str, ...]]:
     """Return the columns, or members of columns, that a table lacks: dotted names by column."""
-    fields = {f.name: f.field_type for f in schema.fields}
     lacked = {
-        c.name: tuple(_lacked(c.name, c.type, fields[c.name])) if c.name in fields else (c.name,)
-        for c in wanted
+        name: tuple(one.path for one in found if one.of is None)
+        for name, found in _members_of(wanted, schema)
     }
     return {name: found for name, found in lacked.items() if found}
-
-
-def _lacked(path: str, wire: DataType, of: IcebergType) -> Iterator[str]:
-    match wire, of:
-        case Nullable(inner), _:
-            yield from _lacked(path, inner, of)
-        case Array(inner), ListType():
-            yield from _lacked(path, inner, of.element_type)
-        case Map(key, value), MapType():
-            yield from _lacked(f"{path}.key", key, of.key_type)
-            yield from _lacked(f"{path}.value", value, of.value_type)
-        case Tuple(elements), StructType():
-            members = {f.name: f.field_type for f in of.fields}
-            for name, inner in elements:
-                if name in members:
-                    yield from _lacked(f"{path}.{name}", inner, members[name])
-                else:
-                    yield f"{path}.{name}"
-        case _:
-            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,35 +228,56 @@ def unlike_fields(
 
     The owner of the table has dropped such a column and added one of its name.
     """
-    fields = {f.name: f.field_type for f in schema.fields}
     unlike = {
-        c.name: tuple(_unlike(c.name, c.type, fields[c.name])) for c in wanted if c.name in fields
+        name: tuple(
+            UnlikeField(one.path, render_type(one.wire), str(one.of))
+            for one in found
+            if one.of is not None and not _can_be_read_as(one.wire, one.of)
+        )
+        for name, found in _members_of(wanted, schema)
     }
     return {name: found for name, found in unlike.items() if found}
 
 
-def _unlike(path: str, wire: DataType, of: IcebergType) -> Iterator[UnlikeField]:
+@dataclass(frozen=True, slots=True)
+class _MemberOf:
+    """A column or the innermost member of one, and its type in a table; None if that lacks it."""
+
+    path: str
+    wire: DataType
+    of: IcebergType | None
+
+
+def _members_of(
+    wanted: Sequence[DigestColumn], schema: Schema
+) -> Iterator[tuple[str, Iterator[_MemberOf]]]:
+    fields = {f.name: f.field_type for f in schema.fields}
+    for c in wanted:
+        yield c.name, _members(c.name, c.type, fields.get(c.name))
+
+
+def _members(path: str, wire: DataType, of: IcebergType | None) -> Iterator[_MemberOf]:
     match wire, of:
         case Nullable(inner), _:
-            yield from _unlike(path, inner, of)
+            yield from _members(path, inner, of)
         case Array(inner), ListType():
-            yield from _unlike(path, inner, of.element_type)
+            yield from _members(path, inner, of.element_type)
         case Map(key, value), MapType():
-            yield from _unlike(f"{path}.key", key, of.key_type)
-            yield from _unlike(f"{path}.value", value, of.value_type)
+            yield from _members(f"{path}.key", key, of.key_type)
+            yield from _members(f"{path}.value", value, of.value_type)
         case Tuple(elements), StructType():
-            members = {f.name: f.field_type for f in of.fields}
+            members: dict[str | None, IcebergType] = {f.name: f.field_type for f in of.fields}
             for name, inner in elements:
-                if name in members:
-                    yield from _unlike(f"{path}.{name}", inner, members[name])
-        case ((Array() | Map() | Tuple()), _):
-            yield UnlikeField(path, render_type(wire), str(of))
-        case _, DecimalType() | FixedType():
-            return
-        case _ if type(of) not in _READ_AS:
-            yield UnlikeField(path, render_type(wire), str(of))
+                yield from _members(f"{path}.{name}", inner, members.get(name))
         case _:
-            return
+            yield _MemberOf(path, wire, of)
+
+
+def _can_be_read_as(wire: DataType, of: IcebergType) -> bool:
+    """Whether values of an innermost type can be read as a type of the table."""
+    if isinstance(wire, Array | Map | Tuple):
+        return False
+    return isinstance(of, DecimalType | FixedType) or type(of) in _READ_AS
 
 
 def _read_type(wire: DataType, of: IcebergType, written: pa.DataType | None) -> DataType:

@@ -17,7 +17,7 @@ rows are. `tableformat.export.archived.undo_statement` has the text of the undo.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tableformat.committer import BranchFile, LakeTableState
@@ -39,6 +39,7 @@ from tableformat.operations.statement import (
     OnePart,
     Plan,
     Statement,
+    Which,
 )
 
 __all__ = ["not_moved_back", "with_undo"]
@@ -68,10 +69,11 @@ def with_undo(
     """
     if not plan.leaves_main.files:
         return plan
+    asked = _Asked(statement, plan, there, partitions, state)
     if statement.detached_use is DetachedUse.FILLED:
-        found = _Detaching(statement, plan, there, partitions, state).why_not()
+        found = _not_attached(asked)
     elif statement.did in (Status.DROPPED, Status.REPLACED, Status.CHANGED):
-        found = _Copying(statement, plan, there, partitions, state).why_not()
+        found = _not_copied(asked)
     else:
         found = None
     return replace(plan, no_undo=found)
@@ -115,157 +117,152 @@ def _leaving(changes: Iterable[KeyChange]) -> tuple[BranchFile, ...]:
     return tuple(file for one in changes for file in one.leaves)
 
 
-class _Copying:
-    """Whether the files before a statement can be copied back from the snapshot before it."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A statement with its plan, the files of its partition, and the state of the table."""
 
-    def __init__(
-        self,
-        statement: Statement,
-        plan: Plan,
-        there: PartitionFiles,
-        partitions: Partitions,
-        state: LakeTableState,
-    ) -> None:
-        self._which, self._plan = statement.which, plan
-        self._there, self._partitions, self._state = there, partitions, state
-        self._adds = statement.did is Status.DROPPED and not isinstance(self._which, OnePart)
+    statement: Statement
+    plan: Plan
+    there: PartitionFiles
+    partitions: Partitions
+    state: LakeTableState
 
-    def why_not(self) -> NoUndo | None:
-        """Return why not, None if they can.
+    @property
+    def which(self) -> Which:
+        """The object of the statement."""
+        return self.statement.which
 
-        Raises:
-            LedgerError: the ledger cannot be read.
-        """
-        there = self._of_whole_partition()
-        if there is None:
-            return NoUndo("some rows of its partition are in other partitions of this table")
-        for file in (f for one in there.keys for f in one.files):
-            if file.deletes:
-                return NoUndo(f"rows of {file.path} are deleted by delete files, which no copy has")
-        if there.partition_id is None and any(map(_may_be_apart, there.keys)):
-            return NoUndo("a file that no export wrote may have rows of several partitions")
-        if self._adds and self._may_be_refused(there):
-            return NoUndo("it is not known which rows of its exports would be added twice")
-        return _of_earlier_spec(self._plan, there)
 
-    def _of_whole_partition(self) -> PartitionFiles | None:
-        """Return the files of the partition that REPLACE replaces; None if that is another one.
+def _not_copied(asked: _Asked) -> NoUndo | None:
+    """Return why the files before cannot be copied back from their snapshot, None if they can.
 
-        The name of a part has the partition of its export, also if the exported table has another
-        partition key than this one.
-        """
-        which = self._which
-        if not isinstance(which, OnePart) or self._partitions.source is None:
-            return self._there
-        try:
-            found = self._partitions.files(self._state, which.partition_id)
-        except (RefusedError, DestinationError):
-            return None
-        paths = {file.path for one in found.keys for file in one.files}
-        return found if all(f.path in paths for f in _leaving(self._plan.changes)) else None
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    there = _of_whole_partition(asked)
+    if there is None:
+        return NoUndo("some rows of its partition are in other partitions of this table")
+    for file in (f for one in there.keys for f in one.files):
+        if file.deletes:
+            return NoUndo(f"rows of {file.path} are deleted by delete files, which no copy has")
+    if there.partition_id is None and any(map(_may_be_apart, there.keys)):
+        return NoUndo("a file that no export wrote may have rows of several partitions")
+    adds = asked.statement.did is Status.DROPPED and not isinstance(asked.which, OnePart)
+    if adds and _may_copy_twice(asked, there):
+        return NoUndo("it is not known which rows of its exports would be added twice")
+    return _of_earlier_spec(asked.plan, there)
 
-    def _may_be_refused(self, there: PartitionFiles) -> bool:
-        """Whether ATTACH FROM may take rows for such that main has under another key."""
-        changed = {one.key for one in self._plan.changes}
-        states = [at for at in there.in_main.values() if at.row.key not in changed]
-        related = {k for key in changed for k in (key.origin, key.within(key.partition_id))}
-        others = (there.elsewhere(key.hash) for key in related - changed)
-        states += [at for at in others if at is not None and at.held.files]
-        unknown = any(at.held.files or not at.held.is_known for at in states)
-        return unknown or any(not one.is_own for one in there.keys)
+
+def _of_whole_partition(asked: _Asked) -> PartitionFiles | None:
+    """Return the files of the partition that REPLACE replaces; None if that is another one.
+
+    The name of a part has the partition of its export, also if the exported table has another
+    partition key than this one.
+    """
+    which = asked.which
+    if not isinstance(which, OnePart) or asked.partitions.source is None:
+        return asked.there
+    try:
+        found = asked.partitions.files(asked.state, which.partition_id)
+    except (RefusedError, DestinationError):
+        return None
+    paths = {file.path for one in found.keys for file in one.files}
+    return found if all(f.path in paths for f in _leaving(asked.plan.changes)) else None
+
+
+def _may_copy_twice(asked: _Asked, there: PartitionFiles) -> bool:
+    """Whether ATTACH FROM may take rows for such that main has under another key."""
+    changed = {one.key for one in asked.plan.changes}
+    states = [at for at in there.in_main.values() if at.row.key not in changed]
+    related = {k for key in changed for k in (key.origin, key.within(key.partition_id))}
+    others = (there.elsewhere(key.hash) for key in related - changed)
+    states += [at for at in others if at is not None and at.held.files]
+    unknown = any(at.held.files or not at.held.is_known for at in states)
+    return unknown or any(not one.is_own for one in there.keys)
 
 
 def _may_be_apart(one: FilesOfKey) -> bool:
     return not one.key.stays and any(file.rows for file in one.files)
 
 
-class _Detaching:
-    """Whether ATTACH returns exactly the files that DETACH takes out."""
+def _not_attached(asked: _Asked) -> NoUndo | None:
+    """Return why ATTACH does not return exactly what DETACH takes out, None if it does.
 
-    def __init__(
-        self,
-        statement: Statement,
-        plan: Plan,
-        there: PartitionFiles,
-        partitions: Partitions,
-        state: LakeTableState,
-    ) -> None:
-        self._which, self._plan = statement.which, plan
-        self._there, self._partitions, self._state = there, partitions, state
+    Raises:
+        DestinationError: the branch cannot be read.
+        LedgerError: the ledger cannot be read.
+    """
+    if asked.partitions.detached(asked.state) and _returns_more(asked):
+        return NoUndo("ATTACH would also return what was detached before", _parts(asked))
+    if any(_may_be_refused(asked, change) for change in asked.plan.changes) or _is_apart(asked):
+        return NoUndo("ATTACH may be refused, because other states of its rows were in main")
+    return None
 
-    def why_not(self) -> NoUndo | None:
-        """Return why not, None if it does.
 
-        Raises:
-            DestinationError: the branch cannot be read.
-            LedgerError: the ledger cannot be read.
-        """
-        if self._partitions.detached(self._state) and self._returns_more():
-            return NoUndo("ATTACH would also return what was detached before", self._parts())
-        if any(self._may_be_refused(change) for change in self._plan.changes) or self._is_apart():
-            return NoUndo("ATTACH may be refused, because other states of its rows were in main")
-        return None
+def _returns_more(asked: _Asked) -> bool:
+    """Whether ATTACH would return detached files, too, or be refused because of them."""
+    which = asked.which
+    try:
+        aside = asked.partitions.files(
+            asked.state,
+            which.partition_id,
+            detached=True,
+            by_name=isinstance(which, OnePart),
+        )
+        return bool(which.of(aside.detached, detached=True))
+    except NotFoundError:
+        return False
+    except (RefusedError, DestinationError):
+        return True
 
-    def _returns_more(self) -> bool:
-        """Whether ATTACH would return detached files, too, or be refused because of them."""
-        which = self._which
-        try:
-            aside = self._partitions.files(
-                self._state,
-                which.partition_id,
-                detached=True,
-                by_name=isinstance(which, OnePart),
-            )
-            return bool(which.of(aside.detached, detached=True))
-        except NotFoundError:
-            return False
-        except (RefusedError, DestinationError):
-            return True
 
-    def _parts(self) -> str:
-        """Return the advice to attach the files by their names, '' if they are of any partition."""
-        of = self._which.partition_id
-        if of is None:
-            return ""
-        names = sorted(str(lake_part_name(of, f.path)) for f in _leaving(self._plan.changes))
-        more = len(names) - _SHOWN
-        listed = ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-        return f"ATTACH PART returns {listed}, one after the other"
+def _parts(asked: _Asked) -> str:
+    """Return the advice to attach the files by their names, '' if they are of any partition."""
+    of = asked.which.partition_id
+    if of is None:
+        return ""
+    names = sorted(str(lake_part_name(of, f.path)) for f in _leaving(asked.plan.changes))
+    more = len(names) - _SHOWN
+    listed = ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f"ATTACH PART returns {listed}, one after the other"
 
-    def _may_be_refused(self, change: KeyChange) -> bool:
-        """Whether ATTACH may take the files of a key for other states of rows in main."""
-        at = self._there.in_main.get(change.key.hash)
-        if at is None:
-            return False
-        fetched = {x.transaction_id for x in at.row.landed if x.kind in _FETCHES}
-        if fetched & _written(change, at):
-            return True
-        if not isinstance(self._which, OnePart) or not change.key.is_of_export:
-            return False
-        since = at.export.epoch if at.export is not None else 0
-        late = {x.transaction_id for x in at.row.landed if x.epoch >= since}
-        return not at.held.is_known or not _written(change, at) <= late
 
-    def _is_apart(self) -> bool:
-        """Whether foreign files and those of an earlier export leave together, after a later one.
+def _may_be_refused(asked: _Asked, change: KeyChange) -> bool:
+    """Whether ATTACH may take the files of a key for other states of rows in main."""
+    at = asked.there.in_main.get(change.key.hash)
+    if at is None:
+        return False
+    fetched = {x.transaction_id for x in at.row.landed if x.kind in _FETCHES}
+    if fetched & _written(change, at):
+        return True
+    if not isinstance(asked.which, OnePart) or not change.key.is_of_export:
+        return False
+    since = at.export.epoch if at.export is not None else 0
+    late = {x.transaction_id for x in at.row.landed if x.epoch >= since}
+    return not at.held.is_known or not _written(change, at) <= late
 
-        Others may have made the foreign files of the later one.
-        """
-        changes = self._plan.changes
-        if all(change.key.is_of_export for change in changes):
-            return False
-        return any(self._is_earlier(change) for change in changes if change.key.is_of_export)
 
-    def _is_earlier(self, change: KeyChange) -> bool:
-        """Whether another export of a key landed after one whose files leave main."""
-        at = self._there.in_main.get(change.key.hash)
-        if at is None:
-            return False
-        written = _written(change, at)
-        exports = [x for x in at.row.landed if x.kind is None]
-        own = [x.epoch for x in exports if x.transaction_id in written]
-        others = [x.epoch for x in exports if x.transaction_id not in written]
-        return bool(own) and any(epoch > min(own) for epoch in others)
+def _is_apart(asked: _Asked) -> bool:
+    """Whether foreign files and those of an earlier export leave together, after a later one.
+
+    Others may have made the foreign files of the later one.
+    """
+    changes = asked.plan.changes
+    if all(change.key.is_of_export for change in changes):
+        return False
+    return any(_is_earlier(asked, change) for change in changes if change.key.is_of_export)
+
+
+def _is_earlier(asked: _Asked, change: KeyChange) -> bool:
+    """Whether another export of a key landed after one whose files leave main."""
+    at = asked.there.in_main.get(change.key.hash)
+    if at is None:
+        return False
+    written = _written(change, at)
+    exports = [x for x in at.row.landed if x.kind is None]
+    own = [x.epoch for x in exports if x.transaction_id in written]
+    others = [x.epoch for x in exports if x.transaction_id not in written]
+    return bool(own) and any(epoch > min(own) for epoch in others)
 
 
 def _written(change: KeyChange, at: KeyInMain) -> set[str | None]:

@@ -17,6 +17,7 @@ from tableformat.errors import RefusedError
 from tableformat.export.outcome import Status
 from tableformat.iceberg.schema_evolution import unreadable
 from tableformat.iceberg.snapshot import table_of
+from tableformat.storage import Storage
 from tests.support.lake_statements import attach, detach, in_files, running, whereabouts
 from tests.support.scenarios import lake, pyiceberg, row_of
 
@@ -92,11 +93,17 @@ def test_files_are_opened_only_if_a_schema_does_not_fit(tmp_path: Path) -> None:
     table = lake(tmp_path)
     state = table.load()
 
-    def opened(location: str) -> object:
-        raise AssertionError(location)
+    opened: list[str] = []
+
+    def storages(location: str) -> Storage:
+        opened.append(location)
+        return table.storages(location)
 
     files = table.files_on(state, MAIN_BRANCH)
-    refuse_unreadable(opened, state, table_of(state).schema(), files)  # type: ignore[arg-type]
+    refuse_unreadable(storages, state, table_of(state).schema(), files)
+
+    assert len(files) > 1
+    assert opened == []
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def expire(directory: Path) -> None:
     table.maintenance.expire_snapshots().by_ids(gone).commit()
 
 
-def refused(directory: Path, act: Callable[[], Outcome], *tables: LakeName) -> str:
+def assert_refused(directory: Path, act: Callable[[], Outcome], *tables: LakeName) -> str:
     """Check that an act is refused and changes nothing; return the message."""
     names = tables or (HERE,)
     before = [lake(directory, name).load().main for name in names]
@@ -135,7 +135,7 @@ def test_rows_of_others_do_not_come_from_an_earlier_snapshot_again(
     add_foreign(tmp_path)
     now = state(tmp_path).main
 
-    refused(tmp_path, lambda: between(tmp_path, HERE, HERE, which, at=now, rows=IN_P1))
+    assert_refused(tmp_path, lambda: between(tmp_path, HERE, HERE, which, at=now, rows=IN_P1))
 
     between(tmp_path, HERE, HERE, P1, at=now, replaces=True, rows=IN_P1)
     assert rows(tmp_path) == 16
@@ -156,7 +156,7 @@ def test_rows_of_others_in_other_partitions_do_not_hinder_all(tmp_path: Path) ->
 
 def test_rewritten_rows_are_not_attached_from_clickhouse_again(twins: Path) -> None:
     """Harm prevented: a rewrite by two snapshots counts as rows that are gone."""
-    message = refused(twins, lambda: exported(twins, options=ATTACH))
+    message = assert_refused(twins, lambda: exported(twins, options=ATTACH))
 
     assert "export the partition with" in message
 
@@ -165,7 +165,7 @@ def test_rewritten_rows_are_not_attached_from_clickhouse_again(twins: Path) -> N
 def test_rewritten_rows_are_not_attached_from_a_lake_table_again(
     twins: Path, which: OnePartition | AllPartitions
 ) -> None:
-    refused(twins, lambda: attached(twins, which))
+    assert_refused(twins, lambda: attached(twins, which))
 
     assert between(twins, THERE, HERE, replaces=True, rows=IN_P1).status is Status.REPLACED
     assert rows(twins) == 12
@@ -177,7 +177,7 @@ def test_rewritten_rows_are_not_moved_to_themselves(tmp_path: Path) -> None:
     exported(tmp_path, to=THERE)
     rewrite_in_two(tmp_path, of=THERE)
 
-    refused(tmp_path, lambda: move(tmp_path, rows=IN_P1), HERE, THERE)
+    assert_refused(tmp_path, lambda: move(tmp_path, rows=IN_P1), HERE, THERE)
     with pytest.raises(RefusedError, match=TWICE):
         moving(tmp_path, rows=IN_P1).forecast(P1)
 
@@ -188,7 +188,7 @@ def test_fetched_rows_are_not_attached_to_their_rewritten_form(
 ) -> None:
     fetch(twins, P1, rows=IN_P1)
 
-    refused(twins, lambda: do(twins, Attach(which)))
+    assert_refused(twins, lambda: do(twins, Attach(which)))
 
 
 def test_a_rewritten_form_of_fetched_rows_is_not_attached_to_them(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_rewritten_form_of_fetched_rows_is_not_attached_to_them(tmp_path: Path
     rewrite_in_two(tmp_path, of=THERE)
     fetch(tmp_path, P1, rows=IN_P1)
 
-    refused(tmp_path, lambda: do(tmp_path, attach("p1")))
+    assert_refused(tmp_path, lambda: do(tmp_path, attach("p1")))
 
 
 def test_a_piece_that_others_rewrote_does_not_come_again(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_piece_that_others_rewrote_does_not_come_again(tmp_path: Path) -> None
     assert piece(tmp_path, P1, "p2", rows=foreign).rows == 12
     rewrite_in_two(tmp_path)
 
-    refused(tmp_path, lambda: piece(tmp_path, P1, "p2", rows=foreign))
+    assert_refused(tmp_path, lambda: piece(tmp_path, P1, "p2", rows=foreign))
 
 
 def test_rows_older_than_the_export_do_not_hinder_an_attach(tmp_path: Path) -> None:
@@ -290,10 +290,10 @@ def test_rows_that_came_back_as_those_of_others_are_not_attached_again(
     back(tmp_path)
     assert rows(tmp_path) == 12
 
-    refused(tmp_path, lambda: exported(tmp_path, options=ATTACH))
-    refused(tmp_path, lambda: attached(tmp_path))
+    assert_refused(tmp_path, lambda: exported(tmp_path, options=ATTACH))
+    assert_refused(tmp_path, lambda: attached(tmp_path))
     fetch(tmp_path, P1, rows=IN_P1)
-    refused(tmp_path, lambda: do(tmp_path, attach("p1")))
+    assert_refused(tmp_path, lambda: do(tmp_path, attach("p1")))
 
 
 def test_rows_that_replaced_an_export_are_not_attached_again(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_rows_that_replaced_an_export_are_not_attached_again(tmp_path: Path) -> 
     rewrite_in_two(tmp_path, of=THERE)
     between(tmp_path, THERE, HERE, replaces=True, rows=IN_P1)
 
-    refused(tmp_path, lambda: exported(tmp_path, options=ATTACH))
+    assert_refused(tmp_path, lambda: exported(tmp_path, options=ATTACH))
 
 
 def test_an_export_does_not_say_that_no_row_is_there(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_detached_rows_do_not_come_back_next_to_a_copy_of_them(tmp_path: Path) -
     do(tmp_path, detach("p1"))
     attached(tmp_path)
 
-    message = refused(tmp_path, lambda: do(tmp_path, attach("p1")))
+    message = assert_refused(tmp_path, lambda: do(tmp_path, attach("p1")))
 
     assert "DROP DETACHED" in message
 
@@ -365,7 +365,7 @@ def test_detached_rows_do_not_come_back_next_to_an_earlier_form(tmp_path: Path) 
         do(tmp_path, Attach(OnePart(lake_part_name(PartitionId("p1"), one))))
     assert rows(tmp_path) == 12
 
-    refused(tmp_path, lambda: do(tmp_path, attach("p1")))
+    assert_refused(tmp_path, lambda: do(tmp_path, attach("p1")))
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -401,10 +401,10 @@ def test_a_statement_that_main_left_proves_nothing_after_expiry(
     rewrites(tmp_path)
     expire(tmp_path)
 
-    refused(tmp_path, lambda: exported(tmp_path, options=ATTACH))
-    refused(tmp_path, lambda: attached(tmp_path))
+    assert_refused(tmp_path, lambda: exported(tmp_path, options=ATTACH))
+    assert_refused(tmp_path, lambda: attached(tmp_path))
     if takes is detach:
-        refused(tmp_path, lambda: do(tmp_path, attach("p1")))
+        assert_refused(tmp_path, lambda: do(tmp_path, attach("p1")))
 
 
 def test_a_drop_after_main_is_not_believed(tmp_path: Path) -> None:
@@ -419,7 +419,7 @@ def test_a_drop_after_main_is_not_believed(tmp_path: Path) -> None:
     move_main(lake(tmp_path), compacted)
     expire(tmp_path)
 
-    refused(tmp_path, lambda: exported(tmp_path, options=ATTACH))
+    assert_refused(tmp_path, lambda: exported(tmp_path, options=ATTACH))
 
     assert "No" not in exported(tmp_path).message.split(".")[0]
 
@@ -433,8 +433,8 @@ def test_rows_of_others_do_not_come_back_to_themselves(tmp_path: Path) -> None:
     add_foreign(tmp_path)
     between(tmp_path, HERE, THERE, rows=IN_P1)
 
-    refused(tmp_path, lambda: attached(tmp_path))
-    refused(tmp_path, lambda: attached(tmp_path, ALL))
+    assert_refused(tmp_path, lambda: attached(tmp_path))
+    assert_refused(tmp_path, lambda: attached(tmp_path, ALL))
     back = moving(tmp_path, rows=IN_P1)
     with pytest.raises(RefusedError, match=TWICE):
         replace(back, here=back.there, there=back.here).run(P1)
@@ -451,7 +451,7 @@ def test_merged_exports_do_not_come_back_to_themselves(tmp_path: Path) -> None:
     rewrite(tmp_path)
     between(tmp_path, HERE, THERE, rows=IN_P1)
 
-    refused(tmp_path, lambda: attached(tmp_path))
+    assert_refused(tmp_path, lambda: attached(tmp_path))
 
 
 def test_a_copy_of_rewritten_rows_does_not_come_next_to_a_later_export(tmp_path: Path) -> None:
@@ -462,7 +462,7 @@ def test_a_copy_of_rewritten_rows_does_not_come_next_to_a_later_export(tmp_path:
     do(tmp_path, drop("p1"))
     exported(tmp_path, options=ExportOptions(force=True))
 
-    message = refused(tmp_path, lambda: attached(tmp_path))
+    message = assert_refused(tmp_path, lambda: attached(tmp_path))
 
     assert "INSERT SELECT" in message
     assert between(tmp_path, THERE, HERE, replaces=True, rows=IN_P1).status is Status.REPLACED
@@ -481,9 +481,9 @@ def test_an_export_does_not_come_next_to_a_copy_of_its_rewritten_rows(
     exported(tmp_path, 0, THERE, ExportOptions(force=True))
 
     if way == "lake":
-        refused(tmp_path, lambda: attached(tmp_path))
+        assert_refused(tmp_path, lambda: attached(tmp_path))
     else:
-        refused(tmp_path, lambda: exported(tmp_path, options=ATTACH))
+        assert_refused(tmp_path, lambda: exported(tmp_path, options=ATTACH))
 
 
 def test_rows_of_others_come_next_to_an_export_that_both_have(tmp_path: Path) -> None:
@@ -495,7 +495,7 @@ def test_rows_of_others_come_next_to_an_export_that_both_have(tmp_path: Path) ->
     done = attached(tmp_path)
 
     assert (done.status, done.rows, rows(tmp_path)) == (Status.ATTACHED, 6, 18)
-    refused(tmp_path, lambda: attached(tmp_path))
+    assert_refused(tmp_path, lambda: attached(tmp_path))
 
 
 def test_rows_of_others_come_to_a_partition_without_rows(tmp_path: Path) -> None:
