@@ -20,7 +20,12 @@ from typing import Final, Self
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, UNKNOWN_DISK, UNKNOWN_VOLUME
 from tableformat.committer import LakeTableState
 from tableformat.errors import NotFoundError, RefusedError
-from tableformat.file_names import why_no_place
+from tableformat.file_names import (
+    PathLayout,
+    data_file_path,
+    directory_without_hash,
+    why_no_place,
+)
 
 __all__ = ["DISK_PREFIX", "OWN_DISK", "VOLUME_PREFIX", "DiskOrVolume", "Disks"]
 
@@ -49,13 +54,15 @@ class DiskOrVolume:
 class Disks:
     """The disks of a table by name, each with the location of the table's files on it.
 
-    `former` are the locations of files of the disk `default` before its property was set.
+    `former` are the locations of files of the disk `default` before its property was set. `layout`
+    is that of new paths on the disk `default`.
     """
 
     places: Mapping[str, str]
     volumes: Mapping[str, tuple[str, ...]]
     uuid: str
     former: frozenset[str] = frozenset()
+    layout: PathLayout = PathLayout.PARTITION
 
     @classmethod
     def of(cls, state: LakeTableState) -> Self:
@@ -73,7 +80,8 @@ class Disks:
         }
         own = {OWN_DISK: state.data_location.rstrip("/")}
         former = state.data_locations - {*own.values()}
-        return cls({**places, **own}, {OWN_DISK: (OWN_DISK,), **volumes}, uuid, former)
+        layout = PathLayout.of(properties, state.tree)
+        return cls({**places, **own}, {OWN_DISK: (OWN_DISK,), **volumes}, uuid, former, layout)
 
     def disk(self, name: str, what: str) -> DiskOrVolume:
         """Return a disk as a place to move to.
@@ -143,9 +151,23 @@ class Disks:
         return self.place_of(path) or self.places[OWN_DISK]
 
     def directory_of(self, path: str) -> str:
-        """Return the directory of a file below its disk, '' for none, or if it is on no disk."""
+        """Return the partition directory of a file, '' for none, or if it is on no disk."""
         place = self.place_of(path) or _above(path, self.former)
-        return path.removeprefix(f"{place}/").rpartition("/")[0] if place is not None else ""
+        if place is None:
+            return ""
+        return directory_without_hash(path.removeprefix(f"{place}/").rpartition("/")[0])
+
+    def layout_at(self, place: str) -> PathLayout:
+        """Return the layout of the paths of new files at a place: only the table's own has hashes.
+
+        On another disk copies that were only started are found by their partition directory.
+        """
+        return self.layout if place == self.places[OWN_DISK] else PathLayout.PARTITION
+
+    def new_path(self, directory: str, name: str, place: str = "") -> str:
+        """Return the path of a new file; `place` is '' for the table's own disk."""
+        at = place or self.places[OWN_DISK]
+        return data_file_path(at, directory, name, self.layout_at(at))
 
     def alike(self, paths: Iterable[str]) -> set[str]:
         """Return the directories of all disks in which copies of files may be.

@@ -5,6 +5,10 @@ comes first (N-18; docs/spec/hive.md). Key and transaction identify the files of
 main, even without ledger and receipts. The name is unique per attempt, so no attempt overwrites
 another's file.
 
+With the table property `write.object-storage.enabled` a hash of the name precedes the partition
+directory, as Iceberg's ObjectStoreLocationProvider does it: object stores limit the requests for
+each prefix of names. The hash is in directories, so that the name of the file stays as it is.
+
 A stop mark is a file below the receipts; when it exists, the tasks of a job start no further
 file.
 
@@ -25,15 +29,19 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Final
 
 from tableformat.errors import RefusedError
 
 __all__ = [
     "RECEIPTS",
+    "PathLayout",
     "attempt_uuid",
     "data_below",
     "data_file_name",
+    "data_file_path",
+    "directory_without_hash",
     "exported_by",
     "is_of_key",
     "is_of_transaction",
@@ -56,6 +64,9 @@ _EXPORTED: Final = re.compile(
 )
 
 _DATA_PATH: Final = "write.data.path"
+_HASHED: Final = "write.object-storage.enabled"
+_PARTITIONED: Final = "write.object-storage.partitioned-paths"
+_HASH: Final = re.compile(r"[01]{4}/[01]{4}/[01]{4}/[01]{8}(?:/|$)")
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/", re.DOTALL)
 # PyIceberg and Iceberg's S3FileIO cut a location off at ? and #; Hadoop removes the others.
 _READ_AS_ANOTHER: Final = re.compile(r"[?#]|(?<![:/])//|/\.\.?/")
@@ -81,6 +92,52 @@ def data_below(location: str, tree: str, properties: Mapping[str, str]) -> str:
         )
         raise RefusedError(message)
     return place.rstrip("/")
+
+
+class PathLayout(StrEnum):
+    """Which directories the path of a data file has, below the location of data files."""
+
+    PARTITION = "partition"
+    HASH_AND_PARTITION = "hash/partition"
+    HASH = "hash"
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], tree: str) -> PathLayout:
+        """Return the layout that a table's properties choose.
+
+        As in Iceberg's library for Java, each value but `true`, in any case, means false. The
+        directories of a `tree` ('' for a table of a catalog) contain values, so they have no hash.
+        """
+        if tree or properties.get(_HASHED, "false").lower() != "true":
+            return cls.PARTITION
+        partitioned = properties.get(_PARTITIONED, "true").lower() == "true"
+        return cls.HASH_AND_PARTITION if partitioned else cls.HASH
+
+
+def data_file_path(place: str, directory: str, name: str, layout: PathLayout) -> str:
+    """Return the path of a new data file.
+
+    Args:
+        place: the location of data files.
+        directory: the partition directory, '' for none.
+        name: the name of the file.
+        layout: which directories the path has.
+    """
+    hashed = "" if layout is PathLayout.PARTITION else _hash_directories(name)
+    partition = "" if layout is PathLayout.HASH else directory
+    return "/".join(part for part in (place.rstrip("/"), hashed, partition, name) if part)
+
+
+def directory_without_hash(directory: str) -> str:
+    """Return the partition directory in a directory below the location of data files."""
+    found = _HASH.match(directory)
+    return directory if found is None else directory[found.end() :]
+
+
+def _hash_directories(name: str) -> str:
+    """Return 20 bits of a hash of the name as directories of 4, 4, 4 and 8 bits."""
+    bits = f"{_bits(name, 20):020b}"
+    return "/".join((bits[:4], bits[4:8], bits[8:12], bits[12:]))
 
 
 def why_no_place(place: str) -> str:

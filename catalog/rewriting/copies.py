@@ -178,8 +178,7 @@ class CopiedFiles:
         name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
         of_source = Disks.of(self.source).directory_of(file.path)
         directory = of_source if in_partition is None else in_partition.directory
-        place = (self.destination.data_location, directory, name)
-        return by.copy(file, "/".join(part for part in place if part), attempt)
+        return by.copy(file, Disks.of(self.destination).new_path(directory, name), attempt)
 
 
 def _ignore_missing(_: str) -> None:
@@ -238,8 +237,7 @@ def _copied(row: Row, number: int, one: Rewrite, by: CopiedBytes, disks: Disks) 
     attempt = f"0-{uuid.uuid4().hex[:12]}"
     name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
     below = one.place or disks.place_for_replacement(file.path)
-    place = (below, disks.directory_of(file.path), name)
-    return by.copy(file, "/".join(part for part in place if part), attempt)
+    return by.copy(file, disks.new_path(disks.directory_of(file.path), name, below), attempt)
 
 
 _CHUNK: Final = 65_536
@@ -293,8 +291,7 @@ class RewrittenCopies:
     def _new(self, row: Row, number: int, below: str) -> NewFile:
         attempt = f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
-        place = (self.destination.data_location, below, name)
-        return NewFile("/".join(part for part in place if part), attempt)
+        return NewFile(Disks.of(self.destination).new_path(below, name), attempt)
 
     def _made(self, file: BranchFile, new: NewFile, scratch: Path) -> tuple[Rewritten, str]:
         """Rewrite a file; return its description, and the SHA-256 of the old file."""

@@ -36,6 +36,7 @@ from catalog.rewriting.new_files import store_receipts
 from catalog.storages.schemes import Access, Storages, is_local, open_storage
 from tableformat.clickhouse_codes import INCOMPATIBLE_COLUMNS, PARTITION_DOESNT_EXIST
 from tableformat.committer import BranchFile, LakeTableState
+from tableformat.disks import Disks
 from tableformat.errors import (
     DestinationError,
     InternalError,
@@ -359,8 +360,7 @@ class ForeignFiles:
     def _written(self, row: Row, number: int, of: ForeignFile, scratch: Path) -> Receipt:
         began, attempt = time.monotonic(), f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(row.key.hash, row.claim.transaction_id, number, attempt)
-        place = (self.state.data_location, of.directory, name)
-        path = "/".join(part for part in place if part)
+        path = Disks.of(self.state).new_path(of.directory, name)
         file = of.file
         local = self.storages(file.path).fetch(file.path, scratch)
         try:

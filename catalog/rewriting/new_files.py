@@ -24,7 +24,13 @@ from tableformat.export.commit_lists import store_list
 from tableformat.export.destination import WrittenClaim
 from tableformat.export.main_state import transaction_of
 from tableformat.export.verification import digest_location, kept_digest
-from tableformat.file_names import RECEIPTS, data_file_name, exported_by
+from tableformat.file_names import (
+    RECEIPTS,
+    PathLayout,
+    data_file_name,
+    data_file_path,
+    exported_by,
+)
 from tableformat.iceberg.copied_files import Rewritten
 from tableformat.ledger import Row
 from tableformat.parquet.writer import WrittenFile
@@ -37,10 +43,13 @@ __all__ = ["FilePlace", "NewFile", "TableFiles", "carry_digest", "list_files", "
 class FilePlace:
     """The place of a new file of a claim, the same for every attempt; `number` identifies it.
 
-    `directory` is a location, `key` the hash of the claim's key.
+    `location` is that of data files, `directory` the partition's below it; `key` is the hash of the
+    claim's key.
     """
 
+    location: str
     directory: str
+    layout: PathLayout
     key: str
     transaction_id: str
     number: int
@@ -58,15 +67,15 @@ class FilePlace:
             state: the state of the table.
         """
         disks = Disks.of(state)
-        place = (disks.place_for_replacement(file.path), disks.directory_of(file.path))
-        directory = "/".join(part for part in place if part)
-        return cls(directory, row.key.hash, row.claim.transaction_id, number)
+        location, directory = disks.place_for_replacement(file.path), disks.directory_of(file.path)
+        layout = disks.layout_at(location)
+        return cls(location, directory, layout, row.key.hash, row.claim.transaction_id, number)
 
     def new(self) -> NewFile:
         """Return a file at this place, with a name that no other attempt has."""
         attempt = f"0-{uuid.uuid4().hex[:12]}"
         name = data_file_name(self.key, self.transaction_id, self.number, attempt)
-        return NewFile(f"{self.directory}/{name}", attempt)
+        return NewFile(data_file_path(self.location, self.directory, name, self.layout), attempt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ from tableformat.export.slices import (
     WritePlan,
     opened_together,
 )
-from tableformat.file_names import data_file_name, stop_mark
+from tableformat.file_names import data_file_name, data_file_path, stop_mark
 from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.mergetree.digest_sql import DigestColumn
@@ -484,7 +484,7 @@ def _write_slice(
         attempt,
         transaction_first=plan.tree,
     )
-    path = "/".join(p for p in (plan.data_location.rstrip("/"), slice_.directory, name) if p)
+    path = data_file_path(plan.data_location, slice_.directory, name, plan.paths)
     with during(plan.action), open_slice(slice_) as opened:
         run_checks(plan, opened, [check for check in plan.checks if check.always])
         written = _write(files, opened, path, on_rows)

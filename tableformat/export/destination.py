@@ -49,7 +49,7 @@ from tableformat.export.slices import (
     receipts_below,
     slices,
 )
-from tableformat.file_names import RECEIPTS
+from tableformat.file_names import RECEIPTS, PathLayout
 from tableformat.hive.layout import check_rules
 from tableformat.hive.levels import Level, levels_of, tree_directory
 from tableformat.iceberg.existing_table import (
@@ -126,6 +126,7 @@ class Destination:
 
     `schema` has the columns of the table that the files contain. `location`, `data_location` and
     `tree` are as in the table's state. `levels` are those of a tree, empty for other tables.
+    `paths` is the layout of the paths of new files.
     """
 
     name: LakeName
@@ -140,6 +141,7 @@ class Destination:
     format: FileFormat
     tree: str
     levels: tuple[Level, ...]
+    paths: PathLayout
 
     @property
     def table(self) -> MergeTreeTable:
@@ -178,6 +180,7 @@ class Destination:
             job=job,
             versions=versions,
             tree=bool(self.tree),
+            paths=self.paths,
             action=action,
         )
 
@@ -244,6 +247,7 @@ def fit(
         ),
         tree=state.tree,
         levels=levels_of(loaded.schema(), loaded.spec(), state.properties) if state.tree else (),
+        paths=PathLayout.of(state.properties, state.tree),
     )
 
 

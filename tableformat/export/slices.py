@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final, TypeVar
 
 from tableformat.errors import Action, LedgerError, MissingError
-from tableformat.file_names import RECEIPTS
+from tableformat.file_names import RECEIPTS, PathLayout
 from tableformat.ledger import ExportedPart, Row
 from tableformat.parquet.writer import FileFormat
 from tableformat.receipt import PartRange, Receipt
@@ -164,6 +164,7 @@ class WritePlan:
     * `share`: the limits for reading and writing, None for no limit.
     * `tree`: the files are in a Hive tree. Their names begin with the transaction, and their
       columns have the names of the table.
+    * `paths`: the directories in the paths of the files.
     * `action`: the command of the user, whose verb the messages of tasks have.
     """
 
@@ -183,6 +184,7 @@ class WritePlan:
     versions: tuple[tuple[str, str], ...]
     storage: tuple[tuple[str, str], ...] = ()
     tree: bool = False
+    paths: PathLayout = PathLayout.PARTITION
     share: Share | None = None
     action: Action = Action.EXPORT
 
@@ -432,7 +434,7 @@ def _slice(number: int, cuts: Sequence[_Cut], partition_id: str, target: SliceTa
     )
 
 
-_SETTLED_LATER = ("layout", "job", "versions", "storage", "tree", "share", "action")
+_SETTLED_LATER = ("layout", "job", "versions", "storage", "tree", "paths", "share", "action")
 
 
 def recipe_of(plan: WritePlan, slices: Iterable[Slice]) -> str:

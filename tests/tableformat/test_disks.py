@@ -132,3 +132,17 @@ def test_copies_of_files_may_be_in_their_directory_of_every_disk_or_anywhere() -
         f"{place}/{directory}" for place in (own, cold) for directory in ("p=1", "p=2")
     }
     assert found.alike([f"{own}/a"]) == found.alike([]) == {own, cold}
+
+
+def test_only_paths_on_the_own_disk_have_hashes() -> None:
+    """Harm prevented: copies on another disk that were only started are not found again."""
+    found = disks({f"{DISK_PREFIX}cold": "s3://cold", "write.object-storage.enabled": "true"})
+    own, cold = found.places[OWN_DISK], found.places["cold"]
+
+    path = found.new_path("p=1", "f.parquet")
+
+    assert path == "s3://lake/n/t/data/0100/0101/0100/00011001/p=1/f.parquet"
+    assert found.directory_of(path) == "p=1"
+    assert found.place_of(path) == own
+    assert found.new_path("p=1", "f.parquet", cold) == f"{cold}/p=1/f.parquet"
+    assert found.alike([path]) == {f"{own}/p=1", f"{cold}/p=1"}
