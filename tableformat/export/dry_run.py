@@ -15,7 +15,7 @@ from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState, Leaving
 from tableformat.effects import Direct
-from tableformat.errors import Action, RefusedError, during
+from tableformat.errors import Action, RefusedError, UnsupportedError, during
 from tableformat.export.archived import (
     ArchivedExport,
     ArchivedExports,
@@ -409,9 +409,7 @@ def _forecasts(
     for one in ids:
         parts = source.parts(plan.table.name, one)
         parts = tuple(replace(part, disk=copied.get(one, part.disk)) for part in parts)
-        decision = (
-            found.decide(plan, one, parts, request.options, now) if found is not None else None
-        )
+        decision = _decided(found, plan, one, parts, request.options, now)
         if isinstance(decision, Skip):
             yield Forecast(one.value, decision.status.value, decision.message, rows=_rows(parts))
         elif not parts and decision is not None:
@@ -443,6 +441,21 @@ def _forecasts(
                 yield _perhaps_equal(made, request.options) if decision.may_be_equal else made
             else:
                 yield made
+
+
+def _decided(
+    found: _Existing | None,
+    plan: TablePlan,
+    one: PartitionId,
+    parts: tuple[Part, ...],
+    options: ExportOptions,
+    now: int,
+) -> Skip | _Allowed | None:
+    """Return what `_Existing.decide` returns, or the refusal of a partition that it cannot read."""
+    try:
+        return found.decide(plan, one, parts, options, now) if found is not None else None
+    except UnsupportedError as error:
+        return Skip(Status.REFUSED, error.message)
 
 
 def _perhaps_equal(made: Forecast, options: ExportOptions) -> Forecast:

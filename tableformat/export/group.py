@@ -35,6 +35,7 @@ from tableformat.errors import (
     LedgerError,
     SourceError,
     TableFormatError,
+    UnsupportedError,
 )
 from tableformat.export.archived import (
     ArchivedExport,
@@ -382,11 +383,30 @@ class GroupJob:
         parts: tuple[Part, ...],
         state: LakeTableState,
     ) -> Work | Outcome:
-        """Under the lease, settle exports that landed earlier, and decide what to export."""
+        """Decide about a partition under its lease; it is refused if main cannot be read for it."""
         begun = self._ports.clock()
         key = self._to.key(partition_id)
         if key.hash in held_by:
             return self._held(partition_id, held_by[key.hash], begun)
+        try:
+            return self._decided(partition_id, key, parts, state, begun)
+        except UnsupportedError as error:
+            # It concerns the rows of this partition in main; the others of the group are exported.
+            return self._report(partition_id.value, Status.REFUSED, error.message, None, begun)
+
+    def _decided(
+        self,
+        partition_id: PartitionId,
+        key: Key,
+        parts: tuple[Part, ...],
+        state: LakeTableState,
+        begun: int,
+    ) -> Work | Outcome:
+        """Settle what landed earlier, and return what to export, or why nothing is exported.
+
+        Raises:
+            UnsupportedError: it cannot be decided which rows of the partition main has.
+        """
         exports = self._settled(key, state)
         first = exports.archived[0] if exports.archived else exports.row
         key, row = exports.key, exports.row

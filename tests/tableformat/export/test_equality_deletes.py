@@ -9,13 +9,15 @@ import pytest
 from pyiceberg.manifest import DataFile, ManifestContent
 from pyiceberg.table import Table
 
+from catalog.storages.schemes import open_storage
 from tableformat.errors import UnsupportedError
+from tableformat.export.dry_run import REPLACE, rehearse
 from tableformat.export.main_state import Holding, Kind, holding
 from tableformat.export.request import AllPartitions, ById
 from tableformat.names import PartitionId
 from tests.support.keyed_source import Keyed
 from tests.support.other_engines import delete_by_equality, delete_first_row
-from tests.support.scenarios import lake, parts_of, pyiceberg, row_of
+from tests.support.scenarios import lake, parts_of, ports_of, pyiceberg, row_of, run, statuses
 from tests.support.scene import ONE, Scene
 
 EVERY = replace(ONE, selection=AllPartitions())
@@ -72,6 +74,26 @@ def test_a_partition_with_other_values_is_exported_beside_them(scene: Scene) -> 
 
     assert scene.run() == ("replaced", "")
 
+    assert held(scene.directory, "p2").rows == 5
+
+
+def test_of_all_partitions_only_it_is_refused_in_the_dry_run_too(scene: Scene) -> None:
+    """Harm prevented: one partition that cannot be read stops the exports of all others."""
+    scene.source.by_id["p1"] = parts_of("p1", 12, 2)
+    scene.source.by_id["p2"] = parts_of("p2", 3, 2)
+    scene.after_ttl()
+    ports = ports_of(scene.directory, scene.source, clock=lambda: scene.now)
+
+    found = rehearse(
+        EVERY, scene.source, ports.lake, ports.ledger,
+        now=scene.now, slots=1, note=lambda _: None, storage=open_storage,
+    ).forecasts  # fmt: skip
+    outcomes = run(scene.directory, scene.source, request=EVERY, ports=ports)
+
+    assert [one.action for one in found] == ["refused", REPLACE]
+    assert statuses(outcomes) == ["refused", "replaced"]
+    for message in (found[0].message, *(o.message for o in outcomes if o.partition_id == "p1")):
+        assert "deletes rows by equality" in message
     assert held(scene.directory, "p2").rows == 5
 
 
