@@ -38,7 +38,13 @@ from tableformat.export.decision import (
     parts_may_be_equal,
 )
 from tableformat.export.destination import change_text, fit, in_spec, schema_change
-from tableformat.export.foreign_rows import OwnKeys, WholePartitions, leaving_of, no_lake_partition
+from tableformat.export.foreign_rows import (
+    Alongside,
+    OwnKeys,
+    WholePartitions,
+    leaving_of,
+    no_lake_partition,
+)
 from tableformat.export.job import ExportRequest, LookedAt, look_at_table, with_outdated
 from tableformat.export.main_state import Holding, holding
 from tableformat.export.outcome import Status
@@ -48,6 +54,7 @@ from tableformat.export.request import select
 from tableformat.export.slices import SliceTarget, slices
 from tableformat.export.table_identity import SameNameExports, other_table, same_name_exports
 from tableformat.export.watermark import list_source
+from tableformat.file_names import key_in
 from tableformat.iceberg.partition_proof import partition_values, value_texts
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row
@@ -56,7 +63,7 @@ from tableformat.messages import Option
 from tableformat.names import HiveName, PartitionId, TableName
 from tableformat.parquet.writer import file_format
 from tableformat.quantities import counted
-from tableformat.source import FrozenPart, FrozenPartition, ProbedValue, Source
+from tableformat.source import FrozenPart, FrozenPartition, Source
 from tableformat.storage import Storage
 
 __all__ = [
@@ -281,12 +288,14 @@ def comparison_note(request: ExportRequest, replaced: Replaced) -> str:
 class _Allowed:
     """An export that would run, and how; `held` is the state of its key in main.
 
-    `may_be_equal`: the parts differ from the exported parts, the rows may be the same.
+    `archived` are the states of the archived exports of the partition. `may_be_equal`: the parts
+    differ from the exported parts, the rows may be the same.
     """
 
     key: Key
     held: Holding
     how: Proceed
+    archived: tuple[Holding, ...]
     may_be_equal: bool
 
 
@@ -298,6 +307,7 @@ class _Existing:
     storage: Callable[[str], Storage]
     others: SameNameExports
     source: Source
+    has_others: bool
 
     def key(self, plan: TablePlan, one: PartitionId) -> Key:
         return Key(plan.table.key_source, one.value, self.state.layout.table_uuid)
@@ -354,7 +364,13 @@ class _Existing:
             return decision
         compared = not isinstance(decision, Resume) and not options.force
         may_be_equal = content is not None and parts_may_be_equal(row, in_main, content)
-        return _Allowed(key, in_main, decision, may_be_equal=compared and may_be_equal)
+        return _Allowed(
+            key,
+            in_main,
+            decision,
+            tuple(one.held for one in found),
+            may_be_equal=compared and may_be_equal,
+        )
 
     def _is_gone(self, name: TableName) -> bool:
         return self.source.engine_of(name) is None
@@ -362,23 +378,46 @@ class _Existing:
     def _held(self, row: Row) -> Holding:
         return holding(row, self.state, row.key.hash, self.table)
 
-    def leaving(
-        self,
-        plan: TablePlan,
-        probed: tuple[ProbedValue, ...] | None,
-        one: PartitionId,
-        allowed: _Allowed,
-    ) -> Leaving:
+    def partition(self, plan: TablePlan, one: PartitionId) -> tuple[str | None, ...] | None:
+        """Return the Iceberg values of a source partition, None if it has no rows.
+
+        Raises:
+            RefusedError: its rows belong to several Iceberg partitions.
+            SourceError: the source does not answer.
+        """
+        probed = self.source.probe(plan.table.name, one, plan.probes)
+        if probed is None:
+            return None
+        values = partition_values(plan.spec, plan.all_columns, probed, one)
+        texts = value_texts(plan.spec, plan.all_columns, values)
+        return in_spec(table_of(self.state).spec(), texts)
+
+    def refuse_alongside(
+        self, plan: TablePlan, one: PartitionId, allowed: _Allowed, options: ExportOptions
+    ) -> None:
+        """Refuse what the export refuses because of files of other writers.
+
+        Raises:
+            RefusedError: files of other writers may have the rows of the partition.
+        """
+        if not self.has_others or (options.is_of_statement and not options.attaches):
+            return
+        if (partition := self.partition(plan, one)) is not None:
+            own = OwnKeys(self.ledger, self.state.layout.table_uuid)
+            alongside = Alongside(Direct(), self.table, self.ledger, own)
+            key, held = allowed.key, allowed.held
+            change, archived = options.change, allowed.archived
+            alongside.refuse(self.state, partition, key, held, change, archived)
+
+    def leaving(self, plan: TablePlan, one: PartitionId, allowed: _Allowed) -> Leaving:
         """Return all files of the lake partition that a source partition would replace.
 
         Raises:
             RefusedError: the source partition has no rows, or some files must not be removed.
         """
-        if probed is None:
+        partition = self.partition(plan, one)
+        if partition is None:
             raise no_lake_partition()
-        values = partition_values(plan.spec, plan.all_columns, probed, one)
-        texts = value_texts(plan.spec, plan.all_columns, values)
-        partition = in_spec(table_of(self.state).spec(), texts)
         own = OwnKeys(self.ledger, self.state.layout.table_uuid)
         whole = WholePartitions(Direct(), self.table, self.ledger, own, self.storage)
         return whole.leaving(self.state, allowed.key.hash, partition, allowed.held)
@@ -390,8 +429,15 @@ def _existing(
     if looked_at.existing is None:
         return None
     table, state = looked_at.existing.table, looked_at.existing.state
-    others = same_name_exports(looked_at.plan.table, state.layout.table_uuid, ledger.rows)
-    return _Existing(table, state, ledger, storage, others, source)
+    uuid = state.layout.table_uuid
+    rows = tuple(ledger.rows())
+    others = same_name_exports(looked_at.plan.table, uuid, lambda: rows)
+    known = {row.key.hash for row in rows if row.key.destination == uuid}
+    # The commit files of a tree do not name files of other writers.
+    has_others = bool(state.tree) or any(
+        key_in(path) not in known for path in table.paths_in_main(state)
+    )
+    return _Existing(table, state, ledger, storage, others, source, has_others)
 
 
 def _forecasts(
@@ -434,8 +480,9 @@ def _forecasts(
             if decision is not None and (note := late_note(decision.key)):
                 made = replace(made, message="; ".join(filter(None, (made.message, note))))
             if request.options.replace_partition and found is not None and decision is not None:
-                action = request.options.action
-                yield _whole(found, plan, source, made, decision, action)
+                yield _whole(found, plan, made, decision, request.options.action)
+            elif others := _refused_alongside(found, plan, made, decision, request.options):
+                yield others
             elif decision is not None and decision.held.files:
                 made = _replacing(made, leaving_of(decision.held))
                 yield _perhaps_equal(made, request.options) if decision.may_be_equal else made
@@ -465,10 +512,27 @@ def _perhaps_equal(made: Forecast, options: ExportOptions) -> Forecast:
     return replace(made, message=f"{made.message}; {text}", may_be_equal=True)
 
 
+def _refused_alongside(
+    found: _Existing | None,
+    plan: TablePlan,
+    made: Forecast,
+    allowed: _Allowed | None,
+    options: ExportOptions,
+) -> Forecast | None:
+    """Return the refusal of an export because of files of other writers, None for none."""
+    if found is None or allowed is None:
+        return None
+    try:
+        found.refuse_alongside(plan, PartitionId(made.partition_id), allowed, options)
+    except RefusedError as error:
+        text = error.during(options.action).message
+        return Forecast(made.partition_id, Status.REFUSED.value, text, rows=made.rows)
+    return None
+
+
 def _whole(
     found: _Existing,
     plan: TablePlan,
-    source: Source,
     made: Forecast,
     allowed: _Allowed,
     action: Action,
@@ -476,7 +540,7 @@ def _whole(
     """Return the forecast with the files that leave main if the lake partition is replaced."""
     one = PartitionId(made.partition_id)
     try:
-        leaving = found.leaving(plan, source.probe(plan.table.name, one, plan.probes), one, allowed)
+        leaving = found.leaving(plan, one, allowed)
     except RefusedError as error:
         text = error.during(action).message
         return Forecast(made.partition_id, Status.REFUSED.value, text, rows=made.rows)

@@ -39,12 +39,16 @@ from typing import Final, assert_never
 from tableformat.committer import (
     Append,
     AppendAlongside,
+    Attach,
+    ByStatement,
     FilesOfMain,
     LakeTable,
     LakeTableState,
     Leaving,
+    MainChange,
     PartitionFile,
     ReplaceOwn,
+    ReplacePartition,
 )
 from tableformat.effects import Effects, Step
 from tableformat.errors import DeniedError, RefusedError, Unable
@@ -66,6 +70,7 @@ from tableformat.storage import Storage
 
 __all__ = [
     "ANY_PARTITION",
+    "Alongside",
     "OwnKeys",
     "RowsOfOthers",
     "RowsOfOthersError",
@@ -407,6 +412,57 @@ def refuse_hidden(
         "changed."
     )
     raise RefusedError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Alongside:
+    """Decides before an export is written whether its files may enter their lake partition.
+
+    The commit decides again. `own` tests the keys in names of files; `effects` is what to act
+    through.
+    """
+
+    effects: Effects
+    table: LakeTable
+    ledger: Ledger
+    own: OwnKeys
+
+    def refuse(
+        self,
+        state: LakeTableState,
+        partition: tuple[str | None, ...],
+        key: Key,
+        held: Holding,
+        change: MainChange,
+        archived: Iterable[Holding],
+    ) -> None:
+        """Refuse an export if files of other writers there may have its rows.
+
+        Args:
+            state: M.
+            partition: the Iceberg values, as in `Receipt`, by the spec of `state`.
+            key: the key of the export.
+            held: its state in main.
+            change: how its files enter main.
+            archived: the states of the archived exports of its partition.
+
+        Raises:
+            RefusedError: they may.
+            DestinationError: main cannot be read.
+            LedgerError: the ledger cannot be read.
+        """
+        match change:
+            case Append() | AppendAlongside() | ReplaceOwn():
+                if not may_append(held, change):
+                    beside = paths_with_rows(archived)
+                    refuse_foreign(self.table, state, partition, self.own, held, beside)
+            case Attach():
+                refuse_hidden(self.effects, self.table, self.ledger, state, partition, key, held)
+            case ReplacePartition() | ByStatement():
+                # `WholePartitions` and the plan of the statement check what leaves.
+                pass
+            case never:
+                assert_never(never)
 
 
 _WHAT = "Cannot replace the whole lake partition"

@@ -16,15 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, assert_never
+from typing import Final
 
 from tableformat.committer import (
-    Append,
-    AppendAlongside,
-    Attach,
-    ByStatement,
     LakeTableState,
-    ReplaceOwn,
     ReplacePartition,
 )
 from tableformat.effects import Step
@@ -43,13 +38,10 @@ from tableformat.export.decision import (
 )
 from tableformat.export.destination import Destination, plan_slices
 from tableformat.export.foreign_rows import (
+    Alongside,
     OwnKeys,
     WholePartitions,
-    may_append,
     no_lake_partition,
-    paths_with_rows,
-    refuse_foreign,
-    refuse_hidden,
 )
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Status
@@ -338,10 +330,11 @@ class Claiming:
         self._to = destination
         self._options = options
         self._slots = slots
-        self._own = OwnKeys(ports.ledger, destination.layout.table_uuid)
+        own = OwnKeys(ports.ledger, destination.layout.table_uuid)
         self._whole = WholePartitions(
-            ports.effects, destination.lake, ports.ledger, self._own, ports.storage
+            ports.effects, destination.lake, ports.ledger, own, ports.storage
         )
+        self._alongside = Alongside(ports.effects, destination.lake, ports.ledger, own)
         self._partitions = 1
         self._epochs: Iterator[int] = iter(())
         self.ratio = SizeRatio()
@@ -433,31 +426,13 @@ class Claiming:
         if self._options.is_of_statement and not self._options.attaches:
             # The plan of REPLACE checks what it replaces.
             return False
-        match self._options.change:
-            case ReplacePartition():
-                whole = self._whole.leaving(work.state, work.key.hash, partition, work.held)
-                return bool(whole.paths)
-            case Append() | AppendAlongside() | ReplaceOwn() as change:
-                if not may_append(work.held, change):
-                    archived = work.archived.exports if work.archived is not None else ()
-                    beside = paths_with_rows(one.held for one in archived)
-                    refuse_foreign(
-                        self._to.lake, work.state, partition, self._own, work.held, beside
-                    )
-            case Attach():
-                refuse_hidden(
-                    self._ports.effects,
-                    self._to.lake,
-                    self._ports.ledger,
-                    work.state,
-                    partition,
-                    work.key,
-                    work.held,
-                )
-            case ByStatement():
-                pass
-            case never:
-                assert_never(never)
+        change = self._options.change
+        if isinstance(change, ReplacePartition):
+            whole = self._whole.leaving(work.state, work.key.hash, partition, work.held)
+            return bool(whole.paths)
+        archived = work.archived.exports if work.archived is not None else ()
+        beside = (one.held for one in archived)
+        self._alongside.refuse(work.state, partition, work.key, work.held, change, beside)
         return False
 
     def _may_be_equal(self, work: Work, one: FrozenPartition) -> str:

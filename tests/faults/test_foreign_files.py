@@ -6,6 +6,7 @@ wrote.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import string
 from collections.abc import Mapping
@@ -37,16 +38,20 @@ from pyiceberg.types import (
 
 from catalog.iceberg.catalogs import open_catalog
 from catalog.iceberg.table import IcebergTable
+from catalog.storages.schemes import open_storage
 from tableformat.effects import Step
 from tableformat.export.decision import ExportOptions
+from tableformat.export.dry_run import EXPORT, REPLACE, rehearse
 from tableformat.export.request import ById
 from tableformat.file_names import data_file_name, exported_by, key_in
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.values import to_text
-from tableformat.ledger import Key, State
+from tableformat.ledger import Key, State, StatementKind
+from tableformat.messages import plain
 from tableformat.names import LakeName, PartitionId
 from tests.faults.test_operator_actions import FOREIGN, append, compact, expire
 from tests.support.fakes import TABLE
+from tests.support.keyed_source import Keyed, append_to
 from tests.support.lake import make_table
 from tests.support.scenarios import (
     AtStep,
@@ -95,6 +100,52 @@ def test_the_option_exports_alongside_them_and_removes_nothing(scene: Scene) -> 
     scene.after_ttl()
     assert scene.run() == ("replaced", "")
     assert rows_in_main(scene.directory) == 15 + FOREIGN
+
+
+def forecast(scene: Scene, options: ExportOptions) -> tuple[str, str]:
+    """Return what a dry run says of p1."""
+    ports = ports_of(scene.directory, scene.source)
+    with contextlib.closing(ports.ledger):
+        (found,) = rehearse(
+            replace(scene.request, options=options), scene.source, ports.lake, ports.ledger,
+            now=scene.now, slots=1, note=lambda _: None, storage=open_storage,
+        ).forecasts  # fmt: skip
+    return found.action, scene.numbered(plain(found.message))
+
+
+def test_the_dry_run_refuses_what_the_run_refuses(scene: Scene) -> None:
+    """Harm prevented: a rehearsal promises an export that is refused."""
+    assert forecast(scene, ExportOptions(manifest_ttl=TTL)) == ("refused", REFUSED.format(1))
+    assert forecast(scene, ALONGSIDE)[0] == EXPORT
+    assert ledger_rows(scene.directory) == []
+
+
+def test_the_dry_run_of_an_attach_refuses_what_the_attach_refuses(tmp_path: Path) -> None:
+    """Harm prevented: a rehearsal promises rows that may be in files of others already."""
+    scene = Scene(tmp_path)
+    scene.run()
+    compact(tmp_path)
+    scene.source.change("more")
+    attached = ExportOptions(manifest_ttl=TTL, of_statement=StatementKind.ATTACH_FROM)
+
+    found = forecast(scene, attached)
+
+    assert found == scene.run(attached)
+    assert found[0] == "refused"
+    assert "these could be there twice" in found[1]
+
+
+def test_the_dry_run_looks_into_the_partition_of_the_export(tmp_path: Path) -> None:
+    """Harm prevented: files of others in one partition stop the rehearsal of another."""
+    scene = Scene(tmp_path, Keyed())
+    scene.run()
+    append_to(tmp_path, "p2", FOREIGN)
+    scene.source.change("more")
+    scene.after_ttl()
+
+    assert forecast(scene, ExportOptions(manifest_ttl=TTL))[0] == REPLACE
+    scene.request = replace(ONE, selection=ById(PartitionId("p2")))
+    assert forecast(scene, ExportOptions(manifest_ttl=TTL))[0] == "refused"
 
 
 def _paths(directory: Path) -> list[str]:
