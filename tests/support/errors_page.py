@@ -30,6 +30,7 @@ _PLACES = (
     (re.compile(r"\b[0-9a-f]{32}\b"), "HASH"),
     (re.compile(r"\b\d{15,}\b"), "NUMBER"),
     (re.compile(r"\(\d+\) since [0-9-]+ [0-9:]+"), "(PID) since TIME"),
+    (re.compile(r"archived since [0-9-]+ [0-9:]+ UTC"), "archived since TIME"),
     (re.compile(r"host \S+: no such"), "host HOST: no such"),
     (re.compile(r"for \d+ s\b"), "for SECONDS s"),
     (re.compile(r"port=\d+"), "port=PORT"),

@@ -14,15 +14,19 @@ from catalog.iceberg.catalogs import open_catalog
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable
 from tableformat.names import TableName
 from tests.support.errors_page import Refusal, refusal_of
+from tests.support.other_engines import delete_by_equality
 from tests.wrong.places import Places
 
 __all__ = [
     "WORDS",
+    "archived",
+    "deleted_by_equality",
     "foreign_files",
     "namesake",
     "other_source",
     "other_table",
     "part_of_another",
+    "pending_updates",
     "renamed",
     "silent_keeper",
     "too_many",
@@ -54,6 +58,46 @@ def foreign_files(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     row = {"ts": datetime(2024, 1, 5, tzinfo=UTC), "id": 1, "s": "theirs"}
     table.append(pa.Table.from_pylist([row], table.schema().as_arrow()))
     return refusal_of(places, ("export", "db.events", *_JANUARY, *to))
+
+
+def deleted_by_equality(places: Places, _: pytest.MonkeyPatch) -> Refusal:
+    """Export a partition of whose rows another engine deleted some by equality."""
+    to = ("--to", "lake.n.deleted")
+    places.run("export", "db.events", *_JANUARY, *to)
+    table = open_catalog("lake", warehouse=places.warehouse).catalog.load_table("n.deleted")
+    (task,) = table.scan().plan_files()
+    delete_by_equality(table, task.file, table.schema().find_field("id").field_id, 0)
+    return refusal_of(places, ("export", "db.events", *_JANUARY, *to))
+
+
+def archived(places: Places, _: pytest.MonkeyPatch) -> Refusal:
+    """Export rows that arrived after their partition was archived."""
+    places.reads_parts = True
+    to = ("--to", "lake.n.archived")
+    places.clickhouse_run(*_table("late", ""))
+    assert places.run("archive", "db.late", *_JANUARY, *to)[0] == 0
+    places.clickhouse_run("INSERT INTO db.late VALUES ('2024-01-05', 2)")
+    return refusal_of(places, ("export", "db.late", *_JANUARY, *to))
+
+
+def pending_updates(places: Places, _: pytest.MonkeyPatch) -> Refusal:
+    """Export a partition with lightweight updates that its parts do not have yet."""
+    kept = "enable_block_number_column = 1, enable_block_offset_column = 1"
+    places.clickhouse_run(
+        *_table("pending", f"SETTINGS {kept}"),
+        "SYSTEM STOP MERGES db.pending",
+        "UPDATE db.pending SET id = 7 WHERE id = 1",
+    )
+    return refusal_of(places, ("export", "db.pending", *_JANUARY, "--to", "lake.n.pending"))
+
+
+def _table(name: str, settings: str) -> tuple[str, str]:
+    """Return what makes a table with a row in 202401."""
+    engine = f"MergeTree PARTITION BY toYYYYMM(ts) ORDER BY tuple() {settings}"
+    return (
+        f"CREATE TABLE db.{name} (ts DateTime('UTC'), id Int64) ENGINE = {engine}",
+        f"INSERT INTO db.{name} VALUES ('2024-01-05', 1)",
+    )
 
 
 def too_many(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:

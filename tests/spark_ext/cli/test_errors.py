@@ -326,6 +326,9 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Refusal]] = {
     "the ledger is locked": ledgers.locked_ledger,
     "the export is cancelled": _cancelled,
     "Ctrl-C": _interrupted,
+    "the partition is archived": replacements.archived,
+    "another engine deleted rows by equality": replacements.deleted_by_equality,
+    "lightweight updates that the parts do not have yet": replacements.pending_updates,
 }
 
 
