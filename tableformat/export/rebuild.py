@@ -10,13 +10,16 @@ Main decides the row of a key:
 * otherwise the rows may be in files of other writers. The row gets a landed export without files,
   so that no export of the key can add rows twice before a user has checked the table.
 
+Lists and marks of archived keys are below the location that the table had when they were stored.
+The owner may have changed it since: then data files and metadata show the earlier ones.
+
 The empty commit is also the fence: no request of a process with the lost ledger can land after it
 (docs/spec/commit-protocol.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -26,7 +29,7 @@ from tableformat.errors import MissingError, RefusedError
 from tableformat.export.archived import archived_location, archived_since
 from tableformat.export.commit import Ports, send_empty
 from tableformat.export.commit_lists import ListedExport, read_lists
-from tableformat.file_names import is_of_transaction, key_in
+from tableformat.file_names import is_of_transaction, key_in, table_locations
 from tableformat.iceberg.properties import refuse_version
 from tableformat.ledger import Archived, Claim, Landed, Record, Row, Stale, State
 from tableformat.messages import Option
@@ -44,12 +47,14 @@ class Rebuilt:
     proved: bool
 
 
-def rebuild(ports: Ports, storage: Storage, destination: str) -> tuple[Rebuilt, ...]:
+def rebuild(
+    ports: Ports, storages: Callable[[str], Storage], destination: str
+) -> tuple[Rebuilt, ...]:
     """Fill a ledger from a table, and set the ledger's identity in the table.
 
     Args:
         ports: the table, and its new ledger.
-        storage: the storage of the table's location.
+        storages: open the storage of a location.
         destination: the table's name in messages.
 
     Raises:
@@ -68,9 +73,9 @@ def rebuild(ports: Ports, storage: Storage, destination: str) -> tuple[Rebuilt, 
                     f"already. Name a new one with {Option.LEDGER}."
                 )
                 raise RefusedError(message)
-            return tuple(_found(ports, state, storage, destination))
+            return tuple(_found(ports, state, storages, destination))
         refuse_version(state)
-        found = tuple(_found(ports, state, storage, destination))
+        found = tuple(_found(ports, state, storages, destination))
         _count_up(ports, max([state.highest_epoch, *(f.row.claim.epoch for f in found)]))
         for one in found:
             _write(ports, one.row)
@@ -85,18 +90,20 @@ def rebuild(ports: Ports, storage: Storage, destination: str) -> tuple[Rebuilt, 
 
 
 def _found(
-    ports: Ports, state: LakeTableState, storage: Storage, destination: str
+    ports: Ports, state: LakeTableState, storages: Callable[[str], Storage], destination: str
 ) -> Iterator[Rebuilt]:
     """Yield the new row of every key that a list names."""
     by_key: dict[str, list[ListedExport]] = {}
-    for listed in read_lists(storage, state.location):
-        if listed.destination == state.layout.table_uuid:
-            by_key.setdefault(listed.key.hash, []).append(listed)
+    locations = _locations(ports, state)
+    for location in locations:
+        for listed in read_lists(storages(location), location):
+            if listed.destination == state.layout.table_uuid:
+                by_key.setdefault(listed.key.hash, []).append(listed)
     _refuse_unlisted(ports, state, frozenset(by_key), destination)
     for key, exports in sorted(by_key.items()):
         made = _row(ports, state, key, exports, destination)
         of = exports[0].key
-        since = _archived_since(ports, storage, archived_location(state.location, key))
+        since = _archived_since(ports, storages, locations, key)
         # An earlier release noted it in the ledger alone. The rows before an increment are
         # archived; nothing shows whether the last ones are.
         if since is None and (of.increment or of.next.hash in by_key):
@@ -106,18 +113,33 @@ def _found(
         yield made
 
 
-def _archived_since(ports: Ports, storage: Storage, location: str) -> int | None:
-    """Return since when a key is archived, None if it is not.
+def _locations(ports: Ports, state: LakeTableState) -> tuple[str, ...]:
+    """Return the locations that the table has and had, its present one first."""
+    known = table_locations(state.location, ports.table.paths_in_main(state))
+    if state.tree:
+        return known
+    metadata = sorted(ports.table.metadata_files(state))
+    before = (path.rpartition("/metadata/")[0] for path in metadata)
+    return tuple(dict.fromkeys((*known, *filter(None, before))))
+
+
+def _archived_since(
+    ports: Ports, storages: Callable[[str], Storage], locations: tuple[str, ...], key: str
+) -> int | None:
+    """Return since when a key is archived, None if it is not; the first location decides.
 
     Raises:
         DestinationError: the object beside the table cannot be read.
         LedgerError: it is damaged, or of a newer format.
     """
-    try:
-        text = ports.effects(Step.FIND_FILES, partial(storage.read, location))
-    except MissingError:
-        return None
-    return archived_since(location, text)
+    for location in locations:
+        mark = archived_location(location, key)
+        try:
+            text = ports.effects(Step.FIND_FILES, partial(storages(location).read, mark))
+        except MissingError:
+            continue
+        return archived_since(mark, text)
+    return None
 
 
 def _refuse_unlisted(

@@ -147,7 +147,7 @@ def test_a_ledger_lost_after_a_replacement_is_rebuilt_from_the_tree(
     ledger = SqliteLedger(world.directory / "ledger.db", clock=world.clock)
     ports = Ports(Direct(), table, ledger, world.clock, lambda _: None)
 
-    found = rebuild(ports, opened.storage, str(world.to))
+    found = rebuild(ports, lambda _: opened.storage, str(world.to))
     ledger.close()
 
     assert all(one.proved for one in found)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyiceberg.table.update import SetLocationUpdate
 
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.storages.schemes import open_storage
 from tableformat.effects import Direct, Step
 from tableformat.errors import RefusedError
+from tableformat.export.archived import archived_location, archived_text
 from tableformat.export.commit import Ports
 from tableformat.export.rebuild import Rebuilt, rebuild
 from tests.faults.test_operator_actions import (
@@ -31,9 +34,10 @@ from tests.support.scenarios import (
     AtStep,
     Partitions,
     lake,
+    pyiceberg,
+    row_of,
     rows_in_main,
     run,
-    state,
     statuses,
 )
 
@@ -64,7 +68,7 @@ def rebuilt(directory: Path, into: Drawn | None = None) -> tuple[Rebuilt, ...]:
     ledger = into or ledger_in(directory)
     ports = Ports(Direct(), table, ledger, CLOCK.__next__, lambda _: None)
     try:
-        return rebuild(ports, open_storage(state(directory).location), "lake.n.t")
+        return rebuild(ports, open_storage, "lake.n.t")
     finally:
         ledger.close()
 
@@ -123,6 +127,48 @@ def test_rows_that_others_rewrote_are_never_exported_again(tmp_path: Path, chang
         run(tmp_path, source, request=request)
         assert rows_in_main(tmp_path) <= max(before, 15 + 2)
     assert "refused" in statuses(run(tmp_path, source))
+
+
+def move_location(directory: Path) -> str:
+    """Give the table another location, as its owner does; return the one before."""
+    table = pyiceberg(directory)
+    now = SetLocationUpdate(location=f"file://{directory}/elsewhere/t")
+    table.catalog.commit_table(table, (), (now,))
+    return table.location()
+
+
+@pytest.mark.parametrize("change", [None, append, compact])
+def test_lists_below_an_earlier_location_are_found(
+    tmp_path: Path, change: Callable[[Path], None] | None
+) -> None:
+    """Harm prevented: rows that others rewrote come a second time, as no list names them."""
+    source = Partitions()
+    run(tmp_path, source)
+    move_location(tmp_path)
+    if change is not None:
+        change(tmp_path)
+    before = rows_in_main(tmp_path)
+    lose(tmp_path)
+
+    rebuilt(tmp_path)
+
+    again = "refused" if change is compact else "already_exported"
+    assert statuses(run(tmp_path, source)) == [again] * 2
+    assert rows_in_main(tmp_path) == before
+
+
+def test_a_partition_archived_at_an_earlier_location_is_known(tmp_path: Path) -> None:
+    """Harm prevented: late rows take the place of the only copy of the archived ones."""
+    source = Partitions()
+    run(tmp_path, source)
+    before, key = move_location(tmp_path), row_of(tmp_path, "p1").key.hash
+    open_storage(before).put(archived_location(before, key), archived_text(1_000))
+    lose(tmp_path)
+
+    found = rebuilt(tmp_path)
+
+    archived = {one.row.key.partition_id: one.row.archived is not None for one in found}
+    assert archived == {"p1": True, "p2": False}
 
 
 @pytest.mark.parametrize("step", [Step.WRITE_FILES, Step.SEND])

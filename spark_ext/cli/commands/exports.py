@@ -617,7 +617,7 @@ def rebuild_exports(
     output = output_for(as_json=as_json)
     with contextlib.closing(known):
         ports = Ports(Direct(), table, known, milliseconds, lambda n: time.sleep(0.1 * n))
-        found = rebuild(ports, table.storages(table.load().location), str(name))
+        found = rebuild(ports, table.storages, str(name))
     columns = ("source_table", "partition_id", "status", "rows", "data_files", "last_error")
     records = [
         {
