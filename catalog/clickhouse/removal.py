@@ -198,11 +198,16 @@ class _Leaving:
         Raises:
             SourceError: a part stays detached.
         """
-        self._put_back(self._newly_detached(before))
+        copies = self._put_back(self._newly_detached(before))
+        dropped = ", ".join(f"DROP DETACHED PART {quote_string(name)}" for name in copies)
+        left = (
+            f" It left copies of active parts. Do not attach them: ALTER TABLE {self.table.sql} "
+            f"{dropped} SETTINGS allow_drop_detached = 1 removes them."
+        )
         message = (
             f"Cannot archive partition {self.one} of {self.table}: ClickHouse did not detach "
             f"all of its parts: {error.reason}. The source is "
-            f"unchanged.{_remedy(error) or ' Run it again.'}"
+            f"unchanged.{left if copies else ''}{_remedy(error) or ' Run it again.'}"
         )
         return RefusedError(message, code=error.code)
 
@@ -221,20 +226,29 @@ class _Leaving:
             message = (
                 f"Cannot archive partition {self.one} of {self.table}: {_reason(error)}. It is "
                 "unknown whether it was detached: its rows are in the table or in the detached "
-                f"parts. Check system.detached_parts; ALTER TABLE {self.table.sql} ATTACH "
-                f"PARTITION ID {quote_string(str(self.one))} attaches them again. Then run it "
-                "again."
+                "parts. If the table has no row of the partition, ALTER TABLE "
+                f"{self.table.sql} ATTACH PARTITION ID {quote_string(str(self.one))} attaches "
+                "them again. Then run it again."
             )
             raise SourceError(message, code=error.code) from error
 
-    def _put_back(self, detached: Iterable[str]) -> None:
-        """Attach detached parts again; the error names those that cannot be attached.
+    def _put_back(self, detached: Iterable[str]) -> tuple[str, ...]:
+        """Attach detached parts again; return those that are copies of rows that are active.
+
+        DETACH PARTITION first copies all parts to the detached ones, and then takes them out. If it
+        fails between these steps, an ATTACH of the copies would double their rows.
 
         Raises:
-            SourceError: a part stays detached.
+            SourceError: a part cannot be attached; the error names it.
         """
-        failed, remedies = [], set[str]()
+        active = self._blocks("system.parts", "active AND rows > 0")
+        blocks = self._blocks("system.detached_parts", "ifNull(reason, '') = ''")
+        failed, remedies, copies = [], set[str](), []
         for name in sorted(detached):
+            low, high = blocks.get(name, (0, 0))
+            if any(low <= last and first <= high for first, last in active.values()):
+                copies.append(name)
+                continue
             try:
                 self._alter(f"ATTACH PART {quote_string(name)}")
             except SourceError as error:
@@ -248,6 +262,7 @@ class _Leaving:
                 f"ALTER TABLE {self.table.sql} ATTACH PARTITION ID {quote_string(str(self.one))}."
             )
             raise SourceError(message)
+        return tuple(copies)
 
     def _alter(self, what: str) -> None:
         self.connection.command(f"ALTER TABLE {self.table.sql} {what}")
@@ -259,6 +274,15 @@ class _Leaving:
             f" AND partition_id = {quote_string(str(self.one))}"
         )
         return {text(row[0]): whole(row[1]) for row in found}
+
+    def _blocks(self, parts: str, condition: str) -> dict[str, tuple[int, int]]:
+        """Return the first and the last block of parts of the partition, by name."""
+        found = self.connection.rows(
+            "SELECT name, toInt64(ifNull(min_block_number, 0)), "
+            f"toInt64(ifNull(max_block_number, 0)) FROM {parts} WHERE {of_table(self.table)} AND "
+            f"partition_id = {quote_string(str(self.one))} AND {condition}"
+        )
+        return {text(row[0]): (whole(row[1]), whole(row[2])) for row in found}
 
     def _detached(self) -> frozenset[str]:
         """Return the detached parts without a reason: ClickHouse sets one for those it detaches."""

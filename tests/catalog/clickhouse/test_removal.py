@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -202,6 +204,30 @@ def test_a_statement_without_a_response_reports_where_the_rows_are(clickhouse: C
     with pytest.raises(SourceError, match=r"It is unknown whether it was detached.*ATTACH PART"):
         dropped_while(clickhouse, name, {"DETACH PARTITION": lose}, has_replicas=False)
     assert rows(clickhouse, name) == (0, 1)
+
+
+def test_copies_of_parts_that_stay_are_not_attached(clickhouse: Clickhouse) -> None:
+    """Harm prevented: rows twice, after a DETACH that copied the parts and found no more room."""
+    name = clickhouse.filled()
+    clickhouse.command(f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 1000, 'more')")
+    before = shown(clickhouse, name)
+
+    def fail() -> None:
+        places = clickhouse.rows(
+            f"SELECT path FROM system.parts WHERE table = '{name.name}' AND active"
+            " AND partition_id = '1'"
+        )
+        for (place,) in places:
+            part = Path(str(place))
+            shutil.copytree(part, part.parent / "detached" / part.name)
+        message = "Code: 243. DB::Exception: Cannot reserve 1.00 MiB. (NOT_ENOUGH_SPACE)"
+        raise ClickHouseError(message)
+
+    with pytest.raises(RefusedError, match=r"unchanged\. It left copies .*DROP DETACHED PART"):
+        dropped_while(clickhouse, name, {"DETACH PARTITION": fail}, has_replicas=False)
+
+    assert shown(clickhouse, name) == before
+    assert rows(clickhouse, name) == (51, 2)
 
 
 @pytest.mark.parametrize(
