@@ -135,11 +135,14 @@ class WatchedExport:
             thread.join()
 
     def _look(self, pid: int) -> None:
+        own = command_line(pid)
         for one in {pid} | descendants(pid):
-            self.command_lines.add(os.fsencode("\0".join(command_line(one))))
-            if one != pid:
+            line = command_line(one)
+            self.command_lines.add(os.fsencode("\0".join(line)))
+            # A child that is just forked still has command line and environment of the export. It
+            # gets both of its own at one moment, so the command line is read first.
+            if line != own:
                 seen = "\0".join(map("=".join, environment(one).items()))
-                # A process that is just forked still has its parent's, and then gets its own.
                 self.environments[one] = os.fsencode(seen) or self.environments.get(one, b"")
         spark = self.root / "spark"
         for path in spark.rglob("*"):
