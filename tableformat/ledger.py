@@ -411,8 +411,7 @@ class Row:
       deleted before this key has landed (docs/spec/commit-protocol.md, step 1).
     * `done` is the last completed export, `changed` the last statement on the lake table that
       completed since. `landed` lists all of both.
-    * `keeper_node` is that of the source table (`export/table_identity.py`), `division` how that
-      table is divided (`mergetree/compatibility.py`). Each is None if it is unknown.
+    * `keeper_node`, `server`, `division` are of the source table; None and '' are unknown.
     * `rewritten` is the last proof for rewritten files, None if there is none. Statements on the
       lake table keep it. `detached` are the proofs for files that a DETACH took to the branch.
     * While the row is `archived`, no export of the key begins or commits
@@ -435,6 +434,7 @@ class Row:
     ttl: int = MANIFEST_TTL
     last_error: str = ""
     keeper_node: KeeperNode | None = None
+    server: str = ""
     changed: Landed | None = None
     division: str | None = None
     archived: Archived | None = None

@@ -1,7 +1,8 @@
 """Renders and parses the stored form of a ledger row: JSON with a checksum (docs/spec/ledger.md).
 
-`ledger.Row` describes the fields. The parser also reads the nine earlier formats:
+`ledger.Row` describes the fields. The parser also reads the ten earlier formats:
 
+* 16 and earlier have no `server`.
 * 15 and earlier have no increment of a key, and no `archived_since` and `is_ending`.
 * 14 and earlier have no `detached`.
 * 13 has no `rows` of `rewritten`: its files count as files with other rows.
@@ -46,8 +47,8 @@ from tableformat.mergetree.table import KeeperNode
 
 __all__ = ["ROW_FORMAT", "checksum", "parse_row", "render_row"]
 
-ROW_FORMAT: Final = 16
-_READ: Final = (7, 8, 9, 10, 11, 12, 13, 14, 15, ROW_FORMAT)
+ROW_FORMAT: Final = 17
+_READ: Final = (7, 8, 9, 10, 11, 12, 13, 14, 15, 16, ROW_FORMAT)
 _KNOWS_ARCHIVED: Final = 10
 _KNOWS_KINDS: Final = 12
 _UNKNOWN_ROWS: Final = -1

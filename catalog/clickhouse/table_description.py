@@ -276,6 +276,7 @@ def describe(connection: Connection, capabilities: Capabilities, name: TableName
         indices=_indices(connection, capabilities, name),
         projections=_projections(connection, capabilities, name),
         keeper_node=node_of(connection, path, keeper) if path else None,
+        server="" if path else capabilities.server_uuid.removeprefix(_NIL_UUID),
     )
 
 

@@ -194,13 +194,15 @@ def each_once(found: Iterable[Local]) -> tuple[Local, ...]:
     """Return one table for each identity: the shards of a cluster can be replicas of one table.
 
     Replicas have the same rows, which would be added twice if one replica lags behind. Among
-    replicas, one that has the partition is returned.
+    replicas, one that has the partition is returned. Tables that are not replicated are different
+    ones, also if CREATE … ON CLUSTER gave them one UUID.
     """
-    once: dict[str, Local] = {}
+    once: dict[tuple[str, str], Local] = {}
     for one in found:
-        known = once.setdefault(one.table.key_source, one)
+        identity = one.table.key_source, one.table.server
+        known = once.setdefault(identity, one)
         if one.has_parts and not known.has_parts:
-            once[one.table.key_source] = one
+            once[identity] = one
     return tuple(once.values())
 
 

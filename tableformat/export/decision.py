@@ -60,6 +60,7 @@ __all__ = [
     "RemoveRows",
     "Resume",
     "Skip",
+    "SourceGuards",
     "check_options",
     "claimed",
     "decide",
@@ -486,6 +487,18 @@ def shrinks(before: int, after: int) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SourceGuards:
+    """What tells the source table of a claim from others with its identity, as in `ledger.Row`."""
+
+    keeper_node: KeeperNode | None = None
+    server: str = ""
+    division: str | None = None
+
+
+_UNKNOWN: Final = SourceGuards()
+
+
 def claimed(
     row: Row | None,
     key: Key,
@@ -494,20 +507,20 @@ def claimed(
     claim: Claim,
     ttl: int,
     now: int,
-    keeper_node: KeeperNode | None = None,
-    division: str | None = None,
+    guards: SourceGuards = _UNKNOWN,
 ) -> Row:
     """Return the row with a new claim.
 
     A claim that resumes the last transaction replaces its claim. Any other moves the last claim to
-    the list `old`, marked as given up if the row was. If the source table's Keeper node or division
-    is not known, the row keeps its own. It gets the present name of the lake table, which its owner
-    may have renamed.
+    the list `old`, marked as given up if the row was. The row keeps its own values where `guards`
+    are unknown. It gets the present name of the lake table, which its owner may have renamed.
     """
     source, destination = names
     if row is None:
         made = Row(key, source, destination, State.RUNNING, claim, now, now, ttl=ttl)
-        return replace(made, keeper_node=keeper_node, division=division)
+        return replace(
+            made, keeper_node=guards.keeper_node, server=guards.server, division=guards.division
+        )
     settled_before = {x.transaction_id for x in row.landed} | {claim.transaction_id}
     left = () if row.claim.transaction_id in settled_before else (row.claim,)
     behind = (*(c for c in row.old if c.transaction_id != claim.transaction_id), *left)
@@ -523,8 +536,9 @@ def claimed(
         old=behind,
         last_error="",
         stop=None,
-        keeper_node=keeper_node or row.keeper_node,
-        division=row.division if division is None else division,
+        keeper_node=guards.keeper_node or row.keeper_node,
+        server=guards.server or row.server,
+        division=row.division if guards.division is None else guards.division,
     )
 
 

@@ -52,7 +52,12 @@ from tableformat.export.plan import TablePlan, check_one_to_one
 from tableformat.export.ports import Lake
 from tableformat.export.request import select
 from tableformat.export.slices import SliceTarget, slices
-from tableformat.export.table_identity import SameNameExports, other_table, same_name_exports
+from tableformat.export.table_identity import (
+    SameNameExports,
+    SourceTables,
+    same_name_exports,
+    unconfirmed_table,
+)
 from tableformat.export.watermark import list_source
 from tableformat.file_names import key_in
 from tableformat.iceberg.partition_proof import partition_values, value_texts
@@ -60,7 +65,7 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.table import Part
 from tableformat.messages import Option
-from tableformat.names import HiveName, PartitionId, TableName
+from tableformat.names import HiveName, PartitionId
 from tableformat.parquet.writer import file_format
 from tableformat.quantities import counted
 from tableformat.source import FrozenPart, FrozenPartition, Source
@@ -307,6 +312,7 @@ class _Existing:
     storage: Callable[[str], Storage]
     others: SameNameExports
     source: Source
+    tables: SourceTables
     has_others: bool
 
     def key(self, plan: TablePlan, one: PartitionId) -> Key:
@@ -336,7 +342,7 @@ class _Existing:
         first = exports.archived[0] if exports.archived else exports.row
         key, row = exports.key, exports.row
         for one_row in dict.fromkeys((first, row)):
-            if (other := other_table(one_row, plan.table)) and not options.same_table:
+            if other := unconfirmed_table(one_row, plan.table, options):
                 return Skip(Status.REFUSED, other)
         if key.increment and (held := self.ledger.holder(key.hash)):
             text = f"an export of this partition is in progress: {held.owner}"
@@ -348,7 +354,7 @@ class _Existing:
             return None
         content = content_of(plan.table, parts) if parts else None
         if other := self.others.refusal(
-            first, one.value, options, self._held, content=content, is_gone=self._is_gone
+            first, one.value, options, self._held, content=content, tables=self.tables
         ):
             return Skip(Status.REFUSED, other)
         in_main = holding(row, self.state, key.hash, self.table)
@@ -371,9 +377,6 @@ class _Existing:
             tuple(one.held for one in found),
             may_be_equal=compared and may_be_equal,
         )
-
-    def _is_gone(self, name: TableName) -> bool:
-        return self.source.engine_of(name) is None
 
     def _held(self, row: Row) -> Holding:
         return holding(row, self.state, row.key.hash, self.table)
@@ -437,7 +440,8 @@ def _existing(
     has_others = bool(state.tree) or any(
         key_in(path) not in known for path in table.paths_in_main(state)
     )
-    return _Existing(table, state, ledger, storage, others, source, has_others)
+    tables = SourceTables(Direct(), source)
+    return _Existing(table, state, ledger, storage, others, source, tables, has_others)
 
 
 def _forecasts(

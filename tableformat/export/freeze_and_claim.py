@@ -31,6 +31,7 @@ from tableformat.export.decision import (
     CompareRows,
     ExportOptions,
     Skip,
+    SourceGuards,
     claimed,
     may_be_equal,
     parts_may_be_equal,
@@ -371,15 +372,15 @@ class Claiming:
         replaces = bool(work.held.files)
         if cut.slices:
             replaces |= self._look_there(work, cut.slices[0].partition)
+        table = self._to.table
         row = claimed(
             work.row,
             work.key,
-            names=(str(self._to.table.name), str(self._to.name)),
+            names=(str(table.name), str(self._to.name)),
             claim=cut.claim,
             ttl=self._options.manifest_ttl,
             now=self._ports.clock(),
-            keeper_node=known_node(self._to.table),
-            division=division_of(self._to.table),
+            guards=SourceGuards(known_node(table), table.server, division_of(table)),
         )
         slices = tuple(
             replace(s, number=first_number + i, epoch=cut.claim.epoch)

@@ -21,7 +21,7 @@ Frozen parts and finished files stay, so that the next run resumes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -78,6 +78,7 @@ from tableformat.export.slices import stored_receipts
 from tableformat.export.table_identity import (
     SameNameExports,
     SameTable,
+    SourceTables,
     may_be_refused,
     same_name_exports,
 )
@@ -105,7 +106,7 @@ from tableformat.ledger import (
 )
 from tableformat.mergetree.table import Part
 from tableformat.messages import Command
-from tableformat.names import PartitionId, TableName
+from tableformat.names import PartitionId
 from tableformat.source import FrozenPartition, Source
 
 __all__ = ["Abandoning", "ConcurrentExports", "GroupJob", "Tidying"]
@@ -159,10 +160,9 @@ class ConcurrentExports:
     ) -> None:
         """Store the arguments; nothing is read."""
         self._ports = ports
-        self._source = source
         self._to = destination
         self._options = options
-        self._there: dict[TableName, bool] = {}
+        self._tables = SourceTables(ports.effects, source)
         self._known: SameNameExports | None = None
 
     def before(
@@ -184,7 +184,7 @@ class ConcurrentExports:
         if self._known is None:
             self._known = self._look()
         return self._refusal(
-            self._known, row, partition_id, state, content=content, is_gone=self._is_gone
+            self._known, row, partition_id, state, content=content, tables=self._tables
         )
 
     def give_up_later(self, claimed: Iterable[Claimed]) -> Mapping[str, str]:
@@ -233,22 +233,15 @@ class ConcurrentExports:
         state: LakeTableState,
         *,
         content: Content,
-        is_gone: Callable[[TableName], bool] = lambda _: False,
+        tables: SourceTables | None = None,
         after: Claim | None = None,
     ) -> str:
         def held(other: Row) -> Holding:
             return held_in_main(self._ports, other, state, other.key.hash)
 
         return found.refusal(
-            row, partition_id, self._options, held, content=content, is_gone=is_gone, after=after
+            row, partition_id, self._options, held, content=content, tables=tables, after=after
         )
-
-    def _is_gone(self, name: TableName) -> bool:
-        """Whether the source no longer has a table of a name; the source is queried once."""
-        if name not in self._there:
-            engine = self._ports.effects(Step.DESCRIBE_SOURCE, lambda: self._source.engine_of(name))
-            self._there[name] = engine is not None
-        return not self._there[name]
 
     def _give_up(self, row: Row, why: str) -> None:
         """Give up a claim for which nothing was sent.

@@ -11,10 +11,14 @@ partitions have new keys. No other check would prevent duplicate rows.
   identifies (the engine Ordinary, an old server) gets a new identity when it is renamed, and
   merges replace its exported parts. It is refused while no table of the exported name exists in
   the source, or while its parts are merged from the exported parts.
+* And a table with another name, if the exported one does not have the partition any more: its rows
+  may have been moved, and merged since.
 * `SameTable`: a replicated table is known by its Keeper path. Two ensembles can have the same
   path, and a new table can have the path of a dropped one. So the Keeper node below the path is
   compared: another node refuses the export, and the user decides. The node is a guard, not an
-  identity: a restored ensemble has new nodes for the same table.
+  identity: a restored ensemble has new nodes for the same table. Any other table is known by its
+  UUID, which CREATE … ON CLUSTER gives to the tables of all shards. So its server is compared in
+  the same way.
 
 Source: docs/spec/ledger.md, "Nodes of Keeper", "Tables of one name", "Tables of other names".
 """
@@ -27,7 +31,7 @@ from functools import partial
 from typing import Final
 
 from tableformat.committer import LakeTableState
-from tableformat.effects import Step
+from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError, Unable, UsageError
 from tableformat.export.content import Content, is_merged
 from tableformat.export.decision import ExportOptions, Skip
@@ -37,20 +41,61 @@ from tableformat.export.ports import JobPorts
 from tableformat.ledger import Claim, Row, Stale, State
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable, MergeTreeTable, known_by_name
 from tableformat.messages import Command, Option
-from tableformat.names import TableName
+from tableformat.names import PartitionId, TableName
+from tableformat.source import Source
 
 __all__ = [
     "SameNameExports",
     "SameTable",
+    "SourceTables",
     "check_same_as",
     "known_as",
     "known_node",
     "may_be_refused",
     "other_table",
     "same_name_exports",
+    "unconfirmed_table",
 ]
 
 _SHOWN: Final = 10
+
+
+class SourceTables:
+    """Asks a source about the tables of other exports; each question is asked once."""
+
+    def __init__(self, effects: Effects, source: Source) -> None:
+        """Store the arguments; nothing is read."""
+        self._effects = effects
+        self._source = source
+        self._gone: dict[TableName, bool] = {}
+        self._left: dict[tuple[TableName, PartitionId], bool] = {}
+
+    def is_gone(self, name: TableName) -> bool:
+        """Whether the source no longer has a table of a name.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        if name not in self._gone:
+            engine = self._effects(Step.DESCRIBE_SOURCE, lambda: self._source.engine_of(name))
+            self._gone[name] = engine is None
+        return self._gone[name]
+
+    def has_left(self, name: TableName, one: PartitionId) -> bool:
+        """Whether the source has no part with rows of a partition of a table, or not the table.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        if (name, one) not in self._left:
+            there = not self.is_gone(name) and any(
+                part.rows
+                for part in self._effects(
+                    Step.DESCRIBE_SOURCE, lambda: self._source.parts(name, one)
+                )
+            )
+            self._left[name, one] = not there
+        return self._left[name, one]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +121,7 @@ class SameNameExports:
         held: Callable[[Row], Holding],
         *,
         content: Content | None = None,
-        is_gone: Callable[[TableName], bool] = lambda _: False,
+        tables: SourceTables | None = None,
         after: Claim | None = None,
     ) -> str:
         """Return why a partition is not exported because of another table's rows, '' for no reason.
@@ -87,7 +132,7 @@ class SameNameExports:
             options: of the export.
             held: returns the state in main of another row's key.
             content: the content of the partition, None if it has none.
-            is_gone: whether the source no longer has a table of a name.
+            tables: the tables of the source, None if they are not asked.
             after: a claim; running exports that began later do not count.
 
         Raises:
@@ -98,8 +143,9 @@ class SameNameExports:
         of_it = _begun_before(self.rows.get(partition_id, ()), after)
         found = {one.key.source: text for one in of_it if (text := _may_hold(one, held(one)))}
         if len(found) < options.shards:
-            others = _begun_before(self.others.get(partition_id, ()), after)
-            return self._alike(others, options, held, content, is_gone)
+            # Another shard has other parts. A restored one has those of before.
+            others = (*of_it, *_begun_before(self.others.get(partition_id, ()), after))
+            return self._alike(others, options, held, content, tables)
         held_of = "; ".join(f"of {source} ({text})" for source, text in found.items())
         there = (
             f"rows of another table {self.table.name} may be there already: {held_of}. This one is "
@@ -123,11 +169,13 @@ class SameNameExports:
         options: ExportOptions,
         held: Callable[[Row], Holding],
         content: Content | None,
-        is_gone: Callable[[TableName], bool],
+        tables: SourceTables | None,
     ) -> str:
-        """Return the refusal if the partition may be that of a table with another name."""
+        """Return the refusal if the partition may be that of another table."""
+        # Tables of a name are on each shard: one of them does not show what became of another.
+        asked = tables if options.shards == 1 else None
         for one in others:
-            why = "" if content is None else _why_same(one, self.table, content, is_gone)
+            why = "" if content is None else _why_same(one, self.table, content, asked)
             if not why or not (text := _may_hold(one, held(one))):
                 continue
             there = f"{why} ({text}). This one is {self.table.identity}."
@@ -250,9 +298,9 @@ def _begun_before(rows: Iterable[Row], after: Claim | None) -> list[Row]:
 
 
 def _why_same(
-    row: Row, table: MergeTreeTable, content: Content, is_gone: Callable[[TableName], bool]
+    row: Row, table: MergeTreeTable, content: Content, tables: SourceTables | None
 ) -> str:
-    """Return why a partition may be the exported one of a table with another name."""
+    """Return why a partition may be the exported one of another table, '' if it may not."""
     done = row.done.parts if row.done is not None else ()
     exported = (*done, *(row.claim.parts if row.state is State.RUNNING else ()))
     known = {(p.hash_of_all_files, p.rows) for p in exported}
@@ -260,17 +308,37 @@ def _why_same(
     if equal:
         more = f" and {len(equal) - 1} more" if len(equal) > 1 else ""
         return f"its part {equal[0]}{more} was exported from {row.source_table} already"
+    if row.source_table == str(table.name):
+        return ""
     then, now = known_by_name(row.key.source), known_by_name(table.key_source)
     if then is None or now is None or then[0] != now[0]:
-        return ""
+        return _why_moved(row, content, tables)
     if row.done is not None and is_merged(row.done, content):
         return f"its parts are those that were exported from {row.source_table}, merged"
-    if is_gone(then[1]):
+    if tables is not None and tables.is_gone(then[1]):
         return (
             f"this table is identified only by its name, and {then[1]}, from which the partition "
             "was exported, no longer exists"
         )
-    return ""
+    return _why_moved(row, content, tables)
+
+
+def _why_moved(row: Row, content: Content, tables: SourceTables | None) -> str:
+    """Return why rows of an exported table may be in this one now, '' if they are not.
+
+    ALTER TABLE … MOVE PARTITION … TO TABLE moves parts, and merges give them other hashes.
+    """
+    if tables is None or row.done is None or row.archived is not None:
+        return ""
+    if content.rows < row.done.landed.rows:
+        return ""
+    name = TableName.parse(row.source_table)
+    if not tables.has_left(name, PartitionId(row.key.partition_id)):
+        return ""
+    return (
+        f"{name}, from which the partition was exported, does not have it any more, and this table "
+        "has at least as many rows of it: they may have been moved here"
+    )
 
 
 def _is_older(one: Claim, other: Claim) -> bool:
@@ -300,7 +368,16 @@ def other_table(row: Row | None, table: MergeTreeTable) -> str:
         row: the key's, None when it was never exported.
         table: from `describe`.
     """
-    if row is None or row.keeper_node is None or table.known_as or not _relies(row):
+    if row is None or table.known_as or not _relies(row):
+        return ""
+    if _is_elsewhere(row, table):
+        return (
+            f"a table of the same identity ({row.key.source}) was exported from another server: "
+            "CREATE TABLE … ON CLUSTER gives the tables of all shards one UUID. Export it into "
+            "another lake table. If it is the same table, whose data is on this server now, give "
+            f"{Option.SAME_TABLE} to {Command.EXPORT} from this server alone."
+        )
+    if row.keeper_node is None:
         return ""
     then, now = row.keeper_node, table.keeper_node
     path = row.key.source.removeprefix("keeper:")
@@ -319,6 +396,21 @@ def other_table(row: Row | None, table: MergeTreeTable) -> str:
     )
 
 
+def unconfirmed_table(row: Row | None, table: MergeTreeTable, options: ExportOptions) -> str:
+    """Return `other_table`, '' if the user states that it is the same table.
+
+    That cannot be stated of several shards with one UUID: one is not the other.
+    """
+    other = other_table(row, table)
+    is_shard = row is not None and options.shards > 1 and _is_elsewhere(row, table)
+    return "" if options.same_table and not is_shard else other
+
+
+def _is_elsewhere(row: Row, table: MergeTreeTable) -> bool:
+    """Whether a table is on another server than the exported one of its identity."""
+    return bool(row.server and table.server) and row.server != table.server
+
+
 def _relies(row: Row) -> bool:
     """Whether the decision on a key depends on an earlier export or claim of it."""
     return row.state is State.RUNNING or row.done is not None or bool(row.landed)
@@ -335,20 +427,25 @@ class SameTable:
     def confirmed(self, row: Row) -> Row | Skip:
         """Return the row to continue with, or the refusal.
 
-        If the user states that it is the same table, the row stores the table's node from then on.
+        If the user states that it is the same table, the row stores its node or server from then
+        on.
 
         Raises:
             LedgerError: it cannot be written.
         """
-        other = other_table(row, self.table)
-        if not other:
-            return row
-        if not self.options.same_table:
+        if other := unconfirmed_table(row, self.table, self.options):
             return Skip(Status.REFUSED, other)
-        node = known_node(self.table)
-        if node is None:
+        if not other_table(row, self.table):
             return row
-        after = replace(row, keeper_node=node, updated=self.ports.clock())
+        node, server = known_node(self.table), self.table.server
+        if node is None and not server:
+            return row
+        after = replace(
+            row,
+            keeper_node=node or row.keeper_node,
+            server=server or row.server,
+            updated=self.ports.clock(),
+        )
         written = self.ports.effects(Step.CLAIM, partial(self.ports.ledger.write, after))
         if isinstance(written, Stale):
             text = "another process changed the ledger row of this partition at the same moment"

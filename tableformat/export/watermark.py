@@ -341,7 +341,8 @@ class SettingWatermark:
         """Whether another table with the source's identity has exports; computed once."""
         if self._is_shared is None:
             table, destination = self._listing.table, state.layout.table_uuid
-            self._is_shared = known_node(table) is not None and any(
+            has_guard = known_node(table) is not None or bool(table.server)
+            self._is_shared = has_guard and any(
                 row.key.source == table.key_source
                 and row.key.destination == destination
                 and bool(other_table(row, table))

@@ -137,8 +137,9 @@ class MergeTreeTable:
     `identity` distinguishes the same data under another name from other data under the same name
     (docs/spec/table-properties.md): the Keeper path of a replicated table, else the table's UUID,
     else server and name. `keeper_node` distinguishes replicated tables of the same Keeper path; it
-    is None without a Keeper. `known_as` is the identity of earlier exports if the user names
-    another one, '' for the table's own.
+    is None without a Keeper. `server` is the UUID of the server of any other table, '' if it is
+    unknown: CREATE … ON CLUSTER gives the tables of all shards one UUID. `known_as` is the identity
+    of earlier exports if the user names another one, '' for the table's own.
     """
 
     name: TableName
@@ -153,6 +154,7 @@ class MergeTreeTable:
     indices: tuple[SkipIndex, ...] = ()
     projections: tuple[Projection, ...] = ()
     keeper_node: KeeperNode | KeeperUnavailable | None = None
+    server: str = ""
     known_as: str = ""
 
     @property

@@ -46,7 +46,7 @@ from tableformat.errors import (
 )
 from tableformat.export.cleanup import Cleaning
 from tableformat.export.commit import Ports, load_table, settle_mark
-from tableformat.export.decision import claimed, unfinished
+from tableformat.export.decision import SourceGuards, claimed, unfinished
 from tableformat.export.leases import Leases
 from tableformat.export.main_state import unsettled_mark
 from tableformat.ledger import (
@@ -453,8 +453,9 @@ class Landing:
             passed_over(row, statement, self.ports),
             change.key,
             names=(of.source_table if of is not None else str(self.name), str(self.name)),
-            keeper_node=of.keeper_node if of is not None else None,
-            division=of.division if of is not None else None,
+            guards=SourceGuards(of.keeper_node, of.server, of.division)
+            if of is not None
+            else SourceGuards(),
             claim=replace(
                 claim,
                 move=self.moves.get(change.key.hash),

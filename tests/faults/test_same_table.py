@@ -255,3 +255,89 @@ def test_a_ledger_rebuilt_after_a_replacement_knows_the_last_node(scene: Scene) 
     rebuilt(scene.directory)
 
     assert scene.row.keeper_node == THERE
+
+
+SHARD = "31b39f5a-6a6e-4a43-a80a-2f7f4b2e7a01"
+OTHER = "31b39f5a-6a6e-4a43-a80a-2f7f4b2e7a02"
+
+
+def on_server(directory: Path, server: str) -> Scene:
+    """Return a scene whose table is not replicated, and on a server."""
+    made = Scene(directory)
+    made.source.table = replace(TABLE, server=server)
+    return made
+
+
+def move_to(scene: Scene, server: str) -> None:
+    """Let the source be the table with the same UUID on another server."""
+    scene.source.table = replace(TABLE, server=server)
+
+
+@pytest.mark.parametrize("options", [None, FORCED])
+@pytest.mark.parametrize("content", ["same", "more", "fewer", "gone"])
+def test_a_shard_with_the_uuid_of_another_one_is_refused(
+    tmp_path: Path, content: str, options: ExportOptions | None
+) -> None:
+    """Harm prevented: after ON CLUSTER, the rows of a shard take the place of another's."""
+    scene = on_server(tmp_path, SHARD)
+    scene.run()
+    move_to(scene, OTHER)
+    scene.source.change(content)
+    scene.after_ttl()
+    before = (rows_in_main(tmp_path), scene.snapshots, scene.row)
+
+    status, output = scene.run(options)
+
+    assert status == "refused"
+    assert "was exported from another server: CREATE TABLE … ON CLUSTER gives" in output
+    assert (rows_in_main(tmp_path), scene.snapshots, scene.row) == before
+    move_to(scene, SHARD)
+    assert scene.run(options)[0] != "committed"
+
+
+def test_data_that_moved_to_another_server_is_believed_from_it_alone(tmp_path: Path) -> None:
+    """Harm prevented: --same-table in a run over shards makes one shard of two."""
+    scene = on_server(tmp_path, SHARD)
+    scene.run()
+    move_to(scene, OTHER)
+    scene.source.change("more")
+    scene.after_ttl()
+
+    scene.request = replace(ONE, options=replace(ONE.options, shards=2))
+    assert scene.run(SAME)[0] == "refused"
+    scene.request = ONE
+
+    assert scene.run(SAME)[0] == "replaced"
+    assert scene.row.server == OTHER
+    scene.after_ttl()
+    assert scene.run()[0] == "unchanged"
+
+
+@pytest.mark.parametrize(("then", "now"), [("", OTHER), (SHARD, ""), (SHARD, SHARD)])
+def test_a_server_that_is_not_known_is_not_compared(tmp_path: Path, then: str, now: str) -> None:
+    scene = on_server(tmp_path, then)
+    scene.run()
+    move_to(scene, now)
+    scene.source.change("more")
+    scene.after_ttl()
+
+    assert scene.run()[0] == "replaced"
+    assert scene.row.server == (now or then)
+
+
+def test_a_dry_run_and_the_watermark_compare_servers(tmp_path: Path) -> None:
+    scene = on_server(tmp_path, SHARD)
+    scene.run()
+    move_to(scene, OTHER)
+    ports = ports_of(tmp_path, scene.source)
+
+    (found,) = rehearse(
+        replace(ONE, options=ExportOptions(manifest_ttl=TTL)), scene.source, ports.lake,
+        ports.ledger, now=scene.now, slots=1, note=lambda _: None, storage=open_storage,
+    ).forecasts  # fmt: skip
+    reached = find_watermark(
+        scene.source.table, scene.source, lake(tmp_path), ports.ledger, now=scene.now
+    )
+
+    assert found.action == "refused"
+    assert reached.reached == 0

@@ -174,6 +174,29 @@ def test_parts_that_another_table_has_too_are_added_only_on_request(
     assert exports.in_lake(one) == sorted([*before, *before])
 
 
+@pytest.mark.parametrize("database", ["a", "o"])
+def test_partitions_that_were_moved_and_merged_are_added_only_on_request(
+    exports: RealExport, database: str
+) -> None:
+    """Harm prevented: rows twice, once a merge has given the moved parts other hashes."""
+    one = made(exports, database)
+    exports.run(one)
+    before = exports.in_lake(one)
+    other = made(exports, database, parts=1)
+    for partition in (0, 1):
+        exports.clickhouse.command(
+            f"ALTER TABLE {one.sql} MOVE PARTITION {partition} TO TABLE {other.sql}"
+        )
+    exports.clickhouse.command(f"SYSTEM START MERGES {other.sql}")
+    exports.clickhouse.command(f"OPTIMIZE TABLE {other.sql} FINAL")
+
+    found = exports.run(other, to=one)
+
+    assert_refused(found, identity(exports, one), "they may have been moved here")
+    assert exports.in_lake(one) == before
+    assert {o.status for o in exports.run(other, to=one, alongside=True)} == {Status.COMMITTED}
+
+
 def test_frozen_parts_under_another_identity_are_known_by_their_parts(
     exports: RealExport, tmp_path: Path
 ) -> None:

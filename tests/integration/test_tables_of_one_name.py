@@ -134,9 +134,27 @@ def test_a_second_table_of_the_name_is_a_shard_when_so_many_were_named(
     exports: RealExport, name: TableName
 ) -> None:
     """And the third is not."""
-    recreated(exports, name)
+    recreated(exports, name, rows=120)
 
     assert {o.status for o in exports.run(name, ZERO, shards=2)} == {Status.COMMITTED}
 
-    recreated(exports, name)
+    recreated(exports, name, rows=140)
     assert {o.status for o in exports.run(name, ZERO, shards=2)} == {Status.REFUSED}
+
+
+def test_a_restored_shard_is_not_taken_for_the_other_one(
+    exports: RealExport, name: TableName
+) -> None:
+    """Harm prevented: the rows of a shard twice, after it was restored from a backup."""
+    before = exports.in_lake(name)
+    copy = TableName(name.database, f"{name.name}_copy")
+    exports.clickhouse.command(f"CREATE TABLE {copy.sql} AS {name.sql}")
+    exports.clickhouse.command(f"ALTER TABLE {copy.sql} ATTACH PARTITION ID '0' FROM {name.sql}")
+    exports.clickhouse.command(f"DROP TABLE {name.sql} SYNC")
+    exports.clickhouse.command(f"RENAME TABLE {copy.sql} TO {name.sql}")
+
+    (outcome,) = exports.run(name, ZERO, shards=2)
+
+    assert outcome.status is Status.REFUSED
+    assert f"was exported from {name} already" in outcome.message
+    assert exports.in_lake(name) == before

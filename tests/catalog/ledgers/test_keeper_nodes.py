@@ -158,8 +158,8 @@ def test_a_node_that_is_no_piece_of_a_row_is_left_alone(zookeeper_server: ZooKee
     ("wrong", "message"),
     [
         (
-            b'{"format_version":17}',
-            "it has format 17, this release reads 7, 8, 9, 10, 11, 12, 13, 14, 15 and 16",
+            b'{"format_version":18}',
+            "it has format 18, this release reads 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 17",
         ),
         (b"{}", "KeyError"),
         (b"\xff", "is damaged .UnicodeDecodeError"),

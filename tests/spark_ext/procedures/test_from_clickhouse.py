@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.shards import LocalTable
+from catalog.sources import SourcePlace
+from spark_ext.operations.from_clickhouse import Local, each_once
 from tableformat.errors import NotFoundError, RefusedError, TableFormatError
+from tests.support.fakes import TABLE
 from tests.support.session_lake import alter, export_all, opened, rows_of
 from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
@@ -140,6 +145,23 @@ def test_a_partition_of_any_writer_is_replaced_in_one_snapshot(
     table.append("2024-02-21", 51)
     assert outcomes_of(table.run(replace)) == [("202402", "replaced", 4)]
     assert (table.ids, table.snapshots) == ([0, 1, 2, 3, 4, 60], before + 3)
+
+
+def test_shards_with_one_uuid_are_different_tables() -> None:
+    """Harm prevented: of a cluster whose tables ON CLUSTER made, one shard alone is attached."""
+    place = SourcePlace("https://one.example:8443")
+    shards = [
+        Local(
+            LocalTable(place, TABLE.name, shard),
+            replace(TABLE, server=f"server {shard}"),
+            has_parts=True,
+        )
+        for shard in (1, 2)
+    ]
+    replicas = [replace(one, table=replace(TABLE, identity="keeper:/t")) for one in shards]
+
+    assert each_once(shards) == tuple(shards)
+    assert each_once(replicas) == (replicas[0],)
 
 
 def test_replacing_by_nothing_must_be_allowed(table: Table) -> None:
