@@ -28,7 +28,13 @@ from catalog.clickhouse.capabilities import Capabilities, Offer
 from catalog.clickhouse.connection import ClickHouseError, Connection, advice, text, texts, whole
 from catalog.clickhouse.snapshot.preflight import refused_by_source
 from catalog.clickhouse.table_description import list_parts, of_table
-from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SUPPORT_IS_DISABLED
+from tableformat.clickhouse_codes import (
+    KEEPER_EXCEPTION,
+    NOT_IMPLEMENTED,
+    SUPPORT_IS_DISABLED,
+    TIMEOUT_EXCEEDED,
+    UNFINISHED,
+)
 from tableformat.errors import RefusedError, SourceError, UnsupportedError
 from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.names import PartitionId, TableName, quote_string
@@ -40,6 +46,8 @@ _AGAIN: Final = re.compile(r"_try\d+\Z")
 # A statement must fit into max_query_size.
 _IN_ONE_STATEMENT: Final = 500
 # The statement waits for its own replica; the others follow from the log, also after an outage.
+# After these the statement may be in the log of the replicas.
+_MAY_STILL_RUN: Final = (UNFINISHED, KEEPER_EXCEPTION, TIMEOUT_EXCEEDED)
 _WAITING: Final = ("alter_sync", "replication_alter_partitions_sync")
 
 
@@ -70,6 +78,7 @@ def take_out(
     """
     if not capabilities.has(Offer.DETACHED_PARTS):
         raise _unseen(table, one)
+    mutations = _mutations(connection, table)
     refused = refused_by_source(connection, capabilities, table, (one,)).get(one)
     if refused is not None:
         raise refused
@@ -78,7 +87,7 @@ def take_out(
         (p.hash_of_all_files, p.rows) for p in exported
     ):
         raise _changed(table, one)
-    leaving = _Leaving(connection, table, one, frozenset(p.name for p in held))
+    leaving = _Leaving(connection, table, one, frozenset(p.name for p in held), mutations)
     detached = leaving.detach_each(capabilities) if has_replicas else leaving.detach_whole()
     listed = _listed(connection, capabilities, table, one)
     return tuple(listed.get(name, DetachedPart(name)) for name in sorted(detached))
@@ -146,12 +155,17 @@ def drop_detached(
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """A partition to detach; `names` are its parts with rows, which were exported."""
+    """A partition to detach; `names` are its parts with rows, which were exported.
+
+    `mutations` are those of the table before it was checked. A later one may wait for its turn: the
+    parts would leave before it, under the names that they have.
+    """
 
     connection: Connection
     table: TableName
     one: PartitionId
     names: frozenset[str]
+    mutations: frozenset[str]
 
     def detach_whole(self) -> frozenset[str]:
         """Detach the partition in one statement; return the names of the detached parts."""
@@ -165,7 +179,7 @@ class _Leaving:
         except ClickHouseError as error:
             raise self._refused_detach(error, before) from error
         detached = self._detached() - before
-        if not self.names <= _names(detached) <= rows.keys():
+        if not self.names <= _names(detached) <= rows.keys() or self._is_mutated():
             self._put_back(detached)
             raise _changed(self.table, self.one)
         return detached
@@ -187,7 +201,8 @@ class _Leaving:
             raise self._refused_detach(error, before) from error
         detached = self._newly_detached(before)
         patches = self._patches()
-        if _names(detached) != self.names or patches or any(self._active().values()):
+        changed = _names(detached) != self.names or any(self._active().values())
+        if changed or patches or self._is_mutated():
             self._put_back(detached)
             raise self._patched() if patches else _changed(self.table, self.one)
         return detached
@@ -216,13 +231,14 @@ class _Leaving:
 
         Raises:
             ClickHouseError: ClickHouse refused it.
-            SourceError: no response arrived; it may have been executed.
+            SourceError: no response arrived, or ClickHouse stopped waiting for its replicas or
+                Keeper; it may have been executed, or be executed later.
         """
         try:
             self._alter(what)
-        except ClickHouseError:
-            raise
         except SourceError as error:
+            if isinstance(error, ClickHouseError) and error.code not in _MAY_STILL_RUN:
+                raise
             message = (
                 f"Cannot archive partition {self.one} of {self.table}: {_reason(error)}. It is "
                 "unknown whether it was detached: its rows are in the table or in the detached "
@@ -297,6 +313,10 @@ class _Leaving:
         """Return the parts of the partition that were detached since."""
         return frozenset(n for n in self._detached() - before if _AGAIN.sub("", n) in self.names)
 
+    def _is_mutated(self) -> bool:
+        """Whether the table got a mutation since it was checked."""
+        return bool(_mutations(self.connection, self.table) - self.mutations)
+
     def _patches(self) -> tuple[str, ...]:
         """Return the patch parts with lightweight updates of the partition."""
         return texts(
@@ -315,6 +335,13 @@ class _Leaving:
             "lists them."
         )
         return RefusedError(message, code=SUPPORT_IS_DISABLED)
+
+
+def _mutations(connection: Connection, table: TableName) -> frozenset[str]:
+    """Return the ids of the mutations of a table that ClickHouse remembers."""
+    return frozenset(
+        texts(connection, f"SELECT mutation_id FROM system.mutations WHERE {of_table(table)}")
+    )
 
 
 def _listed(

@@ -46,7 +46,7 @@ from tableformat.export.archived import (
     archiving,
     exports_of_partition,
 )
-from tableformat.export.content import Content
+from tableformat.export.content import Content, content_of
 from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import holding
@@ -56,7 +56,7 @@ from tableformat.export.request import AllPartitions, ById
 from tableformat.export.table_identity import known_as, other_table
 from tableformat.export.verification import Comparison, Verdict, with_parts
 from tableformat.ledger import DetachedPart, Key, Ledger, Record, Row, Stale
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.table import MergeTreeTable, Part
 from tableformat.messages import Option
 from tableformat.names import PartitionId, quote_string
 from tableformat.quantities import counted, human_bytes
@@ -129,6 +129,16 @@ def archive(
             yield from taking.drop_earlier(seen)
 
 
+def _is_defined_otherwise(table: MergeTreeTable, held: tuple[Part, ...], done: Record) -> bool:
+    """Whether the source shows other content than was exported, although its parts may be equal.
+
+    ALTER TABLE can change the values of columns that parts lack, and types, without new parts.
+    """
+    content = content_of(table, held)
+    changed = content.fingerprint != done.landed.fingerprint
+    return changed or bool(done.columns and content.columns != done.columns)
+
+
 class _TakingOut:
     """Detaches or drops partitions of one source table."""
 
@@ -156,7 +166,7 @@ class _TakingOut:
             held = self._source.parts(self._request.table, one)
             if not held:
                 return self._end(outcome, exports, table)
-            if not outcome.verified:
+            if not outcome.verified or _is_defined_otherwise(table, held, done):
                 row, done = self._compared(outcome, row, done)
             self._note_beside_the_table(row)
             with self._archiving(row) as archived:

@@ -179,6 +179,27 @@ def test_what_comes_in_the_last_moment_is_put_back(
     assert rows(clickhouse, name) == (51 + change.startswith("INSERT"), 0)
 
 
+@_BOTH_WAYS
+def test_a_mutation_that_waits_keeps_the_partition(
+    clickhouse: Clickhouse, *, has_replicas: bool
+) -> None:
+    """Harm prevented: an UPDATE that was accepted finds no row, and no copy has its values."""
+    name = clickhouse.filled()
+    clickhouse.command(f"SYSTEM STOP MERGES {name.sql}")
+    update = f"ALTER TABLE {name.sql} UPDATE s = 'x' WHERE k = 1 SETTINGS mutations_sync = 0"
+    statement = "DETACH PART" if has_replicas else "DETACH PARTITION"
+
+    with pytest.raises(RefusedError, match="no longer those that were exported"):
+        dropped_while(
+            clickhouse,
+            name,
+            {statement: lambda: clickhouse.command(update)},
+            has_replicas=has_replicas,
+        )
+
+    assert rows(clickhouse, name) == (50, 0)
+
+
 def test_what_follows_a_detach_of_parts_one_by_one_brings_them_back(
     clickhouse: Clickhouse,
 ) -> None:
@@ -228,6 +249,22 @@ def test_copies_of_parts_that_stay_are_not_attached(clickhouse: Clickhouse) -> N
 
     assert shown(clickhouse, name) == before
     assert rows(clickhouse, name) == (51, 2)
+
+
+@pytest.mark.parametrize("code", [341, 999, 159])
+def test_a_statement_that_may_still_run_is_not_taken_for_refused(
+    clickhouse: Clickhouse, code: int
+) -> None:
+    """Harm prevented: parts leave later, and nothing says that they are archived."""
+    name = clickhouse.filled()
+
+    def stop_waiting() -> None:
+        message = f"Code: {code}. DB::Exception: Alter is not finished: it is run later."
+        raise ClickHouseError(message)
+
+    with pytest.raises(SourceError, match="It is unknown whether it was detached"):
+        dropped_while(clickhouse, name, {"DETACH PART ": stop_waiting}, has_replicas=True)
+    assert rows(clickhouse, name) == (50, 0)
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,23 @@ def test_a_row_that_comes_in_while_files_are_written_keeps_the_partition(
     places.before = lambda *_: None
 
 
+@pytest.mark.parametrize(
+    "change", ["MODIFY COLUMN c String DEFAULT 'now'", "ADD COLUMN d Int64 DEFAULT id * 2"]
+)
+def test_definitions_that_change_meanwhile_keep_the_partition(
+    places: Places, table: str, change: str
+) -> None:
+    """Harm prevented: values that the source showed last are in no copy any more."""
+    places.clickhouse_run(f"ALTER TABLE {table} ADD COLUMN c String DEFAULT 'then'")
+    places.before = lambda *_: places.clickhouse_run(f"ALTER TABLE {table} {change}")
+
+    code, found = archive(places, table, "--partition-id", "1", "--drop")
+
+    places.before = lambda *_: None
+    assert (code in (1, 3), [f["source"] for f in found]) == (True, ["kept"])
+    assert in_source(places, table) == (5, 0)
+
+
 def forced(places: Places, table: str, *words: str) -> tuple[int, str]:
     """Run an export of partition 1 into the lake table of the archive."""
     code, out, err = places.run(
