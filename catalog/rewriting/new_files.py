@@ -20,6 +20,7 @@ from catalog.clickhouse.rows.digests import FileDigests
 from catalog.storages.schemes import Storages
 from tableformat.committer import BranchFile, ByStatement, LakeTableState
 from tableformat.disks import Disks
+from tableformat.export.archived import archived_location, archived_text
 from tableformat.export.commit_lists import store_list
 from tableformat.export.destination import WrittenClaim
 from tableformat.export.main_state import transaction_of
@@ -126,6 +127,8 @@ def list_files(
 ) -> None:
     """Store the list of a claim's files, whose receipts are already stored.
 
+    Copies of archived rows are archived, too, which is stored next to the table as by `archive`.
+
     After a loss of the ledger, only the list shows that copied or rewritten files are an export of
     main. A key with files that no list names would prevent the table from getting a new ledger.
 
@@ -143,6 +146,9 @@ def list_files(
         written = WrittenClaim(replace(row, claim=claim), receipts, ByStatement())
         name = row.claim.transaction_id
         store_list(storages(table_location), table_location, name, (written,))
+        if claim.archived_since:
+            mark = archived_location(table_location, row.key.hash)
+            storages(mark).put(mark, archived_text(claim.archived_since))
 
 
 @dataclass(frozen=True, slots=True)

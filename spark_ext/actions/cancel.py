@@ -588,7 +588,9 @@ def unarchive_each(ledger: Ledger, found: tuple[Unarchivable, ...]) -> None:
             be written. The partition is not archived any more.
     """
     for one in found:
-        owner, now = this_process(), milliseconds()
-        unarchive(ledger, one.row, one.later, owner=owner, is_alive=may_be_alive, now=now)
         location = archived_location(one.lake.load().location, one.row.key.hash)
-        one.lake.storages(location).put(location, archived_text(None))
+        note = functools.partial(one.lake.storages(location).put, location, archived_text(None))
+        owner, now = this_process(), milliseconds()
+        unarchive(
+            ledger, one.row, one.later, owner=owner, is_alive=may_be_alive, now=now, note=note
+        )

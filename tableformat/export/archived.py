@@ -205,6 +205,7 @@ def unarchive(
     owner: Owner,
     is_alive: Callable[[Owner], bool],
     now: int,
+    note: Callable[[], None] = lambda: None,
 ) -> Row:
     """Remove the mark, so that exports of the partition can replace its rows; return the row.
 
@@ -220,11 +221,14 @@ def unarchive(
         owner: this process, which holds the key's lease meanwhile.
         is_alive: whether the owner of a lease may be running.
         now: milliseconds since 1970.
+        note: stores next to the table that the key is not archived, for a ledger that is made anew;
+            called under the lease, so that no archive of the key begins before.
 
     Raises:
         RefusedError: the partition is not archived, another process works on it, or changed the row
             meanwhile.
         LedgerError: the ledger cannot be read or written.
+        DestinationError: of `note`. The partition is not archived any more.
     """
     with _leased(ledger, row, owner, is_alive, "unarchive"):
         if row.archived is None:
@@ -238,7 +242,9 @@ def unarchive(
             again = replace(row.archived, is_ending=False)
             _written(ledger, replace(ending, archived=again), "unarchive")
             raise
-        return _written(ledger, replace(ending, archived=None), "unarchive")
+        ended = _written(ledger, replace(ending, archived=None), "unarchive")
+        note()
+        return ended
 
 
 def _refuse_later(ledger: Ledger, row: Row, later: Row | None) -> None:

@@ -108,14 +108,15 @@ def _found(
         # archived; nothing shows whether the last ones are.
         if since is None and (of.increment or of.next.hash in by_key):
             since = ports.clock()
-        if since is not None:
+        if since is not None and made.row.landed:
             made = replace(made, row=replace(made.row, archived=Archived(since)))
         yield made
 
 
 def _locations(ports: Ports, state: LakeTableState) -> tuple[str, ...]:
     """Return the locations that the table has and had, its present one first."""
-    known = table_locations(state.location, ports.table.paths_in_main(state))
+    own = (path for path in ports.table.paths_in_main(state) if key_in(path))
+    known = table_locations(state.location, own)
     if state.tree:
         return known
     metadata = sorted(ports.table.metadata_files(state))
@@ -126,7 +127,10 @@ def _locations(ports: Ports, state: LakeTableState) -> tuple[str, ...]:
 def _archived_since(
     ports: Ports, storages: Callable[[str], Storage], locations: tuple[str, ...], key: str
 ) -> int | None:
-    """Return since when a key is archived, None if it is not; the first location decides.
+    """Return since when a key is archived, None if no location has it as archived.
+
+    One location may know of an end of that state of which an older one does not know: then exports
+    are refused until the user ends it again.
 
     Raises:
         DestinationError: the object beside the table cannot be read.
@@ -138,7 +142,8 @@ def _archived_since(
             text = ports.effects(Step.FIND_FILES, partial(storages(location).read, mark))
         except MissingError:
             continue
-        return archived_since(mark, text)
+        if (since := archived_since(mark, text)) is not None:
+            return since
     return None
 
 

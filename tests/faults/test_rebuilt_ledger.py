@@ -171,6 +171,20 @@ def test_a_partition_archived_at_an_earlier_location_is_known(tmp_path: Path) ->
     assert archived == {"p1": True, "p2": False}
 
 
+def test_an_archive_after_an_unarchive_elsewhere_is_known(tmp_path: Path) -> None:
+    """Harm prevented: what an earlier location says hides that the partition is archived."""
+    run(tmp_path, Partitions())
+    before, key = move_location(tmp_path), row_of(tmp_path, "p1").key.hash
+    now = pyiceberg(tmp_path).location()
+    open_storage(now).put(archived_location(now, key), archived_text(None))
+    open_storage(before).put(archived_location(before, key), archived_text(1_000))
+    lose(tmp_path)
+
+    archived = [one.row.archived for one in rebuilt(tmp_path) if one.row.key.partition_id == "p1"]
+
+    assert [one is not None for one in archived] == [True]
+
+
 @pytest.mark.parametrize("step", [Step.WRITE_FILES, Step.SEND])
 def test_an_export_that_never_landed_is_repeated(tmp_path: Path, step: Step) -> None:
     """Harm prevented: a partition that nobody can export any more."""

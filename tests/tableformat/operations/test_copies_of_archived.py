@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from catalog.storages.schemes import open_storage
+from tableformat.effects import Direct
 from tableformat.export.archived import archiving
+from tableformat.export.commit import Ports
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
 from tableformat.export.options import LateRows
 from tableformat.export.outcome import Status
+from tableformat.export.rebuild import rebuild
 from tableformat.ledger import Owner, Row
 from tests.support.lake_statements import IN_FILES, LATER
 from tests.support.scenarios import (
@@ -23,7 +27,7 @@ from tests.support.scenarios import (
     ports_of,
 )
 from tests.support.scenarios import run as run_command
-from tests.support.two_lake_tables import P1, TO_OTHER, copy, move, other, prepared, to_other
+from tests.support.two_lake_tables import OTHER, P1, TO_OTHER, copy, move, other, prepared, to_other
 
 ME = Owner("here", 1, "now")
 
@@ -73,6 +77,23 @@ def test_no_export_replaces_archived_rows_that_were_moved(
     assert told["p1"] is Status.REFUSED
     assert rows_of_other(tmp_path) == 12
     assert all(row.archived is not None for row in rows(tmp_path))
+
+
+def test_a_rebuilt_ledger_knows_that_moved_rows_are_archived(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """Harm prevented: with a new ledger, late rows replace the only copy of archived ones."""
+    move(tmp_path)
+    for path in tmp_path.glob("ledger.db*"):
+        path.unlink()
+    with contextlib.closing(ledger_of(tmp_path)) as ledger:
+        ports = Ports(Direct(), other(tmp_path), ledger, LATER.__next__, lambda _: None)
+        found = rebuild(ports, open_storage, str(OTHER))
+
+    assert [(one.proved, one.row.archived is not None) for one in found] == [(True, True)]
+    source.by_id["p1"] = parts_of("p1", 40)
+    assert to_other(tmp_path, source)["p1"] is Status.REFUSED
+    assert rows_of_other(tmp_path) == 12
 
 
 def test_late_rows_travel_with_their_partition(tmp_path: Path, source: Partitions) -> None:
