@@ -398,6 +398,15 @@ def _of_landed(row: Row, state: LakeTableState, referred: int, landed: Landed) -
             return Verdict(may_go=False, why=why)
         return Verdict(may_go=True, why="a later export replaced it")
     if landed.snapshot_id not in state.snapshots:
+        numbers = {one.sequence_number: one.snapshot_id for one in state.snapshots.values()}
+        if (other := numbers.get(landed.sequence_number)) is not None:
+            # The catalog went back to an earlier version of the table: the files may be needed when
+            # the later version is restored.
+            text = (
+                f"it landed in {landed.snapshot_id}, and the table has {other} in place of that "
+                "snapshot: its catalog lost the commit"
+            )
+            return Verdict(may_go=False, why=text)
         text = f"it landed in {landed.snapshot_id}, which was expired, and no snapshot refers to it"
         return Verdict(may_go=True, why=text)
     if referred != landed.data_files or not referred:
@@ -440,8 +449,9 @@ def _is_needed(one: Listing, state: LakeTableState) -> bool:
     this = next((x for x in same if x.epoch == one.epoch), None)
     if this is None:
         return bool(one.referred) and not same
-    last = max(landed, key=lambda x: x.epoch)
-    return this == last or bool(one.referred) or this.snapshot_id in state.snapshots
+    # Statements such as DETACH store no list, so that of the export before them is needed.
+    is_last = not any(x.kind is None and x.epoch > this.epoch for x in landed)
+    return is_last or bool(one.referred) or this.snapshot_id in state.snapshots
 
 
 def _is_outlived(row: Row, one: Listing, seen: int) -> bool:

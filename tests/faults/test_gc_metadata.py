@@ -24,11 +24,19 @@ from tableformat.export.slices import FileFormat
 from tableformat.file_names import sequence_number_in, stop_mark, views_directory
 from tableformat.ledger import LeaseHeld, Owner
 from tableformat.messages import plain
-from tests.faults.test_operator_actions import FOREIGN, append, compact, expire, move_main
+from tests.faults.test_operator_actions import (
+    FOREIGN,
+    append,
+    compact,
+    expire,
+    move_main,
+    restore_metadata,
+)
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
 from tests.support.cleaning_up import clean_up, sweeping
 from tests.support.dying import Dies, KilledAt
 from tests.support.explained import unexplained
+from tests.support.lake_statements import attach, detach, running
 from tests.support.scenarios import (
     ALL,
     Partitions,
@@ -194,6 +202,40 @@ def test_a_ledger_is_rebuilt_as_well_after_everything_was_cleaned_up(
     status = "already_exported" if change is None else "refused"
     assert statuses(run(tmp_path, Partitions())) == [status] * 2
     assert rows_in_main(tmp_path) == before
+
+
+def test_the_list_of_an_export_stays_after_statements_without_one(tmp_path: Path) -> None:
+    """Harm prevented: rows that others rewrote since are exported again with a new ledger."""
+    run(tmp_path, Partitions())
+    for statement in (detach("p1"), attach("p1")):
+        running(tmp_path).run(statement)
+    compact(tmp_path)
+    expire(tmp_path)
+    before = rows_in_main(tmp_path)
+    clean_up(sweeping(tmp_path))
+    lose(tmp_path)
+
+    found = rebuilt(tmp_path)
+
+    assert {f.row.key.partition_id: f.proved for f in found} == {"p1": False, "p2": False}
+    assert statuses(run(tmp_path, Partitions())) == ["refused"] * 2
+    assert rows_in_main(tmp_path) == before
+
+
+def test_files_of_a_commit_that_the_catalog_lost_stay(tmp_path: Path) -> None:
+    """Harm prevented: the catalog is restored to the later version, whose files are gone."""
+    run(tmp_path, Partitions())
+    before = metadata(tmp_path, "../data/**/*.parquet")
+    restore_metadata(tmp_path)
+    append(tmp_path)
+    append(tmp_path)
+
+    found = clean_up(sweeping(tmp_path))
+
+    lost = of_kind(found, Kind.DATA_FILE)
+    assert {one.may_go for one in lost} == {False}
+    assert all("its catalog lost the commit" in one.why for one in lost)
+    assert before <= metadata(tmp_path, "../data/**/*.parquet")
 
 
 def test_the_list_of_an_interrupted_commit_stays_until_another_one_landed(tmp_path: Path) -> None:
