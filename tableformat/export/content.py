@@ -80,15 +80,13 @@ def content_of(table: MergeTreeTable, parts: tuple[Part, ...]) -> Content:
     plain = table.engine.name in ("MergeTree", "ReplicatedMergeTree", "SharedMergeTree")
     computed = {p.lacks: computed_text(table.columns, p.lacks) for p in parts}
     lacked = frozenset(name for lacks, text in computed.items() if text for name in lacks)
+    has_ttl = bool(table.engine.ttl) or table.has_ttl_columns
     return Content(
         fingerprint(parts, computed),
         exported,
-        plain
-        and not table.engine.ttl
-        and not table.has_ttl_columns
-        and not lacked
-        and not any(p.patches for p in parts),
-        columns=columns_of(table) + _COMPUTED * bool(lacked),
+        plain and not has_ttl and not lacked and not any(p.patches for p in parts),
+        # A TTL may have acted before it was removed: a merge then changed rows.
+        columns=columns_of(table) + _COMPUTED * (bool(lacked) or has_ttl),
         computed=shown_definitions(table.columns, lacked),
         counts_again=not table.engine.replicated,
     )

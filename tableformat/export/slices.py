@@ -444,6 +444,8 @@ def recipe_of(plan: WritePlan, slices: Iterable[Slice]) -> str:
     job and the command, and the names of the files.
     """
     how = {k: v for k, v in asdict(plan).items() if k not in _SETTLED_LATER}
+    # Defaults and keys over a DateTime without a zone are computed in it.
+    how["zone"] = plan.layout.zone
     what = [([_rows_of(r) for r in s.ranges], s.rows, s.directory, s.partition) for s in slices]
     return hashlib.sha256(json.dumps([how, what], sort_keys=True).encode()).hexdigest()
 

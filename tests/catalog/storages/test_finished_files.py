@@ -72,3 +72,10 @@ def test_the_rate_and_the_command_say_nothing_of_what_files_hold() -> None:
 
     assert recipe_of(limited, (SLICE,)) == recipe_of(PLAN, (SLICE,))
     assert recipe_of(replace(PLAN, select="1"), (SLICE,)) != recipe_of(PLAN, (SLICE,))
+
+
+def test_files_that_were_computed_in_another_time_zone_are_written_again() -> None:
+    """Harm prevented: the days of one partition are those of two time zones."""
+    zoned = replace(PLAN, layout=replace(PLAN.layout, zone="Europe/Berlin"))
+
+    assert recipe_of(zoned, (SLICE,)) != recipe_of(PLAN, (SLICE,))

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.export.content import Content, is_merged
+from tableformat.export.content import Content, content_of, is_merged
 from tableformat.ledger import Claim, ExportedPart
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.names import PartitionId, PartName
+from tests.support import fakes
 
 ONE = PartitionId("202401")
 
@@ -117,3 +119,21 @@ EXPORTED = exported(part(1, 1, 0, 7), part(2, 2, 0, 5))
 def test_what_no_merge_explains(case: str, before: Claim, now: Content) -> None:
     """Harm prevented: rows that were never exported are called exported."""
     assert not is_merged(before, now), case
+
+
+@pytest.mark.parametrize(
+    ("then", "explains"),
+    [
+        (fakes.TABLE, True),
+        (replace(fakes.TABLE, has_ttl_columns=True), False),
+        (replace(fakes.TABLE, engine=replace(fakes.TABLE.engine, ttl="n + INTERVAL 1 DAY")), False),
+    ],
+)
+def test_a_merge_under_a_ttl_that_was_removed_explains_nothing(
+    then: MergeTreeTable, *, explains: bool
+) -> None:
+    """Harm prevented: values that a TTL cleared stay in the lake as those of the source."""
+    before = content_of(then, (fakes.part("all_1_1_0", 4), fakes.part("all_2_2_0", 3)))
+    claim = Claim(1, "5001", "", 0, parts=before.parts, columns=before.columns)
+
+    assert is_merged(claim, content_of(fakes.TABLE, (fakes.part("all_1_2_1", 7),))) is explains
