@@ -133,22 +133,25 @@ class TreeFiles:
                 tree.
         """
         last: MissingError | None = None
+        listed = self.listed()
         for _ in range(_MOST_LOOKS):
+            # A replacement during a listing of a directory may be missing in it, and what it
+            # replaced, too. Two equal listings had none between them.
+            before, listed = listed, self.listed()
+            if listed != before:
+                continue
             try:
-                yield from without_replaced(self._all(tree))
+                yield from without_replaced(tuple(self.commit(n, tree) for n in sorted(listed)))
             except MissingError as error:
                 # It was replaced between listing and reading: the next list has its successor.
                 last = error
             else:
                 return
         message = (
-            f"Cannot read the commit files in {self.paths.commits}: {_MOST_LOOKS} times a listed "
-            f"file no longer existed, the last: {last}. Run it again."
+            f"Cannot read the commit files in {self.paths.commits}: in {_MOST_LOOKS} attempts they "
+            f"changed meanwhile{f', the last time: {last}' if last else ''}. Run it again."
         )
         raise DestinationError(message)
-
-    def _all(self, tree: str) -> tuple[CommitFile, ...]:
-        return tuple(self.commit(name, tree) for name in sorted(self.listed()))
 
     def listed(self) -> set[str]:
         """Return the names of all commit files, including those of replaced exports."""

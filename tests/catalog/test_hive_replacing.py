@@ -157,6 +157,30 @@ def test_a_ledger_lost_after_a_replacement_is_rebuilt_from_the_tree(
     assert commits(world)["p1"] == [new]
 
 
+def test_a_list_without_both_commit_files_is_read_again(
+    world: TreeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a partition without rows, as a directory was read during a switch."""
+    world.run(request_of(world))
+    read = TreeFiles.listed
+    looked: list[set[str]] = []
+
+    def meanwhile(files: TreeFiles) -> set[str]:
+        found = read(files)
+        if not looked:
+            # The new name came behind the place that was read, the old one went before it.
+            looked.append(found)
+            replaced(world)
+            return found & read(files)
+        return found
+
+    monkeypatch.setattr(TreeFiles, "listed", meanwhile)
+
+    assert {p: [c.rows for c in found] for p, found in commits(world).items()} == {
+        "p1": [14], "p2": [3],
+    }  # fmt: skip
+
+
 def test_a_list_of_commit_files_that_was_replaced_is_read_again(
     world: TreeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
