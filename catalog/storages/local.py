@@ -112,7 +112,9 @@ class LocalStorage:
 
     def put(self, location: str, data: bytes) -> None:
         """Write a whole small object; an existing one is replaced."""
-        sink = self.create(location)
+        # What a killed process left does not stop the next one: each has a hidden name of its own.
+        with _storage_errors("create", location):
+            sink = _LocalSink(local_path(location), uuid.uuid4().hex)
         with _aborting(sink):
             sink.write(data)
             sink.commit()
@@ -225,11 +227,11 @@ def _raise_listing_error(error: OSError) -> None:
 
 
 class _LocalSink:
-    """A file under a hidden name until it is committed."""
+    """A file under a hidden name, of which `mark` is a part, until it is committed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mark: str = "") -> None:
         self._path = path
-        self._hidden = _hidden(path)
+        self._hidden = _hidden(path, mark)
         make_directory(path.parent)
         self._file = self._hidden.open("xb")
 

@@ -35,7 +35,7 @@ from tableformat.export.leases import Leases
 from tableformat.export.options import ABANDONED_TTL
 from tableformat.export.ports import JobPorts
 from tableformat.export.slices import stored_receipts
-from tableformat.file_names import RECEIPTS, exported_by
+from tableformat.file_names import RECEIPTS, PathLayout, exported_by
 from tableformat.ledger import Claim, Ledger, Row, State
 from tableformat.messages import Command
 from tableformat.storage import Storage, StoredObject
@@ -112,8 +112,8 @@ class Cleaning:
 
         The search covers the directories of the files that landed and of the files that receipts of
         other exports name. If there are other exports, it also covers the same directories on every
-        other disk, where copies may have been started. If nothing landed, it covers the whole data
-        directories.
+        other disk, where copies may have been started. If nothing landed, or paths have hashes, it
+        covers the whole data directories.
         """
         landed = [x.transaction_id for x in row.landed]
         paths = self.ports.table.refers_to(state, row.key.hash, landed)
@@ -127,7 +127,11 @@ class Cleaning:
             }
         directories = {path.rsplit("/", 1)[0] for path in paths} or {*state.data_locations}
         if others:
-            directories |= Disks.of(state).alike(paths)
+            disks = Disks.of(state)
+            directories |= disks.alike(paths)
+            if disks.layout is not PathLayout.PARTITION:
+                # Each file has a directory of its own: one without a receipt may be in any of them.
+                directories |= state.data_locations
         found = {o for d in directories for o in self.begun_and_finished(d)}
         return tuple(sorted(o for o in found if _key(o) == row.key.hash))
 

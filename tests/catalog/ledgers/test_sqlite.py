@@ -261,12 +261,13 @@ def test_a_file_that_is_no_ledger_is_refused(tmp_path: Path) -> None:
     assert path.read_text().startswith("these are not")
 
 
-def test_a_ledger_on_a_network_file_system_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["nfs4", "fuse.gcsfuse", "fuse.mount-s3", "virtiofs", "9p"])
+def test_a_ledger_on_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
     """Harm prevented: file locks that do not lock let two exports claim one key."""
     mounts = tmp_path / "mounts"
-    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\n")
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {tmp_path} {kind} rw 0 0\n")
 
-    with pytest.raises(RefusedError, match=r"network file system \(nfs4\)"):
+    with pytest.raises(RefusedError, match=rf"network file system \({kind}\)"):
         SqliteLedger(tmp_path / "ledger.db", mounts=mounts)
 
     assert not (tmp_path / "ledger.db").exists()

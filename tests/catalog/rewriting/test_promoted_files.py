@@ -40,6 +40,7 @@ from catalog.rewriting.merged_files import Merged, MergeWriter, RowOrder
 from catalog.rewriting.new_files import FilePlace
 from catalog.storages.schemes import Storages
 from tableformat.committer import BranchFile
+from tableformat.file_names import PathLayout
 from tableformat.iceberg.arrow_schema import columns_of_file, file_schema
 from tableformat.iceberg.copied_files import with_ids_of
 from tableformat.operations.statement import Rewrite
@@ -203,14 +204,14 @@ def changed(table: Table, file: BranchFile, directory: Path) -> pa.Table:
     every = FilteredFiles(Storages(), frozenset())
     every(file)
     write = FileWriter(Storages(), every, table.schema(), FileFormat())
-    place = FilePlace(str(directory), "key", str(next(_NUMBERS)), 0)
+    place = FilePlace(str(directory), "", PathLayout.PARTITION, "key", str(next(_NUMBERS)), 0)
     return _read(write(FileRewrite(Rewrite((file,), 0, (file.rows,)), place), directory).path)
 
 
 def merged(table: Table, file: BranchFile, directory: Path) -> pa.Table:
     """Rewrite a file as OPTIMIZE does."""
     write = MergeWriter(Storages(), _Backwards(), table.schema(), FileFormat(), RowOrder())
-    place = FilePlace(str(directory), "key", str(next(_NUMBERS)), 0)
+    place = FilePlace(str(directory), "", PathLayout.PARTITION, "key", str(next(_NUMBERS)), 0)
     (made,) = write(Merged(Rewrite((file,), 0, (file.rows,)), (place,)))
     return _read(made.path)
 

@@ -172,3 +172,12 @@ def test_another_host_gets_only_the_settings_that_it_needs() -> None:
     assert "hush" not in repr(reached)
     with pytest.raises(InternalError, match=r"Cannot reach s3://c/f: no storage"):
         reached("s3://c/f")
+
+
+def test_what_a_killed_put_left_stops_no_later_one(tmp_path: Path) -> None:
+    """Harm prevented: a partition that cannot be archived any more after one kill."""
+    (tmp_path / ".mark.json.inprogress").write_bytes(b"ha")
+
+    LocalStorage().put(f"{tmp_path}/mark.json", b"half and whole")
+
+    assert (tmp_path / "mark.json").read_bytes() == b"half and whole"
