@@ -46,7 +46,7 @@ from tableformat.export.archived import (
     archiving,
     exports_of_partition,
 )
-from tableformat.export.content import Content, content_of
+from tableformat.export.content import Content, content_of, same_parts
 from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import holding
@@ -130,13 +130,14 @@ def archive(
 
 
 def _is_defined_otherwise(table: MergeTreeTable, held: tuple[Part, ...], done: Record) -> bool:
-    """Whether the source shows other content than was exported, although its parts may be equal.
+    """Whether the source shows other content than was exported, although its parts are equal.
 
     ALTER TABLE can change the values of columns that parts lack, and types, without new parts.
     """
     content = content_of(table, held)
-    changed = content.fingerprint != done.landed.fingerprint
-    return changed or bool(done.columns and content.columns != done.columns)
+    others = bool(done.columns) and content.columns != done.columns
+    changed = others or content.fingerprint != done.landed.fingerprint
+    return changed and same_parts(done, content)
 
 
 class _TakingOut:

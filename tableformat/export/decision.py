@@ -512,8 +512,7 @@ def claimed(
     """Return the row with a new claim.
 
     A claim that resumes the last transaction replaces its claim. Any other moves the last claim to
-    the list `old`, marked as given up if the row was. The row keeps its own values where `guards`
-    are unknown. It gets the present name of the lake table, which its owner may have renamed.
+    `old`, given up if the row was. Where `guards` are unknown, the row keeps its own values.
     """
     source, destination = names
     if row is None:

@@ -55,6 +55,7 @@ from tests.support.keyed_source import Keyed, append_to
 from tests.support.lake import make_table
 from tests.support.scenarios import (
     AtStep,
+    in_shard,
     ledger_rows,
     ports_of,
     pyiceberg,
@@ -187,6 +188,7 @@ def test_files_of_other_keys_of_this_ledger_are_no_files_of_others(tmp_path: Pat
     """Harm prevented: the second shard, or partition, of a cluster needs an option."""
     scene = Scene(tmp_path)
     shard = Lightly(table=replace(TABLE, identity="another shard"))
+    shard.by_id = in_shard("another shard", shard.by_id)
 
     assert scene.run() == ("committed", "")
     other = Scene(tmp_path, shard)

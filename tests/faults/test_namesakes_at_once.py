@@ -30,6 +30,7 @@ from tests.support.scenarios import (
     ALL,
     AtStep,
     Partitions,
+    in_shard,
     ledger_rows,
     parts_of,
     ports_of,
@@ -236,6 +237,7 @@ def test_a_rehearsal_reads_the_ledger_once_for_all_partitions(lake: Path) -> Non
 def test_shards_and_rows_declared_as_different_are_exported_together(lake: Path) -> None:
     together, never = threading.Barrier(2), threading.Event()
     sources = [table_of("uuid:a"), table_of("uuid:b")]
+    sources[1].by_id = in_shard("b", sources[1].by_id)
 
     def one(source: Partitions) -> Outcome:
         ports = ports_of(lake, source, effects=Meets(together, never))

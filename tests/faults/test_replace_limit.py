@@ -21,6 +21,7 @@ from tests.support.scenarios import (
     ALL,
     FORCED,
     Partitions,
+    in_shard,
     parts_of,
     ports_of,
     pyiceberg,
@@ -41,7 +42,7 @@ class Shards:
         self.sources = {
             name: Partitions(
                 table=replace(TABLE, identity=identity),
-                by_id={one: parts_of(one, 2) for one in ("p1", other)},
+                by_id=in_shard(name, {one: parts_of(one, 2) for one in ("p1", other)}),
             )
             for name, identity, other in zip(("one", "two"), IDENTITIES, ("p2", "p3"), strict=True)
         }

@@ -36,7 +36,15 @@ from tests.support.fakes import TABLE
 from tests.support.keyed_source import Keyed, append_to
 from tests.support.lake import make_table
 from tests.support.other_engines import delete_by_equality, delete_first_row, rewrite
-from tests.support.scenarios import AtStep, ports_of, pyiceberg, row_of, rows_in_main, state
+from tests.support.scenarios import (
+    AtStep,
+    in_shard,
+    ports_of,
+    pyiceberg,
+    row_of,
+    rows_in_main,
+    state,
+)
 from tests.support.scene import ONE, TTL, Lightly, Scene
 
 FORCED = ExportOptions(force=True, manifest_ttl=TTL)
@@ -224,6 +232,7 @@ def test_a_neighbour_that_was_rewritten_does_not_stand_in_the_way(
 def shard_of(scene: Scene) -> Scene:
     """Return another shard of the same source table, for the same lake table."""
     shard = Scene(scene.directory, Lightly(table=replace(TABLE, identity="another shard")))
+    shard.source.by_id = in_shard("another shard", shard.source.by_id)
     shard.request = shard.request.of_table(TABLE.name, 2)
     return shard
 

@@ -56,6 +56,17 @@ def parts_of(partition: str, *rows: int) -> list[Part]:
     ]  # fmt: skip
 
 
+def in_shard(shard: str, by_id: Mapping[str, list[Part]]) -> dict[str, list[Part]]:
+    """Return partitions with parts of the same names and rows, and the content of a shard."""
+    return {
+        one: [
+            replace(part, hash_of_all_files=f"{part.hash_of_all_files} of {shard}")
+            for part in parts
+        ]
+        for one, parts in by_id.items()
+    }
+
+
 @dataclass
 class Partitions(FakeSource):
     """A table with several partitions, which may be changed between runs.

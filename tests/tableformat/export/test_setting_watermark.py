@@ -178,6 +178,7 @@ def test_two_source_tables_have_one_each(tmp_path: Path) -> None:
     """Harm prevented: two shards in one lake table overwrite each other's."""
     run(tmp_path, source_of(JANUARY, FEBRUARY))
     shard = replace(source_of(JANUARY), table=replace(TABLE, identity="another shard"))
+    shard.by_id[JANUARY] = parts_of(JANUARY, 8)
     run(tmp_path, shard, request=ALL.of_table(TABLE.name, 2), meddled=True)
 
     other = state(tmp_path).properties[property_of("another shard")]
