@@ -6,14 +6,17 @@ another lake partition, because its file belongs to one partition.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
 from tableformat.clickhouse_codes import CANNOT_UPDATE_COLUMN, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError
 from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.final_merge import RowMerge, columns_of_merge, deciding_columns
 from tableformat.mergetree.row_change import RowChange, columns_read
 from tableformat.mergetree.table import Column
@@ -47,6 +50,7 @@ def refuse_change(
     _refuse_names(change, source.table.columns)
     _refuse_missing(change.command, tuple(c for c in columns if c.stored), table.schema())
     _refuse_what_files_lost(change.command, columns_read(change, columns), columns, source)
+    _refuse_lost_members(change.command, sets, source, table.schema())
     _refuse_other_partitions(change.command, sets, table)
 
 
@@ -63,7 +67,7 @@ def refuse_merged_columns(
 
     Raises:
         UnsupportedError: a column is missing, the files lost differences between its values, or the
-            lake table has more columns, for which a merge is not defined.
+            lake table has more columns or members, for which a merge is not defined.
         RefusedError: the merge computes a column of a partition field (code 420).
     """
     given = columns_of_merge(merge, source.table)
@@ -75,7 +79,7 @@ def refuse_merged_columns(
             merge.command, frozenset(c.name for c in compared), compared, source
         )
     if computed:
-        _refuse_more(merge.command, given, table.schema())
+        _refuse_more(merge.command, source, table.schema())
         _refuse_other_partitions(merge.command, tuple(c.name for c in computed), table)
 
 
@@ -114,14 +118,52 @@ def _refuse_missing(what: str, columns: tuple[Column, ...], schema: Schema) -> N
         raise UnsupportedError(message)
 
 
-def _refuse_more(what: str, columns: tuple[Column, ...], schema: Schema) -> None:
-    if more := sorted({f.name for f in schema.fields} - {c.name for c in columns}):
+def _refuse_more(what: str, source: RememberedSource, schema: Schema) -> None:
+    if more := _only_in_lake(source, schema):
         message = (
             f"Cannot run {what}: the lake table has the column {', '.join(more)}, which its "
             "ClickHouse table does not have, and a merge does not define which of its values "
             "remains. Drop it, or leave FINAL out."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def _refuse_lost_members(
+    what: str, sets: tuple[str, ...], source: RememberedSource, schema: Schema
+) -> None:
+    """Refuse to set structs with members that the values of ClickHouse do not have."""
+    if more := _only_in_lake(source, Schema(*(schema.find_field(name) for name in sets))):
+        message = (
+            f"Cannot run {what}: the lake table has {', '.join(more)}, which its ClickHouse table "
+            "does not have, and the statement sets the column around it, so that it would become "
+            "NULL in all rows of the rewritten files. Drop it, or set the column with UPDATE of "
+            "Spark."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def _only_in_lake(source: RememberedSource, schema: Schema) -> list[str]:
+    """Return the columns and members of a schema that the ClickHouse table lacks, by full name."""
+    ours = map_columns(source.table, source.conversions).schema
+    return sorted(_more("", schema.as_struct(), ours.as_struct()))
+
+
+def _more(path: str, theirs: IcebergType, ours: IcebergType) -> Iterator[str]:
+    match theirs, ours:
+        case StructType(), StructType():
+            known = {f.name: f.field_type for f in ours.fields}
+            for f in theirs.fields:
+                if f.name in known:
+                    yield from _more(f"{path}{f.name}.", f.field_type, known[f.name])
+                else:
+                    yield f"{path}{f.name}"
+        case ListType(), ListType():
+            yield from _more(f"{path}element.", theirs.element_type, ours.element_type)
+        case MapType(), MapType():
+            yield from _more(f"{path}key.", theirs.key_type, ours.key_type)
+            yield from _more(f"{path}value.", theirs.value_type, ours.value_type)
+        case _:
+            return
 
 
 def _refuse_what_files_lost(

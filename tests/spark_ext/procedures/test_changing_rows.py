@@ -66,6 +66,20 @@ NIGHTLY = (
     "DELETE WHERE id",
     "CLEAR COLUMN t ",
 )
+MEMBERS = (
+    "CREATE TABLE db.members (id UInt64, s String, v Int32, pair Tuple(a Int32, b String),"
+    " mat Tuple(a Int32) MATERIALIZED tuple(v), arr Array(Tuple(a Int32)),"
+    " m Map(String, Tuple(a Int32)), n Nested(a Int32)) ENGINE = MergeTree ORDER BY id"
+    " SETTINGS flatten_nested = 0"
+)
+SETS_MEMBERS = {
+    "UPDATE pair = tuple(pair.a + 1, pair.b) WHERE id = 1": "pair.c",
+    "CLEAR COLUMN pair": "pair.c",
+    "UPDATE v = 7 WHERE id = 1": "mat.c",
+    "UPDATE arr = [tuple(1)] WHERE id = 1": "arr.element.c",
+    "UPDATE s = 'x', m = map('k', tuple(1)) WHERE id = 1": "m.value.c",
+    "CLEAR COLUMN n": "n.element.c",
+}
 _NUMBERS = iter(range(1_000))
 
 
@@ -322,6 +336,53 @@ def test_a_column_that_the_lake_lost_is_named(
 
     with pytest.raises(UnsupportedError, match="has no column s"):
         alter(session, f"ALTER TABLE lake.n.{dropped_from} UPDATE s = 'x' WHERE 1")
+
+
+@pytest.fixture
+def with_members(places: Places, session: NoSpark) -> str:
+    """Make a lake table whose structs have a member `c` that ClickHouse does not have."""
+    name = f"members_{next(_NUMBERS)}"
+    places.clickhouse_run("DROP TABLE IF EXISTS db.members SYNC", MEMBERS)
+    places.clickhouse_run("INSERT INTO db.members (id, arr) VALUES (0, [tuple(1)])")
+    export_all(session, "members", name)
+    with opened(places, name).update_schema() as change:
+        for path in ("pair", "mat", "arr.element", "m.value", "n.element"):
+            change.add_column((*path.split("."), "c"), IntegerType())
+    struct = {"a": 1, "c": 2}
+    row = {"s": "theirs", "v": 1, "pair": struct | {"b": "b"}, "mat": struct, "arr": [struct]}
+    row |= {"m": [("k", struct)], "n": [struct]}
+    table = opened(places, name)
+    theirs = [row | {"id": number} for number in (1, 2)]
+    table.append(pa.Table.from_pylist(theirs, table.schema().as_arrow()))
+    return name
+
+
+def test_a_struct_with_members_of_the_lake_alone_is_not_set(
+    places: Places, session: NoSpark, with_members: str
+) -> None:
+    """Harm prevented: the values of another engine become NULL in every row of the file."""
+    before = opened(places, with_members).metadata.current_snapshot_id
+
+    for statement, member in SETS_MEMBERS.items():
+        with pytest.raises(UnsupportedError, match=f"the lake table has {member}, which its"):
+            alter(session, f"ALTER TABLE lake.n.{with_members} {statement}")
+
+        assert opened(places, with_members).metadata.current_snapshot_id == before
+
+
+def test_a_struct_with_members_of_the_lake_alone_is_read_and_kept(
+    places: Places, session: NoSpark, with_members: str
+) -> None:
+    """Harm prevented: one ALTER TABLE of another engine ends all statements on a table."""
+    before = content(places, with_members).to_pylist()
+    where = "pair.a = 1 AND length(arr) + length(n) = 2 AND m['k'].a = 1 AND id = 1"
+
+    (row,) = alter(session, f"ALTER TABLE lake.n.{with_members} UPDATE s = pair.b WHERE {where}")
+
+    assert (row["status"], row["rows"]) == ("changed", 1)
+    assert content(places, with_members).to_pylist() == [
+        one | ({"s": "b"} if one["id"] == 1 else {}) for one in before
+    ]
 
 
 def test_a_column_that_came_later_is_null_and_stays_so(

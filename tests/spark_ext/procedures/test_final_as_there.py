@@ -195,6 +195,38 @@ def test_columns_that_only_the_lake_has_are_not_merged(places: Places, session: 
         alter(session, "OPTIMIZE TABLE lake.n.wider FINAL")
 
 
+@pytest.mark.parametrize(
+    ("engine", "columns", "rows"),
+    [
+        ("CoalescingMergeTree", "t Tuple(a Int32)", "tuple(1)"),
+        pytest.param(
+            "AggregatingMergeTree",
+            "t SimpleAggregateFunction(anyLast, Tuple(a Int32))",
+            "tuple(1)",
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            "SummingMergeTree",
+            "v Int32, t Tuple(a Int32)",
+            "1, tuple(1)",
+            marks=pytest.mark.soak,
+        ),
+    ],
+)
+def test_members_that_only_the_lake_has_are_not_merged(
+    places: Places, session: NoSpark, engine: str, columns: str, rows: str
+) -> None:
+    """Harm prevented: what another engine wrote into a struct is NULL after a merge."""
+    name = f"members_of_{engine.lower()}"
+    case = Case("", engine, f"p UInt8, k UInt32, {columns}", f"number % 2, number % 3, {rows}")
+    made(places, session, case, name)
+    with opened(places, name).update_schema() as change:
+        change.add_column(("t", "c"), StringType())
+
+    with pytest.raises(UnsupportedError, match=r"t\.c, which its ClickHouse table does not have"):
+        alter(session, f"OPTIMIZE TABLE lake.n.{name} FINAL")
+
+
 def some_columns(case: Generated, random: Random) -> Generated:
     """Return a case with few columns, so that it is not always refused; structures stay whole."""
     groups = sorted({name.partition(".")[0] for name, *_ in case.columns})
