@@ -54,6 +54,7 @@ from tableformat.mergetree.definition_sql import evaluated_zone
 from tableformat.mergetree.row_change import (
     RowChange,
     columns_of_change,
+    columns_read,
     columns_set,
     without_default,
 )
@@ -515,7 +516,9 @@ class RowChanges(Closing):
         what = self._change.command
         names = frozenset(c.name for c in self._stored)
         of_table = self._held, storages, source, schema, self._stored
-        self._rows = FileRows(*of_table, what, (_ROWS,), names)
+        matter = names if change.condition else columns_read(change, self._columns)
+        replaced = frozenset(self.sets) - matter
+        self._rows = FileRows(*of_table, what, (_ROWS,), names, replaced)
         try:
             self._held.command(f"SET max_threads = {threads}")
             self._begin()

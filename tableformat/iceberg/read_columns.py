@@ -64,6 +64,7 @@ __all__ = [
     "UnlikeField",
     "file_columns",
     "foreign_columns",
+    "has_composed_null",
     "lacked_fields",
     "unlike_fields",
     "with_mapped_ids",
@@ -278,6 +279,27 @@ def _can_be_read_as(wire: DataType, of: IcebergType) -> bool:
     if isinstance(wire, Array | Map | Tuple):
         return False
     return isinstance(of, DecimalType | FixedType) or type(of) in _READ_AS
+
+
+def has_composed_null(of: DataType, values: pa.Array) -> bool:
+    """Whether a list, map or struct is NULL or missing, at any depth; ClickHouse reads it as empty.
+
+    Args:
+        of: the type to read the values as, of a `FileColumn`.
+        values: as the file has them.
+    """
+    if not isinstance(of, Array | Tuple) or not len(values):
+        return False
+    if values.null_count:
+        return True
+    if isinstance(of, Tuple):
+        names = (member.name for member in values.type)
+        there = dict(zip(names, values.flatten(), strict=True))
+        missing = pa.nulls(len(values))
+        return any(has_composed_null(t, there.get(str(name), missing)) for name, t in of.elements)
+    if pa.types.is_map(values.type):
+        values = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
+    return has_composed_null(of.of, values.flatten())
 
 
 def _read_type(wire: DataType, of: IcebergType, written: pa.DataType | None) -> DataType:

@@ -3,7 +3,8 @@
 It loads the requested columns of one data file after the other, and the number of each row. A
 digest of both sides proves that the values are equal: a value that the lake's type cannot restore
 is refused, never guessed. Columns that were added to the table after a file was written are NULL
-there, as for every reader, regardless of ClickHouse's defaults.
+there, as for every reader, regardless of ClickHouse's defaults. Types that cannot be NULL in
+ClickHouse, such as arrays, are refused if the file lacks the column, or has NULLs in it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tableformat.committer import BranchFile
 from tableformat.errors import DestinationError
 from tableformat.iceberg.arrow_schema import FIELD_ID_KEY
 from tableformat.iceberg.properties import RememberedSource
-from tableformat.iceberg.read_columns import file_columns
+from tableformat.iceberg.read_columns import FileColumn, file_columns, has_composed_null
 from tableformat.mergetree.definition_sql import evaluated_columns
 from tableformat.mergetree.digest_sql import (
     DigestColumn,
@@ -95,7 +96,8 @@ class FileRows:
 
     `schema` is the lake table's; `columns` are the requested stored columns; `what` is the action
     in messages. A file may lack the columns of `optional`, which then become Nullable in the
-    `tables`. Each file goes to one of these.
+    `tables`. Each file goes to one of these. NULLs of the columns `replaced` do not matter, because
+    no row keeps its value.
     """
 
     held: OwnClickHouse
@@ -106,6 +108,7 @@ class FileRows:
     what: str
     tables: tuple[str, ...]
     optional: frozenset[str] = frozenset()
+    replaced: frozenset[str] = frozenset()
     _widened: set[str] = field(default_factory=set, init=False, repr=False)
 
     def begin(self) -> None:
@@ -173,6 +176,7 @@ class FileRows:
             fields = pa.schema([*(schema.field(name) for name in names), number])
             with pq.ParquetWriter(link, fields) as writer:
                 for batch in _numbered(parquet, names, fields):
+                    self._check_nulls(wanted, columns, batch)
                     writer.write_batch(batch)
         read, structure = as_read(wanted, columns)
         of_row = DigestColumn(ROW_NUMBER, ROW_NUMBER, Simple("UInt64"), "Int64")
@@ -196,11 +200,30 @@ class FileRows:
             if column.name not in self.optional:
                 why = "which identifies its rows"
             elif isinstance(column.type, _NEVER_NULL):
-                why = f"and a value of {column.type_text} is never NULL in ClickHouse"
+                why = _never_null(column)
             else:
                 continue
             message = f"it lacks {column.name}, which was added to the table later, {why}"
             raise OSError(message)
+
+    def _check_nulls(
+        self,
+        wanted: tuple[DigestColumn, ...],
+        columns: tuple[FileColumn, ...],
+        batch: pa.RecordBatch,
+    ) -> None:
+        """Refuse NULLs that ClickHouse would read as empty values, such as `[]`.
+
+        Raises:
+            OSError: there is one.
+        """
+        of = {c.name: c for c in self.columns if c.name not in self.replaced}
+        for one, read, values in zip(wanted, columns, batch.columns[:-1], strict=True):
+            if one.name not in of or isinstance(one.type, Nullable):
+                continue
+            if has_composed_null(read.type, values):
+                message = f"it has NULLs in {one.name}, {_never_null(of[one.name])}"
+                raise OSError(message)
 
     def _modify(self, column: Column, to: str) -> None:
         name = quote_identifier(column.name)
@@ -247,6 +270,10 @@ class FileRows:
             return 0, 0
         _, count, checksum = rows[0]
         return whole(count), whole(checksum)
+
+
+def _never_null(column: Column) -> str:
+    return f"and a value of {column.type_text} is never NULL in ClickHouse"
 
 
 def _or_null(column: Column) -> Column:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.transforms import TruncateTransform
 
@@ -115,6 +116,58 @@ def test_a_type_without_null_is_refused_by_its_name(places: Places, exported: No
     ):
         statuses_of(exported, "UPDATE a = [2] WHERE id = 1")
     assert rows(places) == FIRST
+
+
+@pytest.mark.parametrize("rewrite", ["UPDATE x = 1 WHERE id = 1", "DELETE WHERE id = 3"])
+def test_an_array_stays_null_in_a_rewritten_file_and_is_refused(
+    places: Places, exported: NoSpark, rewrite: str
+) -> None:
+    """Harm prevented: NULL becomes an empty array, and `empty(a)` deletes rows that have none."""
+    assert "changed" in statuses_of(exported, rewrite)
+    (file,) = [t.file for t in opened(places, "old").scan("p = 0").plan_files()]
+    with pq.ParquetFile(file.file_path.removeprefix("file://")) as parquet:
+        assert parquet.read(["a"]).column("a").null_count == file.record_count
+    before = opened(places, "old").metadata_location
+
+    for command in (
+        f"{TABLE} UPDATE a = [2] IN PARTITION 0 WHERE id = 1",
+        f"{TABLE} DELETE IN PARTITION 0 WHERE empty(a)",
+        f"{TABLE} UPDATE l = toString(length(a)) IN PARTITION 0 WHERE 1",
+        "OPTIMIZE TABLE lake.n.old PARTITION 0 DEDUPLICATE BY p, id, a",
+    ):
+        with pytest.raises(
+            DestinationError, match=r"has NULLs in a, and a value of Array\(UInt8\) is never NULL"
+        ):
+            alter(exported, command)
+    assert opened(places, "old").metadata_location == before
+
+    assert statuses_of(exported, "CLEAR COLUMN a IN PARTITION 0") == ["changed"]
+    found = opened(places, "old").scan("p = 0").to_arrow().column("a").to_pylist()
+    assert found == [[]] * file.record_count
+
+
+def test_an_array_in_a_tuple_is_not_emptied_where_a_file_lacks_it(
+    places: Places, session: NoSpark
+) -> None:
+    """Harm prevented: NULL becomes an empty array in rows that a statement does not set."""
+    places.reads_parts = True
+    places.clickhouse_run(
+        "CREATE TABLE db.tuples (p UInt8, t Tuple(x Int32)) ENGINE = MergeTree"
+        " PARTITION BY p ORDER BY p",
+        "INSERT INTO db.tuples VALUES (0, tuple(1)), (0, tuple(2))",
+    )
+    export_all(session, "tuples", "tuples")
+    places.clickhouse_run(
+        "ALTER TABLE db.tuples MODIFY COLUMN t Tuple(x Int32, l Array(UInt8))",
+        "INSERT INTO db.tuples VALUES (1, (3, [4]))",
+    )
+    one = {"source": "ch.db.tuples", "table": "lake.n.tuples", "partition_id": "1"}
+    session.call("export_partition", **one, evolve_schema=True)
+
+    with pytest.raises(DestinationError, match="it has NULLs in t, and a value of Tuple"):
+        statuses_of(session, "UPDATE t = tuple(7, [8]) WHERE t.x = 1", "ALTER TABLE lake.n.tuples")
+    found = opened(places, "tuples").scan().to_arrow().column("t").to_pylist()
+    assert sorted(str(one["l"]) for one in found) == ["None", "None", "[4]"]
 
 
 @pytest.mark.parametrize("order", ["as it is", "reversed"])
