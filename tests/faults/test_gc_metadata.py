@@ -206,7 +206,8 @@ def test_a_ledger_is_rebuilt_as_well_after_everything_was_cleaned_up(
 
 def test_the_list_of_an_export_stays_after_statements_without_one(tmp_path: Path) -> None:
     """Harm prevented: rows that others rewrote since are exported again with a new ledger."""
-    run(tmp_path, Partitions())
+    # Each partition has a list of its own.
+    run(tmp_path, Partitions(), request=replace(ALL, commit_every=1))
     for statement in (detach("p1"), attach("p1")):
         running(tmp_path).run(statement)
     compact(tmp_path)
