@@ -296,13 +296,15 @@ def schema_change(plan: TablePlan, name: LakeName, state: LakeTableState) -> Sch
 def _refusal(
     plan: TablePlan, name: LakeName, state: LakeTableState, schema: Schema
 ) -> RefusedError | None:
-    remembered = None if state.tree else remembered_source(state.properties)
+    loaded, remembered = table_of(state), remembered_source(state.properties)
     existing = ExistingTable(
         str(name),
         schema,
-        table_of(state).spec(),
+        loaded.spec(),
         state.format_version,
-        key=None if remembered is None else remembered.table.engine.partition_by,
+        key=None if remembered is None or state.tree else remembered.table.engine.partition_by,
+        remembered=remembered,
+        new_fields=frozenset(schema.field_ids) - frozenset(loaded.schema().field_ids),
     )
     subject = f"{plan.table.name} to {name}"
     return existing_refusal(subject, existing, plan.all_columns, plan.spec, strict=plan.strict)

@@ -7,6 +7,8 @@ The check collects all differences in one message. It changes nothing.
   long, float to double, decimal of more digits).
 * A field that only the table has stays NULL, so it must be optional. A nullable field of the
   source must be optional in the table.
+* Values of the same type must have the meaning that the table holds (ticks of one unit, text of
+  one form), as far as it stores the types of its source.
 * The message names the remedy: a conversion, `--evolve-schema`, or SQL for the table's owner.
 
 A missing field may be one that was renamed: the message names the statement for the table.
@@ -48,6 +50,7 @@ from tableformat.iceberg.schema import (
     TypeMapping,
     conversions_in,
     converted_types,
+    meanings,
 )
 from tableformat.iceberg.schema_evolution import can_widen, divided_by, name_conflict, promoted
 from tableformat.mergetree.conversions import DEFAULT_WORD, parse_conversion
@@ -84,7 +87,8 @@ _OTHER_VERSIONS: Final = {
 class ExistingTable:
     """An existing table: its `name` in SQL, current schema and default spec.
 
-    `key` is the partition key that its properties store, None if they store none.
+    `key` is the partition key that its properties store, None if they store none. `remembered` is
+    their source. `new_fields` are the ids of fields of the schema that this export adds.
     """
 
     name: str
@@ -92,6 +96,8 @@ class ExistingTable:
     spec: PartitionSpec
     format_version: int
     key: str | None = None
+    remembered: RememberedSource | None = None
+    new_fields: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +174,9 @@ def _differences(
     for one in _Comparison(existing, mapped).differences():
         text = f"Tables have different structure: column {one}"
         yield _Difference(INCOMPATIBLE_COLUMNS, text, one.advice)
+    for text in _other_meanings(existing, mapped):
+        difference = f"Tables have different structure: column {text}"
+        yield _Difference(INCOMPATIBLE_COLUMNS, difference)
     if strict:
         ours, theirs = mapped.schema.as_struct(), existing.schema.as_struct()
         for text in _strict_differences((), ours, theirs):
@@ -181,6 +190,32 @@ def _differences(
         yield _Difference(BAD_ARGUMENTS, different_key)
     elif other := _key_difference(existing, derived):
         yield _Difference(BAD_ARGUMENTS, other)
+
+
+def _other_meanings(existing: ExistingTable, mapped: MappedColumns) -> Iterator[str]:
+    """Yield a sentence for each value whose meaning differs from that of the values in the table.
+
+    A stored conversion is in force if the column's type takes it, so no conversion helps.
+    """
+    if existing.remembered is None:
+        return
+    conversions = existing.remembered.conversions
+    stored = {column.name: column for column in existing.remembered.table.stored_columns}
+    names = existing.schema.column_names
+    for column in mapped.columns:
+        if column.name not in stored:
+            continue
+        before = parse_conversion(conversions.get(column.name, ""))
+        held = meanings(stored[column.name].type, before)
+        for place, now in meanings(column.source.type, parse_conversion(column.conversion)).items():
+            name = ".".join((column.name, *place))
+            if place not in held or not now.contradicts(held[place]) or name not in names:
+                continue
+            if existing.schema.find_field(name).field_id not in existing.new_fields:
+                yield (
+                    f"{name} holds {held[place]} in the destination, and the export would add "
+                    f"{now}; export to another table, or add a column of another name in ClickHouse"
+                )
 
 
 def _key_difference(existing: ExistingTable, derived: DerivedSpec) -> str:

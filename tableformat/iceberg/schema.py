@@ -2,6 +2,7 @@
 
 `map_columns` decides which columns are exported, with which names and types, and collects all
 refusals. `TypeMapping` maps the type of one column to an Iceberg type, with notes and refusals.
+`meanings` lists what the stored values stand for: ticks of a unit, text of a form.
 `mergetree/wire_types.py` maps a single value to its wire type, which decides the Iceberg type here,
 and has the column's SELECT expression. A type that is not listed is refused, never guessed.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -43,6 +44,7 @@ from tableformat.mergetree.conversions import (
     Conversion,
     Faithfulness,
     Handling,
+    Meaning,
     WireValue,
     parse_conversion,
 )
@@ -82,6 +84,7 @@ __all__ = [
     "conversions_in",
     "converted_types",
     "map_columns",
+    "meanings",
 ]
 
 _NO_CONVERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -491,6 +494,70 @@ class TypeMapping:
         order = (_A, _C, _B)
         self.faithfulness = max(self.faithfulness, faithfulness, key=order.index)
         self.changed = self.changed or (faithfulness is _B and not chosen)
+
+
+def meanings(of: DataType, conversion: Conversion = DEFAULT) -> dict[tuple[str, ...], Meaning]:
+    """Return what each single value in a column means, by its place in the lake column.
+
+    Args:
+        of: the type of the column.
+        conversion: the conversion in force.
+    """
+    found = find_value(of, conversion)
+    if isinstance(found, WireValue):
+        return _stored(found.type, found)
+    if found is Handling.REFUSED:
+        return {}
+    match of:
+        case Nullable(inner) | LowCardinality(inner) | SimpleAggregateFunction(_, inner):
+            return meanings(inner, conversion)
+        case AggregateFunction(_, value):
+            return {} if value is None else meanings(value)
+        case Nested(elements):
+            return _below("element", meanings(Tuple(elements), conversion))
+        case _:
+            places: dict[tuple[str, ...], Meaning] = {}
+            for name, inner in _places_in(of):
+                places |= _below(name, meanings(inner, conversion))
+            return places
+
+
+def _places_in(of: DataType) -> Iterable[tuple[str, DataType]]:
+    match of:
+        case Array(inner):
+            return (("element", inner),)
+        case Map(key, value):
+            return (("key", key), ("value", value))
+        case Tuple(elements):
+            return ((element_name(name, n), inner) for n, (name, inner) in enumerate(elements))
+        case _:
+            return alternatives_of(of)
+
+
+def _below(name: str, places: dict[tuple[str, ...], Meaning]) -> dict[tuple[str, ...], Meaning]:
+    return {(name, *place): meaning for place, meaning in places.items()}
+
+
+def _stored(wire: DataType, value: WireValue) -> dict[tuple[str, ...], Meaning]:
+    match wire:
+        case Nullable(inner):
+            return _stored(inner, value)
+        case Array() | Tuple():
+            places: dict[tuple[str, ...], Meaning] = {}
+            for name, inner in _places_in(wire):
+                places |= _below(name, _stored(inner, value))
+            return places
+        case Simple("String"):
+            kind = "string" if value.is_text else "binary"
+        case Simple(name) if "Int" in name:
+            kind = "integer"
+        case Simple("Float32" | "Float64"):
+            kind = "float"
+        case Decimal(_, scale):
+            kind = f"decimal of scale {scale}"
+        case _:
+            kind = render_type(wire)
+    return {(): Meaning(kind, value.meaning)}
 
 
 def conversions_in(of: DataType) -> dict[str, tuple[str, ...]]:

@@ -44,6 +44,7 @@ __all__ = [
     "Faithfulness",
     "Handling",
     "Limit",
+    "Meaning",
     "TypeConversions",
     "WireValue",
     "beyond_microseconds",
@@ -222,7 +223,9 @@ class WireValue:
 
     `sql` computes one from `{}`, a ClickHouse value that is never NULL; '' is a CAST to `type`.
     `is_text`: bytes on the wire are text. `limit` is a restriction of Iceberg that ClickHouse does
-    not have, and `bad` the SQL that is true for a value outside it.
+    not have, and `bad` the SQL that is true for a value outside it. `meaning` says what the stored
+    value stands for if its type does not: ticks of some unit, text in a form of its own. '' is the
+    value itself, its text as a CAST to String gives it, and the number of an Enum or of an IPv4.
     """
 
     type: DataType
@@ -232,6 +235,26 @@ class WireValue:
     is_text: bool = True
     limit: Limit | None = None
     bad: str = ""
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What the stored values of a lake column stand for; one column holds values of one meaning.
+
+    Values of one `kind` fit into one column. `text` is that of `WireValue.meaning`.
+    """
+
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        """Return the words of messages."""
+        return self.text or f"plain values of kind {self.kind}"
+
+    def contradicts(self, other: Meaning) -> bool:
+        """Whether both fit into one column, and a reader could not tell them apart."""
+        return self.kind == other.kind and self.text != other.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ _INSTANT: Final = DateTime64(_MICROSECONDS, "UTC")
 _STRING: Final = Simple("String")
 _INT64: Final = Simple("Int64")
 _FLOAT64: Final = Simple("Float64")
+_SECONDS: Final = "number of seconds"
 _A, _B, _C = Faithfulness.LOSSLESS, Faithfulness.OTHER_KIND, Faithfulness.CHECKED
 
 
@@ -122,7 +123,9 @@ def _ways(of: DataType) -> TypeConversions:
         case DateTime64(precision, _):
             return _datetime64(precision)
         case Time64(precision):
-            seconds = WireValue(Decimal(18, precision), _B, f"{render_type(of)} as seconds")
+            seconds = WireValue(
+                Decimal(18, precision), _B, f"{render_type(of)} as seconds", meaning=_SECONDS
+            )
             return TypeConversions(seconds, {"string": _text(render_type(of))})
         case Enum(bits, _):
             label = WireValue(_STRING, _B, f"label of Enum{bits}")
@@ -142,7 +145,8 @@ def _ways(of: DataType) -> TypeConversions:
             finalize: dict[str, WireValue | Handling] = (
                 {} if value is None else {"finalize": Handling.BY_ELEMENT}
             )
-            return TypeConversions(Handling.REFUSED, {**finalize, "state": _STATE})
+            state = replace(_STATE, meaning=f"state of {render_type(of)}")
+            return TypeConversions(Handling.REFUSED, {**finalize, "state": state})
         case Nullable() | LowCardinality() | Array() | Map() | Nested() | SimpleAggregateFunction():
             return TypeConversions(Handling.BY_ELEMENT)
         case Tuple(elements) if elements:
@@ -179,7 +183,7 @@ def _simple(name: str) -> TypeConversions:
         return TypeConversions(shape, {"struct": shape, **more})
     if name.startswith("Interval"):
         unit = f"{name.removeprefix('Interval').lower()}s"
-        number = WireValue(_INT64, _B, f"number of {unit}")
+        number = WireValue(_INT64, _B, f"number of {unit}", meaning=f"number of {unit}")
         return TypeConversions(number, {"long": number})
     return TypeConversions(Handling.REFUSED)
 
@@ -231,7 +235,13 @@ def _fixed_string(length: int) -> TypeConversions:
 
 def _datetime64(precision: int) -> TypeConversions:
     ticks = "reinterpretAsInt64({})"
-    number = WireValue(_INT64, _B, f"DateTime64({precision}) as ticks since 1970", sql=ticks)
+    number = WireValue(
+        _INT64,
+        _B,
+        f"DateTime64({precision}) as ticks since 1970",
+        sql=ticks,
+        meaning=f"ticks of 10^-{precision} s since 1970",
+    )
     # In UTC: local time repeats an hour when summer time ends.
     text = WireValue(
         _STRING,
@@ -240,6 +250,7 @@ def _datetime64(precision: int) -> TypeConversions:
         sql="toString({}, 'UTC')",
         limit=limits.YEARS,
         bad=limits.beyond_years(precision),
+        meaning="text of a DateTime64 in UTC",
     )
     words: dict[str, WireValue | Handling] = {"long": number, "string": text}
     if precision <= _MICROSECONDS:
@@ -279,6 +290,8 @@ def _as_json(name: str) -> dict[str, WireValue | Handling]:
         note=f"{name} as JSON text",
         sql="if(isNull({}), NULL, toJSONString({}))",
         bad="NOT isValidUTF8(assumeNotNull(toJSONString({})))",
+        # A CAST to String writes no quotes around a text.
+        meaning="JSON text of a value of any type",
     )
     return {"json": value, "string": value}
 
@@ -301,11 +314,12 @@ _TYPED_JSON: Final = WireValue(
     ),
     limit=limits.JSON_UTF8,
     bad="NOT isValidUTF8(assumeNotNull(toJSONString({})))",
+    meaning="type and JSON text of a Dynamic",
 )
 _STATE: Final = WireValue(
     _STRING, _B, "state of an aggregate function, of one ClickHouse version", is_text=False
 )
-_WKB: Final = WireValue(_STRING, _B, sql="wkb({})", is_text=False)
+_WKB: Final = WireValue(_STRING, _B, sql="wkb({})", is_text=False, meaning="well-known binary")
 
 
 def _uint64() -> TypeConversions:
@@ -326,7 +340,11 @@ def _string() -> TypeConversions:
 
 def _uuid() -> TypeConversions:
     number = WireValue(
-        FixedString(16), _B, "UUID as its 16 bytes in network order", sql="UUIDToNum({})"
+        FixedString(16),
+        _B,
+        "UUID as its 16 bytes in network order",
+        sql="UUIDToNum({})",
+        meaning="bytes of a UUID in network order",
     )
     return TypeConversions(
         WireValue(Simple("UUID"), _A), {"string": _text("UUID"), "binary": number}
@@ -340,6 +358,7 @@ def _addresses() -> dict[str, TypeConversions]:
         _B,
         "IPv6 as its 16 bytes in network order",
         sql="reinterpretAsFixedString({})",
+        meaning="bytes of an IPv6 in network order",
     )
     fourth, sixth = _text("IPv4"), _text("IPv6")
     return {
@@ -374,7 +393,9 @@ _PLAIN: Final[dict[str, TypeConversions]] = {
     # Servers before 26.2 write Date as a number; Date32 is a date in every version.
     "Date": TypeConversions(WireValue(Simple("Date32"), _A)),
     "String": _string(),
-    "Time": TypeConversions(WireValue(_INT64, _B, "Time as seconds"), {"string": _text("Time")}),
+    "Time": TypeConversions(
+        WireValue(_INT64, _B, "Time as seconds", meaning=_SECONDS), {"string": _text("Time")}
+    ),
     "UUID": _uuid(),
     "Geometry": _geometry(),
 }

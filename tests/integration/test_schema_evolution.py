@@ -225,3 +225,32 @@ def test_conversions_hold_for_a_table_until_its_end(exports: RealExport) -> None
     remembered = remembered_source(exports.lake(name).properties)
     assert remembered is not None
     assert remembered.conversions == {"s": "binary"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "conversions", "held"),
+    [
+        ("DateTime64(9)", "DateTime64(3)", {"x": "long"}, "ticks of 10^-9 s since 1970"),
+        ("DateTime64(3)", "String", {"x": "string"}, "text of a DateTime64 in UTC"),
+        ("Dynamic", "String", {"x": "string"}, "JSON text of a value of any type"),
+    ],
+)
+def test_no_column_gets_values_of_another_meaning(
+    exports: RealExport, before: str, now: str, conversions: dict[str, str], held: str
+) -> None:
+    """Harm prevented: a number is nanoseconds in one row and milliseconds in the next."""
+    name = events(exports, columns=f"{EVENTS}, x {before}")
+    assert statuses(exports, name, conversions=conversions) == ["committed"] * 2
+    snapshot = exports.lake(name).metadata.current_snapshot_id
+    exports.clickhouse.command(f"ALTER TABLE {name.sql} MODIFY COLUMN x {now} {SETTLED}")
+    exports.clickhouse.command(
+        f"INSERT INTO {name.sql} (ts, id) SELECT toDateTime('2024-03-01', 'UTC'), 7"
+    )
+
+    for evolve_schema in (False, True):
+        with pytest.raises(RefusedError, match="column x holds ") as refused:
+            exports.run(name, evolve_schema=evolve_schema)
+        assert held in str(refused.value)
+        assert refused.value.code == 122
+
+    assert exports.lake(name).metadata.current_snapshot_id == snapshot

@@ -1,16 +1,29 @@
-"""A table's conversions are permanent, and contradictions are refused with both."""
+"""A table's conversions are permanent, and so is what its values mean."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given as given_examples
+from hypothesis import strategies as st
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 
 from tableformat.errors import RefusedError
-from tableformat.iceberg.existing_table import conversions_in_force
+from tableformat.iceberg.existing_table import (
+    ExistingTable,
+    check_existing,
+    conversions_in_force,
+)
+from tableformat.iceberg.partition_spec import DerivedSpec
 from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.schema import TypeMapping, map_columns, meanings
+from tableformat.iceberg.schema_evolution import evolve
+from tableformat.mergetree.conversions import parse_conversion
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.type_text import parse_type
-from tableformat.mergetree.types import DateTime64, Simple
+from tableformat.mergetree.types import DataType, DateTime64, Simple
+from tableformat.messages import plain
 from tests.strategies.mapping import column_of, table_of
+from tests.strategies.types import data_types
 
 MADE = table_of(
     column_of("a", Simple("UInt64")),
@@ -202,3 +215,165 @@ def test_the_conversion_of_a_type_contradicts_a_table_as_a_columns_does() -> Non
     assert "keep it with --convert a=long, or export to another table" in text
     assert "keep it with --convert s=default, or export to another table" in text
     assert in_force({**given, "a": "long", "s": "default"})["a"] == "long"
+
+
+def refusals(
+    before: DataType, now: DataType, conversion: str = "", *, remembers: bool = True
+) -> tuple[str, ...]:
+    """Return what an export says of a column that had another type when the table was made.
+
+    Args:
+        before: the type with which the lake table was made.
+        now: the type at the export.
+        conversion: that of the lake table.
+        remembers: whether the lake table stores its source.
+    """
+    made, table = table_of(column_of("c", before)), table_of(column_of("c", now))
+    given = {"c": conversion} if conversion else {}
+    remembered = RememberedSource(made, given)
+    there = map_columns(made, given)
+    used = conversions_in_force("db.t", table, {}, remembered)
+    mapped = map_columns(table, used)
+    known = remembered if remembers else None
+    existing = ExistingTable(
+        "lake.n.t", there.schema, UNPARTITIONED_PARTITION_SPEC, 2, remembered=known
+    )
+    return tuple(map(plain, check_existing(existing, mapped, DerivedSpec((), ""))))
+
+
+OTHER_MEANINGS = [
+    ("DateTime64(9)", "DateTime64(3)", "long", "ticks of 10^-9 s since 1970"),
+    ("DateTime64(3)", "DateTime64(9, 'UTC')", "long", "ticks of 10^-3 s since 1970"),
+    ("DateTime64(3)", "Int64", "long", "ticks of 10^-3 s since 1970"),
+    ("DateTime64(3)", "UInt64", "long", "ticks of 10^-3 s since 1970"),
+    ("DateTime64(3)", "String", "string", "text of a DateTime64 in UTC"),
+    ("Dynamic", "String", "string", "JSON text of a value of any type"),
+    ("Dynamic", "JSON", "json", "JSON text of a value of any type"),
+    ("Variant(String, UInt64)", "String", "string", "JSON text of a value of any type"),
+    ("IntervalSecond", "IntervalMinute", "", "number of seconds"),
+    ("IntervalMonth", "Int64", "", "number of months"),
+    ("UUID", "FixedString(16)", "binary", "bytes of a UUID in network order"),
+    ("UUID", "IPv6", "binary", "bytes of a UUID in network order"),
+    ("AggregateFunction(sum, UInt64)", "AggregateFunction(avg, UInt64)", "state", "state of "),
+    ("Int64", "IntervalSecond", "", "plain values of kind integer"),
+]
+SAME_MEANINGS = [
+    ("UInt32", "UInt64", ""),
+    ("UInt64", "UInt32", "long"),
+    ("Int32", "Int16", ""),
+    ("String", "FixedString(3)", "string"),
+    ("FixedString(3)", "String", "string"),
+    ("String", "LowCardinality(String)", ""),
+    ("String", "Enum8('a' = 1)", ""),
+    ("Enum8('a' = 1)", "Enum16('a' = 1, 'b' = 300)", ""),
+    ("Enum16('a' = 1)", "Int16", "long"),
+    ("IPv4", "UInt32", "long"),
+    ("UUID", "String", "string"),
+    ("JSON", "String", "json"),
+    ("Dynamic", "Variant(String, UInt64)", "string"),
+    ("DateTime64(9)", "DateTime64(3)", ""),
+    ("DateTime64(9)", "DateTime64(3)", "string"),
+    ("DateTime64(3)", "DateTime('UTC')", ""),
+    ("DateTime64(9)", "DateTime64(9, 'Asia/Tokyo')", "long"),
+    ("Time", "IntervalSecond", ""),
+    ("Point", "Tuple(x Float64, y Float64)", ""),
+]
+
+
+@pytest.mark.parametrize(("before", "now", "conversion", "held"), OTHER_MEANINGS)
+@pytest.mark.parametrize(
+    ("around", "place"),
+    [
+        ("{}", "c"),
+        ("Array({})", "c.element"),
+        ("Tuple(a UInt8, b Array({}))", "c.b.element"),
+        ("Map(String, {})", "c.value"),
+        ("Nested(a UInt8, b {})", "c.element.b"),
+    ],
+)
+def test_values_of_two_meanings_are_refused_at_any_depth(
+    before: str, now: str, conversion: str, held: str, around: str, place: str
+) -> None:
+    """Harm prevented: nanoseconds and milliseconds in one column of numbers."""
+    types = (parse_type(around.format(before)), parse_type(around.format(now)))
+
+    (text,) = refusals(*types, conversion)
+
+    assert text.startswith(f"Tables have different structure: column {place} holds {held}")
+    assert "in the destination, and the export would add " in text
+    assert text.endswith("export to another table, or add a column of another name in ClickHouse")
+    assert refusals(types[0], types[0], conversion) == ()
+    assert refusals(*types, conversion, remembers=False) == ()
+
+
+@pytest.mark.parametrize(("before", "now", "conversion"), SAME_MEANINGS)
+@pytest.mark.parametrize("around", ["{}", "Array({})", "Map(String, {})", "Tuple(a {})"])
+def test_values_of_one_meaning_are_taken_whatever_the_type(
+    before: str, now: str, conversion: str, around: str
+) -> None:
+    types = (parse_type(around.format(before)), parse_type(around.format(now)))
+
+    assert [text for text in refusals(*types, conversion) if " holds " in text] == []
+
+
+def test_a_type_that_does_not_fit_is_refused_once() -> None:
+    (text,) = refusals(parse_type("DateTime64(3)"), parse_type("String"), "long")
+
+    assert "is string for ClickHouse and long in the destination" in text
+
+
+def test_a_column_that_the_lake_no_longer_has_may_return_with_any_meaning() -> None:
+    """Harm prevented: dropping the lake's column is no way out."""
+    made = table_of(column_of("c", DateTime64(9, "UTC")), column_of("k", Simple("Int8")))
+    source = table_of(column_of("c", DateTime64(3, "UTC")), made.columns[1])
+    now = map_columns(source, {"c": "long"})
+    lake = map_columns(table_of(column_of("k", Simple("Int8")))).schema
+    grown = evolve(lake, UNPARTITIONED_PARTITION_SPEC, now, 1)
+    assert grown is not None
+    new = frozenset(grown.schema.field_ids) - frozenset(lake.field_ids)
+    existing = ExistingTable(
+        "lake.n.t",
+        grown.schema,
+        UNPARTITIONED_PARTITION_SPEC,
+        2,
+        remembered=RememberedSource(made, {"c": "long"}),
+        new_fields=new,
+    )
+
+    assert check_existing(existing, now, DerivedSpec((), "")) == ()
+
+
+@given_examples(
+    of=data_types,
+    conversion=st.sampled_from(["", "long", "string", "binary", "json", "struct", "wkb", "state"]),
+)
+def test_a_column_whose_type_stays_is_never_refused(of: DataType, conversion: str) -> None:
+    mapping = TypeMapping(conversion)
+    mapping.map(of)
+    if mapping.refused or (conversion and not mapping.converted):
+        return
+    try:
+        map_columns(table_of(column_of("c", of)), {"c": conversion} if conversion else {})
+    except RefusedError:
+        return
+
+    assert refusals(of, of, conversion) == ()
+
+
+def test_meanings_are_equal_or_not_in_any_order() -> None:
+    """Two that one type agrees with agree with each other: the order of exports does not matter."""
+    words = ["", "long", "string", "binary", "json", "struct", "wkb", "state"]
+    names = {name for pair in (*OTHER_MEANINGS, *SAME_MEANINGS) for name in pair[:2]}
+    each = [
+        found[()]
+        for name in sorted(names)
+        for word in words
+        if () in (found := meanings(parse_type(name), parse_conversion(word)))
+    ]
+
+    for one in each:
+        assert not one.contradicts(one)
+        for other in each:
+            assert one.contradicts(other) == other.contradicts(one)
+            if one.kind == other.kind and not one.contradicts(other):
+                assert [one.contradicts(a) for a in each] == [other.contradicts(a) for a in each]
