@@ -8,7 +8,9 @@ refuses a table whose format version is not written.
 Iceberg's property `write.parquet.bloom-filter-enabled.column.<name>` names the columns with bloom
 filters for every engine. A new table gets it for the columns of the source's skip indices on single
 values. Readers compare hashes of stored values, so floating point columns get no filter: 0 and -0
-are equal, but their hashes differ.
+are equal, but their hashes differ. Columns of bytes (`binary`, `fixed`) get one only if the table's
+owner sets the property: DuckDB up to 1.5.5 hashes the displayed text of a BLOB constant, and skips
+row groups that have the value (duckdb/duckdb#23053). A slower query is better than missing rows.
 """
 
 from __future__ import annotations
@@ -309,6 +311,7 @@ def _utf8(text: str) -> str:
 
 FILTER_PROPERTY: Final = "write.parquet.bloom-filter-enabled.column."
 _KINDS: Final = frozenset({"bloom_filter", "set", "tokenbf_v1", "ngrambf_v1"})
+_BYTES: Final = (BinaryType, FixedType)
 _TYPES: Final = (
     IntegerType,
     LongType,
@@ -340,7 +343,11 @@ def single_value_columns(index: SkipIndex) -> frozenset[str]:
 def filter_properties(indices: Iterable[SkipIndex], schema: Schema) -> dict[str, str]:
     """Return the bloom filter properties of a new table for the source's skip indices."""
     indexed = frozenset[str]().union(*(single_value_columns(one) for one in indices))
-    return {f"{FILTER_PROPERTY}{name}": "true" for name in _filterable(schema) if name in indexed}
+    return {
+        f"{FILTER_PROPERTY}{name}": "true"
+        for name in _filterable(schema)
+        if name in indexed and not isinstance(schema.find_field(name).field_type, _BYTES)
+    }
 
 
 def filters_of(properties: Mapping[str, str], schema: Schema) -> tuple[str, ...]:

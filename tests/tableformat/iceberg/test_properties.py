@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from tableformat.errors import DestinationError
 from tableformat.iceberg.properties import (
+    FILTER_PROPERTY,
     RememberedSource,
+    filter_properties,
+    filters_of,
     remembered_source,
     renewed_properties,
     table_properties,
@@ -242,3 +245,17 @@ def test_every_property_is_documented() -> None:
     missing = [p for p in table_properties(table, map_columns(table)) if f"`{p}`" not in page]
 
     assert missing == []
+
+
+def test_bytes_get_filters_only_where_the_owner_of_the_table_sets_them() -> None:
+    """DuckDB misses their rows; for an owner with other readers a filter is worth its bytes."""
+    columns = ("FixedString(4)", "String", "UUID", "Decimal(9, 2)", "Float64")
+    table = table_of(*(column_of(f"c{i}", parse_type(text)) for i, text in enumerate(columns)))
+    mapped = map_columns(table, {"c1": "binary"})
+    index = SkipIndex("i", "c0, c1, c2, c3, c4", "bloom_filter", 1)
+
+    found = filter_properties((index,), mapped.schema)
+    owned = {**found, f"{FILTER_PROPERTY}c0": "true", f"{FILTER_PROPERTY}c1": "true"}
+
+    assert found == {f"{FILTER_PROPERTY}c2": "true", f"{FILTER_PROPERTY}c3": "true"}
+    assert filters_of(owned, mapped.schema) == ("c0", "c1", "c2", "c3")
