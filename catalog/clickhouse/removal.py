@@ -261,8 +261,8 @@ class _Leaving:
         blocks = self._blocks("system.detached_parts", "ifNull(reason, '') = ''")
         failed, remedies, copies = [], set[str](), []
         for name in sorted(detached):
-            low, high = blocks.get(name, (0, 0))
-            if any(low <= last and first <= high for first, last in active.values()):
+            of = blocks.get(name)
+            if of and any(of[0] <= last and first <= of[1] for first, last in active.values()):
                 copies.append(name)
                 continue
             try:
@@ -292,11 +292,12 @@ class _Leaving:
         return {text(row[0]): whole(row[1]) for row in found}
 
     def _blocks(self, parts: str, condition: str) -> dict[str, tuple[int, int]]:
-        """Return the first and the last block of parts of the partition, by name."""
+        """Return the first and the last block of parts of the partition, by name, if known."""
         found = self.connection.rows(
-            "SELECT name, toInt64(ifNull(min_block_number, 0)), "
-            f"toInt64(ifNull(max_block_number, 0)) FROM {parts} WHERE {of_table(self.table)} AND "
-            f"partition_id = {quote_string(str(self.one))} AND {condition}"
+            "SELECT name, toInt64(assumeNotNull(min_block_number)), "
+            f"toInt64(assumeNotNull(max_block_number)) FROM {parts} WHERE {of_table(self.table)} "
+            f"AND partition_id = {quote_string(str(self.one))} AND min_block_number IS NOT NULL "
+            f"AND {condition}"
         )
         return {text(row[0]): (whole(row[1]), whole(row[2])) for row in found}
 

@@ -227,7 +227,8 @@ def test_a_statement_without_a_response_reports_where_the_rows_are(clickhouse: C
     assert rows(clickhouse, name) == (0, 1)
 
 
-def test_copies_of_parts_that_stay_are_not_attached(clickhouse: Clickhouse) -> None:
+@pytest.mark.parametrize("suffix", ["", "_try1"])
+def test_copies_of_parts_that_stay_are_not_attached(clickhouse: Clickhouse, suffix: str) -> None:
     """Harm prevented: rows twice, after a DETACH that copied the parts and found no more room."""
     name = clickhouse.filled()
     clickhouse.command(f"INSERT INTO {name.sql} (p, k, s) VALUES (1, 1000, 'more')")
@@ -240,7 +241,7 @@ def test_copies_of_parts_that_stay_are_not_attached(clickhouse: Clickhouse) -> N
         )
         for (place,) in places:
             part = Path(str(place))
-            shutil.copytree(part, part.parent / "detached" / part.name)
+            shutil.copytree(part, part.parent / "detached" / f"{part.name}{suffix}")
         message = "Code: 243. DB::Exception: Cannot reserve 1.00 MiB. (NOT_ENOUGH_SPACE)"
         raise ClickHouseError(message)
 
