@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState, Leaving
@@ -459,7 +460,10 @@ def _forecasts(
     for one in ids:
         parts = source.parts(plan.table.name, one)
         parts = tuple(replace(part, disk=copied.get(one, part.disk)) for part in parts)
-        decision = _decided(found, plan, one, parts, request.options, now)
+        decision = None
+        if found is not None:
+            decide = partial(found.decide, plan, one, parts, request.options, now)
+            decision = _or_refusal(decide)
         if isinstance(decision, Skip):
             yield Forecast(one.value, decision.status.value, decision.message, rows=_rows(parts))
         elif not parts and decision is not None:
@@ -494,17 +498,10 @@ def _forecasts(
                 yield made
 
 
-def _decided(
-    found: _Existing | None,
-    plan: TablePlan,
-    one: PartitionId,
-    parts: tuple[Part, ...],
-    options: ExportOptions,
-    now: int,
-) -> Skip | _Allowed | None:
-    """Return what `_Existing.decide` returns, or the refusal of a partition that it cannot read."""
+def _or_refusal(decide: Callable[[], Skip | _Allowed | None]) -> Skip | _Allowed | None:
+    """Return the decision on a partition, or its refusal if main cannot be read for it."""
     try:
-        return found.decide(plan, one, parts, options, now) if found is not None else None
+        return decide()
     except UnsupportedError as error:
         return Skip(Status.REFUSED, error.message)
 

@@ -38,7 +38,7 @@ from tableformat.export.decision import ExportOptions, Skip
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Status
 from tableformat.export.ports import JobPorts
-from tableformat.ledger import Claim, Row, Stale, State
+from tableformat.ledger import Claim, Key, Row, Stale, State
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable, MergeTreeTable, known_by_name
 from tableformat.messages import Command, Option
 from tableformat.names import PartitionId, TableName
@@ -68,7 +68,7 @@ class SourceTables:
         self._effects = effects
         self._source = source
         self._gone: dict[TableName, bool] = {}
-        self._left: dict[tuple[TableName, PartitionId], bool] = {}
+        self._left: dict[Key, bool] = {}
 
     def is_gone(self, name: TableName) -> bool:
         """Whether the source no longer has a table of a name.
@@ -81,21 +81,36 @@ class SourceTables:
             self._gone[name] = engine is None
         return self._gone[name]
 
-    def has_left(self, name: TableName, one: PartitionId) -> bool:
-        """Whether the source has no part with rows of a partition of a table, or not the table.
+    def has_lost(self, row: Row, server: str) -> bool:
+        """Whether a table of the source has no part any more of a partition that was exported.
+
+        A table of the same name with another identity is another one. One that does not exist was
+        in the source if it was on the same server.
+
+        Args:
+            row: of the partition.
+            server: the UUID of the source's server, '' if it is unknown.
 
         Raises:
             SourceError: the source cannot be read.
         """
-        if (name, one) not in self._left:
-            there = not self.is_gone(name) and any(
-                part.rows
-                for part in self._effects(
-                    Step.DESCRIBE_SOURCE, lambda: self._source.parts(name, one)
-                )
+        name = TableName.parse(row.source_table)
+        if self.is_gone(name):
+            return bool(server) and row.server == server
+        if row.key not in self._left:
+            self._left[row.key] = self._effects(
+                Step.DESCRIBE_SOURCE, partial(self._is_empty, row, name)
             )
-            self._left[name, one] = not there
-        return self._left[name, one]
+        return self._left[row.key]
+
+    def _is_empty(self, row: Row, name: TableName) -> bool:
+        try:
+            identity = self._source.describe(name).identity
+        except RefusedError:
+            # It is no table of MergeTree now.
+            return False
+        one = PartitionId(row.key.partition_id)
+        return identity == row.key.source and not self._source.parts(name, one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +327,7 @@ def _why_same(
         return ""
     then, now = known_by_name(row.key.source), known_by_name(table.key_source)
     if then is None or now is None or then[0] != now[0]:
-        return _why_moved(row, content, tables)
+        return _why_moved(row, table, content, tables)
     if row.done is not None and is_merged(row.done, content):
         return f"its parts are those that were exported from {row.source_table}, merged"
     if tables is not None and tables.is_gone(then[1]):
@@ -320,24 +335,23 @@ def _why_same(
             f"this table is identified only by its name, and {then[1]}, from which the partition "
             "was exported, no longer exists"
         )
-    return _why_moved(row, content, tables)
+    return _why_moved(row, table, content, tables)
 
 
-def _why_moved(row: Row, content: Content, tables: SourceTables | None) -> str:
+def _why_moved(
+    row: Row, table: MergeTreeTable, content: Content, tables: SourceTables | None
+) -> str:
     """Return why rows of an exported table may be in this one now, '' if they are not.
 
     ALTER TABLE … MOVE PARTITION … TO TABLE moves parts, and merges give them other hashes.
     """
     if tables is None or row.done is None or row.archived is not None:
         return ""
-    if content.rows < row.done.landed.rows:
-        return ""
-    name = TableName.parse(row.source_table)
-    if not tables.has_left(name, PartitionId(row.key.partition_id)):
+    if content.rows < row.done.landed.rows or not tables.has_lost(row, table.server):
         return ""
     return (
-        f"{name}, from which the partition was exported, does not have it any more, and this table "
-        "has at least as many rows of it: they may have been moved here"
+        f"{row.source_table}, from which the partition was exported, does not have it any more, "
+        "and this table has at least as many rows of it: they may have been moved here"
     )
 
 

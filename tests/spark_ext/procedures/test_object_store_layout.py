@@ -13,6 +13,13 @@ from tests.wrong.places import Places
 HASHED = r"data/[01]{4}/[01]{4}/[01]{4}/[01]{8}/"
 
 
+def exported(places: Places, session: NoSpark, name: str) -> dict[str, str]:
+    """Export a table whose files are read; return the paths of its files."""
+    places.reads_parts = True
+    export_all(session, "events", name)
+    return paths(places, name)
+
+
 def lay_out(places: Places, name: str, **values: str) -> None:
     """Set properties about paths, as the owner of the table does."""
     properties = {
@@ -52,10 +59,8 @@ def test_exports_and_statements_put_a_hash_before_the_partition(
     places: Places, session: NoSpark
 ) -> None:
     """Harm prevented: the store limits the requests for a table whose owner asked for hashes."""
-    places.reads_parts = True
     name = "hashed"
-    export_all(session, "events", name)
-    before = paths(places, name)
+    before = exported(places, session, name)
     lay_out(places, name, enabled="true")
 
     alter(session, f"ALTER TABLE lake.n.{name} DELETE IN PARTITION 202402 WHERE id = 2")
@@ -77,10 +82,8 @@ def test_a_file_that_replaces_a_hashed_one_has_a_hash_of_its_own(
     places: Places, session: NoSpark
 ) -> None:
     """Harm prevented: hashes pile up in a path, or a path keeps that of another file."""
-    places.reads_parts = True
     name = "hashed_again"
-    export_all(session, "events", name)
-    plain = paths(places, name)
+    plain = exported(places, session, name)
     lay_out(places, name, enabled="true")
     replaced(session, name, "202402")
     first = paths(places, name)
@@ -100,9 +103,8 @@ def test_a_file_that_replaces_a_hashed_one_has_a_hash_of_its_own(
 
 
 def test_the_partition_may_be_left_out_of_the_path(places: Places, session: NoSpark) -> None:
-    places.reads_parts = True
     name = "hashed_only"
-    export_all(session, "events", name)
+    exported(places, session, name)
     lay_out(places, name, enabled="true", partitioned_paths="false")
 
     replaced(session, name, "202402")

@@ -8,15 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tableformat.effects import Direct
 from tableformat.errors import UsageError
+from tableformat.export.content import content_of
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import Holding, Kind
 from tableformat.export.request import AllPartitions
-from tableformat.export.table_identity import same_name_exports
-from tableformat.ledger import Claim, Key, Row, State
+from tableformat.export.table_identity import SourceTables, same_name_exports
+from tableformat.ledger import Claim, Key, Landed, Record, Row, State
+from tableformat.mergetree.table import Part
 from tableformat.names import LakeName, TableName
-from tests.support.fakes import TABLE
+from tests.support.fakes import TABLE, part
+from tests.support.scenarios import Partitions, parts_of
 
 LAKE = "the lake table"
 MINE = TABLE
@@ -69,6 +73,43 @@ def test_a_first_export_waits_where_tables_of_its_name_outnumber_its_shards(
 
     assert bool(message) == (len(may_be_there) >= shards and not alongside)
     assert not message or all(source in message for source in may_be_there)
+
+
+def moved(source: Partitions, server: str = "") -> str:
+    """Return why a first export is refused after one of 12 rows of db.another, on server s1."""
+    landed = Landed(1, "1", "exported", 1, 1, 12, 1)
+    made = row_of("uuid:a", "1", State.COMPLETED, name="db.another", destination=LAKE)
+    row = replace(made, done=Record(landed, (), 1, 1, 180), server="s1")
+    mine = replace(MINE, server=server)
+    content = content_of(mine, (part("all_1_2_1", 12),))
+
+    return same_name_exports(mine, LAKE, lambda: [row]).refusal(
+        None,
+        "1",
+        ExportOptions(),
+        lambda _: Holding(Kind.LEFT, "It is so."),
+        content=content,
+        tables=SourceTables(Direct(), source),
+    )
+
+
+def another(identity: str, **by_id: list[Part]) -> Partitions:
+    """Return a source with the table db.another of an identity."""
+    table = replace(TABLE, name=TableName("db", "another"), identity=identity)
+    return Partitions(table=table, by_id={name[1:]: parts for name, parts in by_id.items()})
+
+
+def test_a_partition_that_its_table_lost_may_have_been_moved() -> None:
+    """Harm prevented: rows twice, and exports refused for a table of another place."""
+    lost = "they may have been moved here"
+
+    assert lost in moved(another("uuid:a"))
+    assert moved(another("uuid:a", p1=parts_of("1", 12))) == ""
+    # The table of the name is another one: created again, or on another server.
+    assert moved(another("uuid:b")) == ""
+    # It is gone from the server that both were on.
+    assert lost in moved(Partitions(), "s1")
+    assert moved(Partitions(), "s2") == moved(Partitions()) == ""
 
 
 def test_exports_under_the_own_identity_are_not_those_of_another_table() -> None:
