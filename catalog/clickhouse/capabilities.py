@@ -18,8 +18,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, assert_never
 
-from catalog.clickhouse.connection import ClickHouseError, Connection, text, texts
-from catalog.clickhouse.server.connection import PLAIN_SETTINGS
+from catalog.clickhouse.connection import (
+    PLAIN_SETTINGS,
+    ClickHouseError,
+    Connection,
+    text,
+    texts,
+)
 from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.wire_types import WIRE_PAIRS

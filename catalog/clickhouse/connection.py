@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
 from catalog.clickhouse.server.grants import statements, wanted_grant
@@ -30,18 +30,23 @@ from tableformat.clickhouse_codes import (
     TOO_MANY_SIMULTANEOUS_QUERIES,
 )
 from tableformat.errors import InternalError, SourceError
+from tableformat.names import quote_string
 
 __all__ = [
     "JSON_SETTINGS",
     "LARGE_QUERY_SETTINGS",
+    "PLAIN_SETTINGS",
     "ClickHouseError",
     "Connection",
     "Row",
     "advice",
+    "changed_settings",
+    "current_settings",
     "definitions",
     "flag",
     "large_query_settings",
     "one_text",
+    "set_statement",
     "text",
     "texts",
     "ttl_columns",
@@ -88,6 +93,53 @@ JSON_SETTINGS: Final = (
     ("output_format_json_quote_denormals", "1"),
     ("output_format_json_validate_utf8", "0"),
 )
+PLAIN_SETTINGS: Final = (
+    ("additional_result_filter", ""),
+    ("additional_table_filters", "{}"),
+    ("aggregate_functions_null_for_empty", "0"),
+    ("apply_deleted_mask", "1"),
+    ("cast_keep_nullable", "0"),
+    ("data_type_default_nullable", "0"),
+    ("date_time_64_output_format_cut_trailing_zeros_align_to_groups_of_thousands", "0"),
+    ("date_time_output_format", "simple"),
+    ("distinct_overflow_mode", "throw"),
+    ("extremes", "0"),
+    ("filter", ""),
+    ("final", "0"),
+    ("group_by_overflow_mode", "throw"),
+    ("http_write_exception_in_output_format", "0"),
+    ("ignore_cold_parts_seconds", "0"),
+    ("join_overflow_mode", "throw"),
+    ("join_use_nulls", "0"),
+    ("limit", "0"),
+    ("offset", "0"),
+    ("order", ""),
+    ("output_format_decimal_trailing_zeros", "0"),
+    ("output_format_trim_fixed_string", "0"),
+    ("page", "0"),
+    ("partial_result_on_first_cancel", "0"),
+    ("read_overflow_mode", "throw"),
+    ("read_overflow_mode_leaf", "throw"),
+    ("result_overflow_mode", "throw"),
+    ("select", ""),
+    ("session_timezone", ""),
+    ("set_overflow_mode", "throw"),
+    ("sort", ""),
+    ("sort_overflow_mode", "throw"),
+    ("timeout_overflow_mode", "throw"),
+    ("timeout_overflow_mode_leaf", "throw"),
+    ("transfer_overflow_mode", "throw"),
+    ("transform_null_in", "0"),
+    ("use_query_cache", "0"),
+)
+"""With these settings a statement means the same for every user.
+
+A profile may change what it means: truncate results at a limit instead of failing, hide rows, show
+deleted ones, write times in another zone.
+"""
+_FIXED: Final = dict((*JSON_SETTINGS, *PLAIN_SETTINGS))
+# ClickHouse 26.9 puts them into the query and shows that query their defaults (measured).
+_CONSUMED: Final = frozenset({"filter", "limit", "offset", "order", "page", "select", "sort"})
 LARGE_QUERY_SETTINGS: Final = (
     ("max_query_size", "1073741824"),
     ("max_ast_elements", "100000000"),
@@ -160,6 +212,65 @@ class Connection(Protocol):
     def close(self) -> None:
         """Close the connection; closing again does nothing."""
         ...
+
+
+def current_settings(
+    rows: Callable[[str], tuple[Row, ...]], place: str = ""
+) -> dict[str, str | None]:
+    """Return the values that a ClickHouse has now of `JSON_SETTINGS` and `PLAIN_SETTINGS`.
+
+    A setting that it does not know is missing. The value is None if a query cannot see it.
+
+    Args:
+        rows: runs a query under the settings of the user's profile.
+        place: follows 'ClickHouse' in messages.
+
+    Raises:
+        ClickHouseError: the query failed.
+        SourceError: the profile changes the result even of a query for one row.
+    """
+    names = ", ".join(quote_string(name) for name in sorted(_FIXED))
+    # One row, because a `limit` in the profile cuts what has more.
+    found = rows(
+        "SELECT groupArray(name), groupArray(value), groupArray(changed) FROM system.settings "
+        f"WHERE name IN ({names})"
+    )
+    match found:
+        case ((list(known), list(values), list(changed)),):
+            return {
+                text(name): None if flag(other) and name in _CONSUMED else text(value)
+                for name, value, other in zip(known, values, changed, strict=True)
+            }
+        case _:
+            where = f" {place}" if place else ""
+            message = (
+                f"Cannot read from ClickHouse{where}: a query for one row returned {len(found)} "
+                "rows, or other columns, so the profile of the user changes results. Remove "
+                "offset, filter, select and the like from the profile, or use another user."
+            )
+            raise SourceError(message)
+
+
+def changed_settings(current: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
+    """Return the settings to send, so that a statement means the same for every user.
+
+    Args:
+        current: what `current_settings` returned.
+    """
+    return tuple((name, _FIXED[name]) for name, value in current.items() if _FIXED[name] != value)
+
+
+def set_statement(rows: Callable[[str], tuple[Row, ...]]) -> str:
+    """Return the statement after which a session's statements mean the same for every profile.
+
+    Args:
+        rows: runs a query in the session.
+
+    Raises:
+        SourceError: see `current_settings`.
+    """
+    wanted = (*changed_settings(current_settings(rows)), *LARGE_QUERY_SETTINGS)
+    return "SET " + ", ".join(f"{name} = {quote_string(value)}" for name, value in wanted)
 
 
 def large_query_settings(sql: str) -> tuple[tuple[str, str], ...]:

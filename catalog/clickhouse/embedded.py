@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import catalog
-from catalog.clickhouse.connection import JSON_SETTINGS, LARGE_QUERY_SETTINGS, ClickHouseError, Row
+from catalog.clickhouse.connection import ClickHouseError, Row, set_statement
 from catalog.network import without_secret
 from catalog.processes import Closing, ScratchDirectory
 from catalog.secret_variables import harmless_environment
@@ -166,9 +166,7 @@ class EmbeddedConnection(Closing):
             os.close(child_out)
         try:
             self._open_directory(config_file, wait)
-            defaults = (*JSON_SETTINGS, *LARGE_QUERY_SETTINGS)
-            settings = ", ".join(f"{name} = {value}" for name, value in defaults)
-            self.command(f"SET {settings}")
+            self.command(set_statement(self.rows))
         except BaseException:
             self.close()
             raise

@@ -30,11 +30,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 from catalog.clickhouse.capabilities import Capabilities
 from catalog.clickhouse.connection import (
-    JSON_SETTINGS,
-    LARGE_QUERY_SETTINGS,
     ClickHouseError,
     Connection,
     Row,
+    set_statement,
     text,
     texts,
 )
@@ -160,9 +159,7 @@ class SessionConnection(Closing):
         self._staging_database = staging_database
         self._second_session: ChdbSession | None = _second(session)
         try:
-            defaults = (*JSON_SETTINGS, *LARGE_QUERY_SETTINGS)
-            settings = ", ".join(f"{name} = {value}" for name, value in defaults)
-            self.command(f"SET {settings}")
+            self.command(set_statement(self.rows))
         except BaseException:
             self.close()
             raise

@@ -4,10 +4,8 @@ Every version has that format, and its document has an end and the number of its
 bytes that are not UTF-8 by U+FFFD. If a response has that character, the query is sent again as
 JSONCompactEachRow, which returns bytes unchanged; only the oldest version lacks it.
 
-A user's profile may change what a statement means: truncate results at a limit instead of failing,
-hide rows, show deleted ones, write times in another zone. `PLAIN_SETTINGS` undo that. Of them and
-of `JSON_SETTINGS` only those are sent that the server has with another value, so a user who may not
-change settings can still read.
+Of the settings that make a statement mean the same for every user (`PLAIN_SETTINGS`) only those are
+sent that the server has with another value, so a user who may not change settings can still read.
 """
 
 from __future__ import annotations
@@ -17,9 +15,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from catalog.clickhouse.connection import (
-    JSON_SETTINGS,
     ClickHouseError,
     Row,
+    changed_settings,
+    current_settings,
     large_query_settings,
 )
 from catalog.clickhouse.server.client import ServerClient, Settings, refused, untagged_error
@@ -27,43 +26,9 @@ from catalog.clickhouse.server.settings import Host
 from catalog.processes import Closing
 from tableformat.clickhouse_codes import READONLY, SETTING_CONSTRAINT_VIOLATION, UNKNOWN_FORMAT
 from tableformat.errors import SourceError
-from tableformat.names import quote_string
 
-__all__ = ["PLAIN_SETTINGS", "ServerConnection"]
+__all__ = ["ServerConnection"]
 
-PLAIN_SETTINGS: Final = (
-    ("additional_result_filter", ""),
-    ("additional_table_filters", "{}"),
-    ("aggregate_functions_null_for_empty", "0"),
-    ("apply_deleted_mask", "1"),
-    ("cast_keep_nullable", "0"),
-    ("data_type_default_nullable", "0"),
-    ("date_time_output_format", "simple"),
-    ("distinct_overflow_mode", "throw"),
-    ("extremes", "0"),
-    ("final", "0"),
-    ("group_by_overflow_mode", "throw"),
-    ("http_write_exception_in_output_format", "0"),
-    ("ignore_cold_parts_seconds", "0"),
-    ("join_overflow_mode", "throw"),
-    ("join_use_nulls", "0"),
-    ("limit", "0"),
-    ("offset", "0"),
-    ("output_format_decimal_trailing_zeros", "0"),
-    ("partial_result_on_first_cancel", "0"),
-    ("read_overflow_mode", "throw"),
-    ("read_overflow_mode_leaf", "throw"),
-    ("result_overflow_mode", "throw"),
-    ("session_timezone", ""),
-    ("set_overflow_mode", "throw"),
-    ("sort_overflow_mode", "throw"),
-    ("timeout_overflow_mode", "throw"),
-    ("timeout_overflow_mode_leaf", "throw"),
-    ("transfer_overflow_mode", "throw"),
-    ("transform_null_in", "0"),
-    ("use_query_cache", "0"),
-)
-"""With these settings a statement means the same for every user."""
 _DECIMALS: Final = "output_format_json_quote_decimals"
 _REPLACED: Final = "\N{REPLACEMENT CHARACTER}".encode()
 _BYTES_FORMAT: Final = "JSONCompactEachRow"
@@ -108,15 +73,9 @@ class ServerConnection(Closing):
             SourceError: the server cannot be read.
         """
         if self._settings is None:
-            wanted = dict((*JSON_SETTINGS, *PLAIN_SETTINGS))
-            names = ", ".join(quote_string(name) for name in sorted(wanted))
-            rows = self._query(
-                f"SELECT name, value FROM system.settings WHERE name IN ({names})", ()
-            )
-            self._settings = tuple(
-                (str(name), wanted[str(name)]) for name, value in rows if wanted[str(name)] != value
-            )
-            self._quotes_decimals = _DECIMALS in (name for name, _ in rows)
+            current = current_settings(lambda sql: self._query(sql, ()), f"at {self.host.url}")
+            self._settings = changed_settings(current)
+            self._quotes_decimals = _DECIMALS in current
         return self._settings
 
     def rows(self, sql: str) -> tuple[Row, ...]:

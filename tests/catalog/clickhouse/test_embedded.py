@@ -198,3 +198,22 @@ def test_a_python_that_cannot_run_is_reported_in_one_line(
 
     with pytest.raises(SourceError, match=f"Cannot start ClickHouse .*{tmp_path} cannot be run: "):
         EmbeddedConnection(tmp_path / "made", create=True)
+
+
+def test_the_profile_of_a_configuration_hides_no_row(directory: Path) -> None:
+    """Harm prevented: `limit` cuts the list of partitions, and `export --all` ends without them."""
+    config, users = directory.parent / "config.xml", directory.parent / "users.xml"
+    config.write_text(f"<clickhouse><users_config>{users}</users_config></clickhouse>")
+    users.write_text(
+        "<clickhouse><profiles><default><limit>1</limit><date_time_output_format>iso"
+        "</date_time_output_format><session_timezone>Asia/Tokyo</session_timezone></default>"
+        "</profiles>"
+        "<users><default><password></password><networks><ip>::/0</ip></networks>"
+        "<profile>default</profile><quota>default</quota></default></users>"
+        "<quotas><default></default></quotas></clickhouse>"
+    )
+    with EmbeddedConnection(directory, config_file=config) as connection:
+        assert connection.rows("SELECT k FROM db.t ORDER BY k") == ((0,), (1,), (2,))
+        assert connection.rows("SELECT toString(toDateTime(0, 'UTC')), timezone()") == (
+            ("1970-01-01 00:00:00", connection.rows("SELECT serverTimezone()")[0][0]),
+        )

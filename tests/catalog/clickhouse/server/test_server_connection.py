@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog.clickhouse.connection import JSON_SETTINGS, ClickHouseError, Connection
+from catalog.clickhouse.connection import (
+    JSON_SETTINGS,
+    PLAIN_SETTINGS,
+    ClickHouseError,
+    Connection,
+)
 from catalog.clickhouse.server.client import ServerClient
-from catalog.clickhouse.server.connection import PLAIN_SETTINGS, ServerConnection
+from catalog.clickhouse.server.connection import ServerConnection
 from catalog.clickhouse.server.settings import ServerSettings
 from tableformat.errors import SourceError
 from tests.services.faulty_http import FaultyHttp, Response, response_of
@@ -33,15 +38,17 @@ def document(
 def known(**other: str) -> Response:
     """Return what a server says of its settings: as they should be, but for some."""
     wanted = dict((*JSON_SETTINGS, *PLAIN_SETTINGS)) | other
-    return response_of(document(wanted.items(), "String", "String"))
+    return settings_of(wanted)
+
+
+def settings_of(values: Mapping[str, str], *, changed: str = "") -> Response:
+    """Return the answer of a server; it shows no other value of the one that is `changed`."""
+    row = [list(values), list(values.values()), [int(name == changed) for name in values]]
+    return response_of(document([row], "Array(String)", "Array(String)", "Array(UInt8)"))
 
 
 # As 18.16 says it.
-OLD = response_of(
-    document(
-        [("output_format_json_quote_64bit_integers", "1"), ("extremes", "0")], "String", "String"
-    )
-)
+OLD = settings_of({"output_format_json_quote_64bit_integers": "1", "extremes": "0"})
 
 
 def rows_of(asking: Asking, *responses: Response) -> tuple[tuple[object, ...], ...]:
@@ -72,6 +79,14 @@ def test_settings_are_asked_for_once_and_only_those_that_differ_are_sent(asking:
     assert dict(connection.settings) == wanted
 
 
+def test_a_limit_that_its_own_query_does_not_show_is_undone(asking: Asking) -> None:
+    """ClickHouse 26.9 shows `limit = 0` to a query that the profile's limit cuts."""
+    shown = dict((*JSON_SETTINGS, *PLAIN_SETTINGS))
+    _, client = asking(settings_of(shown, changed="limit"), response_of(document([], "UInt8")))
+
+    assert ServerConnection(client).settings == (("limit", "0"),)
+
+
 def test_a_server_is_sent_no_setting_that_it_does_not_know(asking: Asking) -> None:
     """It would refuse the query."""
     server, client = asking(OLD, response_of(document([(1,)], "UInt64")))
@@ -81,6 +96,12 @@ def test_a_server_is_sent_no_setting_that_it_does_not_know(asking: Asking) -> No
         "output_format_json_quote_64bit_integers": "0",
         "wait_end_of_query": "1",
     }
+
+
+def test_a_profile_that_changes_every_result_is_refused(asking: Asking) -> None:
+    """An `offset` in the profile takes the only row; without it no setting would be undone."""
+    with pytest.raises(SourceError, match=r"returned 0 rows, .* Remove offset, filter, select"):
+        rows_of(asking, response_of(document([], "Array(String)", "Array(String)")))
 
 
 def test_decimals_are_text_in_every_format(asking: Asking) -> None:
