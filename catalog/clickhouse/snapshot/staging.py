@@ -325,7 +325,15 @@ def create_database(connection: Connection, capabilities: Capabilities) -> None:
 
 def staging_columns(table: MergeTreeTable, lacked: Collection[str]) -> tuple[Column, ...]:
     """Return the columns of a staging table for parts that may lack columns of their table."""
-    texts = (*(i.expression for i in table.indices), *(p.query for p in table.projections))
+    names = {index.name for index in table.indices}
+    # ClickHouse makes indices of its own for columns, ALIAS columns too, and a clone must have them.
+    # system.data_skipping_indices has the expression of such a column, not its name.
+    own = (c.name for c in table.columns if f"{_OWN_INDEX}{c.name}" in names)
+    texts = (
+        *map(quote_identifier, own),
+        *(index.expression for index in table.indices),
+        *(projection.query for projection in table.projections),
+    )
     return columns_of_parts(table.columns, lacked, texts)
 
 
@@ -431,6 +439,8 @@ def _comments(
     return tuple((text(row[0]), text(row[1]), whole(row[2])) for row in found)
 
 
+_OWN_INDEX: Final = "auto_minmax_index_"
+"""The start of the names of indices that a table's settings add, one for each column."""
 _WHAT: Final = "staged by mergeberg from"
 
 

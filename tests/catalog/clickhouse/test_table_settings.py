@@ -95,6 +95,18 @@ def test_limits_of_a_table_do_not_refuse_its_export(clickhouse: Clickhouse, sett
     assert [p.visible_rows for p in frozen(snapshot)] == [200, 200]
 
 
+def test_an_index_that_clickhouse_makes_for_an_alias_is_cloned(clickhouse: Clickhouse) -> None:
+    """A copy without the ALIAS had no such index, and ClickHouse refused to clone the parts."""
+    name = clickhouse.table(
+        f"{_KEYS} SETTINGS add_minmax_index_for_string_columns = 1,"
+        " add_minmax_index_for_numeric_columns = 1",
+        "p UInt8, k UInt64, s String, `a x` String ALIAS concat('a', s), b String ALIAS `a x`",
+    )
+    clickhouse.command(f"INSERT INTO {name.sql} SELECT number % 2, number, 'x' FROM numbers(4)")
+
+    assert [p.visible_rows for p in frozen(clickhouse.snapshot(name))] == [2, 2]
+
+
 def test_settings_of_the_configuration_hold_for_parts_as_well(
     reader: EmbeddedConnection, tmp_path: Path
 ) -> None:
