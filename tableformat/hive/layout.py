@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -75,10 +75,14 @@ _PROPERTY: Final = "mergeberg.tree.directories"
 
 @dataclass(frozen=True, slots=True)
 class NamedDirectory:
-    """The user's name for a directory of a key expression."""
+    """The user's name for a directory of a key expression.
+
+    `in_tree`: whether the existing tree stores the name; None for a tree that does not exist yet.
+    """
 
     name: str
     expression: Expression
+    in_tree: bool | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """Return it in the syntax of `--hive-column`."""
@@ -88,7 +92,9 @@ class NamedDirectory:
 def names_in_force(
     subject: str, to: LakeName, given: Mapping[str, str], properties: Mapping[str, str] | None
 ) -> tuple[NamedDirectory, ...]:
-    """Return the directory names to export with: the user's, or those that the tree stores.
+    """Return the directory names to export with: those that the tree stores, or the user's.
+
+    For an existing tree, the user's other names follow, which `check_names` refuses.
 
     Args:
         subject: what cannot be exported, as it follows the verb in the message.
@@ -98,7 +104,6 @@ def names_in_force(
 
     Raises:
         UsageError: an expression cannot be parsed, or the destination has no directories to name.
-        RefusedError: the tree was created with other names (code 36).
         DestinationError: the tree's stored names cannot be read.
     """
     given_names = tuple(_read(name, text) for name, text in given.items())
@@ -112,15 +117,9 @@ def names_in_force(
         raise UsageError(message)
     if properties is None:
         return given_names
-    made_with = _read_remembered(to, properties)
-    if other := [str(one) for one in given_names if one not in made_with]:
-        were = f"named by {', '.join(map(str, made_with))}" if made_with else "plain columns only"
-        why = (
-            f"the directories of the tree are {were}, and {Option.HIVE_COLUMN} {', '.join(other)} "
-            "was given. Leave it out, or export to another tree."
-        )
-        raise RefusedError(Unable.of(subject, why), code=BAD_ARGUMENTS)
-    return made_with
+    made_with = _read_remembered(subject, properties)
+    others = (replace(one, in_tree=False) for one in given_names if one not in made_with)
+    return (*made_with, *others)
 
 
 def listed_names(text: str, what: str) -> dict[str, str]:
@@ -170,12 +169,15 @@ def check_names(subject: str, table: MergeTreeTable, named: Sequence[NamedDirect
     Args:
         subject: what cannot be exported, as it follows the verb in the message.
         table: the source.
-        named: the names.
+        named: the names, from `names_in_force`.
 
     Raises:
-        RefusedError: one or more of them cannot be used; all reasons are listed (code 36).
+        RefusedError: the existing tree has another partition key or other names, or one or more
+            names cannot be used; all reasons of a kind are listed (code 36).
     """
     key = parse_partition_key(table.engine.partition_by)
+    if why := _why_not_of_tree(table, key, named):
+        raise RefusedError(Unable.of(subject, why), code=BAD_ARGUMENTS)
     columns = {c.name.casefold(): c.name for c in table.columns}
     reasons = []
     for number, one in enumerate(named):
@@ -199,6 +201,34 @@ def check_names(subject: str, table: MergeTreeTable, named: Sequence[NamedDirect
         raise RefusedError(Unable(subject, tuple(dict.fromkeys(reasons))), code=BAD_ARGUMENTS)
 
 
+def _why_not_of_tree(
+    table: MergeTreeTable, key: Sequence[Expression], named: Sequence[NamedDirectory]
+) -> str:
+    """Return why an existing tree is not of a key and of the names, '' if it is, or is new.
+
+    The keys are compared before the names: with another key, no names are right.
+    """
+    stored = [one for one in named if one.in_tree]
+    others = [one for one in named if one.in_tree is False]
+    if not stored and not others:
+        return ""
+    has = {one.expression for one in stored}
+    were = f"named by {', '.join(map(str, stored))}" if stored else "plain columns only"
+    needs = {member for member in key if not isinstance(member, ColumnName)}
+    if has != needs:
+        return (
+            "Tables have different partition key: PARTITION BY "
+            f"{table.engine.partition_by or 'tuple()'}, and the directories of the tree are "
+            f"{were}. Export to another tree, or to an Iceberg table."
+        )
+    if not others:
+        return ""
+    return (
+        f"the directories of the tree are {were}, and {Option.HIVE_COLUMN} "
+        f"{', '.join(map(str, others))} was given. Leave it out, or export to another tree."
+    )
+
+
 def why_no_name(name: str) -> str:
     """Return '' if readers accept a directory's column name, else the reason why not."""
     if name.startswith(("_", ".")):
@@ -212,15 +242,16 @@ def _read(name: str, text: str) -> NamedDirectory:
     return NamedDirectory(name, parse_expression(text, what=f"{Option.HIVE_COLUMN} {name}"))
 
 
-def _read_remembered(to: LakeName, properties: Mapping[str, str]) -> tuple[NamedDirectory, ...]:
+def _read_remembered(subject: str, properties: Mapping[str, str]) -> tuple[NamedDirectory, ...]:
     try:
-        return tuple(_read(name, of) for name, of in remembered_names(properties).items())
+        names = remembered_names(properties)
+        return tuple(replace(_read(name, of), in_tree=True) for name, of in names.items())
     except (ValueError, TypeError, AttributeError, UsageError) as error:
-        message = (
-            f"Cannot read the property {_PROPERTY} of {to}: {error!r} in "
+        why = (
+            f"the property {_PROPERTY} of the tree cannot be read: {error!r} in "
             f"{properties[_PROPERTY]!r}. Use the release that made the tree, or a newer one."
         )
-        raise DestinationError(message) from error
+        raise DestinationError(Unable.of(subject, why)) from error
 
 
 _OWN: Final = "_mergeberg"
@@ -300,7 +331,7 @@ def check_directories(
         if name is None:
             reasons.append(
                 f"{text} is an expression, which has no directory name of its own; give it one "
-                f"with {Option.HIVE_COLUMN} NAME={text}"
+                f"with {Option.HIVE_COLUMN} NAME={text} in a new tree"
             )
         elif not _has_directories(types.get(name), spelled.get(name, "")):
             reasons.append(f"{text} is a {types.get(name)}, which readers spell differently")

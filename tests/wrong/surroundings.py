@@ -1,4 +1,4 @@
-"""Surroundings in which docs/reference/errors.md says that nothing is begun: catalogs, Java."""
+"""Surroundings in which errors.md says that nothing is begun: catalogs, trees, Java."""
 
 from __future__ import annotations
 
@@ -93,6 +93,16 @@ def _two_types(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
     return ("export", "db.mixed", "--all", "--to", "lake.n.mixed", "--convert", "UInt64=long")
 
 
+def _tree_of_another_key(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    create = "CREATE TABLE db.{0} (d Date) ENGINE = MergeTree PARTITION BY {1} ORDER BY tuple()"
+    insert = "INSERT INTO db.{0} VALUES ('2024-01-31')"
+    for name, key in (("months", "toYYYYMM(d)"), ("days", "toYYYYMMDD(d)")):
+        places.clickhouse_run(create.format(name, key), insert.format(name))
+    words = ("--all", "--to", f"hive:{places.root}/months")
+    assert places.run("export", "db.months", *words, "--hive-column", "month=toYYYYMM(d)")[0] == 0
+    return ("export", "db.days", *words)
+
+
 PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = MappingProxyType(
     {
         "the destination is a view": _view,
@@ -104,6 +114,7 @@ PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] 
         "Java has another version": _old_java,
         "`--no-wait` without a place for its output": _no_place,
         "the conversion of a type that would convert another type in a column": _two_types,
+        "partition keys differ in a tree of Hive directories": _tree_of_another_key,
         "`exports watermark` in a lake table that is not there": _no_watermark,
     }
 )

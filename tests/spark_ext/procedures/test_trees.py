@@ -91,6 +91,32 @@ def test_a_changed_partition_of_a_tree_is_replaced_by_two_settings(
     assert len(list(tree.rglob("*.parquet"))) == 2
 
 
+@pytest.mark.parametrize(
+    "names", ["", ", export_merge_tree_partition_hive_columns = 'month=toYYYYMMDD(d)'"]
+)
+def test_a_tree_of_another_partition_key_is_refused_as_such(
+    keyed: Places, session: NoSpark, tmp_path: Path, names: str
+) -> None:
+    """Restrictions.PartitionKey: the requirement's example, with named directories."""
+    tree, month = tmp_path / "tree", NAMED.split(", odd", maxsplit=1)[0] + "'"
+    create = "CREATE OR REPLACE TABLE db.keyed (d Date) ENGINE = MergeTree ORDER BY d PARTITION BY"
+    insert = "INSERT INTO db.keyed VALUES ('2024-01-31')"
+    keyed.clickhouse_run(f"{create} toYYYYMM(d)", insert)
+    assert alter(session, tree, "ALL", f"{ALLOWED}, {month}") == [("202401", "committed")]
+    keyed.clickhouse_run(f"{create} toYYYYMMDD(d)", insert)
+
+    with pytest.raises(RefusedError) as refused:
+        alter(session, tree, "ALL", f"{ALLOWED}{names}")
+
+    assert refused.value.code == 36
+    assert in_statement(refused.value.message) == (
+        f"Cannot export db.keyed to hive:file://{tree}: Tables have different partition key: "
+        "PARTITION BY toYYYYMMDD(d), and the directories of the tree are named by "
+        "month=toYYYYMM(d). Export to another tree, or to an Iceberg table."
+    )
+    assert len(list(tree.rglob("*.parquet"))) == 1
+
+
 def test_the_command_alter_exports_to_a_tree(keyed: Places, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     statement = f"ALTER TABLE db.keyed EXPORT PARTITION ALL TO TABLE hive.`{tree}` SETTINGS "

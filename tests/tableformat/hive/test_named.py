@@ -18,6 +18,7 @@ from tableformat.hive.layout import (
     remembering,
 )
 from tableformat.mergetree.expression_text import parse_expression
+from tableformat.messages import plain
 from tableformat.names import HiveName, LakeName
 from tests.support.fakes import TABLE
 
@@ -53,15 +54,56 @@ def test_what_is_no_list_of_names_is_refused(text: str) -> None:
         listed_names(text, "setting")
 
 
-def test_a_tree_that_has_other_names_takes_none() -> None:
-    remembered = remembering(named(part="n % 10"))
+def names_of_tree(given: dict[str, str], made_with: dict[str, str], key: str) -> str:
+    """Return the refusal to export by a key to a tree, whose code is 36."""
+    table = replace(TABLE, engine=replace(TABLE.engine, partition_by=key))
+    properties = remembering(named(**made_with))
+    with pytest.raises(RefusedError) as refused:
+        check_names("db.t", table, names_in_force("db.t", TREE, given, properties))
+    assert refused.value.code == 36
+    return plain(refused.value.message)
 
-    for names, message in ({"p": "n % 10"}, "part=n % 10"), ({"part": "n % 11"}, "part=n % 11"):
-        with pytest.raises(RefusedError) as refused:
-            names_in_force("db.t", TREE, names, remembered)
-        assert (refused.value.code, message in refused.value.message) == (36, True)
-    with pytest.raises(RefusedError, match="plain columns only"):
-        names_in_force("db.t", TREE, {"part": "n % 10"}, {})
+
+@pytest.mark.parametrize(
+    ("given", "made_with", "key", "why"),
+    [
+        ({"p": "n % 10"}, {"part": "n % 10"}, "n % 10", "named by part=n % 10"),
+        ({"part": "n % 11"}, {"part": "n % 10"}, "n % 10", "named by part=n % 10"),
+        ({"part": "n % 10"}, {}, "n", "plain columns only"),
+    ],
+)
+def test_a_tree_that_has_other_names_takes_none(
+    given: dict[str, str], made_with: dict[str, str], key: str, why: str
+) -> None:
+    (wrong,) = named(**given)
+
+    assert names_of_tree(given, made_with, key) == (
+        f"Cannot export db.t: the directories of the tree are {why}, and --hive-column {wrong} was "
+        "given. Leave it out, or export to another tree."
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "made_with", "key", "directories"),
+    [
+        ({}, {"part": "n % 10"}, "n % 11", "named by part=n % 10"),
+        ({"part": "n % 11"}, {"part": "n % 10"}, "n % 11", "named by part=n % 10"),
+        ({"part": "n % 10"}, {"part": "n % 10"}, "n % 11", "named by part=n % 10"),
+        ({}, {"part": "n % 10"}, "n", "named by part=n % 10"),
+        ({}, {"part": "n % 10"}, "(n % 10, intDiv(n, 7))", "named by part=n % 10"),
+        ({}, {"part": "n % 10"}, "", "named by part=n % 10"),
+        ({"part": "n % 10"}, {}, "n % 10", "plain columns only"),
+    ],
+)
+def test_a_tree_of_another_key_says_that_the_keys_differ(
+    given: dict[str, str], made_with: dict[str, str], key: str, directories: str
+) -> None:
+    """Restrictions.PartitionKey: before the names, of which no choice makes the keys equal."""
+    assert names_of_tree(given, made_with, key) == (
+        f"Cannot export db.t: Tables have different partition key: PARTITION BY {key or 'tuple()'},"
+        f" and the directories of the tree are {directories}. Export to another tree, or to an "
+        "Iceberg table."
+    )
 
 
 def test_only_trees_have_directories_to_name() -> None:
