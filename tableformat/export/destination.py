@@ -305,6 +305,7 @@ def _refusal(
         key=None if remembered is None or state.tree else remembered.table.engine.partition_by,
         remembered=remembered,
         new_fields=frozenset(schema.field_ids) - frozenset(loaded.schema().field_ids),
+        tree=bool(state.tree),
     )
     subject = f"{plan.table.name} to {name}"
     return existing_refusal(subject, existing, plan.all_columns, plan.spec, strict=plan.strict)

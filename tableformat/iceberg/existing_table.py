@@ -70,6 +70,8 @@ __all__ = [
 ]
 
 
+_OTHER_TABLE: Final = "export to another table"
+_OTHER_TREE: Final = "export to another tree, or to an Iceberg table"
 _STRICT: Final = f", which {Option.STRICT} refuses; leave {Option.STRICT} out to allow it"
 _OTHER_VERSIONS: Final = {
     1: (
@@ -88,7 +90,8 @@ class ExistingTable:
     """An existing table: its `name` in SQL, current schema and default spec.
 
     `key` is the partition key that its properties store, None if they store none. `remembered` is
-    their source. `new_fields` are the ids of fields of the schema that this export adds.
+    their source. `new_fields` are the ids of fields of the schema that this export adds. `tree`: it
+    is a tree of Hive directories, whose columns never change.
     """
 
     name: str
@@ -98,6 +101,7 @@ class ExistingTable:
     key: str | None = None
     remembered: RememberedSource | None = None
     new_fields: frozenset[int] = frozenset()
+    tree: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +216,10 @@ def _other_meanings(existing: ExistingTable, mapped: MappedColumns) -> Iterator[
             if place not in held or not now.contradicts(held[place]) or name not in names:
                 continue
             if existing.schema.find_field(name).field_id not in existing.new_fields:
+                another = f"{_OTHER_TABLE}, or add a column of another name in ClickHouse"
                 yield (
                     f"{name} holds {held[place]} in the destination, and the export would add "
-                    f"{now}; export to another table, or add a column of another name in ClickHouse"
+                    f"{now}; {_OTHER_TREE if existing.tree else another}"
                 )
 
 
@@ -323,6 +328,11 @@ class _Comparison:
         self._mapped = mapped
 
     def differences(self) -> Iterator[_Column]:
+        for one in self._differences():
+            # Neither a statement nor an option changes the columns of a tree.
+            yield _Column(one.what, (_OTHER_TREE,)) if self._existing.tree else one
+
+    def _differences(self) -> Iterator[_Column]:
         theirs = {f.name: f for f in self._existing.schema.fields}
         renamed = self._renamed((), self._mapped.schema.fields, self._existing.schema.fields)
         for column, ours in zip(self._mapped.columns, self._mapped.schema.fields, strict=True):
@@ -337,7 +347,7 @@ class _Comparison:
                     option = f"{convert(option_name(column.name), way)} makes them equal"
                     yield replace(one, ways=(*one.ways, option))
                 else:
-                    yield replace(one, ways=one.ways or ("no conversion makes them equal",))
+                    yield replace(one, ways=one.ways or (self._no_conversion(column),))
         known = {f.name for f in (*self._mapped.schema.fields, *renamed.values())}
         for f in self._existing.schema.fields:
             if f.name not in known and f.required:
@@ -345,6 +355,8 @@ class _Comparison:
 
     def _conversion(self, column: MappedColumn, theirs: NestedField) -> str:
         """Return a conversion that removes all differences of a column, '' if there is none."""
+        if self._has_conversion(column):
+            return ""
         offered = conversions_in(column.source.type).values()
         ways = dict.fromkeys(way for words in offered for way in words)
         if isinstance(theirs.field_type, DecimalType):
@@ -358,6 +370,15 @@ class _Comparison:
             if fits and not any(self._field(_FieldPath((column.name,)), ours, theirs)):
                 return way
         return ""
+
+    def _no_conversion(self, column: MappedColumn) -> str:
+        """Return the advice for a column that no conversion can make equal."""
+        return _OTHER_TABLE if self._has_conversion(column) else "no conversion makes them equal"
+
+    def _has_conversion(self, column: MappedColumn) -> bool:
+        """Whether the table stores the conversion of a column, so that it takes no other one."""
+        of = self._existing.remembered
+        return of is not None and column.name in {c.name for c in of.table.stored_columns}
 
     def _field(
         self, place: _FieldPath, ours: NestedField, theirs: NestedField
@@ -550,7 +571,8 @@ def conversions_in_force(
             was = f"with {convert(name, before)}" if before else "without a conversion"
             reasons.append(
                 f"{of_type or convert(name, chosen)} was given, but the destination's column "
-                f"{column.name} was created {was}; leave it out,{keep} or export to another table"
+                f"{column.name} was created {was}; leave it out,{keep} or export to another "
+                "destination"
             )
     if reasons:
         raise RefusedError(Unable(subject, tuple(reasons)), code=BAD_ARGUMENTS)

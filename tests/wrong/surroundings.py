@@ -103,6 +103,16 @@ def _tree_of_another_key(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ..
     return ("export", "db.days", *words)
 
 
+def _tree_of_other_columns(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    create = "CREATE TABLE db.{0} (d Date, {1}) ENGINE = MergeTree PARTITION BY d ORDER BY tuple()"
+    for name, columns in (("narrow", "n Int32, s String"), ("wide", "n Int64, t String")):
+        insert = f"INSERT INTO db.{name} VALUES ('2024-01-31', 1, 'x')"
+        places.clickhouse_run(create.format(name, columns), insert)
+    words = ("--all", "--to", f"hive:{places.root}/narrow")
+    assert places.run("export", "db.narrow", *words)[0] == 0
+    return ("export", "db.wide", *words)
+
+
 PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = MappingProxyType(
     {
         "the destination is a view": _view,
@@ -115,6 +125,7 @@ PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] 
         "`--no-wait` without a place for its output": _no_place,
         "the conversion of a type that would convert another type in a column": _two_types,
         "partition keys differ in a tree of Hive directories": _tree_of_another_key,
+        "structures differ in a tree of Hive directories": _tree_of_other_columns,
         "`exports watermark` in a lake table that is not there": _no_watermark,
     }
 )

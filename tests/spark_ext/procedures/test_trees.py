@@ -117,6 +117,36 @@ def test_a_tree_of_another_partition_key_is_refused_as_such(
     assert len(list(tree.rglob("*.parquet"))) == 1
 
 
+def test_the_advice_for_a_tree_of_other_columns_can_be_followed(
+    keyed: Places, session: NoSpark, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    create = "CREATE OR REPLACE TABLE db.keyed ({}) ENGINE = MergeTree ORDER BY k PARTITION BY k"
+    keyed.clickhouse_run(create.format("k UInt8, d Date, n Int64"))
+    keyed.clickhouse_run("INSERT INTO db.keyed VALUES (1, '2024-01-31', 7)")
+    assert alter(session, tree, "ALL", ALLOWED) == [("1", "committed")]
+    keyed.clickhouse_run(create.format("k UInt8, e String, n UInt64"))
+    keyed.clickhouse_run("INSERT INTO db.keyed VALUES (1, 'x', 7)")
+    other = "; export to another tree, or to an Iceberg table."
+
+    with pytest.raises(RefusedError) as refused:
+        alter(session, tree, "ALL", ALLOWED)
+
+    assert refused.value.code == 122
+    assert in_statement(refused.value.message).splitlines() == [
+        f"Cannot export db.keyed to hive:file://{tree}: 3 reasons.",
+        *(
+            f"  - Tables have different structure: column {what}{other}"
+            for what in (
+                "e (string) is missing in the destination",
+                "n is decimal(20, 0) for ClickHouse and long in the destination",
+                "d is required in the destination, and the source has no such column",
+            )
+        ),
+    ]
+    assert alter(session, tmp_path / "other", "ALL", ALLOWED) == [("1", "committed")]
+
+
 def test_the_command_alter_exports_to_a_tree(keyed: Places, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     statement = f"ALTER TABLE db.keyed EXPORT PARTITION ALL TO TABLE hive.`{tree}` SETTINGS "

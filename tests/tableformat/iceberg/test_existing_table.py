@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -191,6 +192,39 @@ def test_what_is_advised_is_a_value(name: str) -> None:
     assert renamed.advice == frozenset()
     assert lacking.advice == {Advice.EVOLVE_SCHEMA}
     assert differing.advice == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("columns", "lake", "what"),
+    [
+        ({"a": "Int32", "b": "String"}, [field(1, "a", IntegerType())], "b (string) is missing "),
+        ({"b": "Int32"}, [field(1, "a", IntegerType())], "which has a (int) in its place"),
+        (
+            {"a": "Int32"},
+            [field(1, "a", IntegerType()), field(2, "b", IntegerType(), required=True)],
+            "b is required in the destination, and the source has no such column",
+        ),
+        ({"a": "Nullable(Int8)"}, [field(1, "a", IntegerType(), required=True)], "a may be NULL"),
+        ({"a": "Int64"}, [field(1, "a", IntegerType())], "a is long for ClickHouse and int in "),
+        ({"a": "UInt64"}, [field(1, "a", LongType())], "a is decimal(20, 0) for ClickHouse and "),
+        ({"a": "Tuple(a Int8, b Int8)"}, [field(1, "a", ONLY_A)], "a.b (int) is missing in the "),
+    ],
+)
+def test_the_advice_for_a_tree_is_another_destination(
+    columns: dict[str, str], lake: list[NestedField], what: str
+) -> None:
+    """Harm prevented: an ALTER TABLE of a tree, which no engine runs."""
+    table = table_of(*(Column(n, parse_type(t), t) for n, t in columns.items()))
+    mapped = map_columns(table)
+    tree = replace(existing(*lake), name="hive:file:///tree", tree=True)
+
+    refused = existing_refusal("db.t", tree, mapped, derive_spec(table, mapped))
+
+    assert refused is not None
+    assert what in refused.message
+    assert refused.message.endswith("; export to another tree, or to an Iceberg table.")
+    assert refused.message.count(";") == 1
+    assert refused.advice == frozenset()
 
 
 def test_a_table_that_fits_is_not_refused() -> None:

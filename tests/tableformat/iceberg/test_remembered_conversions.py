@@ -212,13 +212,18 @@ def test_the_conversion_of_a_type_contradicts_a_table_as_a_columns_does() -> Non
 
     text = str(refused.value)
     assert "--convert UInt64=string was given, but the destination's column a was created" in text
-    assert "keep it with --convert a=long, or export to another table" in text
-    assert "keep it with --convert s=default, or export to another table" in text
+    assert "keep it with --convert a=long, or export to another destination" in text
+    assert "keep it with --convert s=default, or export to another destination" in text
     assert in_force({**given, "a": "long", "s": "default"})["a"] == "long"
 
 
 def refusals(
-    before: DataType, now: DataType, conversion: str = "", *, remembers: bool = True
+    before: DataType,
+    now: DataType,
+    conversion: str = "",
+    *,
+    remembers: bool = True,
+    tree: bool = False,
 ) -> tuple[str, ...]:
     """Return what an export says of a column that had another type when the table was made.
 
@@ -227,6 +232,7 @@ def refusals(
         now: the type at the export.
         conversion: that of the lake table.
         remembers: whether the lake table stores its source.
+        tree: whether it is a tree of Hive directories.
     """
     made, table = table_of(column_of("c", before)), table_of(column_of("c", now))
     given = {"c": conversion} if conversion else {}
@@ -236,7 +242,7 @@ def refusals(
     mapped = map_columns(table, used)
     known = remembered if remembers else None
     existing = ExistingTable(
-        "lake.n.t", there.schema, UNPARTITIONED_PARTITION_SPEC, 2, remembered=known
+        "lake.n.t", there.schema, UNPARTITIONED_PARTITION_SPEC, 2, remembered=known, tree=tree
     )
     return tuple(map(plain, check_existing(existing, mapped, DerivedSpec((), ""))))
 
@@ -298,10 +304,15 @@ def test_values_of_two_meanings_are_refused_at_any_depth(
     types = (parse_type(around.format(before)), parse_type(around.format(now)))
 
     (text,) = refusals(*types, conversion)
+    (of_tree,) = refusals(*types, conversion, tree=True)
 
     assert text.startswith(f"Tables have different structure: column {place} holds {held}")
     assert "in the destination, and the export would add " in text
     assert text.endswith("export to another table, or add a column of another name in ClickHouse")
+    assert of_tree.split("; ") == [
+        text.split("; ", maxsplit=1)[0],
+        "export to another tree, or to an Iceberg table",
+    ]
     assert refusals(types[0], types[0], conversion) == ()
     assert refusals(*types, conversion, remembers=False) == ()
 
@@ -320,6 +331,20 @@ def test_a_type_that_does_not_fit_is_refused_once() -> None:
     (text,) = refusals(parse_type("DateTime64(3)"), parse_type("String"), "long")
 
     assert "is string for ClickHouse and long in the destination" in text
+
+
+@pytest.mark.parametrize(
+    ("before", "now"), [("Int64", "UInt64"), ("String", "UUID"), ("FixedString(16)", "UUID")]
+)
+def test_no_conversion_is_advised_that_the_table_was_made_without(before: str, now: str) -> None:
+    """Harm prevented: the user follows the advice, and the next refusal says to undo it."""
+    types = parse_type(before), parse_type(now)
+
+    (text,) = refusals(*types, "")
+    (of_stranger,) = refusals(*types, "", remembers=False)
+
+    assert text.endswith("in the destination; export to another table")
+    assert "; --convert c=" in of_stranger
 
 
 def test_a_column_that_the_lake_no_longer_has_may_return_with_any_meaning() -> None:
