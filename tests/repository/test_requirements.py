@@ -60,16 +60,46 @@ def test_no_named_test_is_left_to_make_soak() -> None:
 def is_left_to_soak(test: str) -> bool:
     """Tell whether `path::name`, a case of it, or all of its file is marked `soak`.
 
-    A case whose mark is not written at the test is found at the end of a whole run.
+    The mark may be at the test, or in what its decorators and fixtures name in the same file. A
+    mark of another file is found at the end of a whole run.
     """
     path, name = test.split("::")[:2]
-    marks: list[str] = []
+    defined: dict[str, list[ast.stmt]] = {}
     for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
-            marks += [ast.unparse(mark) for mark in node.decorator_list]
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
-            marks.append(ast.unparse(node.value))
-    return any("mark.soak" in mark for mark in marks)
+        for of in _names_of(node):
+            defined.setdefault(of, []).append(node)
+    names, seen = [name, "pytestmark"], set[str]()
+    while names:
+        if (one := names.pop()) in seen:
+            continue
+        seen.add(one)
+        for node in defined.get(one, ()):
+            parts: list[ast.AST] = [node]
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and (
+                one == name or "fixture" in "".join(map(ast.unparse, node.decorator_list))
+            ):
+                # What they do marks no test.
+                parts = [*node.decorator_list]
+                if isinstance(node, ast.FunctionDef):
+                    arguments = node.args
+                    names += [a.arg for a in (*arguments.args, *arguments.kwonlyargs)]
+            if any("mark.soak" in ast.unparse(part) for part in parts):
+                return True
+            names += [n.id for part in parts for n in ast.walk(part) if isinstance(n, ast.Name)]
+    return False
+
+
+def _names_of(node: ast.stmt) -> list[str]:
+    """Return the names that a statement of a file defines."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.Assign(targets=targets):
+            return [ast.unparse(target) for target in targets]
+        case ast.AnnAssign(target=target):
+            return [ast.unparse(target)]
+        case _:
+            return []
 
 
 @pytest.mark.parametrize(
@@ -79,10 +109,36 @@ def is_left_to_soak(test: str) -> bool:
         ("tableformat/operations/test_histories.py", "test_two_at_once_have_a_serial_order", False),
         ("spark_ext/sql/test_secrets_of_sessions.py", "test_what_the_user_shows_is_found", True),
         ("integration/test_detached_and_trino.py", "altered", True),
+        ("faults/test_server_trouble_in_snapshot.py", "test_a_lost_response_to_the_clone", False),
     ],
 )  # fmt: skip
 def test_requirements_left_to_soak_are_reported(path: str, name: str, left: bool) -> None:  # noqa: FBT001 - expected value
     assert is_left_to_soak(f"tests/{path}::{name}") is left
+
+
+@pytest.mark.parametrize(
+    ("how", "test"),
+    [
+        (
+            "there",
+            "spark_ext/procedures/test_optimizing.py::test_files_become_one_in_the_order_of_the_source",
+        ),
+        (
+            "name",
+            "faults/test_statements_and_lies.py::test_a_lie_about_any_commit_and_the_same_statement_again",
+        ),
+        (
+            "call",
+            "tableformat/operations/test_columns_meanwhile.py::test_what_does_not_hang_on_the_columns_is_done",
+        ),
+        (
+            "fixture",
+            "faults/test_server_trouble_in_snapshot.py::test_a_server_that_restarts_while_it_freezes",
+        ),
+    ],
+)
+def test_cases_left_to_soak_are_reported_wherever_they_are_written(how: str, test: str) -> None:
+    assert is_left_to_soak(f"tests/{test}"), how
 
 
 def exists(test: str) -> bool:
