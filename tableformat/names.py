@@ -40,6 +40,7 @@ __all__ = [
     "quote_string",
     "split_identifiers",
     "split_named",
+    "without_login",
     "written_name",
 ]
 
@@ -61,6 +62,12 @@ _NOT_IN_LOCATIONS: Final = re.compile(r"[/\\?#\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 HIVE: Final = "hive"
 """The name of a Hive tree has this in the place of a catalog."""
 _HIVE: Final = f"{HIVE}:"
+_LOCATION: Final = re.compile(
+    rf"(?P<begin>(?:{_HIVE})?[A-Za-z][A-Za-z0-9+.-]*://)(?P<authority>[^/?#]*)"
+)
+_HOST: Final = r"(?:\[[^\]]*\]|[^:@]*)(?::\d*)?"
+# One name before the @ is a container of Azure's or a user.
+_WITHOUT_LOGIN: Final = re.compile(rf"(?:[^:@]*@)?{_HOST}(?:,{_HOST})*")
 _TRANSACTION: Final = re.compile(r"\d{1,20}\Z")
 _LOW_BITS: Final = 22
 _ESCAPES: Final = {
@@ -235,6 +242,21 @@ class LakeName:
     def __str__(self) -> str:
         """Return the name as people write it."""
         return ".".join(_shown(p) for p in (self.catalog, *self.namespace, self.name))
+
+
+def without_login(location: str) -> str:
+    """Return a location, or a tree's name, without a password before its host; else unchanged.
+
+    Only the part before the path is read, so that a path may contain `:` and `@`. A password may
+    contain `/`; then the text before it is no host with a port.
+    """
+    found = _LOCATION.match(location)
+    if found is None or _WITHOUT_LOGIN.fullmatch(found["authority"]):
+        return location
+    rest = location[found.end("begin") :]
+    user = re.split("[:@]", rest, maxsplit=1)[0]
+    _, at, host = rest.rpartition("@")
+    return f"{found['begin']}{user}{at}{host if at else ''}"
 
 
 def check_new_table(name: LakeName) -> None:

@@ -15,6 +15,9 @@ import click
 
 from catalog.source_defaults import DEFAULT_DATABASE, DEFAULT_SOURCE
 from spark_ext.cli.options import (
+    Address,
+    Location,
+    Setting,
     catalog_options,
     cluster_host_option,
     cluster_options,
@@ -31,6 +34,7 @@ from spark_ext.cli.options import (
     source_options,
     spark_options,
     summary_options,
+    to_option,
     warehouse_option,
     where_option,
     yes_option,
@@ -46,7 +50,7 @@ _LINES: Final = 50
 _NAMED: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<address>.+)", re.DOTALL)
 
 
-class _Source(click.ParamType[tuple[str, str]]):
+class _Source(Address):
     """NAME=ADDRESS, or an address alone."""
 
     name = "name=address"
@@ -80,7 +84,7 @@ def _command(
 
 @_command("check", "check:check", SectionedCommand)
 @click.argument("table")
-@click.option("--to", help="The destination: catalog.namespace.table.")
+@to_option("The destination: catalog.namespace.table.")
 @mapping_options
 @cluster_options
 @source_options()
@@ -105,10 +109,9 @@ def check() -> None:
 @click.argument("table")
 @partition_options("Export")
 @where_option
-@click.option(
-    "--to",
+@to_option(
+    "The destination: catalog.namespace.table, or hive:URI for a tree of Hive directories.",
     required=True,
-    help="The destination: catalog.namespace.table, or hive:URI for a tree of Hive directories.",
 )
 @mapping_options
 @export_option("hive_columns")
@@ -162,7 +165,7 @@ def export() -> None:
 @_command("verify", "verify:verify", SectionedCommand)
 @click.argument("table")
 @partition_options("Compare")
-@click.option("--to", required=True, help="The lake table: catalog.namespace.table, or hive:URI.")
+@to_option("The lake table: catalog.namespace.table, or hive:URI.", required=True)
 @export_option(
     "convert", help="A conversion of the export that the lake table does not remember. Repeatable."
 )
@@ -192,10 +195,9 @@ def verify() -> None:
 @click.argument("table")
 @partition_options("Archive")
 @where_option
-@click.option(
-    "--to",
+@to_option(
+    "The destination: catalog.namespace.table, or hive:URI for a tree of Hive directories.",
     required=True,
-    help="The destination: catalog.namespace.table, or hive:URI for a tree of Hive directories.",
 )
 @click.option(
     "--drop/--detach",
@@ -241,10 +243,7 @@ def archive_command() -> None:
 
 
 @_command("gc", "gc:gc")
-@click.option(
-    "--to",
-    help="The lake table: catalog.namespace.table, or hive:URI. Without it: --source only.",
-)
+@to_option("The lake table: catalog.namespace.table, or hive:URI. Without it: --source only.")
 @source_options(default=None, says="Look for staging tables there, on every host:")
 @click.option("--cluster", help="Look on every host of every shard of this cluster.")
 @click.option(
@@ -378,7 +377,7 @@ def show() -> None:
 
 
 @_command("read", "partitions:read")
-@click.argument("tree")
+@click.argument("tree", type=Location())
 @click.option("--partition-id", help="Only this partition.")
 @click.option(
     "--rows", "with_rows", is_flag=True, help="Print the rows, one JSON object a line, not files."
@@ -451,6 +450,7 @@ def demo() -> None:
 @click.option(
     "--conf",
     multiple=True,
+    type=Setting(),
     metavar="KEY=VALUE",
     help="A Spark setting; not in the shell's list of arguments. Repeatable.",
 )
@@ -488,9 +488,7 @@ def config() -> None:
 @click.option(
     "--table", "source_table", help="The source table (database.table); not needed with --all."
 )
-@click.option(
-    "--to", help="The destination, if there are several: catalog.namespace.table, or hive:URI."
-)
+@to_option("The destination, if there are several: catalog.namespace.table, or hive:URI.")
 @click.option(
     "--wait",
     type=click.FloatRange(0),
@@ -530,9 +528,7 @@ def show_events() -> None:
 @_command("forget", "exports:forget_export")
 @click.argument("partition_id")
 @click.option("--table", "source_table", required=True, help="The source table (database.table).")
-@click.option(
-    "--to", help="The destination, if there are several: catalog.namespace.table, or hive:URI."
-)
+@to_option("The destination, if there are several: catalog.namespace.table, or hive:URI.")
 @ledger_options
 @output_options
 def forget_export() -> None:
@@ -554,7 +550,7 @@ def forget_export() -> None:
     help="Only exports with this status.",
 )
 @click.option("--table", "source_table", help="Only exports of this source table (database.table).")
-@click.option("--to", help="Only exports into this lake table.")
+@to_option("Only exports into this lake table.")
 @click.option("--limit", type=click.IntRange(1), help="Show at most this many, the latest.")
 @click.option("--wide", is_flag=True, help="All columns, however wide the lines become.")
 @click.option(
@@ -616,7 +612,7 @@ def show_log() -> None:
 
 
 @_command("rebuild", "exports:rebuild_exports")
-@click.option("--to", required=True, help="The lake table: catalog.namespace.table, or hive:URI.")
+@to_option("The lake table: catalog.namespace.table, or hive:URI.", required=True)
 @ledger_options
 @catalog_options
 @output_options
@@ -652,7 +648,7 @@ def show_export() -> None:
 @_command("unarchive", "exports:unarchive_export")
 @click.argument("partition_id")
 @click.option("--table", "source_table", required=True, help="The source table (database.table).")
-@click.option("--to", required=True, help="The destination: catalog.namespace.table, or hive:URI.")
+@to_option("The destination: catalog.namespace.table, or hive:URI.", required=True)
 @click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @click.option("--dry-run", is_flag=True, help="Only report which rows may be replaced.")
 @ledger_options
@@ -672,7 +668,7 @@ def unarchive_export() -> None:
 
 @_command("watermark", "exports:show_watermark")
 @click.option("--table", "source_table", required=True, help="The source table (database.table).")
-@click.option("--to", required=True, help="The lake table: catalog.namespace.table.")
+@to_option("The lake table: catalog.namespace.table.", required=True)
 @source_options()
 @ledger_options
 @catalog_options

@@ -2,7 +2,9 @@
 
 The next command can be run as printed. It keeps the options of `mergeberg` itself, and the user's
 other options if the next command has them. The declared parameters of the commands determine which
-words are options, and which options take a value.
+words are options, which options take a value, and which values are addresses or settings: these are
+shown without their secrets, and every other word as it was typed. No command is printed for a
+statement or for words of another program that have a secret.
 """
 
 from __future__ import annotations
@@ -10,23 +12,23 @@ from __future__ import annotations
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import click
 
 from catalog.iceberg.catalogs import open_catalog
-from catalog.network import without_secret
+from catalog.network import holds_secret, without_secret
 from catalog.source_defaults import DEFAULT_DATABASE
+from spark_ext.cli.options import shown_value
 from spark_ext.cli.output import JsonOutput, Output, TextOutput, quoted
 from spark_ext.demo.directory import DemoError
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statement_reader import DottedName
-from spark_ext.sql.statements import KillQuery
+from spark_ext.sql.statements import Alter, Fetch, KillQuery
 from tableformat.errors import Advice, NotFoundError, RefusedError, TableFormatError, UsageError
 from tableformat.export.outcome import DIFFERS, FAILED, IN_PROGRESS, INTERRUPTED, REFUSED, USAGE
-from tableformat.names import HiveName, LakeName
+from tableformat.names import HiveName, LakeName, without_login
 
 __all__ = [
     "command_of",
@@ -178,14 +180,14 @@ def next_command(
     if code in (IN_PROGRESS, DIFFERS):
         return _following(line)
     if code != REFUSED:
-        return _joined(*(line.without(landed) or arguments))
+        return _joined(*(line.without(landed) or line.words)) if line.is_repeatable else ""
     if isinstance(error, NotFoundError):
-        return _where_not_found(arguments, line, error)
+        return _where_not_found(line, error)
     if error is None or line.command != ("export",) or not line.operand:
         # The message of a refused partition has its own advice.
         return ""
     if Advice.EVOLVE_SCHEMA in error.advice and "--evolve-schema" not in arguments:
-        return _joined(*arguments, "--evolve-schema")
+        return _joined(*line.words, "--evolve-schema")
     return _joined(*line.before, "check", line.operand, *line.kept(_CHECK))
 
 
@@ -206,10 +208,10 @@ def _following(line: _Line) -> str:
     return _joined(*line.before, "exports", "list", *_ledger_of(line))
 
 
-def _where_not_found(arguments: Sequence[str], line: _Line, error: NotFoundError) -> str:
+def _where_not_found(line: _Line, error: NotFoundError) -> str:
     """Return the command with a similar name that exists, or a command that lists names."""
-    if error.similar and error.named in arguments:
-        return _joined(*(error.similar if word == error.named else word for word in arguments))
+    if error.similar and error.named in line.words and line.is_repeatable:
+        return _joined(*(error.similar if word == error.named else word for word in line.words))
     if Advice.LIST_PARTITIONS in error.advice:
         return _joined(*line.before, "partitions", line.source_table, *line.kept(_SOURCE))
     return ""
@@ -224,12 +226,34 @@ def command_of(arguments: Sequence[str], group: click.Group) -> tuple[str, ...]:
 class _Line:
     """A parsed command line: options of `mergeberg` itself, name of the command, and pieces.
 
-    A piece is an operand, or an option with its value.
+    A piece is an operand, or an option with its value, without the secret of an address or of a
+    setting.
     """
 
     before: tuple[str, ...]
     command: tuple[str, ...]
     pieces: tuple[tuple[str, ...], ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words after `mergeberg`."""
+        return (*self.before, *self.command, *(word for piece in self.pieces for word in piece))
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the command can be shown: no statement or word of another program has a secret.
+
+        A statement is not changed, because every text in it may mean something.
+        """
+        if self.command == ("alter",):
+            read = parse_statement(self.operand)
+            commands = read.commands if isinstance(read, Alter) else ()
+            paths = [one.path for one in commands if isinstance(one, Fetch)]
+            return all(without_login(path) == path for path in paths)
+        if self.command == ("spark",):
+            given = [piece[0] for piece in self.pieces if len(piece) == 1]
+            return not any(holds_secret(one) or without_secret(one) != one for one in given)
+        return True
 
     @property
     def operand(self) -> str:
@@ -309,12 +333,40 @@ def _line(arguments: Sequence[str], group: click.Group) -> _Line:
 
 def _pieces(words: Sequence[str], command: click.Command) -> Iterator[tuple[str, ...]]:
     """Yield the words of a command, each option together with its value."""
-    options = [option for option in command.params if isinstance(option, click.Option)]
-    flags = {n for o in options if o.is_flag for n in (*o.opts, *o.secondary_opts)}
-    left = iter(words)
-    for word in left:
-        alone = not word.startswith("-") or "=" in word or word in flags
-        yield (word,) if alone else (word, *islice(left, 1))
+    named = {
+        name: one
+        for one in command.params
+        if isinstance(one, click.Option)
+        for name in (*one.opts, *one.secondary_opts)
+    }
+    operands = [one for one in command.params if isinstance(one, click.Argument)]
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--" or not word.startswith("-"):
+            yield (word if word == "--" or not operands else shown_value(operands[0], word),)
+            if word == "--":
+                yield from ((one,) for one in left)
+                return
+            continue
+        name, equals, value = word.partition("=")
+        option = named.get(name)
+        if equals:
+            yield (word if option is None else f"{name}={shown_value(option, value)}",)
+        elif _is_alone(option, left):
+            yield (word,)
+        else:
+            value = left.pop(0)
+            yield (word, value if option is None else shown_value(option, value))
+
+
+def _is_alone(option: click.Option | None, left: Sequence[str]) -> bool:
+    """Whether an option has no value among the words after it."""
+    if not left or (option is not None and option.is_flag):
+        return True
+    # An option such as --watch, which has a value of its own if none follows.
+    is_optional = option is not None and isinstance(option.flag_value, int | float | str)
+    return is_optional and left[0].startswith("-")
 
 
 def _is_iceberg(to: str) -> bool:
@@ -325,4 +377,4 @@ def _is_iceberg(to: str) -> bool:
 
 
 def _joined(*words: str) -> str:
-    return " ".join(("mergeberg", *(quoted(without_secret(word)) for word in words)))
+    return " ".join(("mergeberg", *(quoted(word) for word in words)))

@@ -12,13 +12,17 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from catalog.network import DEFAULT_TIME_OUTS
+from catalog.network import DEFAULT_TIME_OUTS, holds_secret, without_secret
 from catalog.source_defaults import DEFAULT_WAIT, STAGING_DATABASE, SYNC_TIMEOUT
 from tableformat.export.options import EXPORT_OPTIONS, OptionType
+from tableformat.names import without_login
 from tableformat.quantities import parse_size
 
 __all__ = [
     "Adding",
+    "Address",
+    "Location",
+    "Setting",
     "Size",
     "catalog_options",
     "cluster_host_option",
@@ -33,9 +37,11 @@ __all__ = [
     "output_options",
     "partition_options",
     "session_options",
+    "shown_value",
     "source_options",
     "spark_options",
     "summary_options",
+    "to_option",
     "together",
     "warehouse_option",
     "where_option",
@@ -44,6 +50,43 @@ __all__ = [
 
 Adding: TypeAlias = Callable[[Any], Any]
 """A decorator that adds options to a command."""
+
+
+_HIDDEN: Final = "…"
+"""Stands for the value of a secret setting."""
+
+
+class Address(click.ParamType[Any]):
+    """The address of a source or a ledger, which may have a secret in it."""
+
+    name = "text"
+
+    def shown(self, text: str) -> str:
+        """Return a value as messages show it: without its secret."""
+        return without_secret(text)
+
+
+class Location(Address):
+    """A location of files, a tree of Hive directories or the name of a lake table."""
+
+    def shown(self, text: str) -> str:
+        """Return a value without the login of its store; its path is kept as it is."""
+        return without_login(text)
+
+
+class Setting(Address):
+    """A setting of another program, NAME=VALUE, which may be a secret."""
+
+    def shown(self, text: str) -> str:
+        """Return a value without that of a secret, or without the secret of an address."""
+        name, equals, value = text.partition("=")
+        hidden = _HIDDEN if holds_secret(text) else without_secret(value)
+        return f"{name}{equals}{hidden}" if equals else text
+
+
+def shown_value(parameter: click.Parameter, text: str) -> str:
+    """Return a value of a parameter as messages show it: without a secret."""
+    return parameter.type.shown(text) if isinstance(parameter.type, Address) else text
 
 
 class Size(click.ParamType[int]):
@@ -120,6 +163,11 @@ def partition_options(verb: str) -> Adding:
     )
 
 
+def to_option(text: str, *, required: bool = False) -> Adding:
+    """Return what adds --to; `text` is its help."""
+    return click.option("--to", type=Location(), required=required, help=text)
+
+
 def source_options(
     *, default: str | None = "chdb:./clickhouse", says: str = "Where ClickHouse's data is:"
 ) -> Adding:
@@ -131,6 +179,7 @@ def source_options(
     """
     address = click.option(
         "--source",
+        type=Address(),
         default=default,
         show_default=default is not None,
         envvar="MERGEBERG_SOURCE",
@@ -196,6 +245,7 @@ _SOURCE: Final = (
     click.option(
         "--source-setting",
         multiple=True,
+        type=Setting(),
         metavar="NAME=VALUE",
         help="Setting of a server for the queries that read rows. Repeatable.",
     ),
@@ -226,6 +276,7 @@ ledger_options: Final = together(
     warehouse_option,
     click.option(
         "--ledger",
+        type=Address(),
         envvar="MERGEBERG_LEDGER",
         help="sqlite:PATH or keeper://HOST[:PORT]/PATH. Default: next to a local warehouse.",
     ),
@@ -264,7 +315,13 @@ session_options: Final = together(
         envvar="MERGEBERG_MASTER",
         help="Spark's master.",
     ),
-    click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting. Repeatable."),
+    click.option(
+        "--conf",
+        multiple=True,
+        type=Setting(),
+        metavar="KEY=VALUE",
+        help="A Spark setting. Repeatable.",
+    ),
 )
 spark_options: Final = together(
     export_option("max_bytes_per_file", type=Size(unit=1024**2, least=1)), session_options

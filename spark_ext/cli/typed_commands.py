@@ -15,6 +15,7 @@ import click
 
 from catalog.source_defaults import DEFAULT_SOURCE
 from spark_ext.cli.options import (
+    Location,
     catalog_options,
     cluster_host_option,
     grace_option,
@@ -33,6 +34,8 @@ from spark_ext.sql.statements import TYPED, TypedStatement
 __all__ = ["TYPED_COMMANDS", "example"]
 
 _TABLE: Final = "lake.analytics.events"
+_PATH: Final = "path"
+"""The argument of FETCH that is a location of files."""
 # With a single quote, and nothing that means something between double ones.
 _IN_DOUBLE_QUOTES: Final = re.compile(r"""\A[^"$`\\!]*'[^"$`\\!]*\Z""")
 
@@ -65,6 +68,7 @@ def _option(one: Argument) -> click.Option:
         return click.Option([one.option, one.name], is_flag=True, help=text)
     return click.Option(
         [one.option, one.name],
+        type=Location() if one.name == _PATH else None,
         multiple=True,
         required=one.is_required,
         callback=None if one.several else _once,

@@ -31,7 +31,7 @@ from urllib.parse import quote
 
 import click
 
-from catalog.network import holds_secret, without_secret
+from spark_ext.cli.options import Setting, shown_value
 from spark_ext.cli.output import output_for
 from spark_ext.cli.sections import CONFIGURATION
 from tableformat.errors import RefusedError, TableFormatError, UsageError
@@ -50,7 +50,6 @@ _OF_ONE_RUN: Final = frozenset(
 """Options that are given on the command line only: they are about a single run."""
 _FOR_OTHERS: Final = stat.S_IROTH | stat.S_IRGRP
 _ROOT: Final = 0
-_HIDDEN: Final = "…"
 _PLACE: Final = re.compile(
     r"(?P<scheme>(?:[A-Za-z_]\w*=)?(?:chdb|parts|sqlite|hive|json):)(?P<path>[^?]*)(?P<options>.*)",
     re.DOTALL,
@@ -168,7 +167,7 @@ class _Option:
     @property
     def takes_settings(self) -> bool:
         """Whether a value is a setting of something else, NAME=VALUE, which may be a secret."""
-        return str(self.option.metavar).endswith("=VALUE")
+        return isinstance(self.option.type, Setting)
 
 
 def _options(command: click.Command) -> dict[str, _Option]:
@@ -330,13 +329,10 @@ class _Reading:
         return texts if isinstance(value, list) else texts[0]
 
     def _without_secret(self, key: str, one: _Option, text: str) -> str:
-        name, equals, _ = text.partition("=")
-        if one.takes_settings and equals and holds_secret(text):
-            self.secrets.append(f"{key} {name}")
-            return f"{name}={_HIDDEN}"
-        shown = without_secret(text)
+        shown = shown_value(one.option, text)
         if shown != text:
-            self.secrets.append(key)
+            name = text.partition("=")[0]
+            self.secrets.append(f"{key} {name}" if one.takes_settings else key)
         return shown
 
 

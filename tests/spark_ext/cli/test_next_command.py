@@ -157,6 +157,96 @@ def test_any_words_have_a_next_command_or_none(
     assert code == 3 or following
 
 
+SQL = "url LIKE 'https://%' AND tag = 'a:b' AND url != 'q@y.z'"
+CHANGES = (
+    ("delete", "lake.n.t", "--all", "--where", SQL),
+    ("delete", "lake.n.t", "--all", f"--where={SQL}"),
+    ("update", "lake.n.t", "--all", "--set", f"url = if({SQL}, 'h://u:p@x', url)", "--where", SQL),
+    ("alter", f"ALTER TABLE lake.n.t DELETE WHERE {SQL}", "--warehouse", "w"),
+    ("export", "db.t", "--all", "--where", "partition_id != 'x://a:b@c'", "--to", "lake.n.t"),
+    ("export", "db.t", "--all", "--to", "lake.n.`s3://a:b@c`"),
+    ("fetch", "lake.n.t", "--partition-id", "1", "--from", "hdfs://h:8020/a@b"),
+    ("fetch", "lake.n.t", "--partition-id", "1", "--from", "file:///a:b@c/d"),
+    ("alter", "ALTER TABLE lake.n.t FETCH PARTITION ID '1' FROM 's3://bucket/a:b@c'"),
+)
+
+
+@pytest.mark.parametrize("words", CHANGES)
+def test_the_repeated_command_has_the_words_of_the_failed_one(words: tuple[str, ...]) -> None:
+    """Harm prevented: a DELETE with another condition, as if the text were an address."""
+    following = next_command(words, 4, group=main)
+
+    assert shlex.split(following)[1:] == [*words]
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.lists(
+    st.sampled_from(
+        ["://", ":", "@", "?", "key=", "&", "'", '"', "u", " ", "s3", "hive:", "-", "="]
+    )
+).map("".join)
+
+
+@given(TEXTS, TEXTS)
+def test_any_text_that_is_no_address_is_repeated_as_it_is(one: str, other: str) -> None:
+    for words in (
+        ("delete", "lake.n.t", "--all", "--where", one),
+        ("update", "lake.n.t", "--set", one, "--where", other),
+        ("update", "lake.n.t", f"--set={one}", f"--where={other}"),
+        ("alter", f"DELETE FROM lake.n.t WHERE {one}"),
+        ("export", "db.t", "--all", "--where", one, "--convert", other),
+    ):
+        assert shlex.split(next_command(words, 4, group=main))[1:] == [*words]
+
+
+HIDDEN = "pa55-w0rd-of-mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("--source", f"https://u:{HIDDEN}@ch1"), ("--source", "https://u@ch1")),
+        ((f"--source=https://u:{HIDDEN}@ch1",), ("--source=https://u@ch1",)),
+        (("--ledger", f"keeper://u:{HIDDEN}@z/p"), ("--ledger", "keeper://u@z/p")),
+        (("--to", f"hive:s3://k:{HIDDEN}@b/x"), ("--to", "hive:s3://k@b/x")),
+        (("--to", f"hive:s3://k:a/{HIDDEN}@b/x"), ("--to", "hive:s3://k@b/x")),
+        (("--conf", f"spark.a.secret.key={HIDDEN}"), ("--conf", "spark.a.secret.key=…")),
+        (("--conf", f"spark.uri=https://u:{HIDDEN}@h"), ("--conf", "spark.uri=https://u@h")),
+        ((f"--conf=spark.password={HIDDEN}",), ("--conf=spark.password=…",)),
+        (("--source-setting", f"password={HIDDEN}"), ("--source-setting", "password=…")),
+    ],
+)
+def test_the_next_command_has_no_secret_of_an_option(
+    words: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
+    following = next_command(("export", "db.t", "--all", *words), 4, group=main)
+
+    assert shlex.split(following)[1:] == ["export", "db.t", "--all", *shown]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("fetch", "l.n.t", "--from", f"s3://k:{HIDDEN}@b/x"), "fetch l.n.t --from s3://k@b/x"),
+        (("read", f"hive:s3://k:{HIDDEN}@b/x"), "read hive:s3://k@b/x"),
+        (("alter", f"ALTER TABLE l.n.t FETCH PARTITION 1 FROM 's3://k:{HIDDEN}@b/x'"), ""),
+        (("spark", "--", "--conf", f"spark.a.secret.key={HIDDEN}"), ""),
+        (
+            ("spark", "--source", f"ch=https://u:{HIDDEN}@h", "--", "-e", "SELECT 1"),
+            "spark --source ch=https://u@h -- -e 'SELECT 1'",
+        ),
+        (
+            ("exports", "list", "--watch", "--ledger", f"keeper://u:{HIDDEN}@z"),
+            "exports list --watch --ledger keeper://u@z",
+        ),
+    ],
+)
+def test_no_command_is_printed_that_would_need_a_secret(
+    words: tuple[str, ...], expected: str
+) -> None:
+    """A text that cannot be shown without its secret has no next command."""
+    assert next_command(words, 4, group=main) == (f"mergeberg {expected}" if expected else "")
+
+
 def test_a_refused_export_with_a_log_says_how_to_check_it(places: Places, tmp_path: Path) -> None:
     """The command line itself says it, not only the rule."""
     log, source = f"json:{tmp_path / 'log'}", f"chdb:{places.clickhouse}"
