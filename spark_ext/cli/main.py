@@ -236,7 +236,6 @@ def _run(arguments: Sequence[str]) -> int:
     """Run a command, report its error, and return the exit code."""
     words = list(arguments)
     running = Invocation(tuple(words))
-    landed = running.landed
     try:
         code = int(main.main(words, prog_name="mergeberg", standalone_mode=False, obj=running) or 0)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -245,11 +244,11 @@ def _run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001  whatever it is, the user gets one message
         from spark_ext.cli.next_command import say_failure
 
-        return say_failure(arguments, error, group=main, landed=landed)
+        return say_failure(arguments, error, group=main, running=running)
     if code:
         from spark_ext.cli.next_command import say_next
 
-        say_next(arguments, code, group=main, landed=landed)
+        say_next(arguments, code, group=main, running=running)
     return code
 
 

@@ -12,16 +12,18 @@ from __future__ import annotations
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from catalog.iceberg.catalogs import open_catalog
 from catalog.network import holds_secret, without_secret
 from catalog.source_defaults import DEFAULT_DATABASE
-from spark_ext.cli.options import shown_value
+from spark_ext.cli.options import carried_options, shown_value
 from spark_ext.cli.output import JsonOutput, Output, TextOutput, quoted
+from spark_ext.cli.sections import Invocation
 from spark_ext.demo.directory import DemoError
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statement_reader import DottedName
@@ -75,7 +77,7 @@ def say_failure(
     error: BaseException,
     *,
     group: click.Group,
-    landed: Collection[str] = (),
+    running: Invocation,
 ) -> int:
     """Report the error that ended a command; return the exit code. --debug adds the traceback.
 
@@ -83,21 +85,22 @@ def say_failure(
         arguments: the words after `mergeberg`.
         error: the error.
         group: `mergeberg` with its commands.
-        landed: the ids of partitions that the command has exported.
+        running: the command line.
     """
     output = _output_of(arguments)
+    following = partial(next_command, group=group, landed=running.landed, context=running.context)
     match error:
         case click.Abort() | KeyboardInterrupt():
-            after = next_command(arguments, INTERRUPTED, group=group, landed=landed)
+            after = following(arguments, INTERRUPTED)
             output.error(_INTERRUPTED_TEXT, after)
             code = INTERRUPTED
         case click.ClickException():
             message = f"Cannot run the command: {error.format_message()}"
-            output.error(message, next_command(arguments, USAGE, group=group))
+            output.error(message, following(arguments, USAGE))
             code = USAGE
         case TableFormatError():
             code = exit_code_of(error)
-            after = next_command(arguments, code, group=group, error=error, landed=landed)
+            after = following(arguments, code, error=error)
             output.error(error.message, after, code=error.code)
         case _:
             summary = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -105,7 +108,7 @@ def say_failure(
                 f"Cannot continue: an unexpected error, {summary}. This is a bug, please report it "
                 "with the output of --debug."
             )
-            output.error(message, next_command([*arguments, "--debug"], FAILED, group=group))
+            output.error(message, following([*arguments, "--debug"], FAILED))
             code = FAILED
     if "--debug" in arguments:
         traceback.print_exception(error)
@@ -113,10 +116,12 @@ def say_failure(
 
 
 def say_next(
-    arguments: Sequence[str], code: int, *, group: click.Group, landed: Collection[str] = ()
+    arguments: Sequence[str], code: int, *, group: click.Group, running: Invocation
 ) -> None:
     """Report the next command after a command with a nonzero exit code."""
-    command = next_command(arguments, code, group=group, landed=landed)
+    command = next_command(
+        arguments, code, group=group, landed=running.landed, context=running.context
+    )
     if command:
         _output_of(arguments).next(command)
 
@@ -162,6 +167,7 @@ def next_command(
     group: click.Group,
     error: TableFormatError | None = None,
     landed: Collection[str] = (),
+    context: click.Context | None = None,
 ) -> str:
     """Return the command that a user should run next; '' if none helps.
 
@@ -171,10 +177,12 @@ def next_command(
         group: `mergeberg` with its commands.
         error: the error that ended the whole command; None if there was none.
         landed: the ids of partitions that the command has exported.
+        context: that of the command, with the options of the environment and of the configuration
+            file; None if the options were not read.
     """
     if isinstance(error, DemoError):
         return error.next_command
-    line = _line(arguments, group)
+    line = _line(arguments, group, context)
     if code == USAGE:
         return _joined(*line.command, "--help")
     if code in (IN_PROGRESS, DIFFERS):
@@ -186,22 +194,22 @@ def next_command(
     if error is None or line.command != ("export",) or not line.operand:
         # The message of a refused partition has its own advice.
         return ""
-    if Advice.EVOLVE_SCHEMA in error.advice and "--evolve-schema" not in arguments:
+    if Advice.EVOLVE_SCHEMA in error.advice and not line.value("--evolve-schema"):
         return _joined(*line.words, "--evolve-schema")
-    return _joined(*line.before, "check", line.operand, *line.kept(_CHECK))
+    return _joined(*line.before, "check", line.operand, *line.kept(_CHECK, "check"))
 
 
-def following_command(arguments: Sequence[str], root: click.Context) -> str:
+def following_command(arguments: Sequence[str], context: click.Context) -> str:
     """Return the command that lists the exports of the ledger of a command line.
 
     Args:
         arguments: the words after `mergeberg`.
-        root: the context of `mergeberg`.
+        context: that of the command.
     """
-    group = root.command
+    group = context.find_root().command
     if not isinstance(group, click.Group):
         raise TypeError(group)
-    return _following(_line(arguments, group))
+    return _following(_line(arguments, group, context))
 
 
 def _following(line: _Line) -> str:
@@ -213,7 +221,9 @@ def _where_not_found(line: _Line, error: NotFoundError) -> str:
     if error.similar and error.named in line.words and line.is_repeatable:
         return _joined(*(error.similar if word == error.named else word for word in line.words))
     if Advice.LIST_PARTITIONS in error.advice:
-        return _joined(*line.before, "partitions", line.source_table, *line.kept(_SOURCE))
+        return _joined(
+            *line.before, "partitions", line.source_table, *line.kept(_SOURCE, "partitions")
+        )
     return ""
 
 
@@ -227,12 +237,13 @@ class _Line:
     """A parsed command line: options of `mergeberg` itself, name of the command, and pieces.
 
     A piece is an operand, or an option with its value, without the secret of an address or of a
-    setting.
+    setting. `context` has the values of the options that are not on the command line.
     """
 
     before: tuple[str, ...]
     command: tuple[str, ...]
     pieces: tuple[tuple[str, ...], ...]
+    context: click.Context | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -267,8 +278,7 @@ class _Line:
         if statement is None or isinstance(statement, KillQuery):
             return self.operand
         *database, name = statement.table.parts
-        given = [*self.kept(("--database",))]
-        default = given[-1].rpartition("=")[2] if given else DEFAULT_DATABASE
+        default = self.value("--database") or DEFAULT_DATABASE
         return str(DottedName((database[-1] if database else default, name)))
 
     def without(self, landed: Collection[str]) -> tuple[str, ...]:
@@ -277,22 +287,38 @@ class _Line:
         The same command would replace these once more. Empty if it is no forced export of all
         partitions.
         """
-        forced, everything = (("--force",) in self.pieces, ("--all",) in self.pieces)
-        if not (landed and forced and everything) or self.command != ("export",):
+        is_forced = self.value("--force") and self.value("--all")
+        if not (landed and is_forced) or self.command != ("export",):
             return ()
         named = ", ".join(f"'{one}'" for one in sorted(landed))
-        where, words = f"partition_id NOT IN ({named})", list[str]()
-        for piece in self.pieces:
-            name, _, value = piece[0].partition("=")
-            if name == "--where":
-                where = f"({value or piece[-1]}) AND {where}"
-            else:
-                words += piece
+        where, given = f"partition_id NOT IN ({named})", self.value("--where")
+        if given is not None:
+            where = f"({given}) AND {where}"
+        pieces = (one for one in self.pieces if one[0].partition("=")[0] != "--where")
+        words = (word for piece in pieces for word in piece)
         return (*self.before, *self.command, *words, "--where", where)
 
-    def kept(self, options: tuple[str, ...]) -> Iterator[str]:
-        """Yield the options of the command line that are in `options`, with their values."""
-        for piece in self.pieces:
+    def value(self, name: str) -> Any:
+        """Return the value of an option, that of the command line first; None if it has none."""
+        for piece in reversed(self.pieces):
+            option, equals, value = piece[0].partition("=")
+            if option == name:
+                return value if equals else piece[1] if len(piece) > 1 else True
+        params = () if self.context is None else self.context.command.params
+        named = (str(one.name) for one in params if name in one.opts)
+        return next((self.context.params.get(one) for one in named if self.context), None)
+
+    def kept(self, options: tuple[str, ...], *to: str) -> Iterator[str]:
+        """Yield the options that are in `options`, with their values, for another command.
+
+        The configuration file may give some to this command and not to the other one, `to`.
+        """
+        pieces = [*self.pieces]
+        if self.context is not None:
+            typed = {piece[0].partition("=")[0] for piece in pieces}
+            others = [name for name in options if name not in typed]
+            pieces += carried_options(self.context, others, to)
+        for piece in pieces:
             name, _, value = piece[0].partition("=")
             # The next command would refuse a destination that is not an Iceberg table.
             if name in options and (name != "--to" or _is_iceberg(value or piece[-1])):
@@ -301,18 +327,19 @@ class _Line:
 
 def _ledger_of(line: _Line) -> tuple[str, ...]:
     """Return the options for the command's ledger, for a command without --to."""
-    given = tuple(line.kept(_LEDGER))
-    to = tuple(line.kept(("--to",)))
-    if not to or any(word.startswith("--ledger") for word in given):
+    given, to = tuple(line.kept(_LEDGER, "exports", "list")), line.value("--to")
+    if to is None or not _is_iceberg(to) or line.value("--ledger") is not None:
         return given
-    name = LakeName.parse(to[-1].removeprefix("--to="))
+    name = LakeName.parse(to)
     lake = open_catalog(name.catalog, warehouse=Path())
     if lake.local_warehouse is not None or lake.ledger_directory is None:
         return given
     return ("--warehouse", str(lake.ledger_directory))
 
 
-def _line(arguments: Sequence[str], group: click.Group) -> _Line:
+def _line(
+    arguments: Sequence[str], group: click.Group, context: click.Context | None = None
+) -> _Line:
     """Parse a command line by the declared parameters of the commands."""
     before: list[str] = []
     names: list[str] = []
@@ -328,7 +355,7 @@ def _line(arguments: Sequence[str], group: click.Group) -> _Line:
         else:
             break
         left = left[len(piece) :]
-    return _Line(tuple(before), tuple(names), tuple(_pieces(left, inside)))
+    return _Line(tuple(before), tuple(names), tuple(_pieces(left, inside)), context)
 
 
 def _pieces(words: Sequence[str], command: click.Command) -> Iterator[tuple[str, ...]]:

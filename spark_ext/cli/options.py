@@ -6,11 +6,12 @@ Each group is a decorator that adds its options to a command. The command gets t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import click
+from click.core import ParameterSource
 
 from catalog.network import DEFAULT_TIME_OUTS, holds_secret, without_secret
 from catalog.source_defaults import DEFAULT_WAIT, STAGING_DATABASE, SYNC_TIMEOUT
@@ -24,6 +25,7 @@ __all__ = [
     "Location",
     "Setting",
     "Size",
+    "carried_options",
     "catalog_options",
     "cluster_host_option",
     "cluster_options",
@@ -87,6 +89,50 @@ class Setting(Address):
 def shown_value(parameter: click.Parameter, text: str) -> str:
     """Return a value of a parameter as messages show it: without a secret."""
     return parameter.type.shown(text) if isinstance(parameter.type, Address) else text
+
+
+def carried_options(
+    context: click.Context, names: Collection[str], to: Sequence[str]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the options of a running command that another command needs, each with its value.
+
+    These are the options of the command line, and those of which the other command would have
+    another value by itself: from the environment, the configuration file or its declaration.
+
+    Args:
+        context: of the running command.
+        names: the options.
+        to: the other command, as words.
+    """
+    other = context.find_root()
+    for name in to:
+        if not isinstance(other.command, click.Group):
+            raise TypeError(name)
+        command = other.command.commands[name]
+        other = command.make_context(name, [], parent=other, resilient_parsing=True)
+    by_itself = {name: tuple(_words(one, other)) for name, one in _named(other.command).items()}
+    for name, one in _named(context.command).items():
+        if name not in names or name not in by_itself:
+            continue
+        words = tuple(_words(one, context))
+        is_typed = context.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+        if is_typed or words != by_itself[name]:
+            yield from words
+
+
+def _named(command: click.Command) -> dict[str, click.Option]:
+    """Return the options of a command by the first of their names."""
+    return {one.opts[0]: one for one in command.params if isinstance(one, click.Option)}
+
+
+def _words(option: click.Option, context: click.Context) -> Iterator[tuple[str, ...]]:
+    """Yield an option and its value in a context as words of a command line."""
+    value = context.params.get(str(option.name))
+    if isinstance(value, bool):
+        yield from ((name,) for name in (option.opts if value else option.secondary_opts)[:1])
+    elif value is not None:
+        for one in value if option.multiple else (value,):
+            yield (option.opts[0], shown_value(option, str(one)))
 
 
 class Size(click.ParamType[int]):

@@ -83,10 +83,14 @@ _WHOLE: Final = 1000
 
 @dataclass(slots=True)
 class Invocation:
-    """The running command line: its words, and the ids of partitions that it has exported."""
+    """The running command line: its words, and the ids of partitions that it has exported.
+
+    `context` is that of its command, None before the options are read.
+    """
 
     words: tuple[str, ...] = ()
     landed: list[str] = field(default_factory=list)
+    context: click.Context | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,9 @@ class Run:
         return partial(function, **values, **self.others)
 
     def __call__(self, **given: Any) -> Any:
-        """Run the command."""
+        """Run the command, and keep its context for what is printed after it."""
+        context = click.get_current_context()
+        context.ensure_object(Invocation).context = context
         return self.bound(given)()
 
 

@@ -109,5 +109,5 @@ def _in_background(summary: Summary) -> int:
     """Start the same command in a background process; return the exit code."""
     context = click.get_current_context()
     words = context.ensure_object(Invocation).words
-    follow = following_command(words, context.find_root())
+    follow = following_command(words, context)
     return begin(words, summary.output, follow, as_json=summary.as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -245,6 +246,126 @@ def test_no_command_is_printed_that_would_need_a_secret(
 ) -> None:
     """A text that cannot be shown without its secret has no next command."""
     assert next_command(words, 4, group=main) == (f"mergeberg {expected}" if expected else "")
+
+
+def context_of(file: Path, *words: str) -> click.Context:
+    """Return the context in which a command line runs with a configuration file."""
+    context = main.make_context("mergeberg", ["--config", str(file), *words])
+    command: click.Command = main
+    left = [*words]
+    while left and isinstance(command, click.Group):
+        name = left.pop(0)
+        command = command.commands[name]
+        context = command.make_context(name, [*left], parent=context)
+    return context
+
+
+FORCED = "export db.t --all --force --to l.n.t"
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "code", "error", "expected"),
+    [
+        (
+            '[export]\nwhere = "rows > 1 OR bytes > 2"',
+            FORCED,
+            4,
+            None,
+            f"{FORCED} --where \"(rows > 1 OR bytes > 2) AND partition_id NOT IN ('202401')\"",
+        ),
+        (
+            '[export]\nwhere = "rows > 1"',
+            f"{FORCED} --where 'rows > 2'",
+            4,
+            None,
+            f"{FORCED} --where \"(rows > 2) AND partition_id NOT IN ('202401')\"",
+        ),
+        (
+            "[export]\nall = true",
+            "export db.t --force --to l.n.t",
+            4,
+            None,
+            "export db.t --force --to l.n.t --where \"partition_id NOT IN ('202401')\"",
+        ),
+        ("[export]\nledger = 'a'", "export db.t --to l.n.t", 6, None, "exports list --ledger a"),
+        (
+            "[export]\nledger = 'a'",
+            "export db.t --to l.n.t --ledger b",
+            6,
+            None,
+            "exports list --ledger b",
+        ),
+        ("[general]\nledger = 'a'", "export db.t --to l.n.t", 6, None, "exports list"),
+        (
+            "[general]\nledger = 'a'\n[exports.list]\nledger = 'b'",
+            "export db.t --to l.n.t",
+            6,
+            None,
+            "exports list --ledger a",
+        ),
+        (
+            f"[export]\nsource = 'https://u:{HIDDEN}@h'\nconvert = ['a=string', 'b=long']",
+            "export db.t --to hive:x",
+            3,
+            REFUSED,
+            "check db.t --convert a=string --convert b=long --source https://u@h",
+        ),
+        (
+            "[export]\nto = 'l.n.t'\nallow-insecure = true",
+            "export db.t",
+            3,
+            REFUSED,
+            "check db.t --to l.n.t --allow-insecure",
+        ),
+        (
+            "[export]\nevolve-schema = true",
+            "export db.t --to hive:x",
+            3,
+            LACKING,
+            "check db.t --evolve-schema",
+        ),
+        (
+            "[alter]\ndatabase = 'shop'",
+            f"alter '{EXPORT.format('t')}'",
+            3,
+            UNKNOWN,
+            "partitions shop.t",
+        ),
+        (
+            "[verify]\nsource = 's'",
+            "verify db.t --to l.n.t",
+            3,
+            UNKNOWN,
+            "partitions db.t --source s",
+        ),
+    ],
+)
+def test_the_next_command_has_the_options_of_the_configuration(
+    file: str, line: str, code: int, error: TableFormatError | None, expected: str, tmp_path: Path
+) -> None:
+    """Harm prevented: a forced export of partitions that the file excludes, or another ledger."""
+    words = shlex.split(line)
+    (tmp_path / "m.toml").write_text(file)
+    context = context_of(tmp_path / "m.toml", *words)
+
+    following = next_command(
+        words, code, group=main, error=error, landed=["202401"], context=context
+    )
+
+    assert following == f"mergeberg {expected}"
+
+
+def test_the_next_command_reads_the_database_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MERGEBERG_DATABASE", "shop")
+    (tmp_path / "m.toml").write_text("")
+    words = ("alter", EXPORT.format("t"))
+    context = context_of(tmp_path / "m.toml", *words)
+
+    following = next_command(words, 3, group=main, error=UNKNOWN, context=context)
+
+    assert following == "mergeberg partitions shop.t"
 
 
 def test_a_refused_export_with_a_log_says_how_to_check_it(places: Places, tmp_path: Path) -> None:

@@ -96,6 +96,23 @@ def test_partitions_that_were_not_begun_stop_and_the_next_command_names_them(
     assert out.startswith(f"partition {second}: exported")
 
 
+def test_the_next_command_keeps_the_filter_of_the_configuration(
+    places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Harm prevented: partitions that the file excludes are forced."""
+    file = tmp_path / "of_test.toml"
+    file.write_text("[export]\nwhere = \"partition_id != '209901'\"\n")
+    words = ("export", "db.events", "--all", "--to", "lake.n.kept", "--manifest-ttl", "0")
+    monkeypatch.setattr(export_ports, "SparkWriter", lambda *_: StoppedAfterOne())
+
+    _, out, err = places.run(*words, "--force", "--config", str(file))
+
+    (after,) = (line for line in err.splitlines() if line.startswith("Next: "))
+    first = out.split()[1].rstrip(":")
+    where = f"(partition_id != '209901') AND partition_id NOT IN ('{first}')"
+    assert shlex.split(after)[-2:] == ["--where", where]
+
+
 def test_a_stopped_partition_says_which_files_are_finished(tmp_path: Path) -> None:
     begun: list[str] = []
 
