@@ -3,7 +3,7 @@
 - `named_host` and `is_port` parse `HOST` and `HOST:PORT` of server addresses.
 - `is_this_machine` and `is_in_clear` decide whether traffic leaves this machine without TLS.
 - `without_secret` removes the password and secret options of any address, also a malformed one,
-  before a message shows it.
+  before a message shows it; `shown_address` also those of an address without `://`.
 - `TimeOuts` bounds connecting, reading and retries.
 - `INSECURE` and `is_true` serve settings that are environment variables.
 - `some` shortens a list of names for a message of one line.
@@ -29,6 +29,7 @@ __all__ = [
     "is_this_machine",
     "is_true",
     "named_host",
+    "shown_address",
     "some",
     "without_secret",
 ]
@@ -87,6 +88,28 @@ def without_secret(text: str) -> str:
     is_shown = _HARMLESS.fullmatch if begin.lower().endswith(("http", "https")) else _is_harmless
     shown = [one for one in options.split("&") if is_shown(one)]
     return f"{begin}{mark}{user}{at}{place}" + (question + "&".join(shown) if shown else "")
+
+
+_OF_FILES: Final = ("chdb", "parts", "sqlite")
+"""The kinds of sources and ledgers whose address is a path, which may have any characters."""
+
+
+def shown_address(text: str) -> str:
+    """Return the address of a source or ledger without its secrets, also one without `://`.
+
+    Without `://`, the first word before a colon is shown, as a kind or a user; a source may have a
+    name and = before its address.
+    """
+    if "://" in text:
+        return without_secret(text)
+    first, _, rest = text.partition(":")
+    if first.rpartition("=")[2] in _OF_FILES:
+        return text
+    if "@" in rest:
+        text = f"{first}@{rest.rpartition('@')[2]}"
+    place, question, options = text.partition("?")
+    shown = [one for one in options.split("&") if _is_harmless(one)]
+    return place + (question + "&".join(shown) if shown else "")
 
 
 def holds_secret(setting: str) -> bool:

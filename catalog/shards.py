@@ -25,7 +25,7 @@ from catalog.clickhouse.server.replicas import (
 )
 from catalog.clickhouse.server.settings import Host
 from catalog.clickhouse.server.source import ServerSource
-from catalog.network import without_secret
+from catalog.network import shown_address
 from catalog.sources import SourcePlace, each_host, open_source, server_of
 from tableformat.clickhouse_codes import READONLY
 from tableformat.errors import RefusedError, SourceError, UsageError
@@ -143,7 +143,7 @@ def _over_http(place: SourcePlace, given: Mapping[str, str] | None) -> Mapping[s
 
 def _no_server(place: SourcePlace, what: str) -> UsageError:
     message = (
-        f"Cannot look for {what} in {without_secret(place.uri)}: it is no server. Name one of its "
+        f"Cannot look for {what} in {shown_address(place.uri)}: it is no server. Name one of its "
         f"hosts, {Option.SOURCE} https://HOST."
     )
     return UsageError(message)

@@ -65,7 +65,7 @@ _HIVE: Final = f"{HIVE}:"
 _LOCATION: Final = re.compile(
     rf"(?P<begin>(?:{_HIVE})?[A-Za-z][A-Za-z0-9+.-]*://)(?P<authority>[^/?#]*)"
 )
-_HOST: Final = r"(?:\[[^\]]*\]|[^:@]*)(?::\d*)?"
+_HOST: Final = r"(?:\[[^\]]*\]|[^:@]*)(?::\d+)?"
 # One name before the @ is a container of Azure's or a user.
 _WITHOUT_LOGIN: Final = re.compile(rf"(?:[^:@]*@)?{_HOST}(?:,{_HOST})*")
 _TRANSACTION: Final = re.compile(r"\d{1,20}\Z")
@@ -164,8 +164,8 @@ def _unreadable(text: str, position: int) -> UsageError:
     else:
         why = f"the character {rest[0]!r} at position {position} must be quoted"
     return UsageError(
-        f"Cannot read the name {text!r}: {why}. Separate parts with dots; write a part with other "
-        "characters than letters, digits and _ in backticks."
+        f"Cannot read the name {without_login(text)!r}: {why}. Separate parts with dots; write a "
+        "part with other characters than letters, digits and _ in backticks."
     )
 
 
@@ -221,15 +221,16 @@ class LakeName:
         `hive:URI` is a tree of Hive directories, a `HiveName`.
 
         Raises:
-            UsageError: fewer than three parts, or no URI.
+            UsageError: fewer than three parts, no URI, or a URI with a login.
         """
         if text.startswith(_HIVE):
             return HiveName.at(text.removeprefix(_HIVE))
         parts = split_identifiers(text)
         if len(parts) < _LEAST_LAKE_PARTS:
             message = (
-                f"Cannot read the destination {text!r}: it has {counted(len(parts), 'part')}. "
-                "Write catalog.namespace.table, for example lake.analytics.events."
+                f"Cannot read the destination {without_login(text)!r}: it has "
+                f"{counted(len(parts), 'part')}. Write catalog.namespace.table, for example "
+                "lake.analytics.events."
             )
             raise UsageError(message)
         return cls(parts[0], parts[1:-1], parts[-1])
@@ -293,8 +294,16 @@ class HiveName(LakeName):
         """Return the name of the tree at a URI or path.
 
         Raises:
-            UsageError: the URI is empty.
+            UsageError: the URI is empty, or has a login.
         """
+        shown = without_login(uri)
+        if shown != uri:
+            message = (
+                f"Cannot use the tree {_HIVE}{shown}: it has a login before the host or bucket, "
+                "which messages, the ledger and lists of processes would show. Leave it out, and "
+                "give the keys of the store in its environment variables."
+            )
+            raise UsageError(message)
         root = uri.rstrip("/")
         if not root:
             message = (

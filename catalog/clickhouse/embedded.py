@@ -27,7 +27,7 @@ from typing import IO, Any, Final
 
 import catalog
 from catalog.clickhouse.connection import ClickHouseError, Row, set_statement
-from catalog.network import without_secret
+from catalog.network import shown_address
 from catalog.processes import Closing, ScratchDirectory
 from catalog.secret_variables import harmless_environment
 from catalog.source_defaults import DEFAULT_WAIT, STAGING_DATABASE
@@ -69,7 +69,7 @@ def parse_source(uri: str) -> EmbeddedSettings:
     """
     if not uri.startswith(_SCHEME):
         message = (
-            f"Cannot read the source {without_secret(uri)!r}: its kind is not known. Use "
+            f"Cannot read the source {shown_address(uri)!r}: its kind is not known. Use "
             "https://[USER@]HOST[:PORT] for a server (its HTTP interface, not port 9000), "
             "chdb:DIRECTORY or chdb:DIRECTORY?config-file=FILE for a local data directory, or "
             "parts:DIR?ddl=FILE for frozen parts."

@@ -9,7 +9,7 @@ from typing import Final
 
 from catalog.ledgers.keeper.address import is_keeper, parse_keeper
 from catalog.ledgers.sqlite import SqliteLedger
-from catalog.network import without_secret
+from catalog.network import shown_address, without_secret
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.ledger import Ledger
 from tableformat.messages import Command, Option
@@ -49,7 +49,7 @@ def open_ledger(uri: str | None, *, local_warehouse: Path | None) -> Ledger:
     kind, _, path = uri.partition(":")
     if kind != "sqlite":
         message = (
-            f"Cannot open the ledger {without_secret(uri)!r}: this release knows sqlite:PATH and "
+            f"Cannot open the ledger {shown_address(uri)!r}: this release knows sqlite:PATH and "
             "keeper://HOST[:PORT][/CHROOT]. Give one of them."
         )
         raise UnsupportedError(message)

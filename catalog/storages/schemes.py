@@ -23,7 +23,8 @@ from catalog.storages.hdfs.access import HdfsAccess
 from catalog.storages.hdfs.store import HdfsStorage
 from catalog.storages.local import LocalStorage
 from catalog.storages.s3.access import S3Access
-from tableformat.errors import InternalError, UnsupportedError
+from tableformat.errors import InternalError, UnsupportedError, UsageError
+from tableformat.names import without_login
 from tableformat.storage import Storage
 
 __all__ = [
@@ -104,7 +105,16 @@ def _kind(location: str) -> type[S3Access | GsAccess | AbfsAccess | HdfsAccess]:
 
     Raises:
         UnsupportedError: its scheme is not supported.
+        UsageError: it has a login, which messages about its files would show.
     """
+    shown = without_login(location)
+    if shown != location:
+        message = (
+            f"Cannot use {shown}: it has a login before the host or bucket, which messages would "
+            "show. Leave it out, and give the keys of the store in the configuration of the "
+            "catalog."
+        )
+        raise UsageError(message)
     scheme = _scheme(location)
     if scheme in _S3:
         return S3Access

@@ -22,7 +22,7 @@ from spark_ext.actions.exports import clickhouse_destination
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
 from tableformat.errors import Action, RefusedError, UnsupportedError, UsageError
 from tableformat.ledger import Ledger
-from tableformat.names import HiveName, LakeName, TableName, split_identifiers
+from tableformat.names import HIVE, HiveName, LakeName, TableName, split_identifiers
 
 __all__ = [
     "destination_name",
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _DATABASE_AND_TABLE: Final = 2
+_TREE: Final = f"{HIVE}:"
 
 
 def destination_name(text: str) -> LakeName:
@@ -69,7 +70,7 @@ def parse_destination(
     try:
         return destination_name(text)
     except UsageError as error:
-        if len(split_identifiers(text)) == _DATABASE_AND_TABLE:
+        if not text.startswith(_TREE) and len(split_identifiers(text)) == _DATABASE_AND_TABLE:
             found = _tree_of(TableName.parse(text), table, source, directories, action)
             if found is not None:
                 return found

@@ -59,6 +59,8 @@ _EXAMPLES: Final = {
     "--hive-column": "'month=toYYYYMM(d)'",
     "--source-setting": "max_threads=2",
 }
+_OF_SETTINGS: Final = ("--conf", "--source-setting")
+"""Options whose value may be a secret, also one that is written wrongly."""
 
 
 def values_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,8 +202,9 @@ def pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
     for text in given:
         split = split_named(text)
         if split is None:
+            shown = "" if option in _OF_SETTINGS else f" {text!r}"
             message = (
-                f"Cannot read {option} {text!r}: it is not NAME=VALUE. Write for example {option} "
+                f"Cannot read {option}{shown}: it is not NAME=VALUE. Write for example {option} "
                 f"{_EXAMPLES[option]}."
             )
             raise UsageError(message)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import click
 from click.core import ParameterSource
 
-from catalog.network import DEFAULT_TIME_OUTS, holds_secret, without_secret
+from catalog.network import DEFAULT_TIME_OUTS, holds_secret, shown_address, without_secret
 from catalog.source_defaults import DEFAULT_WAIT, STAGING_DATABASE, SYNC_TIMEOUT
 from tableformat.export.options import EXPORT_OPTIONS, OptionType
 from tableformat.names import without_login
@@ -65,7 +65,7 @@ class Address(click.ParamType[Any]):
 
     def shown(self, text: str) -> str:
         """Return a value as messages show it: without its secret."""
-        return without_secret(text)
+        return shown_address(text)
 
 
 class Location(Address):

@@ -59,6 +59,7 @@ from tableformat.names import (
     quote_identifier,
     quote_string,
     split_identifiers,
+    without_login,
 )
 from tableformat.operations.copy_from import CopyFromView, Fetch, OtherKey, files_in
 from tableformat.operations.run import Running
@@ -239,12 +240,20 @@ def fetching(
         The statement, and `running` with a function that copies or writes its files.
 
     Raises:
-        UsageError: the path is neither the name of a lake table nor a location.
+        UsageError: the path is neither the name of a lake table nor a location, or has a login.
         NotFoundError: there is no such table (code 60), location (257) or part (234).
         RefusedError: the rows of the origin cannot be rows of the table.
         TableFormatError: a catalog, a storage or the ledger failed.
     """
-    what = f"Cannot run FETCH {which} FROM {quote_string(path)} on {to.name}"
+    shown = without_login(path)
+    what = f"Cannot run FETCH {which} FROM {quote_string(shown)} on {to.name}"
+    if shown != path:
+        message = (
+            f"{what}: the location has a login before the host or bucket, which messages, the "
+            "ledger and lists of processes would show. Leave it out, and give the keys of the "
+            "store in the configuration of the catalog."
+        )
+        raise UsageError(message, code=BAD_ARGUMENTS)
     key_of = partial(key_of_unowned, what, which.partition_id, running, to)
     if _A_NAME.fullmatch(path):
         other, copy = fetched_from(what, split_identifiers(path), which, to, others)

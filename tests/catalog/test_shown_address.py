@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog.network import without_secret
+from catalog.network import shown_address, without_secret
 
 HIDDEN = "pa55-w0rd-of-mine"
 
@@ -60,3 +60,31 @@ def test_no_secret_that_stands_among_the_options_is_shown(
 def test_what_is_no_address_is_shown_as_it_is(text: str) -> None:
     if "://" not in text:
         assert without_secret(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"u:{HIDDEN}@ch1:8123", "u@ch1:8123"),
+        (f"u:a:{HIDDEN}@{HIDDEN}@ch1:8123", "u@ch1:8123"),
+        (f"zookeeper:u:{HIDDEN}@h/x", "zookeeper@h/x"),
+        (f"https:u:{HIDDEN}@ch1", "https@ch1"),
+        (f"ch=https:u:{HIDDEN}@ch1", "ch=https@ch1"),
+        (f"ch1:8123?password={HIDDEN}&a=b", "ch1:8123?a=b"),
+        (f"https://u:{HIDDEN}@ch1", "https://u@ch1"),
+        ("chdb:/a:b@c?key=d", "chdb:/a:b@c?key=d"),
+        ("ch=chdb:/a:b@c", "ch=chdb:/a:b@c"),
+        ("parts:/a:b@c?ddl=/t:u@v.sql", "parts:/a:b@c?ddl=/t:u@v.sql"),
+        ("sqlite:/a:b@c?key=d", "sqlite:/a:b@c?key=d"),
+        ("ch1.example:8123", "ch1.example:8123"),
+        ("user@ch1", "user@ch1"),
+    ],
+)
+def test_a_malformed_address_is_shown_without_its_password(text: str, shown: str) -> None:
+    """The user left the scheme out; the paths of files may have any characters."""
+    assert shown_address(text) == shown
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
+def test_no_password_of_a_malformed_address_is_shown(before: str, after: str, at: str) -> None:
+    assert HIDDEN not in shown_address(f"u:{before}{HIDDEN}{after}@{at.replace('@', '')}")

@@ -20,6 +20,7 @@ from tableformat.names import (
     check_new_table,
     new_transaction_id,
     split_identifiers,
+    without_login,
 )
 
 _PART = st.text(min_size=1, max_size=12)
@@ -179,3 +180,43 @@ def test_a_transaction_id_is_a_number() -> None:
     """Harm prevented: something else stands in file names."""
     with pytest.raises(UsageError, match="as a transaction id"):
         TransactionId("../../x")
+
+
+HIDDEN = "pa55-w0rd-of-mine"
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        (f"s3://k:{HIDDEN}@bucket/x", "s3://k@bucket/x"),
+        (f"hive:s3://k:a/{HIDDEN}@bucket/x", "hive:s3://k@bucket/x"),
+        (f"s3://k:a?{HIDDEN}@bucket/x", "s3://k@bucket/x"),
+        (f"s3://k:{HIDDEN}/x", "s3://k"),
+        (f"file://u:{HIDDEN}@h/x", "file://u@h/x"),
+        ("s3://bucket/a:b@c", "s3://bucket/a:b@c"),
+        ("abfss://container@account.dfs.core.windows.net/x:y@z", None),
+        ("hdfs://nn1:8020,nn2:8020/a@b", None),
+        ("hdfs://user@nn1:8020/a@b", None),
+        ("hdfs://[::1]:8020/a@b", None),
+        ("file:///a:b@c", None),
+        ("/a:b@c", None),
+        ("lake.n.`s3://a:b@c`", None),
+        ("parts:/a:b@c?ddl=s3://x:y@z", None),
+    ],
+)
+def test_a_location_is_shown_without_its_login(location: str, shown: str | None) -> None:
+    """Harm prevented: a secret in a message, or the path of another directory."""
+    assert without_login(location) == (shown or location)
+
+
+@given(st.text(max_size=20), st.text(st.characters(exclude_characters="@"), max_size=20))
+def test_no_password_of_a_location_is_shown(before: str, after: str) -> None:
+    assert HIDDEN not in without_login(f"s3://k:{before.strip('0123456789')}{HIDDEN}@b/{after}")
+
+
+def test_the_name_of_a_tree_has_no_login() -> None:
+    """A login in it would be in the ledger and in every message about the tree."""
+    for refused in (f"s3://k:{HIDDEN}@bucket/x", f"file://u:{HIDDEN}@h/x"):
+        with pytest.raises(UsageError, match="it has a login") as error:
+            LakeName.parse(f"hive:{refused}")
+        assert HIDDEN not in str(error.value)

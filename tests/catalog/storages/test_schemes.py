@@ -24,6 +24,7 @@ from tableformat.errors import (
     InternalError,
     LastingError,
     UnsupportedError,
+    UsageError,
     reason_of,
 )
 from tableformat.storage import StoredObject
@@ -149,6 +150,15 @@ def test_a_directory_that_cannot_be_listed_is_not_an_empty_one(
 def test_other_schemes_are_refused_by_name(scheme: str) -> None:
     with pytest.raises(UnsupportedError, match=f"storage of the scheme '{scheme}' is not support"):
         open_storage(f"{scheme}://bucket/lake")
+
+
+def test_a_location_with_a_login_is_refused_without_showing_it() -> None:
+    """Harm prevented: the secret key in every message about a file of the table."""
+    for scheme in ("s3", "gs", "abfss", "hdfs"):
+        location = f"{scheme}://AK:a/pa55@bucket/x"
+        with pytest.raises(UsageError, match="it has a login") as error:
+            Storages({"warehouse": location})(location)
+        assert "pa55" not in str(error.value)
 
 
 def test_another_host_gets_only_the_settings_that_it_needs() -> None:
