@@ -14,6 +14,7 @@
         EndedCredentialsError    the credentials have expired: loading the table may renew them
       LedgerError                the ledger cannot be read or written
       StoppedError               the process was stopped from outside; finished work is kept
+        KilledError              KILL QUERY ended the whole statement: nothing else of it begins
         NotBegunError            before it started the file that this is about
       InternalError              an invariant does not hold: a bug, please report
 
@@ -39,6 +40,7 @@ __all__ = [
     "DestinationError",
     "EndedCredentialsError",
     "InternalError",
+    "KilledError",
     "LastingError",
     "LedgerError",
     "MissingError",
@@ -272,6 +274,10 @@ class LedgerError(TableFormatError):
 
 class StoppedError(TableFormatError):
     """The process was stopped from outside; the same command resumes the work."""
+
+
+class KilledError(StoppedError):
+    """KILL QUERY ended the whole statement: it begins no other export (RQ…QueryCancellation)."""
 
 
 class NotBegunError(StoppedError):

@@ -50,7 +50,7 @@ from tableformat.ledger import Key, StatementKind
 from tableformat.mergetree.compatibility import differences
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.messages import Option
-from tableformat.names import TableName
+from tableformat.names import TableName, new_query_id
 from tableformat.operations.copy_from import Replacing, Staying
 from tableformat.operations.replace_from_clickhouse import LandingReplaced
 from tableformat.operations.run import Running
@@ -85,7 +85,8 @@ class Coming:
 
     `table` is the name after FROM, and `tables` are the tables to read. `running` runs statements
     on the destination `to`, and `exports` runs the exports. With `allow_empty`, an empty partition
-    of the source replaces that of the destination.
+    of the source replaces that of the destination. All exports have the `query_id` of the
+    statement.
     """
 
     which: OnePartition | AllPartitions
@@ -96,6 +97,7 @@ class Coming:
     exports: ExportsFrom
     replaces: bool
     allow_empty: bool
+    query_id: str = field(default_factory=new_query_id)
 
     def __str__(self) -> str:
         """Return the statement in words for messages."""
@@ -139,6 +141,7 @@ class Coming:
             abandoned_ttl=given.abandoned_ttl,
             limits=given.limits,
             format=given.file_format,
+            query_id=self.query_id,
         )
         return request.of_table(one.at.table, len(self.tables))
 
@@ -541,5 +544,6 @@ def from_clickhouse(
         others.exports,
         replaces=replaces,
         allow_empty=others.allow_empty,
+        query_id=others.query_id,
     )
     return FromClickHouse(coming, lake)

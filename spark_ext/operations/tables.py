@@ -52,7 +52,7 @@ from tableformat.iceberg.copied_files import form_differences
 from tableformat.iceberg.properties import RememberedSource, remembered_source
 from tableformat.ledger import Ledger
 from tableformat.mergetree.compatibility import differences
-from tableformat.names import LakeName
+from tableformat.names import LakeName, new_query_id
 from tableformat.operations.partition_files import Partitions
 from tableformat.operations.run import Running
 from tableformat.operations.statement import OperationPorts
@@ -185,7 +185,7 @@ class OtherTables:
     ClickHouse table. `allow_empty` is the setting allow_replace_partition_from_empty_source.
     `checks` refuses files that were changed after they were written. `sources` are the session's
     sources by name. `view` resolves a name to a temporary view. `spark` is the session of the
-    statement; None on the command line.
+    statement; None on the command line. `query_id` names the statement for KILL QUERY.
     """
 
     table: Callable[[tuple[str, ...]], SourceTable | LakeName]
@@ -196,6 +196,7 @@ class OtherTables:
     sources: Mapping[str, SourcePlace] = field(default_factory=dict, repr=False)
     view: Callable[[tuple[str, ...]], View | None] = no_view
     spark: SparkSession | None = None
+    query_id: str = field(default_factory=new_query_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from tableformat.errors import (
     Advice,
     DestinationError,
     InternalError,
+    KilledError,
     LedgerError,
     NotFoundError,
     RefusedError,
@@ -64,6 +65,7 @@ _SHOWN: Final = 3
 # In the order of isinstance checks: a subclass comes before its base class.
 _KINDS: Final[tuple[type[TableFormatError], ...]] = (
     InternalError,
+    KilledError,
     StoppedError,
     NotFoundError,
     UnsupportedError,
@@ -183,6 +185,8 @@ def _kind_and_code(
     kinds = [next(k for k in (*_KINDS, TableFormatError) if isinstance(e, k)) for e in errors]
     if InternalError in kinds:
         return InternalError, None
+    if KilledError in kinds:
+        return KilledError, None
     if is_stopped:
         return StoppedError, None
     if errors:
@@ -206,7 +210,7 @@ def export_in_session(
 ) -> tuple[Outcome, ...]:
     """Run the exports of a statement one after the other; return the outcome of each partition.
 
-    A failure of one export does not stop the others.
+    A failure of one export does not stop the others. After KILL QUERY no other export begins.
 
     Args:
         exports: the exports.
@@ -226,17 +230,21 @@ def export_in_session(
 
 @dataclass(slots=True)
 class _Exporting:
-    """Runs the exports of one statement; `stops` return whether a Spark job was cancelled."""
+    """Runs the exports of one statement; `stops` return whether a Spark job was cancelled.
+
+    `is_killed`: KILL QUERY has ended the statement.
+    """
 
     spark: SparkSession
     conf: Mapping[str, str]
     observer: Observer
     effects: Effects | None
     stops: list[Callable[[], bool]] = field(default_factory=list)
+    is_killed: bool = False
 
     def is_stopped(self) -> bool:
-        """Whether the Spark job of any run was cancelled; then no further export begins."""
-        return any(stop() for stop in self.stops)
+        """Whether the statement or the Spark job of any run was; then no further export begins."""
+        return self.is_killed or any(stop() for stop in self.stops)
 
     def export(self, export: SessionExport) -> Ended:
         """Run one export and return its result; do not begin it if an earlier one was stopped."""
@@ -248,6 +256,7 @@ class _Exporting:
             self._export(export, kept, errors)
         except TableFormatError as error:
             errors.append(error)
+            self.is_killed = self.is_killed or isinstance(error, KilledError)
         finally:
             # An interrupted export may have committed partitions, which the session must see.
             if any(one.status in _CHANGED for one in kept.outcomes):
@@ -343,6 +352,8 @@ def begin_in_session(
 ) -> tuple[Outcome, ...]:
     """Start exports in the background; return when each has begun to write files or has ended.
 
+    After KILL QUERY no other export begins.
+
     A running partition has the status `in_progress` and its transaction id. An export of more
     than 100 partitions returns the group that it begins first.
 
@@ -359,6 +370,8 @@ def begin_in_session(
             found.extend(begun.outcomes())
         except TableFormatError as error:
             errors.append(error)
+            if isinstance(error, KilledError):
+                break
     if errors:
         raise joined(errors, _under_way(found)) from errors[0]
     return tuple(found)

@@ -1,7 +1,8 @@
 """Resolves the exports of a statement, and passes statements on to a table's own ClickHouse.
 
 `requested_exports` returns one export for each EXPORT command, with all names resolved. Spark SQL,
-Python and `mergeberg alter` use it.
+Python and `mergeberg alter` use it. All of them have one query id, by which KILL QUERY ends the
+whole statement (RQ…QueryCancellation).
 
 `run_by_clickhouse` lets ClickHouse run a statement about its own table, if the source allows it
 (`allow-alter`, docs/reference/spark-sources.md). The text is rendered again from the parsed
@@ -52,7 +53,7 @@ from tableformat.mergetree.expression_text import render_expression
 from tableformat.mergetree.partition_literal import All, ByValue
 from tableformat.mergetree.partition_literal import ById as ByLiteralId
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.names import LakeName, PartName
+from tableformat.names import LakeName, PartName, new_query_id
 
 __all__ = [
     "SessionExport",
@@ -136,7 +137,10 @@ def requested_exports(
         one: _destination(one, statement.table, source, names, settings.directories)
         for one in dict.fromkeys(export.to for export in exports)
     }
-    return tuple(_session_export(one, to[one.to], source, statement, settings) for one in exports)
+    query_id = new_query_id()
+    return tuple(
+        _session_export(one, to[one.to], source, statement, settings, query_id) for one in exports
+    )
 
 
 def refuse_temporary(statement: Statement, held: SourceTable | None) -> None:
@@ -160,6 +164,7 @@ def _session_export(
     source: SourceTable,
     statement: Alter,
     settings: StatementSettings,
+    query_id: str,
 ) -> SessionExport:
     request = ExportRequest(
         table=source.table,
@@ -177,6 +182,7 @@ def _session_export(
         abandoned_ttl=settings.abandoned_ttl,
         limits=settings.limits,
         format=settings.file_format,
+        query_id=query_id,
     )
     return SessionExport(source, request, cluster=statement.cluster)
 

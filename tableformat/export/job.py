@@ -29,7 +29,7 @@ from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
-from tableformat.errors import RefusedError, StoppedError, Unable, during
+from tableformat.errors import KilledError, RefusedError, StoppedError, Unable, during
 from tableformat.export.archived import exports_of_partition
 from tableformat.export.cleanup import Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
@@ -126,7 +126,7 @@ class KilledQuery:
         """Stop the run if the statement was killed.
 
         Raises:
-            StoppedError: the statement was killed.
+            KilledError: the statement was killed.
         """
         if self._seen:
             message = (
@@ -134,7 +134,7 @@ class KilledQuery:
                 "stay in the lake, and nothing else of it becomes visible. Run the same statement "
                 "again to export the rest."
             )
-            raise StoppedError(message)
+            raise KilledError(message)
 
 
 def is_killed(row: Row, query_id: str) -> bool:
@@ -183,7 +183,7 @@ class ExportRequest:
     * `abandoned_ttl`: exports into the destination that were interrupted, and not resumed for so
       many seconds, are given up at the end; 0 is never.
     * `leave_out`: partitions that an earlier run of the same command has handled.
-    * `query_id`: the name of the statement for KILL QUERY.
+    * `query_id`: the name of the statement for KILL QUERY; all requests of one statement have it.
     """
 
     table: TableName

@@ -78,6 +78,7 @@ from tableformat.clickhouse_codes import (
 )
 from tableformat.errors import (
     DestinationError,
+    KilledError,
     RefusedError,
     StoppedError,
     TableFormatError,
@@ -451,6 +452,9 @@ class StatementRun:
                         codes.append(exporting.rehearse(one.request, places, tables))
                     else:
                         codes.append(exporting.run(one.request, places, tables, stopping))
+                except KilledError as error:
+                    errors.append(error)
+                    break
                 except TableFormatError as error:
                     # A failed export must not stop the others.
                     errors.append(error)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 from pathlib import Path
 
 import pytest
 
+from catalog.ledgers.sqlite import SqliteLedger
+from catalog.ledgers.uris import LEDGER_FILE
 from spark_ext.cli.commands.statements import check_ending, write_outfile
 from spark_ext.sql.clauses import Ending, Outfile
 from tableformat.errors import DestinationError, RefusedError
@@ -89,6 +92,31 @@ def test_exports_that_a_stop_left_unbegun_are_reported(places: Places) -> None:
     assert code == 4, err
     assert "202402" not in out
     assert "Cannot export db.events to lake.n.shut: the command was stopped before it began" in err
+
+
+def test_a_killed_statement_exports_none_of_its_other_commands(places: Places) -> None:
+    """Harm prevented: the error says that nothing else becomes visible, and the rest does."""
+    killed: list[str] = []
+
+    def kill(*_: object) -> None:
+        if killed:
+            return
+        with contextlib.closing(SqliteLedger(places.warehouse / LEDGER_FILE)) as ledger:
+            (row,) = (row for row in ledger.rows() if row.destination_table == "lake.n.killed")
+        statement = f"KILL QUERY WHERE query_id = '{row.claim.query_id}' SYNC FORMAT CSV"
+        killed.append(run(places, statement)[1])
+
+    places.before = kill
+    three = TWO.format(name="killed", second="202402", to="killed") + (
+        ", EXPORT PARTITION ID '209912' TO TABLE lake.n.killed"
+    )
+
+    code, out, err = run(places, f"{three} FORMAT JSONEachRow {ALLOWED}")
+
+    assert (code, "finished" in killed[0]) == (4, True), err
+    assert [json.loads(line)["partition_id"] for line in out.splitlines()] == ["202401"]
+    assert "nothing else of it becomes visible" in err
+    assert err.count("Cannot ") == 1
 
 
 def test_a_dry_run_says_all_errors_too(places: Places) -> None:

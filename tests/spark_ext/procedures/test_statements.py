@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -19,15 +19,18 @@ from pyiceberg.table import Table
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg.catalogs import open_catalog
 from spark_ext.sql import export as background
+from spark_ext.system_tables.exports import known_ledger
 from tableformat.errors import (
     NotFoundError,
     RefusedError,
     SourceError,
+    StoppedError,
     TableFormatError,
     UnsupportedError,
     UsageError,
 )
-from tableformat.export.slices import Share
+from tableformat.export.slices import Share, SliceTask, WritePlan
+from tableformat.ledger import State
 from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
 
@@ -253,6 +256,75 @@ def test_without_waiting_a_refused_export_is_reported_with_the_others(
     going_on.set()
     background.wait_for_all()
     assert partitions(many, "goes") == [1]
+
+
+def killing(
+    session: NoSpark, killed: list[Row]
+) -> Callable[[WritePlan, tuple[SliceTask, ...]], None]:
+    """Return what kills the statement that writes its first files, by the id in the ledger."""
+
+    def kill(*_: object) -> None:
+        if killed:
+            return
+        with known_ledger(session.settings) as ledger:
+            assert ledger is not None
+            running = [row for row in ledger.rows() if row.state is State.RUNNING]
+        (query_id,) = {row.claim.query_id for row in running}
+        killed.extend(alter(session, f"KILL QUERY WHERE query_id = '{query_id}' SYNC"))
+
+    return kill
+
+
+def test_a_killed_statement_begins_none_of_its_other_commands(
+    many: Places, session: NoSpark
+) -> None:
+    """Harm prevented: "nothing else of it becomes visible", and the next command's rows do."""
+    killed: list[Row] = []
+    many.before = killing(session, killed)
+
+    with pytest.raises(StoppedError, match="was killed") as stopped:
+        alter(
+            session,
+            "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.killed, EXPORT "
+            f"PARTITION ID '2' TO TABLE lake.n.killed, EXPORT PARTITION ID '3' TO TABLE "
+            f"lake.n.killed {ALLOWED}",
+        )
+
+    assert [(row["partition_id"], row["status"]) for row in killed] == [("1", "finished")]
+    assert "Nothing of it is in the lake" in stopped.value.message
+    assert partitions(many, "killed") == []
+
+
+def test_without_waiting_a_kill_gives_up_every_command_of_the_statement(
+    many: Places, session: NoSpark
+) -> None:
+    """Both commands write, each in its thread, when the statement is killed."""
+    killed: list[Row] = []
+    kill, are_killed = killing(session, killed), threading.Event()
+    writing: list[WritePlan] = []
+
+    def before(plan: WritePlan, tasks: tuple[SliceTask, ...]) -> None:
+        writing.append(plan)
+        if len(writing) > 1:
+            kill(plan, tasks)
+            are_killed.set()
+        _wait(are_killed)
+
+    many.before = before
+
+    alter(
+        session,
+        "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.both, "
+        f"EXPORT PARTITION ID '2' TO TABLE lake.n.both {ALLOWED}, "
+        "export_merge_tree_partition_wait = 0",
+    )
+    background.wait_for_all()
+
+    assert sorted((row["partition_id"], row["status"]) for row in killed) == [
+        ("1", "finished"),
+        ("2", "finished"),
+    ]
+    assert partitions(many, "both") == []
 
 
 def test_outfile_and_format_are_taken_with_one_warning_and_have_no_effect(
