@@ -8,7 +8,8 @@ the proof that nothing of it can land, and removes its files.
 `KILL QUERY WHERE query_id = '...'` gives up every partition that a statement is exporting.
 The statement may run on any machine: its claims in the ledger carry its query id
 (RQ…QueryCancellation). Partitions that it has exported stay in the lake, and it starts no
-other partition (`tableformat/export/job.py`).
+other partition: their rows are marked, and the running statement reads the marks
+(`tableformat/export/give_up.py`).
 
 `forget_exports` lets partitions be exported again before the TTL of their export is over.
 `unarchivable` and `unarchive_each` let exports replace the rows of archived partitions again.
@@ -86,6 +87,8 @@ __all__ = [
 
 _ATTEMPTS: Final = 5
 """Fences in one attempt; between two attempts the user is notified of the reason for waiting."""
+_MOST_MARKS: Final = 100
+"""Settled rows that KILL QUERY marks: one is enough for a run, unless others claim it meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,11 +340,26 @@ _STATUSES: Final[Mapping[str, KillStatus]] = {
 
 @dataclass(frozen=True, slots=True)
 class KilledPartition:
-    """A partition that a killed statement was exporting, and its status after the kill."""
+    """A partition that a killed statement was exporting, and its status after the kill.
+
+    If `is_whole`, it is the statement itself: no partition of it was being exported, and `row` is
+    the last one that it exported.
+    """
 
     row: Row
     status: KillStatus
     message: str
+    is_whole: bool = False
+
+    @property
+    def query_id(self) -> str:
+        """The id of the statement."""
+        return self.row.claim.query_id
+
+    @property
+    def partition_id(self) -> str:
+        """The partition's id; '' for the statement itself."""
+        return "" if self.is_whole else self.row.key.partition_id
 
 
 def kill_queries(
@@ -352,11 +370,13 @@ def kill_queries(
     mode: KillMode,
     note: Callable[[str], None],
 ) -> tuple[KilledPartition, ...]:
-    """Cancel every partition that the named statements are exporting; return the results.
+    """Stop the named statements, and cancel every partition that they export; return the results.
+
+    A statement with a row in the ledger exports nothing else afterwards, also if none of its
+    partitions is being exported at this moment.
 
     Args:
-        query_ids: ids of the statements. An id without a running export is ignored, as in
-            ClickHouse.
+        query_ids: ids of the statements. An id without a row is ignored, as in ClickHouse.
         ledger: the ledger that has the statements' claims.
         open_destination: opens the catalog of a destination, or its Hive tree.
         mode: TEST changes nothing. SYNC waits for the proof that nothing can land any more.
@@ -365,14 +385,55 @@ def kill_queries(
     Raises:
         LedgerError: the ledger cannot be read or written.
     """
-    found = _under_way(query_ids, ledger)
+    named = frozenset(query_ids) - {""}
     if mode is KillMode.TEST:
-        waiting = KillStatus.WAITING
-        return tuple(KilledPartition(row, waiting, "it would be given up") for row in found)
+        found, waiting = _of_queries(named, ledger), KillStatus.WAITING
+        text = "it would be given up"
+        running = (KilledPartition(row, waiting, text) for row in found if _is_running(row))
+        return (*running, *_whole(found, waiting, "it would export no further partition"))
     until = time.monotonic() + (PROOF_SECONDS if mode is KillMode.SYNC else 0.0)
     opened = functools.cache(open_destination)
-    rows = mark_killed(LoggedEffects(Direct()), ledger, found, milliseconds())
-    return tuple(_kill(row, ledger, opened, until, note) for row in rows)
+    found = _marked(named, ledger)
+    killed = (_kill(row, ledger, opened, until, note) for row in found if _is_running(row))
+    return (*killed, *_whole(found, KillStatus.FINISHED, "it exports no further partition"))
+
+
+def _is_running(row: Row) -> bool:
+    return row.state is State.RUNNING
+
+
+def _of_queries(named: Collection[str], ledger: Ledger) -> tuple[Row, ...]:
+    return tuple(row for row in present_names(ledger.rows()) if row.claim.query_id in named)
+
+
+def _whole(found: Iterable[Row], status: KillStatus, message: str) -> Iterator[KilledPartition]:
+    """Yield a result for each statement none of whose partitions is being exported."""
+    rows = tuple(found)
+    running = {row.claim.query_id for row in rows if _is_running(row)}
+    last = {row.claim.query_id: row for row in reversed(rows)}
+    for query_id, row in last.items():
+        if query_id not in running:
+            yield KilledPartition(row, status, message, is_whole=True)
+
+
+def _marked(named: Collection[str], ledger: Ledger) -> tuple[Row, ...]:
+    """Mark rows of statements until their runs cannot miss it; return all rows of the statements.
+
+    The rows are read again after every mark, because a run may have claimed partitions before it.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+    """
+    while True:
+        found = _of_queries(named, ledger)
+        left = [row for row in found if _is_running(row) and row.stop is not Stop.QUERY_KILLED]
+        for query_id in named:
+            ended = [r for r in found if r.claim.query_id == query_id and not _is_running(r)]
+            if all(row.stop is not Stop.QUERY_KILLED for row in ended):
+                left += ended[:_MOST_MARKS]
+        if not left:
+            return found
+        mark_killed(LoggedEffects(Direct()), ledger, left, milliseconds())
 
 
 def _kill(
@@ -391,15 +452,6 @@ def _kill(
         return KilledPartition(row, KillStatus.CANT_CANCEL, error.message)
     status = _STATUSES.get(ended.status, KillStatus.WAITING)
     return KilledPartition(row, status, ended.text)
-
-
-def _under_way(query_ids: Collection[str], ledger: Ledger) -> tuple[Row, ...]:
-    named = frozenset(query_ids) - {""}
-    return tuple(
-        row
-        for row in present_names(ledger.rows())
-        if row.state is State.RUNNING and row.claim.query_id in named
-    )
 
 
 def kill_in_session(

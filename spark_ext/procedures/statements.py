@@ -184,10 +184,9 @@ def _moved_to(statement: Operation, names: Names) -> tuple[LakeName, ...]:
 
 
 def _killed(one: KilledPartition) -> tuple[Value, ...]:
-    row = one.row
-    what = f"{row.claim.query_id}: {row.source_table} to {row.destination_table}"
-    message = f"{what}: {one.message}"
-    return without_figures(one.status.value, message, row.key.partition_id)
+    what = f"{one.query_id}: {one.row.source_table} to {one.row.destination_table}"
+    message = f"{one.query_id if one.is_whole else what}: {one.message}"
+    return without_figures(one.status.value, message, one.partition_id or None)
 
 
 def _unused_ending(statement: Statement) -> str:

@@ -44,6 +44,7 @@ from tableformat.ledger import (
     Row,
     State,
     StatementKind,
+    Stop,
     last_export,
 )
 from tableformat.mergetree.table import KeeperNode, known_by_name
@@ -544,11 +545,10 @@ def claimed(
 def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
     """Return the row after an export or statement of it has landed (protocol step 8).
 
-    If the row has a later claim, that claim moves to `old`, and the row keeps its epoch, so that
-    epochs never decrease. A statement does not change the record of the last export. The copies of
-    archived rows are archived, too: their source does not have them any more.
+    A later claim moves to `old`, and the row keeps its epoch. A statement keeps the last record.
     """
     since = claim.archived_since
+    was_killed = row.stop is Stop.QUERY_KILLED and row.claim.query_id == claim.query_id
     others = (c for c in (*row.old, row.claim) if c.transaction_id != landed.transaction_id)
     made = None if landed.kind is not None else _record(row, landed, claim, now)
     return replace(
@@ -562,7 +562,7 @@ def settled(row: Row, landed: Landed, claim: Claim, now: int) -> Row:
         archived=row.archived or (Archived(since) if since else None),
         updated=now,
         last_error="",
-        stop=None,
+        stop=row.stop if was_killed else None,
     )
 
 

@@ -17,6 +17,11 @@ an empty commit. Model actions: Claim, Load, Look, Stage "fence", Fail (docs/spe
 * A list of commits stays for each export that a snapshot refers to, and for each key's last
   landed export: a rebuilt ledger needs them (`list_verdict`).
 
+KILL QUERY stops a statement between its claims, too (RQ…QueryCancellation). The killer first marks
+rows of the statement (`Stop.QUERY_KILLED`), and then reads which of its exports are running. The
+run first claims, and then reads whether a row has the mark (`withdraw_killed`). So one of them sees
+the other: the killer gives up a claim that it finds, and the run every other claim.
+
 `standing` is the state in `exports list` and `exports show`: it combines the row's state, the
 lease and the last error (RQ…PartialProgress). `forget` (`exports forget`) ends only the refusal
 of another export; epoch, fingerprint and landed snapshots stay (N-23, P-10, P-11).
@@ -28,7 +33,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import LakeTableState, Staged, Superseded, Unknown
@@ -65,6 +70,7 @@ from tableformat.ledger import (
 from tableformat.quantities import counted
 
 __all__ = [
+    "BY_CANCEL",
     "GivenUp",
     "KillOutcome",
     "Listing",
@@ -72,6 +78,7 @@ __all__ = [
     "TooLate",
     "Verdict",
     "forget",
+    "is_killed",
     "is_resumable",
     "kill",
     "list_verdict",
@@ -81,8 +88,17 @@ __all__ = [
     "standing",
     "verdict",
     "verdicts",
+    "withdraw",
+    "withdraw_killed",
     "works_on_it",
 ]
+
+BY_CANCEL: Final = (
+    "it was cancelled. Nothing of this run becomes visible; another export starts from the "
+    "beginning"
+)
+"""The message about a partition whose export the run finds cancelled or killed."""
+_FIRST_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +194,58 @@ def kill(
         return _give_up(ports, work)
     except (DestinationError, LedgerError) as error:
         return Unknown(str(error))
+
+
+def is_killed(row: Row, query_id: str) -> bool:
+    """Whether a row says that KILL QUERY stopped the statement of its last claim."""
+    return row.claim.query_id == query_id and row.stop is Stop.QUERY_KILLED
+
+
+def withdraw(
+    ports: Ports, row: Row, *, state: Literal[State.KILLED, State.FAILED], why: str | Stop
+) -> None:
+    """Give up a claim of this run for which nothing was sent.
+
+    Only a key with an earlier claim needs the proof by `kill`.
+
+    Raises:
+        TableFormatError: the table or the ledger cannot be read or written.
+    """
+    if row.version > _FIRST_VERSION:
+        kill(ports, row.key.hash, state=state, why=why)
+        return
+    claim = replace(row.claim, recipe="", staging=())
+    after = replace(row, state=state, claim=claim).noted(why, ports.clock())
+    # If another process changed the row meanwhile, it gave the claim up or resumed it.
+    ports.effects(Step.GIVE_UP, partial(ports.ledger.write, after))
+
+
+def withdraw_killed(ports: Ports, query_id: str, claimed: Iterable[Row]) -> frozenset[str]:
+    """Give up new claims if KILL QUERY has stopped their statement; return their partition ids.
+
+    Args:
+        ports: what to act on.
+        query_id: the name of the statement; nothing stops one without a name.
+        claimed: the rows as the run has claimed them, before it writes anything for them.
+
+    Raises:
+        TableFormatError: the table or the ledger cannot be read or written; no claim continues.
+    """
+    rows = tuple(claimed)
+    if not query_id or not rows:
+        return frozenset()
+
+    def marked() -> frozenset[str]:
+        return frozenset(r.key.hash for r in ports.ledger.rows() if is_killed(r, query_id))
+
+    known = ports.effects(Step.READ_LEDGER, marked)
+    if not known:
+        return frozenset()
+    for row in rows:
+        # The killer gives up the claims that it has marked.
+        if row.key.hash not in known:
+            withdraw(ports, row, state=State.KILLED, why=Stop.QUERY_KILLED)
+    return frozenset(row.key.partition_id for row in rows)
 
 
 def _without_fence(

@@ -16,6 +16,8 @@ Frozen parts and finished files stay, so that the next run resumes.
 * `ConcurrentExports` handles the first exports of tables with the same name at the same time: each
   looks for the others before the freeze and again after its claim, and only one continues. If
   both see each other, the older transaction waits for a bounded time for the other to give up.
+* Claims of a statement that KILL QUERY stopped are given up before anything is written
+  (`give_up.withdraw_killed`).
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ from tableformat.export.freeze_and_claim import (
     Planned,
     Work,
 )
-from tableformat.export.give_up import kill
+from tableformat.export.give_up import BY_CANCEL, withdraw, withdraw_killed
 from tableformat.export.leases import Leases
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Outcome, Status
@@ -149,7 +151,6 @@ class Abandoning:
 
 
 _MOST_LOOKS: Final = 8
-_FIRST_VERSION: Final = 1
 
 
 class ConcurrentExports:
@@ -211,7 +212,7 @@ class ConcurrentExports:
                 is_later = refusal(after=row.claim)
                 if is_later or attempt == _MOST_LOOKS:
                     given_up[partition_id] = why
-                    self._give_up(row, why)
+                    withdraw(self._ports, row, state=State.FAILED, why=why)
                 else:
                     still.append(row)
             waiting = still
@@ -242,22 +243,6 @@ class ConcurrentExports:
         return found.refusal(
             row, partition_id, self._options, held, content=content, tables=tables, after=after
         )
-
-    def _give_up(self, row: Row, why: str) -> None:
-        """Give up a claim for which nothing was sent.
-
-        Only a key with an earlier claim needs the proof by `kill`.
-        """
-        if row.version > _FIRST_VERSION:
-            kill(self._ports, row.key.hash, state=State.FAILED, why=why)
-            return
-        after = replace(
-            row,
-            state=State.FAILED,
-            claim=replace(row.claim, recipe="", staging=()),
-        ).noted(why, self._ports.clock())
-        # If another process changed the row meanwhile, it gave the claim up or resumed it.
-        self._ports.effects(Step.GIVE_UP, partial(self._ports.ledger.write, after))
 
 
 _LANDED = (Status.COMMITTED, Status.REPLACED)
@@ -632,7 +617,10 @@ class GroupJob:
     def _claim(self, planned: tuple[Planned, ...]) -> Iterator[tuple[Work, Claimed | Outcome]]:
         try:
             claimed = self._claiming.claim(planned) if planned else ()
-            given_up = self._concurrent.give_up_later(c for c in claimed if isinstance(c, Claimed))
+            ours = tuple(one for one in claimed if isinstance(one, Claimed))
+            rows, query_id = (one.row for one in ours), self._ports.query_id
+            killed = withdraw_killed(self._commit_ports, query_id, rows)
+            given_up = {} if killed else self._concurrent.give_up_later(ours)
         except TableFormatError as error:
             for one in planned:
                 yield one.work, self._failed(one.work, error)
@@ -641,6 +629,8 @@ class GroupJob:
             why = given_up.get(one.work.key.partition_id)
             if isinstance(made, Skip):
                 yield one.work, self._skipped(one.work, made)
+            elif one.work.key.partition_id in killed:
+                yield one.work, self._skipped(one.work, Skip(Status.KILLED, BY_CANCEL))
             elif why is not None:
                 yield one.work, self._skipped(one.work, Skip(Status.REFUSED, why))
             else:

@@ -9,8 +9,9 @@ raised before a partition is touched. `tableformat/export/group.py` exports each
 `tableformat/export/commit.py` commits it.
 
 * `KilledQuery` handles a statement that KILL QUERY stopped (RQ…QueryCancellation). The killer
-  gives up every partition that the statement has claimed and notes that on their rows. The killed
-  run reads these rows and claims no further partition.
+  marks rows of the statement, also settled ones, and gives up every partition that it has claimed.
+  The killed run reads the rows before each group and after each claim
+  (`give_up.withdraw_killed`), and exports no further partition.
 * `create_table` creates the lake table of a ClickHouse table as an export would, without rows.
 * `outdated` finds exported partitions that lack values of columns which the source table got later.
   A data file that was written before a column was added has no values of it, and readers return
@@ -30,12 +31,12 @@ from typing import Final
 from tableformat.committer import LakeTable, LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.errors import KilledError, RefusedError, StoppedError, Unable, during
-from tableformat.export.archived import exports_of_partition
 from tableformat.export.cleanup import Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
 from tableformat.export.content import columns_of, lacks_values
 from tableformat.export.decision import ExportOptions, in_tree
 from tableformat.export.destination import Destination, evolve_schema, fit
+from tableformat.export.give_up import is_killed
 from tableformat.export.group import GroupJob
 from tableformat.export.history import LoggingOutcomes
 from tableformat.export.leases import Leases
@@ -83,7 +84,6 @@ __all__ = [
     "Outdated",
     "create_table",
     "export",
-    "is_killed",
     "look_at_table",
     "mark_killed",
     "open_destination",
@@ -93,65 +93,57 @@ __all__ = [
 
 
 class KilledQuery:
-    """Detects from the outcomes of one run that KILL QUERY stopped its statement."""
+    """Stops a run whose statement KILL QUERY has stopped."""
 
-    def __init__(self, ports: JobPorts, to: Destination) -> None:
-        """Start with a statement that was not killed."""
+    def __init__(self, ports: JobPorts) -> None:
+        """Start with a run that has lost no partition."""
         self._ports = ports
-        self._to = to
-        self._seen = False
+        self._has_lost = False
 
     def passing(self, outcomes: Generator[Outcome, None, None]) -> Generator[Outcome, None, None]:
-        """Yield the outcomes unchanged, and note whether the statement was killed.
+        """Yield the outcomes unchanged, and note whether another process gave up a partition.
 
         Closing this generator also closes `outcomes`.
-
-        Raises:
-            LedgerError: the row of a killed partition cannot be read.
         """
         with contextlib.closing(outcomes):
             for outcome in outcomes:
-                if outcome.status is Status.KILLED and not self._seen:
-                    self._look(PartitionId(outcome.partition_id))
+                self._has_lost = self._has_lost or outcome.status is Status.KILLED
                 yield outcome
 
-    def _look(self, partition_id: PartitionId) -> None:
-        def read(key: str) -> Row | None:
-            return self._ports.effects(Step.READ_LEDGER, partial(self._ports.ledger.read, key))
-
-        row = exports_of_partition(read, self._to.key(partition_id)).row
-        self._seen = row is not None and is_killed(row, self._ports.query_id)
-
-    def check(self) -> None:
-        """Stop the run if the statement was killed.
+    def check(self, *, has_more: bool) -> None:
+        """Stop the run if the statement was killed, and it has or had something else to export.
 
         Raises:
             KilledError: the statement was killed.
+            LedgerError: the rows of the statement cannot be read.
         """
-        if self._seen:
+        query_id = self._ports.query_id
+        if not query_id or not (has_more or self._has_lost):
+            return
+
+        def is_marked() -> bool:
+            return any(is_killed(row, query_id) for row in self._ports.ledger.rows())
+
+        if self._ports.effects(Step.READ_LEDGER, is_marked):
             message = (
-                f"Cannot finish: the query {self._ports.query_id} was killed. Exported partitions "
+                f"Cannot finish: the query {query_id} was killed. Exported partitions "
                 "stay in the lake, and nothing else of it becomes visible. Run the same statement "
                 "again to export the rest."
             )
             raise KilledError(message)
 
 
-def is_killed(row: Row, query_id: str) -> bool:
-    """Whether the export of a row was given up because KILL QUERY stopped this statement."""
-    return row.claim.query_id == query_id and row.stop is Stop.QUERY_KILLED
-
-
 def mark_killed(effects: Effects, ledger: Ledger, rows: Sequence[Row], now: int) -> tuple[Row, ...]:
-    """Claim all rows of a killed statement at once, so that its run stops; return the claimed rows.
+    """Mark rows of a killed statement at once, so that its run stops; return the marked rows.
 
-    Giving up each export takes longer (`give_up.kill`); without this the run would meanwhile
-    continue with the others. A row that changed since it was read stays unchanged.
+    Running exports are also claimed. Giving up each of them takes longer (`give_up.kill`); without
+    this the run would meanwhile continue with the others. The next claim of a row ends its mark. A
+    row that changed since it was read stays unchanged.
 
     Args:
         effects: the port to the outside.
         ledger: the ledger with the rows.
-        rows: rows of running exports, as they were read.
+        rows: rows of the statement, as they were read.
         now: milliseconds since 1970.
 
     Raises:
@@ -159,10 +151,16 @@ def mark_killed(effects: Effects, ledger: Ledger, rows: Sequence[Row], now: int)
     """
     if not rows:
         return ()
-    first = ledger.next_epoch(len(rows))
-    marked = tuple(
-        replace(row, claim=replace(row.claim, epoch=first + at)).noted(Stop.QUERY_KILLED, now)
-        for at, row in enumerate(rows)
+    running = tuple(row for row in rows if row.state is State.RUNNING)
+    ended = (row for row in rows if row.state is not State.RUNNING)
+    first = ledger.next_epoch(len(running)) if running else 0
+    marked = (
+        *(
+            replace(row, claim=replace(row.claim, epoch=first + at)).noted(Stop.QUERY_KILLED, now)
+            for at, row in enumerate(running)
+        ),
+        # Why an export failed stays.
+        *(replace(row, stop=Stop.QUERY_KILLED, updated=now) for row in ended),
     )
     written = effects(Step.CLAIM, partial(ledger.write_all, marked))
     return tuple(row for row in written if isinstance(row, Row))
@@ -313,10 +311,11 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
             commit_after=request.commit_after,
         )
         history = LoggingOutcomes(ports, destination)
-        killed = KilledQuery(ports, destination)
+        killed = KilledQuery(ports)
         for chunk in _groups(ids, ports.should_stop):
+            killed.check(has_more=True)
             yield from history.passing(killed.passing(group.run(chunk)))
-            killed.check()
+        killed.check(has_more=False)
         commit_ports = Ports(
             ports.effects, destination.lake, ports.ledger, ports.clock, ports.pause
         )

@@ -53,10 +53,7 @@ from tableformat.export.decision import ExportOptions
 from tableformat.export.destination import Destination, Group, WrittenClaim
 from tableformat.export.foreign_rows import RowsOfOthersError
 from tableformat.export.freeze_and_claim import Claimed, Claiming, Frozen
-from tableformat.export.give_up import (
-    GivenUp,
-    kill,
-)
+from tableformat.export.give_up import BY_CANCEL, GivenUp, kill
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Cause, Outcome, Status
 from tableformat.export.ports import JobPorts, SliceWriter, Writing, Written
@@ -174,10 +171,6 @@ def _runs(row: Row) -> bool:
 
 
 _BY_ANOTHER = "another run claimed it while its files were written"
-_BY_CANCEL = (
-    "it was cancelled. Nothing of this run becomes visible; another export starts from the "
-    "beginning"
-)
 
 
 class NoneLeftError(TableFormatError):
@@ -232,7 +225,7 @@ class Cancelled:
             key = one.row.key.hash
             row = self.ports.effects(Step.READ_LEDGER, partial(self.ports.ledger.read, key))
             if row is not None and _is_given_up(row, one.row.claim.transaction_id):
-                status, text = Status.KILLED, _BY_CANCEL
+                status, text = Status.KILLED, BY_CANCEL
             is_anothers = row is not None and row.claim.epoch != one.row.claim.epoch
         except LedgerError as error:
             text = f"{text} (and the ledger could not be read to find that run: {error})"

@@ -599,10 +599,7 @@ class StatementRun:
                 mode=KillMode.TEST if dry_run else read.mode,
                 note=self.output.note,
             )
-        rows = [
-            (one.status.value, one.row.claim.query_id, one.row.key.partition_id, one.message)
-            for one in killed
-        ]
+        rows = [(one.status.value, one.query_id, one.partition_id, one.message) for one in killed]
         if self._is_formatted():
             self._write(rows, tuple((name, "String") for name in _KILLED))
         else:
