@@ -7,6 +7,7 @@ apply is refused, unless its value is what mergeberg does in any case.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -59,6 +60,7 @@ SESSION: Final = "spark.mergeberg."
 _SHOWN: Final = 60
 _TRUTHS: Final = {"false": 0, "true": 1}
 _MOST: Final = 2**63 - 1
+_NUMERAL: Final = re.compile("-?[0-9]+")
 
 
 class SettingKind(Enum):
@@ -67,6 +69,7 @@ class SettingKind(Enum):
     BOOL = "0 or 1"
     NUMBER = "a whole number from 0"
     COUNT = "a whole number from 1"
+    LIMIT = "a whole number from 0, or -1 for no limit"
     TEXT = "a text in single quotes"
 
 
@@ -87,7 +90,8 @@ class SettingRule:
     choices: tuple[str, ...] = ()
 
 
-_BOOL, _NUMBER, _COUNT, _TEXT = SettingKind
+_BOOL, _NUMBER, _COUNT, _LIMIT, _TEXT = SettingKind
+_LEAST: Final = {_NUMBER: 0, _COUNT: 1, _LIMIT: -1}
 _PART: Final = "export_merge_tree_part"
 _SYNC: Final = "a statement returns when it is done"
 _EFFECTS: Final = {
@@ -111,6 +115,7 @@ def _rule(option: ExportOption) -> SettingRule:
             return SettingRule(option.setting, _BOOL, int(default or 0), effect)
         case OptionType.NUMBER | OptionType.BYTES:
             kind = _COUNT if option.least and default else _NUMBER
+            kind = _LIMIT if int(default or 0) < 0 else kind
             return SettingRule(option.setting, kind, int(default or 0), effect)
         case OptionType.TEXT | OptionType.PAIRS:
             text = str(default or "")
@@ -369,10 +374,9 @@ def _checked(rule: SettingRule, value: SettingValue, name: str) -> int | str:
         return rule.default
     read = _read(rule.kind, value)
     if read is None:
-        example = _shown(rule.default if _read(rule.kind, rule.default) is not None else None)
         message = (
             f"Cannot use the setting {name}: {_shown(value)} is not {rule.kind.value}. Write for "
-            f"example {rule.name} = {example}."
+            f"example {rule.name} = {_shown(rule.default)}."
         )
         raise UsageError(message, code=TYPE_MISMATCH)
     if rule.choices and read not in rule.choices:
@@ -394,12 +398,12 @@ def _read(kind: SettingKind, value: float | str) -> int | str | None:
     """Convert a value to a type; None if it does not fit. A text may hold a number."""
     if kind is SettingKind.TEXT:
         return value if isinstance(value, str) else None
-    least = 1 if kind is SettingKind.COUNT else 0
+    least = _LEAST.get(kind, 0)
     most = 1 if kind is SettingKind.BOOL else _MOST
     match value:
         case str(text) if most == 1 and text.lower() in _TRUTHS:
             return _TRUTHS[text.lower()]
-        case str(text) if text.isascii() and text.isdecimal() and len(text) < len(str(_MOST)):
+        case str(text) if _NUMERAL.fullmatch(text) and len(text) < len(str(_MOST)):
             return int(text) if least <= int(text) <= most else None
         case int(whole) if least <= whole <= most:
             return int(whole)

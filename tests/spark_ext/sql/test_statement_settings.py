@@ -112,8 +112,26 @@ def test_a_setting_limits_how_many_partitions_are_replaced() -> None:
     assert settings_of(f"SETTINGS {limit} = 0").options == ExportOptions(max_replace=0)
     assert settings_of("", **{limit: "3"}).options.max_replace == 3
     assert settings_of(f"SETTINGS {limit} = DEFAULT", **{limit: "3"}).options.max_replace is None
-    with pytest.raises(UsageError, match=f"Write for example {limit} = DEFAULT"):
-        settings_of(f"SETTINGS {limit} = 'some'")
+    assert settings_of(f"SETTINGS {limit} = -1", **{limit: "3"}).options.max_replace is None
+
+
+@pytest.mark.parametrize("rule", SETTINGS.values(), ids=lambda rule: rule.name)
+def test_every_setting_accepts_its_own_default(rule: SettingRule) -> None:
+    """Harm prevented: the page names a default, and who writes it is refused."""
+    written = f"'{rule.default}'" if rule.kind is SettingKind.TEXT else str(rule.default)
+
+    assert settings_of(f"SETTINGS {rule.name} = {written}") == StatementSettings()
+    assert settings_of("", **{rule.name: str(rule.default)}) == StatementSettings()
+    assert settings_of(f"SETTINGS {rule.name} = '{rule.default}'") == StatementSettings()
+
+
+@pytest.mark.parametrize("value", ["-2", "'-2'", "1.5", "'some'", "'--1'", "'-'"])
+def test_a_limit_is_a_number_or_none(value: str) -> None:
+    name = "export_merge_tree_partition_max_replace"
+    message = rf"{name}: {re.escape(value)} is not a whole number from 0, or -1 .* {name} = -1\."
+
+    with pytest.raises(UsageError, match=message):
+        settings_of(f"SETTINGS {name} = {value}")
 
 
 def test_a_setting_says_what_happens_to_late_rows() -> None:
