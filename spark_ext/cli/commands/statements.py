@@ -18,7 +18,6 @@ write. A statement on the command line must wait for its exports (`check_it_wait
 from __future__ import annotations
 
 import contextlib
-import gzip
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,7 +26,13 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from catalog.clickhouse.row_format import Columns, check_format, formatted
+from catalog.clickhouse.row_format import (
+    Columns,
+    check_format,
+    compressed,
+    compression_of,
+    formatted,
+)
 from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
 from catalog.ledgers.uris import open_ledger
 from catalog.network import TimeOuts
@@ -71,6 +76,7 @@ from spark_ext.sql.statement_settings import (
 )
 from spark_ext.sql.statements import FAST, Alter, KillMode, KillQuery, Statement, TypedStatement
 from tableformat.clickhouse_codes import (
+    BAD_ARGUMENTS,
     CANNOT_OPEN_FILE,
     NOT_IMPLEMENTED,
     SUPPORT_IS_DISABLED,
@@ -234,7 +240,8 @@ def check_ending(ending: Ending) -> None:
 
     Raises:
         UnsupportedError: ClickHouse cannot write the format (its code), the format is binary and
-            has no file (code 48), or the compression is not supported (code 48).
+            has no file (code 48). ClickHouse does not know the compression or its level (its code),
+            or would append to a compressed file (code 36).
         RefusedError: the file exists or cannot be created (code 76).
     """
     form = ending.format
@@ -249,13 +256,15 @@ def check_ending(ending: Ending) -> None:
     outfile = ending.outfile
     if outfile is None:
         return
-    compression = _compression(outfile)
-    if compression not in ("none", "gzip"):
+    compression = compression_of(outfile.path, outfile.compression)
+    if outfile.append and compression is not None:
         message = (
-            f"Cannot write {outfile.path} with the compression {compression}: the result has only "
-            "a few rows. Write COMPRESSION 'gzip' or leave it out."
+            f"Cannot append the result to {outfile.path}: it is compressed ({compression}), and "
+            "not every program reads two compressed results in one file. Write another name, or "
+            "COMPRESSION 'none' if the file is not compressed."
         )
-        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+        raise UnsupportedError(message, code=BAD_ARGUMENTS)
+    compressed(b"", compression, outfile.level)
     refused = _refused(Path(outfile.path), keeps=not (outfile.truncate or outfile.append))
     if refused:
         message = f"Cannot write the result to {outfile.path}: {refused}"
@@ -299,11 +308,16 @@ def write_outfile(outfile: Outfile, content: bytes) -> None:
     """Write the result to the file of INTO OUTFILE.
 
     Raises:
-        DestinationError: the file cannot be written; exported partitions stay.
+        DestinationError: the file cannot be compressed or written; exported partitions stay.
     """
-    if _compression(outfile) == "gzip":
-        level = 9 if outfile.level is None else outfile.level
-        content = gzip.compress(content, compresslevel=level)
+    compression = compression_of(outfile.path, outfile.compression)
+    try:
+        content = compressed(content, compression, outfile.level)
+    except TableFormatError as error:
+        message = (
+            f"{error.message} The statement itself was executed. Run it again to see its result."
+        )
+        raise DestinationError(message) from error
     # "x" also keeps a file that another process created after `check_ending`.
     mode = "ab" if outfile.append else "wb" if outfile.truncate else "xb"
     try:
@@ -315,13 +329,6 @@ def write_outfile(outfile: Outfile, content: bytes) -> None:
             "kept. Run the same statement again to see its result."
         )
         raise DestinationError(message) from error
-
-
-def _compression(outfile: Outfile) -> str:
-    if outfile.compression is None:
-        return "gzip" if outfile.path.endswith(".gz") else "none"
-    named = outfile.compression.lower()
-    return "gzip" if named == "gz" else named or "none"
 
 
 def statement_exports(

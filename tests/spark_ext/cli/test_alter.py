@@ -98,10 +98,12 @@ def test_a_file_that_is_there_is_kept_unless_the_statement_says_else(places: Pla
 
 
 def test_the_file_is_compressed_as_its_name_says(places: Places) -> None:
+    """The result is also printed, and not compressed there."""
     path = places.root / "answer.tsv.gz"
 
-    assert export(places, "zipped", f"INTO OUTFILE '{path}' {ALLOWED}")[0] == 0
+    code, out, err = export(places, "zipped", f"INTO OUTFILE '{path}' AND STDOUT {ALLOWED}")
 
+    assert (code, out[:17]) == (0, "202401\tcommitted\t"[:17]), err
     assert gzip.decompress(path.read_bytes()).startswith(b"202401\tcommitted\t1\t1\t")
 
 
@@ -161,7 +163,7 @@ def test_a_format_that_is_no_text_goes_to_a_file(places: Places) -> None:
             "FORMAT Jsonn",
             "in the format Jsonn: ClickHouse has no such format for output. Did you mean",
         ),
-        ("INTO OUTFILE 'x' COMPRESSION 'zstd'", "with the compression zstd"),
+        ("INTO OUTFILE 'x' COMPRESSION 'zip'", "with the compression zip"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_done(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import json
+import lzma
 import signal
+import zlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from catalog.clickhouse.embedded import OwnClickHouse
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from spark_ext.cli.commands.statements import check_ending, write_outfile
@@ -27,6 +35,12 @@ TWO = (
 def run(places: Places, statement: str, *more: str) -> tuple[int, str, str]:
     where = ("--source", f"chdb:{places.clickhouse}", "--source-wait", "0.3")
     return places.run("alter", statement, *where, "--warehouse", str(places.warehouse), *more)
+
+
+def unpacked_by(codec: str, packed: bytes) -> bytes:
+    """Read a whole stream with Arrow's codec of that name."""
+    with pa.input_stream(pa.py_buffer(packed), compression=codec) as stream:
+        return bytes(stream.read())
 
 
 def statuses_in(path: Path) -> list[tuple[str, str]]:
@@ -172,3 +186,90 @@ def test_a_file_that_came_into_being_meanwhile_is_kept(tmp_path: Path) -> None:
     assert Path(outfile.path).read_text() == "mine"
     with pytest.raises(RefusedError, match="the file exists already"):
         check_ending(Ending(outfile))
+
+
+UNPACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.decompress,
+    "gzip": gzip.decompress,
+    "deflate": zlib.decompress,
+    "zst": partial(unpacked_by, "zstd"),
+    "zstd": partial(unpacked_by, "zstd"),
+    "br": partial(unpacked_by, "brotli"),
+    "brotli": partial(unpacked_by, "brotli"),
+    "lz4": partial(unpacked_by, "lz4"),
+    "xz": lzma.decompress,
+    "lzma": lzma.decompress,
+    "bz2": bz2.decompress,
+}
+"""What reads a file back, by each name that ClickHouse has for its compression."""
+
+
+@pytest.mark.parametrize("name", UNPACKED)
+def test_a_file_is_compressed_as_its_name_or_the_clause_says(tmp_path: Path, name: str) -> None:
+    """Harm prevented: plain text under a name that says zstd, which no program opens."""
+    content = b"202401\tcommitted\t1\n" * 100
+    by_name = Outfile(str(tmp_path / f"named.tsv.{name.upper()}"))
+    by_clause = Outfile(str(tmp_path / "said.tsv"), compression=name, level=7)
+    bare = Outfile(str(tmp_path / f"bare.{name}"), compression="none")
+
+    for outfile in (by_name, by_clause, bare):
+        check_ending(Ending(outfile))
+        write_outfile(outfile, content)
+
+    packed = [Path(one.path).read_bytes() for one in (by_name, by_clause)]
+    assert [UNPACKED[name](one) for one in packed] == [content, content]
+    assert max(map(len, packed)) < len(content)
+    assert Path(bare.path).read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["answer.zip", "gz", "a.gz/answer", "answer.tsv.", "answer"])
+def test_a_name_that_clickhouse_does_not_know_is_plain(tmp_path: Path, name: str) -> None:
+    outfile = Outfile(str(tmp_path / name))
+    Path(outfile.path).parent.mkdir(exist_ok=True)
+
+    check_ending(Ending(outfile))
+    write_outfile(outfile, b"plain")
+
+    assert Path(outfile.path).read_bytes() == b"plain"
+
+
+@pytest.mark.parametrize("name", ["gz", "deflate", "br", "xz", "zst", "lz4", "snappy"])
+def test_a_compressed_file_has_the_bytes_that_clickhouse_writes(tmp_path: Path, name: str) -> None:
+    outfile = Outfile(str(tmp_path / f"ours.{name}"))
+
+    write_outfile(outfile, b"1\t2\n")
+
+    with OwnClickHouse("test") as clickhouse:
+        there = clickhouse.directory / f"theirs.{name}"
+        clickhouse.command(f"SELECT 1, 2 INTO OUTFILE '{there}' FORMAT TabSeparated")
+        assert Path(outfile.path).read_bytes() == there.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("outfile", "code", "message"),
+    [
+        (Outfile("x", compression="zip"), 48, "compression zip: Unknown compression method 'zip'"),
+        (Outfile("x.zst", level=23, compression="zstd"), 36, "compression zstd: Invalid compr"),
+        (Outfile("x", level=0, compression="bz2"), 36, "compression bz2: Invalid compression lev"),
+        (Outfile("x", level=30, compression="none"), 36, "compression none: Invalid compression"),
+        (Outfile("x.br", append=True), 36, "Cannot append the result to x.br: it is compressed"),
+    ],
+)
+def test_a_compression_that_cannot_be_written_is_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outfile: Outfile, code: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(RefusedError) as refused:
+        check_ending(Ending(outfile))
+
+    assert (refused.value.code, message in refused.value.message) == (code, True), refused.value
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_result_is_an_empty_compressed_file(tmp_path: Path) -> None:
+    outfile = Outfile(str(tmp_path / "empty.xz"))
+
+    write_outfile(outfile, b"")
+
+    assert lzma.decompress(Path(outfile.path).read_bytes()) == b""
