@@ -49,6 +49,7 @@ from tableformat.iceberg.copied_files import (
     column_differences,
     copied_receipts,
     has_dropped,
+    originals,
     receipts_for_other_table,
     with_ids_of,
 )
@@ -145,9 +146,11 @@ class CopiedFiles:
 
         Raises:
             RefusedError: a file has changed since it was written, or has other columns.
+            UnsupportedError: a file is not a plain Parquet file.
             DestinationError: a storage failed.
         """
         location, storages = self.source.location, self.source_storages
+        of = originals(self.source, [file.path for file in files])
         self.checks(storages, location, _ignore_missing, files)
         refuse_unreadable(storages, self.source, table_of(self.destination).schema(), files)
         hashes = hashes_of(storages, location, (file.path for file in files))
@@ -160,7 +163,7 @@ class CopiedFiles:
             }
         refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
         values = {path: one.values for path, one in in_partitions.items()}
-        receipts = copied_receipts(self.source, row, copies, self.destination, values)
+        receipts = copied_receipts(of, row, copies, self.destination, values)
         store_receipts(row, receipts, self.destination.location, self.storages)
         source = TableFiles(self.source.location, self.source_storages)
         carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))
@@ -211,9 +214,11 @@ class MovedFiles:
         Raises:
             StoppedError: `look`, called before each file, stopped the statement.
             RefusedError: a file has changed since it was written.
+            UnsupportedError: a file is not a plain Parquet file.
             DestinationError: a storage failed.
         """
         files = tuple(file for one in rewrites for file in one.files)
+        of = originals(state, [file.path for file in files])
         self.checks(self.storages, state.location, self.note, files)
         hashes = hashes_of(self.storages, state.location, (file.path for file in files))
         disks = Disks.of(state)
@@ -225,7 +230,7 @@ class MovedFiles:
                 copies[one.files[0].path] = _copied(row, number, one, by, disks)
         refuse_other_bytes(files, hashes, {path: copy.sha256 for path, copy in copies.items()})
         partitions = self.partitions.of_earlier_specs(files, state) if self.partitions else None
-        receipts = copied_receipts(state, row, copies, state, partitions)
+        receipts = copied_receipts(of, row, copies, state, partitions)
         store_receipts(row, receipts, state.location, self.storages)
         table = TableFiles(state.location, self.storages)
         carry_digest(row, files, table, table)
@@ -267,6 +272,7 @@ class RewrittenCopies:
             DestinationError: a storage failed, or the new file has another number of rows.
         """
         location, storages = self.source.location, self.source_storages
+        of = originals(self.source, [file.path for file in files])
         self.checks(storages, location, _ignore_missing, files)
         refuse_unreadable(storages, self.source, table_of(self.source).schema(), files)
         in_partitions = {f.path: one for f in files if (one := self.partitions(f)) is not None}
@@ -282,7 +288,7 @@ class RewrittenCopies:
         hashes = hashes_of(storages, location, (file.path for file in files))
         refuse_other_bytes(files, hashes, read)
         values = {path: one.values for path, one in in_partitions.items()}
-        receipts = receipts_for_other_table(self.source, row, made, self.destination, values)
+        receipts = receipts_for_other_table(of, row, made, self.destination, values)
         store_receipts(row, receipts, self.destination.location, self.storages)
         source = TableFiles(location, storages)
         carry_digest(row, files, source, TableFiles(self.destination.location, self.storages))

@@ -3,6 +3,8 @@
 * A copy has the same bytes, so its statistics and partition values stay valid. Both tables need
   the same columns under the same field ids and the same partition spec (`column_differences`), and
   the copy no columns whose ids the other table may give to new ones (`has_dropped`).
+* A file that is not a plain Parquet file is not copied: a receipt has no format and no encryption
+  key, and its file is committed as Parquet (`originals`).
 * A rewritten file of the same table stays in its partition and gets its own statistics.
 * Iceberg finds columns by field id, and the ids depend on the order in which the columns were
   added. So a file for a table with other field ids is rewritten with the ids of the destination.
@@ -23,22 +25,25 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import LakeTableState
 from tableformat.errors import InternalError, UnsupportedError
 from tableformat.iceberg.arrow_schema import columns_of_file, to_file
 from tableformat.iceberg.row_change_limits import fields_within
 from tableformat.iceberg.snapshot import data_files, table_of
-from tableformat.iceberg.values import to_text
+from tableformat.iceberg.values import other_form, to_text
 from tableformat.ledger import Row
 from tableformat.receipt import ColumnStatistics, Receipt
 
 __all__ = [
     "Copy",
+    "Originals",
     "Rewritten",
     "column_differences",
     "copied_receipts",
     "form_differences",
     "has_dropped",
+    "originals",
     "receipts_for_other_table",
     "rewritten_receipts",
     "with_ids_of",
@@ -53,6 +58,14 @@ class Copy:
     attempt: str
     sha256: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Originals:
+    """Files of a table that are to be copied: their manifest entries by path."""
+
+    table: Table
+    entries: Mapping[str, DataFile]
 
 
 Partitions = Mapping[str, tuple[str | None, ...]]
@@ -108,8 +121,38 @@ def has_dropped(source: LakeTableState, destination: LakeTableState) -> bool:
     return next(ids) > next(ids)
 
 
+def originals(state: LakeTableState, paths: Collection[str]) -> Originals:
+    """Return files of a snapshot that are to be copied or rewritten; called before anything is.
+
+    Args:
+        state: of the table; its `main` is the snapshot.
+        paths: of the files.
+
+    Raises:
+        InternalError: a file is not in the snapshot.
+        UnsupportedError: a file is not a plain Parquet file (code 48).
+    """
+    table = table_of(state)
+    snapshot = table.metadata.snapshot_by_id(state.main) if state.main is not None else None
+    wanted = frozenset(paths)
+    entries = {f.file_path: f for f in data_files(table, snapshot) if f.file_path in wanted}
+    if missing := [path for path in paths if path not in entries]:
+        message = f"{missing[0]} is to be copied and is not there; this is a bug, please report it."
+        raise InternalError(message)
+    for path, file in entries.items():
+        if form := other_form(file):
+            message = (
+                f"Cannot copy {path}: it is {form}, and only plain Parquet files are copied. "
+                "Rewrite it as Parquet with the engine that wrote it, as Spark's "
+                "rewrite_data_files with rewrite-all once the table's property "
+                "'write.format.default' is 'parquet', and run it again. Nothing was changed."
+            )
+            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+    return Originals(table, entries)
+
+
 def copied_receipts(
-    state: LakeTableState,
+    of: Originals,
     row: Row,
     copies: Mapping[str, Copy],
     layout: LakeTableState,
@@ -118,20 +161,16 @@ def copied_receipts(
     """Return the receipts of copies, in the order of `copies`.
 
     Args:
-        state: of the table that has the original files.
+        of: the original files.
         row: of the key that the copies belong to.
         copies: each copy, by the path of its original.
         layout: the state of the destination table.
         partitions: the partition of those copies whose originals have another spec than the
             destination.
-
-    Raises:
-        InternalError: a file is not in the snapshot.
     """
-    table, spec_id, known = table_of(state), layout.layout.spec_id, partitions or {}
-    entries = _entries(table, state.main, copies)
+    spec_id, known = layout.layout.spec_id, partitions or {}
     return tuple(
-        _receipt(entries[path], table, row, number, copy, spec_id, known.get(path))
+        _receipt(of.entries[path], of.table, row, number, copy, spec_id, known.get(path))
         for number, (path, copy) in enumerate(copies.items())
     )
 
@@ -155,10 +194,11 @@ def rewritten_receipts(
 
     Raises:
         InternalError: a file is not in the snapshot.
+        UnsupportedError: a file is not a plain Parquet file (code 48).
     """
     table = table_of(state)
     ids = fields_within(table.schema(), sets)
-    entries = _entries(table, state.main, frozenset(path for path, _ in made))
+    entries = originals(state, [path for path, _ in made]).entries
     # A file may have a sort order that is no longer the table's.
     ordered = {
         number: not any(f.source_id in ids for f in order.fields)
@@ -190,21 +230,6 @@ def _rewritten(
         split_offsets=new.split_offsets,
         columns=new.columns,
     )
-
-
-def _entries(table: Table, at: int | None, wanted: Collection[str]) -> Mapping[str, DataFile]:
-    """Return the manifest entries of files, by path.
-
-    Raises:
-        InternalError: a file is not in the snapshot.
-    """
-    snapshot = table.metadata.snapshot_by_id(at) if at is not None else None
-    found = data_files(table, snapshot)
-    entries = {file.file_path: file for file in found if file.file_path in wanted}
-    if missing := [path for path in wanted if path not in entries]:
-        message = f"{missing[0]} is to be copied and is not there; this is a bug, please report it."
-        raise InternalError(message)
-    return entries
 
 
 def _receipt(
@@ -320,7 +345,7 @@ def with_ids_of(rows: pa.Table, source: Schema, destination: Schema) -> pa.Table
 
 
 def receipts_for_other_table(
-    source: LakeTableState,
+    of: Originals,
     row: Row,
     made: Mapping[str, Rewritten],
     destination: LakeTableState,
@@ -329,21 +354,18 @@ def receipts_for_other_table(
     """Return the receipts of files that were rewritten for another table, in the order of `made`.
 
     Args:
-        source: of the table that has the original files.
+        of: the original files.
         row: of the key that the new files belong to.
         made: each rewritten file, by the path of its original.
         destination: of the table that gets the files.
         partitions: each file's partition, if the destination has another spec.
-
-    Raises:
-        InternalError: a file is not in the snapshot.
     """
-    there, here = table_of(source), table_of(destination)
+    there, here = of.table, table_of(destination)
     same = _order(there.sort_order(), there.schema()) == _order(here.sort_order(), here.schema())
     copies = {
         path: Copy(new.path, new.attempt, new.sha256, new.seconds) for path, new in made.items()
     }
-    receipts = copied_receipts(source, row, copies, destination, partitions)
+    receipts = copied_receipts(of, row, copies, destination, partitions)
     sorted_there = there.sort_order().order_id
     return tuple(
         replace(

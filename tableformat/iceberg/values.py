@@ -3,7 +3,8 @@
 A value has Iceberg's internal form: days and microseconds since 1970 as integers, `Decimal`, `str`,
 `bytes`, `bool`. The text is the JSON single-value form without JSON's quotes; receipts carry it.
 Bounds of columns are the binary single-value form, in hex. `data_file` converts a receipt to an
-Iceberg data file: a manifest's entry for the file.
+Iceberg data file: a manifest's entry for the file. `other_form` names the form of a file that is
+not opened here.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tableformat.errors import InternalError, UnsupportedError, UsageError
 from tableformat.quantities import counted
 from tableformat.receipt import ColumnStatistics, Receipt
 
-__all__ = ["Value", "data_file", "from_hex", "from_text", "to_hex", "to_text"]
+__all__ = ["Value", "data_file", "from_hex", "from_text", "other_form", "to_hex", "to_text"]
 
 Value = bool | int | str | bytes | Decimal
 
@@ -195,6 +196,25 @@ def data_file(receipt: Receipt, schema: Schema, spec: PartitionSpec) -> DataFile
     )
     file.spec_id = spec.spec_id
     return file
+
+
+_OTHER_FORMS: Final = {
+    FileFormat.AVRO: "an Avro file",
+    FileFormat.ORC: "an ORC file",
+}
+
+
+def other_form(file: DataFile) -> str:
+    """Return what a data file is unless it is a plain Parquet file, '' if it is one.
+
+    Iceberg allows three formats in a table, and files whose manifest entries have the metadata of
+    encryption keys (Iceberg spec, `data_file`). The text is for messages: "an ORC file".
+    """
+    if file.key_metadata:
+        return "an encrypted file"
+    if file.file_format == FileFormat.PARQUET:
+        return ""
+    return _OTHER_FORMS.get(file.file_format, f"a file of the format {file.file_format}")
 
 
 def _by_field(receipt: Receipt, figure: Callable[[ColumnStatistics], int | None]) -> dict[int, int]:

@@ -1,0 +1,114 @@
+"""Partitions with files of other writers come to other lake tables: as they are, or not at all."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
+
+from tableformat.errors import TableFormatError
+from tests.support.session_lake import alter, opened, rows_of
+from tests.support.session_without_spark import NoSpark
+from tests.wrong.places import Places
+
+_NUMBERS = itertools.count(1)
+DAY = date(2024, 3, 5)
+FOREIGN = "PARTITION ID '20240305'"
+TYPES = {"p": pa.date32(), "id": pa.int64(), "v": pa.int64()}
+VALUES = {"p": [DAY], "id": [7], "v": [70]}
+_FAST = " SETTINGS mergeberg_attach_fast = 1"
+
+
+@pytest.fixture
+def two(places: Places, session: NoSpark) -> tuple[str, str]:
+    """Return the names of two lake tables alike, with a row of another partition each."""
+    places.reads_parts = True
+    number = next(_NUMBERS)
+    names = (f"foreign_{number}_a", f"foreign_{number}_b")
+    for name in names:
+        places.clickhouse_run(
+            f"CREATE TABLE db.{name} (p Date, id Int64, v Int64) ENGINE = MergeTree PARTITION BY p"
+            " ORDER BY id",
+            f"INSERT INTO db.{name} VALUES ('2024-01-05', 1, 10)",
+        )
+        session.call("export_partitions", table=f"n.{name}", source=f"ch.db.{name}")
+    return names
+
+
+def written(places: Places, name: str, ending: str, schema: pa.Schema) -> Path:
+    """Write the row of the foreign partition to a file that no table has."""
+    path = places.root / f"{name}.{ending}"
+    rows = pa.table([VALUES[one.name] for one in schema], schema)
+    if ending == "orc":
+        orc.write_table(rows, str(path))
+    else:
+        pq.write_table(rows, path)
+    return path
+
+
+def add(places: Places, name: str, path: Path, **entry: Any) -> None:
+    """Add a file to a table as another writer does, with an entry of its own."""
+    table = opened(places, name)
+    known = {
+        "content": DataFileContent.DATA,
+        "file_path": f"file://{path}",
+        "file_format": FileFormat.PARQUET,
+        "partition": Record((DAY - date(1970, 1, 1)).days),
+        "record_count": 1,
+        "file_size_in_bytes": path.stat().st_size,
+    }
+    file = DataFile.from_args(**(known | entry))
+    file.spec_id = table.spec().spec_id
+    with table.transaction() as change, change.update_snapshot().fast_append() as update:
+        update.append_data_file(file)
+
+
+def add_other_form(places: Places, name: str, form: str) -> None:
+    """Add a file that is not a plain Parquet file."""
+    if form == "ORC":
+        path = written(places, name, "orc", pa.schema(TYPES))
+        add(places, name, path, file_format=FileFormat.ORC)
+    else:
+        path = written(places, name, "parquet", opened(places, name).schema().as_arrow())
+        add(places, name, path, key_metadata=b"key")
+
+
+def entry_of(places: Places, name: str) -> DataFile:
+    """Return the entry of the file of the foreign partition."""
+    (task,) = opened(places, name).scan("p = '2024-03-05'").plan_files()
+    return task.file
+
+
+STATEMENTS = {
+    "ATTACH": f"ALTER TABLE lake.n.{{b}} ATTACH {FOREIGN} FROM lake.n.{{a}}",
+    "REPLACE": f"ALTER TABLE lake.n.{{b}} REPLACE {FOREIGN} FROM lake.n.{{a}}",
+    "FETCH": f"ALTER TABLE lake.n.{{b}} FETCH {FOREIGN} FROM 'lake.n.{{a}}'",
+    "MOVE": f"ALTER TABLE lake.n.{{a}} MOVE {FOREIGN} TO TABLE lake.n.{{b}}",
+}
+
+
+@pytest.mark.parametrize("fast", ["", _FAST], ids=["compared", "fast"])
+@pytest.mark.parametrize("form", ["ORC", "encrypted"])
+def test_a_file_that_is_no_plain_parquet_file_is_not_copied(
+    places: Places, session: NoSpark, two: tuple[str, str], form: str, fast: str
+) -> None:
+    """Harm prevented: an entry that calls an ORC file Parquet, and the original is removed."""
+    a, b = two
+    add_other_form(places, a, form)
+    before = [opened(places, name).metadata.current_snapshot_id for name in two]
+
+    for statement in STATEMENTS.values():
+        with pytest.raises(TableFormatError, match=f"it is an {form} file") as refused:
+            alter(session, statement.format(a=a, b=b) + fast)
+        assert (refused.value.code, "damaged" in str(refused.value)) == (48, False)
+
+    assert [opened(places, name).metadata.current_snapshot_id for name in two] == before
+    assert (rows_of(places, a), rows_of(places, b)) == (2, 1)
