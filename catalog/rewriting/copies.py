@@ -5,8 +5,8 @@
 - `CopiedFiles` copies files of one lake table into another one, under new names.
 - `MovedFiles` copies files to other locations of the same table, as a plan names them.
 - `RewrittenCopies` rewrites files of one lake table for another one, whose columns have other field
-  ids. The new files have the same rows in the same order, with the declared order and the bloom
-  filters of the old ones.
+  ids, or which has another name mapping for files without ids. The new files have the same rows in
+  the same order, with the declared order and the bloom filters of the old ones.
 
 Each copy has a receipt, like a file of an export, before it can be committed
 (docs/spec/files.md).
@@ -38,11 +38,12 @@ from catalog.rewriting.integrity import (
 )
 from catalog.rewriting.new_files import NewFile, TableFiles, carry_digest, store_receipts
 from catalog.storages.schemes import Storages
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.disks import Disks
-from tableformat.errors import DestinationError
+from tableformat.errors import DestinationError, UnsupportedError
 from tableformat.file_names import data_file_name
-from tableformat.iceberg.arrow_schema import file_schema
+from tableformat.iceberg.arrow_schema import file_schema, has_field_ids, relabelled
 from tableformat.iceberg.copied_files import (
     Copy,
     Rewritten,
@@ -50,10 +51,12 @@ from tableformat.iceberg.copied_files import (
     copied_receipts,
     has_dropped,
     originals,
+    reads_names_alike,
     receipts_for_other_table,
     with_ids_of,
 )
 from tableformat.iceberg.file_partition import FilePartition
+from tableformat.iceberg.read_columns import with_mapped_ids
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
 from tableformat.operations.statement import Copies, Rewrite
@@ -131,7 +134,8 @@ class CopiedFiles:
     """Copies files of the snapshot `source` into the table of `destination`.
 
     `checks` refuses changed files of `source`. `partitions` returns a file's partition there, None
-    if it is that in `source`.
+    if it is that in `source`. `without_ids` copies the files if one of them has no field ids; None
+    if both tables read such a file alike.
     """
 
     source: LakeTableState
@@ -140,6 +144,7 @@ class CopiedFiles:
     storages: Storages
     checks: Checks = refuse_changed_files
     partitions: Callable[[BranchFile], FilePartition | None] = lambda _: None
+    without_ids: Copies | None = None
 
     def __call__(self, row: Row, files: tuple[BranchFile, ...]) -> tuple[Receipt, ...]:
         """Copy files for the claim of a row; return their stored receipts.
@@ -152,6 +157,8 @@ class CopiedFiles:
         location, storages = self.source.location, self.source_storages
         of = originals(self.source, [file.path for file in files])
         self.checks(storages, location, _ignore_missing, files)
+        if self.without_ids is not None and _any_without_ids(storages, files):
+            return self.without_ids(row, files)
         refuse_unreadable(storages, self.source, table_of(self.destination).schema(), files)
         hashes = hashes_of(storages, location, (file.path for file in files))
         in_partitions = {f.path: one for f in files if (one := self.partitions(f)) is not None}
@@ -182,6 +189,28 @@ class CopiedFiles:
         of_source = Disks.of(self.source).directory_of(file.path)
         directory = of_source if in_partition is None else in_partition.directory
         return by.copy(file, Disks.of(self.destination).new_path(directory, name), attempt)
+
+
+def _any_without_ids(storages: Storages, files: tuple[BranchFile, ...]) -> bool:
+    """Whether a file has no field ids. No name says so: earlier copies have those of exports.
+
+    Raises:
+        DestinationError: a file cannot be read.
+    """
+    with ScratchDirectory("ids") as scratch:
+        return any(not _has_ids(storages(one.path), one.path, scratch.path) for one in files)
+
+
+def _has_ids(storage: Storage, path: str, scratch: Path) -> bool:
+    local = storage.fetch(path, scratch)
+    try:
+        return has_field_ids(pq.read_schema(local))
+    except (OSError, pa.ArrowException) as error:
+        message = f"Cannot read the columns of {path}: {error}. Nothing was changed."
+        raise DestinationError(message) from error
+    finally:
+        if local.is_relative_to(scratch):
+            local.unlink()
 
 
 def _ignore_missing(_: str) -> None:
@@ -317,6 +346,7 @@ class RewrittenCopies:
         old_schema, new_schema = (table_of(one).schema() for one in (self.source, self.destination))
         written_as, there = file_schema(new_schema), self.destination
         with pq.ParquetFile(local) as parquet, closing(_rows(parquet)) as rows:
+            labels = self._labels(file.path, parquet.schema_arrow)
             ids = {f.field_id: new_schema.find_field(f.name).field_id for f in old_schema.fields}
             written = write_file(
                 rows,
@@ -332,12 +362,32 @@ class RewrittenCopies:
                     (ids[i], down, first)
                     for i, down, first in declared_order(parquet, file.path, ids)
                 ],
-                convert=lambda table: with_ids_of(table, old_schema, new_schema),
+                convert=lambda table: with_ids_of(
+                    relabelled(table, labels), old_schema, new_schema
+                ),
             )
         if written.rows != file.rows:
             message = f"{written.rows:,} rows were written of {file.rows:,} that it had"
             raise OSError(message)
         return written
+
+    def _labels(self, path: str, written: pa.Schema) -> pa.Schema:
+        """Return the schema of a file with field ids, its own or those of the name mapping.
+
+        Raises:
+            UnsupportedError: it has none, and neither has the mapping (code 48).
+        """
+        mapping = None if has_field_ids(written) else table_of(self.source).name_mapping()
+        labels = with_mapped_ids(written, mapping.root if mapping is not None else ())
+        if not has_field_ids(labels):
+            message = (
+                f"Cannot copy {path}: it has no field ids, and its table no name mapping for its "
+                "columns, so which column is which is not known. Set the property "
+                "'schema.name-mapping.default' of that table, or let an Iceberg writer rewrite "
+                "the file, and run it again. Nothing was changed."
+            )
+            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+        return labels
 
 
 def copies_between(
@@ -365,7 +415,8 @@ def copies_between(
         source, destination
     ):
         return RewrittenCopies(*between)
-    return CopiedFiles(*between)
+    alike = reads_names_alike(source, destination)
+    return CopiedFiles(*between, without_ids=None if alike else RewrittenCopies(*between))
 
 
 def _rows(parquet: pq.ParquetFile) -> Generator[pa.RecordBatch, None, None]:

@@ -49,7 +49,14 @@ from pyiceberg.types import (
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import InternalError, UnsupportedError
 
-__all__ = ["FIELD_ID_KEY", "columns_of_file", "file_schema", "relabelled", "to_file"]
+__all__ = [
+    "FIELD_ID_KEY",
+    "columns_of_file",
+    "file_schema",
+    "has_field_ids",
+    "relabelled",
+    "to_file",
+]
 
 FIELD_ID_KEY: Final = b"PARQUET:field_id"
 
@@ -111,6 +118,11 @@ def to_file(data: pa.Table, schema: Schema, *, escape: bool = True) -> pa.Table:
             raise pa.ArrowInvalid(message) from error
     plain = pa.table(columns, schema=pa.schema(fields))
     return relabelled(plain, file_schema(schema)) if escape else plain
+
+
+def has_field_ids(written: pa.Schema) -> bool:
+    """Whether any column of a file has a field id; otherwise the table's name mapping counts."""
+    return any(_id(field) is not None for field in written)
 
 
 def columns_of_file(data: pa.Table, schema: Schema) -> pa.Table:

@@ -3,6 +3,8 @@
 * A copy has the same bytes, so its statistics and partition values stay valid. Both tables need
   the same columns under the same field ids and the same partition spec (`column_differences`), and
   the copy no columns whose ids the other table may give to new ones (`has_dropped`).
+* A file without field ids is read by the name mapping of its table. It is rewritten with ids for a
+  table with another mapping (`reads_names_alike`).
 * A file that is not a plain Parquet file is not copied: a receipt has no format and no encryption
   key, and its file is committed as Parquet (`originals`).
 * A rewritten file of the same table stays in its partition and gets its own statistics.
@@ -21,7 +23,7 @@ import pyarrow as pa
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
@@ -44,6 +46,7 @@ __all__ = [
     "form_differences",
     "has_dropped",
     "originals",
+    "reads_names_alike",
     "receipts_for_other_table",
     "rewritten_receipts",
     "with_ids_of",
@@ -119,6 +122,12 @@ def has_dropped(source: LakeTableState, destination: LakeTableState) -> bool:
     """
     ids = (table_of(one).metadata.last_column_id for one in (source, destination))
     return next(ids) > next(ids)
+
+
+def reads_names_alike(source: LakeTableState, destination: LakeTableState) -> bool:
+    """Whether two tables have one name mapping, by which files without field ids are read."""
+    named = TableProperties.DEFAULT_NAME_MAPPING
+    return source.properties.get(named) == destination.properties.get(named)
 
 
 def originals(state: LakeTableState, paths: Collection[str]) -> Originals:

@@ -200,8 +200,26 @@ def _with_mapped_id(field: pa.Field, mapping: Sequence[MappedField]) -> pa.Field
     if pa.types.is_struct(field.type):
         members = [_with_mapped_id(one, found.fields) for one in field.type]
         field = field.with_type(pa.struct(members))
+    elif pa.types.is_list(field.type):
+        field = field.with_type(
+            pa.list_(_with_inner_id(field.type.value_field, "element", found.fields))
+        )
+    elif pa.types.is_map(field.type):
+        key = _with_inner_id(field.type.key_field, "key", found.fields)
+        field = field.with_type(
+            pa.map_(key, _with_inner_id(field.type.item_field, "value", found.fields))
+        )
     number = found.field_id
     return field if number is None else field.with_metadata({FIELD_ID_KEY: str(number).encode()})
+
+
+def _with_inner_id(field: pa.Field, name: str, mapping: Sequence[MappedField]) -> pa.Field:
+    """Return the field of list elements, map keys or map values with its id by a mapping.
+
+    The mapping has one name for each of them, whatever a file calls it (Iceberg spec, "Column
+    projection").
+    """
+    return _with_mapped_id(field.with_name(name), mapping).with_name(field.name)
 
 
 def lacked_fields(wanted: Sequence[DigestColumn], schema: Schema) -> dict[str, tuple[str, ...]]:

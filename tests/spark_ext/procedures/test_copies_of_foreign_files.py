@@ -57,7 +57,7 @@ def written(places: Places, name: str, ending: str, schema: pa.Schema) -> Path:
 def add(places: Places, name: str, path: Path, **entry: Any) -> None:
     """Add a file to a table as another writer does, with an entry of its own."""
     table = opened(places, name)
-    known = {
+    known: dict[str, Any] = {
         "content": DataFileContent.DATA,
         "file_path": f"file://{path}",
         "file_format": FileFormat.PARQUET,
@@ -112,3 +112,92 @@ def test_a_file_that_is_no_plain_parquet_file_is_not_copied(
 
     assert [opened(places, name).metadata.current_snapshot_id for name in two] == before
     assert (rows_of(places, a), rows_of(places, b)) == (2, 1)
+
+
+_MAPPING = "schema.name-mapping.default"
+
+
+def add_without_ids(places: Places, name: str) -> None:
+    """Add a file without field ids, with its columns in another order than the table's.
+
+    PyIceberg then sets the name mapping by which it is read.
+    """
+    schema = pa.schema([pa.field(one, TYPES[one], nullable=False) for one in ("v", "id", "p")])
+    path = written(places, name, "parquet", schema)
+    opened(places, name).add_files([f"file://{path}"])
+
+
+def foreign_row(places: Places, name: str) -> list[dict[str, object]]:
+    """Return the rows of the foreign partition, as PyIceberg reads them."""
+    found = opened(places, name).scan("p = '2024-03-05'").to_arrow().to_pylist()
+    return [dict(row) for row in found]
+
+
+@pytest.mark.parametrize("fast", ["", _FAST], ids=["compared", "fast"])
+@pytest.mark.parametrize("statement", ["FETCH", "MOVE"])
+def test_a_file_without_field_ids_is_copied_with_them(
+    places: Places, session: NoSpark, two: tuple[str, str], statement: str, fast: str
+) -> None:
+    """Harm prevented: rows that no reader finds, or under the names of other columns."""
+    a, b = two
+    add_without_ids(places, a)
+
+    alter(session, STATEMENTS[statement].format(a=a, b=b) + fast)
+    if statement == "FETCH":
+        alter(session, f"ALTER TABLE lake.n.{b} ATTACH {FOREIGN}")
+
+    assert _MAPPING not in opened(places, b).properties
+    assert foreign_row(places, b) == [{"p": DAY, "id": 7, "v": 70}]
+    path = entry_of(places, b).file_path.removeprefix("file://")
+    ids = {f.name: f.metadata[b"PARQUET:field_id"] for f in pq.read_schema(path)}
+    assert ids == {"p": b"1", "id": b"2", "v": b"3"}
+
+
+def test_a_copy_that_was_made_without_field_ids_is_found(
+    places: Places, session: NoSpark, two: tuple[str, str]
+) -> None:
+    """Where both tables have one mapping a copy has none: its name says nothing of its columns."""
+    a, b = two
+    add_without_ids(places, a)
+    alter(session, f"ALTER TABLE lake.n.{a} FREEZE WITH NAME 'all', DROP {FOREIGN}")
+    alter(session, f"ALTER TABLE lake.n.{a} ATTACH {FOREIGN} FROM lake.n.{a}.tag_all")
+
+    alter(session, STATEMENTS["MOVE"].format(a=a, b=b))
+
+    assert foreign_row(places, b) == [{"p": DAY, "id": 7, "v": 70}]
+
+
+def test_a_file_without_field_ids_or_mapping_is_refused_where_one_is(
+    places: Places, session: NoSpark, two: tuple[str, str]
+) -> None:
+    """Harm prevented: a mapping that was never meant for a file decides which column is which."""
+    a, b = two
+    add_without_ids(places, a)
+    add_without_ids(places, b)
+    alter(session, f"ALTER TABLE lake.n.{b} DROP {FOREIGN}")
+    with opened(places, a).transaction() as change:
+        change.remove_properties(_MAPPING)
+    before = [opened(places, name).metadata.current_snapshot_id for name in two]
+
+    for statement in STATEMENTS.values():
+        with pytest.raises(TableFormatError, match="it has no field ids, and its table no") as no:
+            alter(session, statement.format(a=a, b=b))
+        assert no.value.code == 48
+
+    assert [opened(places, name).metadata.current_snapshot_id for name in two] == before
+
+
+def test_an_export_is_still_copied_as_it_is_where_mappings_differ(
+    places: Places, session: NoSpark, two: tuple[str, str]
+) -> None:
+    a, b = two
+    add_without_ids(places, a)
+    alter(session, f"ALTER TABLE lake.n.{b} DROP PARTITION ALL")
+
+    alter(session, f"ALTER TABLE lake.n.{b} ATTACH PARTITION ID '20240105' FROM lake.n.{a}")
+
+    def content(name: str) -> bytes:
+        (task,) = opened(places, name).scan("p = '2024-01-05'").plan_files()
+        return Path(task.file.file_path.removeprefix("file://")).read_bytes()
+
+    assert content(b) == content(a)

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import LongType, StringType
 
-from tableformat.errors import DestinationError, UnsupportedError
+from tableformat.errors import UnsupportedError
 from tests.support.session_lake import alter, export_all, opened
 from tests.support.session_without_spark import NoSpark, Row
 from tests.wrong.places import Places
@@ -152,20 +152,18 @@ def test_rows_keep_their_order_and_the_bloom_filters(plain: Lake) -> None:
     assert sorted(filters, key=len) == [set(), set(), {"id", "n"}]
 
 
-@pytest.mark.soak  # Of any file `tests/tableformat/iceberg` shows it.
-def test_a_file_without_field_ids_is_refused(plain: Lake) -> None:
+def test_a_file_without_field_ids_is_read_by_the_name_mapping(plain: Lake) -> None:
     """Harm prevented: no column is found in it by id, and every value that may be NULL is."""
     table = opened(plain.places, plain.one)
     file = plain.places.root / f"{plain.one}.parquet"
     rows = table.scan("p = 1").to_arrow().cast(table.schema().as_arrow())
     pq.write_table(rows.cast(without_ids(rows.schema)), file)
     table.add_files([str(file)])
-    before = opened(plain.places, plain.two).metadata.current_snapshot_id
 
-    with pytest.raises(DestinationError, match="by field ids"):
-        plain.alter(f"ATTACH PARTITION 1 FROM lake.n.{plain.one}")
+    plain.alter(f"ATTACH PARTITION 1 FROM lake.n.{plain.one}")
 
-    assert opened(plain.places, plain.two).metadata.current_snapshot_id == before
+    assert plain.rows(plain.two) == plain.rows(plain.one, "p = 1")
+    assert len(plain.rows(plain.two)) == 20
 
 
 def test_it_is_the_same_export_and_verifies_when_its_source_is_gone(lake: Lake) -> None:

@@ -6,8 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
-from tableformat.iceberg.read_columns import has_composed_null
+from tableformat.iceberg.arrow_schema import file_schema
+from tableformat.iceberg.read_columns import has_composed_null, with_mapped_ids
 from tableformat.mergetree.type_text import parse_type
 
 _STRUCT = pa.struct(
@@ -47,3 +50,48 @@ def test_a_null_is_found_where_clickhouse_has_none(
     assert has_composed_null(read, values) is is_found
     assert has_composed_null(read, values[1:2]) is is_found
     assert not has_composed_null(read, values[3:])
+
+
+def without_ids(of: pa.DataType) -> pa.DataType:
+    """Return a type without field ids, with the names of its members as a writer chooses them."""
+    if pa.types.is_struct(of):
+        return pa.struct([pa.field(one.name, without_ids(one.type)) for one in of])
+    if pa.types.is_list(of):
+        return pa.list_(pa.field("item", without_ids(of.value_type)))
+    if pa.types.is_map(of):
+        return pa.map_(without_ids(of.key_type), without_ids(of.item_type))
+    return of
+
+
+def test_a_name_mapping_gives_ids_at_every_level() -> None:
+    """Harm prevented: a copy of a file is refused, or loses members, because they have no ids."""
+    inner = StructType(NestedField(5, "x", LongType()), NestedField(6, "y", StringType()))
+    schema = Schema(
+        NestedField(1, "l", ListType(4, inner, element_required=False)),
+        NestedField(2, "m", MapType(7, StringType(), 8, inner_of(9), value_required=False)),
+    )
+    wanted = file_schema(schema)
+    written = pa.schema([pa.field(one.name, without_ids(one.type)) for one in wanted])
+
+    mapped = with_mapped_ids(written, schema.name_mapping.root)
+
+    assert found_ids(mapped) == found_ids(wanted) == [1, 4, 5, 6, 2, 7, 8, 9]
+
+
+def inner_of(number: int) -> StructType:
+    return StructType(NestedField(number, "z", LongType()))
+
+
+def found_ids(fields: Any) -> list[int | None]:
+    """Return the field ids of fields and of everything inside, None for one without."""
+    found: list[int | None] = []
+    for field in fields:
+        of, number = field.type, (field.metadata or {}).get(b"PARQUET:field_id")
+        found.append(None if number is None else int(number))
+        if pa.types.is_struct(of):
+            found += found_ids(of)
+        elif pa.types.is_list(of):
+            found += found_ids([of.value_field])
+        elif pa.types.is_map(of):
+            found += found_ids([of.key_field, of.item_field])
+    return found
