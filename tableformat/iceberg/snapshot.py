@@ -27,6 +27,7 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
 )
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.locations import LocationProvider, load_location_provider
@@ -55,7 +56,7 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _OverwriteFiles
-from pyiceberg.types import NestedField
+from pyiceberg.types import NestedField, StructType
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import (
@@ -401,14 +402,27 @@ def _staged(
     )
 
 
+class _OptionalFields(PartitionSpec):
+    """A partition spec whose fields may all be null, as Iceberg has them in manifests."""
+
+    def partition_type(self, schema: Schema) -> StructType:
+        # PyIceberg requires those of required columns, but version 1's `void` is always null.
+        fields = super().partition_type(schema).fields
+        return StructType(*(one.model_copy(update={"required": False}) for one in fields))
+
+
+def _optional(spec: PartitionSpec) -> PartitionSpec:
+    return _OptionalFields.model_validate(spec.model_dump(by_alias=True))
+
+
 _Producer = _FastAppendFiles | _OverwriteFiles
 
 
 def _write_every_spec(producer: _Producer, earlier: tuple[DataFile, ...]) -> None:
     """Let a snapshot add and remove files with the partition specs that they were written for.
 
-    PyIceberg writes a single manifest of all files that it adds, with the table's current spec, and
-    takes the types of partition values from the current schema alone.
+    PyIceberg writes a single manifest of all files that it adds, with the table's current spec. It
+    takes the types of partition values from the current schema alone, and which may be null.
     """
 
     def with_earlier(manifests: list[ManifestFile]) -> list[ManifestFile]:
@@ -424,10 +438,15 @@ def _write_every_spec(producer: _Producer, earlier: tuple[DataFile, ...]) -> Non
     def summary(snapshot_properties: dict[str, str]) -> Summary:
         return _summary(metadata, producer, earlier, snapshot_properties)
 
+    write, specs = producer.new_manifest_writer, producer.spec
     metadata = producer._transaction.table_metadata  # noqa: SLF001
     schema = writable_schema(metadata)
     producer.__dict__.update(
-        schema=lambda: schema, _process_manifests=with_earlier, _summary=summary
+        schema=lambda: schema,
+        spec=lambda spec_id: _optional(specs(spec_id)),
+        new_manifest_writer=lambda spec: write(_optional(spec)),
+        _process_manifests=with_earlier,
+        _summary=summary,
     )
 
 

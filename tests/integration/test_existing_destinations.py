@@ -17,10 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import DayTransform, IdentityTransform, MonthTransform
+from pyiceberg.typedef import Record
 from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
 
 from tableformat.errors import RefusedError
@@ -174,6 +176,35 @@ def test_a_table_upgraded_from_version_1_may_have_fields_that_divide_nothing(
     with pytest.raises(RefusedError, match="the column of its partition field region") as refused:
         exports.run(name)
     assert refused.value.code == 48
+
+
+def test_a_removed_field_of_a_required_column_has_no_values(exports: RealExport) -> None:
+    """Harm prevented: PyIceberg writes the field as required, and fails in every export."""
+    name = events(exports)
+    spec = PartitionSpec(
+        PartitionField(3, 1000, IdentityTransform(), "id"),
+        PartitionField(4, 1001, MonthTransform(), "ts_month"),
+    )
+    earlier = {"format-version": "1"}
+    table = make(exports, name, lake_schema(), partition_spec=spec, properties=earlier)
+    with table.update_spec() as update:
+        update.remove_field("id")
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(2)
+
+    assert statuses(exports, name) == ["committed"] * 2
+    # It writes entries that leave and entries that stay, too.
+    assert statuses(exports, name, force=True) == ["replaced"] * 2
+
+    assert exports.in_lake(name, COLUMNS) == ROWS
+    assert [f.partition[0] for f in exports.data_files(name)] == [None, None]
+    after = exports.lake(name)
+    snapshot = after.current_snapshot()
+    assert snapshot is not None
+    for manifest in snapshot.manifests(after.io):
+        with AvroFile[Record](after.io.new_input(manifest.manifest_path)) as file:
+            header = file.header.meta["schema"]
+        assert Schema.model_validate_json(header) == after.schema()
 
 
 def test_another_spec_is_used_when_it_is_named_and_proved(exports: RealExport) -> None:
