@@ -22,7 +22,7 @@ from spark_ext.operations.tables import (
 from tableformat.clickhouse_codes import NO_REPLICA_HAS_PART
 from tableformat.effects import Direct
 from tableformat.errors import NotFoundError
-from tableformat.iceberg.properties import RememberedSource
+from tableformat.iceberg.properties import RememberedSource, refuse_version_of_source
 from tableformat.mergetree.compatibility import differences
 from tableformat.names import LakeName
 from tableformat.operations.copy_from import OtherTable, divided_here, other_table
@@ -156,6 +156,7 @@ def _selected(
 
     Raises:
         NotFoundError: there is no such table (code 60).
+        UnsupportedError: it has a format version that is not written (code 48).
         TableFormatError: it is not another lake table, or cannot be read.
     """
     name = other_name(what, parts, to.name, others)
@@ -163,6 +164,7 @@ def _selected(
     found = selected_table(catalog, name)
     if found is None:
         raise no_table(what)
+    refuse_version_of_source(what, name, found.state)
     return name, catalog, found
 
 

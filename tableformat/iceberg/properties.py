@@ -45,7 +45,7 @@ from tableformat.mergetree.expression import Call, ColumnName
 from tableformat.mergetree.expression_text import parse_expression
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable, Projection, SkipIndex
 from tableformat.mergetree.type_text import parse_type
-from tableformat.names import TableName
+from tableformat.names import LakeName, TableName
 
 __all__ = [
     "FILTER_PROPERTY",
@@ -58,6 +58,7 @@ __all__ = [
     "other_version",
     "parts_apart",
     "refuse_version",
+    "refuse_version_of_source",
     "remembered_source",
     "renewed_properties",
     "single_value_columns",
@@ -383,6 +384,35 @@ def refuse_version(state: LakeTableState) -> None:
     if why := other_version(state):
         message = f"Cannot commit to the table at {state.location}: {why}"
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+
+
+def refuse_version_of_source(what: str, name: LakeName, state: LakeTableState) -> None:
+    """Refuse to copy files of a table of a format version that is not written (decision 0002).
+
+    Args:
+        what: the beginning of the message, "Cannot run ...".
+        name: of the table.
+        state: of the table.
+
+    Raises:
+        UnsupportedError: it has another version (code 48).
+    """
+    if state.format_version == FORMAT_VERSION:
+        return
+    message = (
+        f"{what}: {name} has format version {state.format_version}, and files are copied only "
+        f"from tables of format version {FORMAT_VERSION}. "
+    )
+    way = (
+        _OTHER_VERSIONS[1]
+        if state.format_version < FORMAT_VERSION
+        else (
+            "Files of version 3 may lack values that only the metadata of their table has, such as "
+            "defaults of columns. Copy the rows with an engine that reads the table, by INSERT "
+            "INTO … SELECT, or export the partition from ClickHouse."
+        )
+    )
+    raise UnsupportedError(message + way, code=NOT_IMPLEMENTED)
 
 
 def other_version(state: LakeTableState) -> str:

@@ -28,12 +28,21 @@ def _view(_: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
 
 def _upgraded(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
     words = ("--partition-id", "202402")
-    assert places.run("export", "db.events", *words, "--to", "lake.n.upgraded")[0] == 0
-    lake = open_catalog("lake", warehouse=places.warehouse)
-    table = lake.table(LakeName.parse("lake.n.upgraded"))
-    assert table is not None
-    upgrade(table.load())
+    lake, name = open_catalog("lake", warehouse=places.warehouse), "lake.n.upgraded"
+    if lake.table(LakeName.parse(name)) is None:
+        assert places.run("export", "db.events", *words, "--to", name)[0] == 0
+        table = lake.table(LakeName.parse(name))
+        assert table is not None
+        upgrade(table.load())
     return ("drop", "lake.n.upgraded", *words, "--warehouse", str(places.warehouse), "--yes")
+
+
+def _copied_from_upgraded(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    words = ("--partition-id", "202402")
+    assert places.run("export", "db.events", *words, "--to", "lake.n.copies")[0] == 0
+    _upgraded(places, patch)
+    attach = "ALTER TABLE lake.n.copies ATTACH PARTITION ID '202402' FROM lake.n.upgraded"
+    return ("alter", attach, "--warehouse", str(places.warehouse))
 
 
 def _unreachable_catalog(places: Places, patch: pytest.MonkeyPatch) -> tuple[str, ...]:
@@ -117,6 +126,7 @@ PREPARED: Mapping[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] 
     {
         "the destination is a view": _view,
         "a statement on a lake table of version 3": _upgraded,
+        "a copy from a lake table of version 3": _copied_from_upgraded,
         "the catalog is unreachable": _unreachable_catalog,
         "a catalog's database has no driver": _no_driver,
         "no ledger is named for a configured catalog": _remote_without_ledger,

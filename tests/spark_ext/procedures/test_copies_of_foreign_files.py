@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,12 @@ import pytest
 from pyarrow import orc
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
+from pyiceberg.types import LongType
 
-from tableformat.errors import TableFormatError
+from catalog.iceberg.catalogs import open_catalog
+from tableformat.errors import TableFormatError, UnsupportedError
+from tableformat.names import LakeName
+from tests.support.other_engines import upgrade
 from tests.support.session_lake import alter, opened, rows_of
 from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
@@ -201,3 +206,42 @@ def test_an_export_is_still_copied_as_it_is_where_mappings_differ(
         return Path(task.file.file_path.removeprefix("file://")).read_bytes()
 
     assert content(b) == content(a)
+
+
+def add_default(places: Places, name: str) -> None:
+    """Upgrade a table to version 3, and add a column that has the value 5 in older files."""
+    state = open_catalog("lake", warehouse=places.warehouse).table(LakeName("lake", ("n",), name))
+    assert state is not None
+    upgrade(state.load())
+    path = Path(opened(places, name).metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    (schema,) = metadata["schemas"]
+    number = metadata["last-column-id"] + 1
+    later = {"id": number, "name": "x", "type": "long", "required": False, "initial-default": 5}
+    newer = schema | {"schema-id": 1, "fields": [*schema["fields"], later]}
+    metadata |= {"schemas": [schema, newer], "current-schema-id": 1, "last-column-id": number}
+    path.write_text(json.dumps(metadata))
+
+
+def test_a_table_of_version_3_is_no_source_of_copies(
+    places: Places, session: NoSpark, two: tuple[str, str]
+) -> None:
+    """Harm prevented: NULL for the default value of a column that older files lack."""
+    a, b = two
+    add_default(places, a)
+    with opened(places, b).update_schema() as change:
+        change.add_column("x", LongType())
+    alter(session, f"ALTER TABLE lake.n.{b} DROP PARTITION ALL")
+    before = opened(places, b).metadata_location
+
+    which = "PARTITION ID '20240105'"
+    for copy in (
+        f"ATTACH {which} FROM lake.n.{a}",
+        f"REPLACE {which} FROM lake.n.{a}",
+        f"FETCH {which} FROM 'lake.n.{a}'",
+    ):
+        with pytest.raises(UnsupportedError, match="has format version 3, and") as refused:
+            alter(session, f"ALTER TABLE lake.n.{b} {copy}")
+        assert refused.value.code == 48
+
+    assert opened(places, b).metadata_location == before
