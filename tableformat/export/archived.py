@@ -11,9 +11,11 @@ archived rows with them.
 * Rows that arrive later get a key of their own, an increment, with its own claim, files, digest and
   archived state (decision 0023). An export writes the first key that is not archived:
   `exports_of_partition`.
-* `may_be_back`: a part that was attached to the source again has its hash and is recognised. A
-  merge or a mutation of it has another hash. So late rows are refused while an archived part may
-  have returned to the table.
+* A part that was attached to the source again has its hash, and is not detached any more. While it
+  is detached, or after it was dropped, a part with its hash has new rows, or comes from another
+  replica: it never counts as archived, and only the user can say that it is new.
+* `may_be_back`: a merge or a mutation of an attached part has another hash. So late rows are
+  refused while an archived part may have returned to the table.
 
 `undo_statement` names the statement that restores rows which a snapshot took out of main. It
 works as long as the table has the snapshot before that one.
@@ -22,16 +24,20 @@ works as long as the table has the snapshot before that one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Self
 
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.export.content import Content, is_merged
 from tableformat.export.leases import one_lease
 from tableformat.export.main_state import Holding
+from tableformat.export.options import LateRows
 from tableformat.export.outcome import Status
 from tableformat.file_names import RECEIPTS
 from tableformat.ledger import (
@@ -400,11 +406,36 @@ class ArchivedExports:
     """All archived exports of a partition, at least one, in the order of their increments.
 
     `may_be_back` is the reason why parts of the source may have archived rows although their
-    hashes do not show it; '' if they cannot.
+    hashes do not show it; '' if they cannot. `detached` are the parts in the source's `detached`
+    directory; None if the source does not show them, or no part of it equals an archived one.
     """
 
     exports: tuple[ArchivedExport, ...]
     may_be_back: str = ""
+    detached: frozenset[DetachedPart] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        exports: tuple[ArchivedExport, ...],
+        content: Content | None,
+        detached: Callable[[], frozenset[DetachedPart] | None],
+    ) -> Self:
+        """Compare the source of a partition with its archived exports.
+
+        Args:
+            exports: the archived exports.
+            content: the content of the source partition, None if it has none.
+            detached: as in `may_be_back`.
+
+        Raises:
+            SourceError: from `detached`.
+        """
+        seen = functools.cache(detached)
+        rows = tuple(one.row for one in exports)
+        back = may_be_back(rows, content, seen)
+        is_equal = content is not None and any(_has_equal(row, content) for row in rows)
+        return cls(exports, back, seen() if is_equal else None)
 
     @property
     def is_ending(self) -> bool:
@@ -413,18 +444,111 @@ class ArchivedExports:
         return any(mark is not None and mark.is_ending for mark in marks)
 
     def has(self, content: Content) -> ArchivedExport | None:
-        """Return the export whose content the source has again, if main has its rows."""
-        return next((one for one in self.exports if has_it(one.row, content, one.held)), None)
+        """Return the export whose parts were attached to the source again, if main has its rows."""
+        return next((one for one in self.exports if self._is_back(one, content)), None)
 
-    def parts_of(self, content: Content) -> list[str]:
-        """Return the names of the source's parts that are archived, by their hashes."""
+    def _is_back(self, one: ArchivedExport, content: Content) -> bool:
+        if not has_it(one.row, content, one.held):
+            return False
+        # A rebuilt ledger knows only the fingerprint of all parts together.
+        again = _returned(one.row, content, self.detached)
+        return not _parts(one.row) or Counter(map(_identity, content.parts)) <= again
+
+    def equal_parts(self, content: Content) -> tuple[list[str], list[str]]:
+        """Return the names of the source's parts that equal archived ones, by their hashes.
+
+        First those that were attached again, then those of which no archived part was.
+        """
         known = {_identity(part) for one in self.exports for part in _parts(one.row)}
-        return [part.name for part in content.parts if _identity(part) in known]
+        left = Counter[tuple[str, int]]()
+        for one in self.exports:
+            left += _returned(one.row, content, self.detached)
+        again, new = list[str](), list[str]()
+        for part in content.parts:
+            of = _identity(part)
+            if of in known:
+                (again if left[of] > 0 else new).append(part.name)
+                left[of] -= 1
+        return again, new
 
     def why_refused(self, content: Content | None) -> str:
         """Return the reason why the source's rows are not exported without being asked for."""
         rows, parts = (content.rows, len(content.parts)) if content is not None else (0, 0)
+        if content is not None and (why := self._why_equal(content)):
+            return why
         return refuse_archived(self.exports[-1].row, rows, parts)
+
+    def why_not_late(self, content: Content, late_rows: LateRows) -> str:
+        """Return the reason why the source's rows are no increment; '' if they are one."""
+        if self.is_ending:
+            return (
+                f"{Command.UNARCHIVE} of it was begun and did not end. Run that again, or "
+                f"{Command.ARCHIVE} when the source has exactly the archived rows again"
+            )
+        again, _ = self.equal_parts(content)
+        if again:
+            return (
+                f"its part {_first_of(again)} is archived, and was attached to the source again. "
+                "Detach that part in the source, and run it again"
+            )
+        if late_rows is LateRows.APPEND_ALL:
+            return ""
+        return self._why_equal(content) or self.may_be_back
+
+    def _why_equal(self, content: Content) -> str:
+        """Return why parts that equal archived ones are not added unasked, '' if there are none."""
+        again, new = self.equal_parts(content)
+        if again or not new:
+            return ""
+        marks = [one.row.archived for one in self.exports]
+        is_dropped = all(mark is not None and mark.detached == () for mark in marks)
+        where = "was dropped" if is_dropped else "is still detached"
+        return (
+            f"its part {_first_of(new)} equals an archived one, which {where} and was not attached "
+            f"here again. If the rows were inserted, {Option.LATE_ROWS_ALL} adds them to the lake, "
+            "next to the archived rows. If another replica attached its copy, detach the part"
+        )
+
+
+def _first_of(names: list[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+# ClickHouse appends this to the name of a part that is detached while one of the name is.
+_AGAIN: Final = re.compile(r"_try\d+\Z")
+
+
+def _has_equal(row: Row, content: Content) -> bool:
+    """Whether the source has a part that equals one of an archived export."""
+    known = {_identity(part) for part in _parts(row)}
+    return any(_identity(part) in known for part in content.parts)
+
+
+def _returned(
+    row: Row, content: Content, there: frozenset[DetachedPart] | None
+) -> Counter[tuple[str, int]]:
+    """Count the parts of an archived export that the source may have again, by their hashes.
+
+    Args:
+        row: the row of the export.
+        content: the content of the source partition.
+        there: the parts in the source's `detached` directory; None if it does not show them.
+    """
+    parts, mark = _parts(row), row.archived
+    if there is None or mark is None:
+        return Counter(map(_identity, parts))
+    if mark.detached is None:
+        # Perhaps it never left: then it has its name, and a DETACH that died made a copy of it.
+        copies = {_AGAIN.sub("", part.name) for part in there}
+        active = {(part.name, _identity(part)) for part in content.parts}
+        never_left = (p for p in parts if (p.name, _identity(p)) in active or p.name not in copies)
+        return Counter(map(_identity, never_left))
+    gone = [_AGAIN.sub("", part.name) for part in mark.detached if part not in there]
+    of_name = {part.name: _identity(part) for part in parts}
+    if any(name not in of_name for name in gone):
+        # It was attached again, and detached under another name, before it was archived.
+        return Counter(map(_identity, parts))
+    return Counter(of_name[name] for name in gone)
 
 
 def has_it(row: Row, content: Content, held: Holding) -> bool:

@@ -643,22 +643,8 @@ def _of_archived(
 
 def not_late(archived: ArchivedExports, content: Content, options: ExportOptions) -> Skip | None:
     """Return the refusal of an increment if the source may have archived rows again, else None."""
-    if archived.is_ending:
-        text = (
-            f"{Command.UNARCHIVE} of it was begun and did not end. Run that again, or "
-            f"{Command.ARCHIVE} when the source has exactly the archived rows again"
-        )
-        return Skip(Status.REFUSED, text)
-    if parts := archived.parts_of(content):
-        more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
-        text = (
-            f"its part {parts[0]}{more} is archived, and was attached to the source again. Detach "
-            "that part in the source, and run it again"
-        )
-        return Skip(Status.REFUSED, text)
-    if archived.may_be_back and options.late_rows is not LateRows.APPEND_ALL:
-        return Skip(Status.REFUSED, archived.may_be_back)
-    return None
+    why = archived.why_not_late(content, options.late_rows)
+    return Skip(Status.REFUSED, why) if why else None
 
 
 def _left(archived: ArchivedExports, row: Row | None, options: ExportOptions) -> Skip | None:

@@ -22,7 +22,6 @@ from tableformat.export.archived import (
     ArchivedExports,
     exports_of_partition,
     late_note,
-    may_be_back,
 )
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import content_of
@@ -360,11 +359,10 @@ class _Existing:
             return Skip(Status.REFUSED, other)
         in_main = holding(row, self.state, key.hash, self.table)
         found = tuple(ArchivedExport(each, self._held(each)) for each in exports.archived)
-        back = may_be_back(
-            exports.archived, content, lambda: self.source.detached_parts(plan.table.name, one)
+        archived = ArchivedExports.of(
+            found, content, lambda: self.source.detached_parts(plan.table.name, one)
         )
-        archived = ArchivedExports(found, back) if found else None
-        decision = decide(row, content, options, in_main, now, archived)
+        decision = decide(row, content, options, in_main, now, archived if found else None)
         if self.state.tree:
             decision = decide_in_tree(decision, row, content, in_main, options)
         if isinstance(decision, Skip):

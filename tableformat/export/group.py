@@ -44,7 +44,6 @@ from tableformat.export.archived import (
     ArchivedExports,
     PartitionExports,
     exports_of_partition,
-    may_be_back,
 )
 from tableformat.export.cleanup import Cleaning, staging_in_use
 from tableformat.export.commit import Ports, held_in_main, settle_mark, unsettled_mark
@@ -472,10 +471,12 @@ class GroupJob:
             ArchivedExport(row, held_in_main(self._commit_ports, row, state, row.key.hash))
             for row in rows
         )
-        return ArchivedExports(found, self._may_be_back(rows, content))
+        return self._compared_with(found, content)
 
-    def _may_be_back(self, rows: tuple[Row, ...], content: Content | None) -> str:
-        partition_id = PartitionId(rows[0].key.partition_id)
+    def _compared_with(
+        self, exports: tuple[ArchivedExport, ...], content: Content | None
+    ) -> ArchivedExports:
+        partition_id = PartitionId(exports[0].row.key.partition_id)
 
         def detached() -> frozenset[DetachedPart] | None:
             return self._ports.effects(
@@ -483,7 +484,7 @@ class GroupJob:
                 lambda: self._ports.source.detached_parts(self._to.table.name, partition_id),
             )
 
-        return may_be_back(rows, content, detached)
+        return ArchivedExports.of(exports, content, detached)
 
     def _noted(self, row: Row, proof: Rewritten) -> Row:
         """Store the proof for a rewritten export, which holds when the snapshots have expired."""
@@ -601,9 +602,8 @@ class GroupJob:
         if work.archived is None:
             return None
         content = frozen_content(self._to.table, one)
-        rows = tuple(found.row for found in work.archived.exports)
-        back = self._may_be_back(rows, content)
-        return not_late(replace(work.archived, may_be_back=back), content, self._options)
+        archived = self._compared_with(work.archived.exports, content)
+        return not_late(archived, content, self._options)
 
     def _equal(self, work: Work, one: FrozenPartition) -> Skip | None:
         """Return the outcome of a partition whose rows were compared and are equal, else None."""

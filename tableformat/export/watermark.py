@@ -19,20 +19,26 @@ Source: docs/spec/commit-protocol.md, "The watermark".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Self
 
 from tableformat.committer import FileInMain, KeyCommit, LakeTable, LakeTableState
 from tableformat.errors import DestinationError, UnsupportedError
-from tableformat.export.archived import PartitionExports, exports_of_partition, has_it
+from tableformat.export.archived import (
+    ArchivedExport,
+    ArchivedExports,
+    PartitionExports,
+    exports_of_partition,
+)
 from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.content import Content, content_of, how_it_differs
 from tableformat.export.decision import ExportOptions, Skip, decide_export
 from tableformat.export.main_state import holding, unsettled_mark
 from tableformat.export.outcome import Status
 from tableformat.export.table_identity import known_node, other_table
-from tableformat.ledger import Key, Ledger, Row
+from tableformat.ledger import DetachedPart, Key, Ledger, Row
 from tableformat.mergetree.table import MergeTreeTable, Part
 from tableformat.messages import Command
 from tableformat.names import PartitionId, hash_of
@@ -131,7 +137,8 @@ def find_watermark(
         if content:
             exports = exports_of_partition(ledger.read, first)
             try:
-                why = why_not(table, content, exports, lake, state)
+                detached = partial(source.detached_parts, table.name, one)
+                why = why_not(table, content, exports, lake, state, detached)
             except UnsupportedError as error:
                 why = error.message.rstrip(".")
         if why:
@@ -205,6 +212,7 @@ def why_not(
     exports: PartitionExports,
     lake: LakeTable,
     state: LakeTableState,
+    detached: Callable[[], frozenset[DetachedPart] | None] | None,
 ) -> str:
     """Return the reason why a partition is not exported and unchanged, '' if it is.
 
@@ -216,9 +224,13 @@ def why_not(
         exports: its exports, read after `state` was loaded.
         lake: the lake table.
         state: its metadata.
+        detached: returns the parts in the source's `detached` directory, None if the source does
+            not show them. None instead of it if the source is not read: then archived parts that
+            the source has again may be new ones.
 
     Raises:
         DestinationError: main cannot be read.
+        SourceError: from `detached`.
     """
     row, key = exports.row, exports.key
     if (first := next(iter(exports.archived), row)) and (other := other_table(first, table)):
@@ -227,7 +239,8 @@ def why_not(
         held = holding(one, state, one.key.hash, lake)
         if one.done is None or not held.has_rows_of(one.done.landed):
             return held.text.rstrip(".")
-        if has_it(one, content, held):
+        found = (ArchivedExport(one, held),)
+        if detached and ArchivedExports.of(found, content, detached).has(content):
             return ""
     if row is None and exports.archived:
         return "rows arrived after it was archived"
@@ -368,7 +381,7 @@ class SettingWatermark:
                 and holding(one, state, one.key.hash, self._lake).has_rows_of(one.done.landed)
                 for one in exports.archived
             )
-        if why_not(self._listing.table, content, exports, self._lake, state):
+        if why_not(self._listing.table, content, exports, self._lake, state, None):
             return False
         # Of a rewritten export, other files have the rest of the rows.
         is_first = increment == key.hash

@@ -109,6 +109,11 @@ class World:
         """Let the source have these parts of the partition."""
         self.source.by_id["p1"] = list(parts)
 
+    def attach_again(self, *parts: Part) -> None:
+        """Let the source attach all detached parts, and have these parts, too."""
+        self.source.aside.clear()
+        self.arrive(*lot(0, 7, 5), *parts)
+
     def unarchive(self, number: int) -> None:
         """Remove the mark of an increment."""
         rows = self.rows()
@@ -170,6 +175,7 @@ def test_late_rows_that_change_are_replaced_and_no_archived_row_with_them(world:
 @pytest.mark.parametrize("force", [False, True], ids=["append", "append and force"])
 def test_parts_that_were_attached_again_are_not_added_again(world: World, *, force: bool) -> None:
     """Harm prevented: ATTACH brings archived parts back beside late ones, and rows are twice."""
+    world.source.aside = {part for part in world.source.aside if part.name != "p1_1_1_0"}
     world.arrive(*lot(0, 7), *lot(1, 3))
     request = replace(APPEND, options=replace(APPEND.options, force=force))
 
@@ -184,7 +190,7 @@ def test_what_was_attached_again_as_it_was_is_there_already(world: World) -> Non
     world.arrive(*lot(1, 3))
     world.run()
     world.archive()
-    world.arrive(*lot(0, 7, 5))
+    world.attach_again()
 
     there = world.run()
 
@@ -228,7 +234,7 @@ def test_no_part_is_new_while_an_archived_one_may_be_back(
 def test_parts_that_come_back_before_the_snapshot_are_not_added(world: World) -> None:
     """Harm prevented: what is checked is the list of parts, and what is exported a later one."""
     world.arrive(*lot(1, 3))
-    back = AtStep(Step.SNAPSHOT_SOURCE, lambda: world.arrive(*lot(0, 7, 5), *lot(1, 3)))
+    back = AtStep(Step.SNAPSHOT_SOURCE, lambda: world.attach_again(*lot(1, 3)))
 
     refused = world.run(APPEND, back)
 

@@ -80,6 +80,17 @@ def archived(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     return refusal_of(places, ("export", "db.late", *_JANUARY, *to))
 
 
+def equal_to_archived(places: Places, _: pytest.MonkeyPatch) -> Refusal:
+    """Export rows that were inserted again after their partition was archived and dropped."""
+    places.reads_parts = True
+    to = ("--to", "lake.n.equal")
+    create, insert = _table("equal", "")
+    places.clickhouse_run(create, insert)
+    assert places.run("archive", "db.equal", *_JANUARY, "--drop", *to)[0] == 0
+    places.clickhouse_run(insert)
+    return refusal_of(places, ("export", "db.equal", *_JANUARY, *to))
+
+
 def pending_updates(places: Places, _: pytest.MonkeyPatch) -> Refusal:
     """Export a partition with lightweight updates that its parts do not have yet."""
     kept = "enable_block_number_column = 1, enable_block_offset_column = 1"

@@ -448,3 +448,25 @@ def test_a_partition_of_a_far_year_is_not_taken_for_an_old_one(places: Places, k
     assert in_source(places, name) == (1, 2)
     (left,) = places.outcomes("partitions", name)
     assert str(left["min_time"])[:10] == str(left["max_time"])[:10] == "2299-05-06"
+
+
+def test_the_same_rows_inserted_again_are_new_rows(places: Places, table: str) -> None:
+    """Harm prevented: a second INSERT of equal rows counts as exported, and its parts are dropped.
+
+    After an ATTACH of the detached parts the same rows are the archived ones.
+    """
+    to, late = f"lake.n.{table[3:]}", ("--late-rows", "append")
+    assert archive(places, table, "--all", "--drop")[0] == 0
+    places.clickhouse_run(f"INSERT INTO {table} VALUES (1, 1, 'a'), (1, 2, 'b'), (1, 3, '')")
+
+    kept, (refused,) = archive(places, table, "--all", "--drop", *late)
+    rows = in_source(places, table), in_lake(places, to)
+    code, found = archive(places, table, "--all", *late[:1], "append-all")
+    places.clickhouse_run(f"ALTER TABLE {table} ATTACH PARTITION 1")
+    again, (back,) = archive(places, table, "--all", "--drop")
+
+    assert (kept, refused["source"], rows) == (3, "kept", ((3, 0), 5))
+    assert "equals an archived one, which was dropped" in str(refused["message"])
+    assert (code, [one["source"] for one in found]) == (0, ["detached"])
+    assert (again, back["source"]) == (0, "dropped")
+    assert (in_source(places, table), in_lake(places, to)) == ((0, 0), 8)

@@ -328,6 +328,7 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Refusal]] = {
     "the export is cancelled": _cancelled,
     "Ctrl-C": _interrupted,
     "the partition is archived": replacements.archived,
+    "a part equals an archived one": replacements.equal_to_archived,
     "another engine deleted rows by equality": replacements.deleted_by_equality,
     "lightweight updates that the parts do not have yet": replacements.pending_updates,
 }

@@ -177,8 +177,9 @@ def test_an_archived_partition_that_is_gone_stays_in_the_lake(
 
 def test_what_comes_back_to_the_source_is_in_the_lake_already(tmp_path: Path) -> None:
     """ATTACH PARTITION brings detached parts back, under other names."""
-    source = archived(tmp_path)
-    source.by_id["p1"] = parts_of("p1", 7, 5)
+    source = exported(tmp_path)
+    with kept(tmp_path, source) as row:
+        row.note_detached(tuple(DetachedPart(part.name, 9, 1) for part in source.by_id["p1"]))
 
     (found,) = exported_late(tmp_path, source, ALL)
 
