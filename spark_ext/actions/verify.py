@@ -11,9 +11,9 @@ its digests. Exports and archives use it, too.
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Final, Self
 
@@ -27,13 +27,11 @@ from catalog.ledgers.memory import milliseconds
 from catalog.processes import Closing, job_may_be_alive, new_job
 from catalog.rewriting.integrity import changed_files
 from catalog.storages.schemes import Storages
-from spark_ext.engine.jobs import running_tasks, sent_storages
+from spark_ext.engine.jobs import DigestJob, running_tasks, sent_storages
 from spark_ext.engine.tasks import (
     DigestWork,
-    FileDigest,
     NumberedFile,
     ProgressListener,
-    error_of,
     progress_host,
 )
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
@@ -43,13 +41,13 @@ from tableformat.errors import (
     Action,
     Advice,
     DestinationError,
-    InternalError,
     NotFoundError,
     RefusedError,
     SourceError,
     TableFormatError,
     during,
 )
+from tableformat.export.archived import late_rows
 from tableformat.export.cleanup import staging_in_use
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import Content, content_of, how_it_differs, same_parts
@@ -73,7 +71,7 @@ from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Record, Row
-from tableformat.mergetree.digest_sql import DigestColumn, empty_digest, source_columns
+from tableformat.mergetree.digest_sql import DigestColumn, source_columns
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.messages import Command, Option
 from tableformat.names import LakeName, PartitionId, TableName
@@ -219,9 +217,9 @@ class Verifying:
         ids = self._selected()
         for start in range(0, len(ids), MOST_PARTITIONS):
             exports = [
-                self._subject(one, row)
+                subject
                 for one in ids[start : start + MOST_PARTITIONS]
-                for row in self._rows.get(one.value, [None])
+                for subject in self._exports(one)
             ]
             compared = self._compared([one for one in exports if isinstance(one, _Subject)])
             each = (next(compared) if isinstance(one, _Subject) else one for one in exports)
@@ -278,11 +276,27 @@ class Verifying:
         )
         raise NotFoundError(message, advice=frozenset({Advice.LIST_PARTITIONS}))
 
-    def _subject(self, one: PartitionId, row: Row | None) -> _Subject | Comparison:
-        """Return the export of a partition to compare, or the result if it cannot be compared."""
-        if row is None:
+    def _exports(self, one: PartitionId) -> Iterator[_Subject | Comparison]:
+        """Yield the exports of a partition to compare, or the results without a comparison."""
+        rows = self._rows.get(one.value, [])
+        if not rows:
             text = f"the ledger knows no export of it into {self._request.to}"
-            return Comparison(one.value, Verdict.NOT_EXPORTED, text)
+            yield Comparison(one.value, Verdict.NOT_EXPORTED, text)
+            return
+        parts = self._source.parts(self._table.name, one) if self._table is not None else ()
+        content = content_of(self._table, parts) if self._table is not None and parts else None
+        for row in rows:
+            yield self._subject(one, row, content)
+        if self._request.only is not None or self._table is None or content is None:
+            return
+        detached = partial(self._source.detached_parts, self._table.name, one)
+        if why := late_rows(rows, content, detached):
+            yield Comparison(one.value, Verdict.AS_EXPORTED, why)
+
+    def _subject(
+        self, one: PartitionId, row: Row, content: Content | None
+    ) -> _Subject | Comparison:
+        """Return the export of a partition to compare, or the result if it cannot be compared."""
         if self._table is not None and (other := other_table(row, self._table)):
             return Comparison(one.value, Verdict.NOT_COMPARABLE, other)
         if row.done is None or unsettled_mark(row, self._state) is not None:
@@ -302,8 +316,6 @@ class Verifying:
             kept = kept_digest(self._digests, *where, (f.path for f in held.files))
         except DestinationError as error:
             return _failed(one, error)
-        parts = self._source.parts(self._table.name, one) if self._table is not None else ()
-        content = content_of(self._table, parts) if self._table is not None and parts else None
         change = self._change(row.done, content)
         note = held.text if held.kind is Kind.REWRITTEN else ""
         is_archived = row.archived is not None and self._request.only is None
@@ -502,101 +514,11 @@ def _failed(one: PartitionId, error: TableFormatError) -> Comparison:
 
 _WHAT: Final = "Cannot verify the lake's files"
 _THEN: Final = "Nothing was changed. Run it again."
-_NO_RESULT: Final = "A job that digests files has no result; this is a bug, please report it."
-_REPORT_SECONDS: Final = 0.5
 _FILE_COST_BYTES: Final = 1024 * 1024
 """The fixed cost of one more file, in bytes to read."""
 
 Sessions = Callable[[Sequence[FileInMain]], SparkSession | None]
 """Returns the session in whose tasks to digest files; None to digest them in this process."""
-
-
-@dataclass(slots=True)
-class _Job:
-    """A Spark job that digests the files of `wanted`."""
-
-    wanted: tuple[FilesToDigest, ...]
-    slots: int
-    running: Generator[None, None, tuple[FileDigest, ...]]
-    listener: ProgressListener
-    on_rows: Callable[[int], None]
-    reported: int = 0
-    found: tuple[FileDigest, ...] | None = None
-    failed: TableFormatError | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    is_waited_for: threading.Event = field(default_factory=threading.Event)
-    is_closed: bool = False
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the results are there, or the job has failed."""
-        return self.found is not None or self.failed is not None
-
-    def watch(self) -> None:
-        """Begin the job, or wait a moment for its end; report the rows digested so far."""
-        try:
-            next(self.running)
-        except StopIteration as end:
-            self.found = end.value
-            self._report(sum(file.rows for one in self.wanted for file in one.files))
-        except TableFormatError as error:
-            self.failed = error
-        else:
-            self._report()
-        if self.has_ended:
-            self._close_listener()
-
-    def report_meanwhile(self) -> None:
-        """Report the rows on a thread, until the caller waits for the job."""
-        threading.Thread(target=self._meanwhile, name="compared-rows", daemon=True).start()
-
-    def _meanwhile(self) -> None:
-        # The output may be closed by now.
-        with contextlib.suppress(OSError):
-            while not self.is_waited_for.wait(_REPORT_SECONDS):
-                self._report()
-
-    def _report(self, rows: int = 0) -> None:
-        """Report the rows digested so far, at least so many."""
-        with self.lock:
-            so_far = rows or (0 if self.is_closed else self.listener.rows())
-            # A file that is read again by another attempt of its task begins at 0.
-            if so_far > self.reported:
-                self.on_rows(so_far - self.reported)
-                self.reported = so_far
-
-    def _close_listener(self) -> None:
-        self.is_waited_for.set()
-        with self.lock:
-            self.is_closed = True
-            self.listener.close()
-
-    def digest(self, wanted: FilesToDigest) -> tuple[Digest, float]:
-        """Wait for the job; return the digest of some of its files, and the seconds it took.
-
-        Raises:
-            TableFormatError: a file could not be read, or the job failed.
-        """
-        self.is_waited_for.set()
-        while not self.has_ended:
-            self.watch()
-        if self.found is None:
-            raise self.failed or InternalError(_NO_RESULT)
-        at = self.wanted.index(wanted)
-        begin = sum(len(one.files) for one in self.wanted[:at])
-        files = self.found[begin : begin + len(wanted.files)]
-        digest, seconds = empty_digest(wanted.columns), 0.0
-        for one in files:
-            if one.digest is None:
-                raise error_of(one.error) if one.error else InternalError(_NO_RESULT)
-            digest += one.digest
-            seconds += one.seconds
-        return digest, seconds / min(self.slots, len(self.found))
-
-    def close(self) -> None:
-        """Cancel the job, if it runs."""
-        self.running.close()
-        self._close_listener()
 
 
 class DigestsInTasks(Closing):
@@ -621,7 +543,7 @@ class DigestsInTasks(Closing):
         """
         self._storages, self._sessions, self._on_rows = storages, sessions, on_rows
         self._here = FileDigests(storages, on_rows=on_rows)
-        self._jobs: list[_Job] = []
+        self._jobs: list[DigestJob] = []
         self.seconds = 0.0
 
     def close(self) -> None:
@@ -674,7 +596,7 @@ class DigestsInTasks(Closing):
         """
         return self._here.kept(location)
 
-    def _begun(self, wanted: tuple[FilesToDigest, ...]) -> _Job | None:
+    def _begun(self, wanted: tuple[FilesToDigest, ...]) -> DigestJob | None:
         """Begin a job; return None if this process should read the files.
 
         Raises:
@@ -690,7 +612,7 @@ class DigestsInTasks(Closing):
         work = DigestWork(sent, tuple((w.schema, w.columns) for w in wanted), listener.address)
         running = running_tasks(spark, _WHAT, items, _cost, work, _THEN)
         slots = spark.sparkContext.defaultParallelism
-        job = _Job(wanted, slots, running, listener, self._on_rows)
+        job = DigestJob(wanted, slots, running, listener, self._on_rows)
         self._jobs.append(job)
         job.watch()
         return job

@@ -15,10 +15,13 @@ access to the lake's storages.
 
 `task_directory` provides a temporary directory that tasks write to and other tasks read from, on
 any host.
+
+`DigestJob` is a job that digests data files, and counts their rows meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import socket
@@ -28,7 +31,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
 from py4j.protocol import Py4JError
@@ -38,8 +41,16 @@ from pyspark.sql import SparkSession
 
 from catalog.processes import ScratchDirectory
 from catalog.storages.schemes import Opens, ReachedStorages, Storages
-from spark_ext.engine.tasks import ErrorFields, error_of, fields_of, installed_versions
+from spark_ext.engine.tasks import (
+    ErrorFields,
+    FileDigest,
+    ProgressListener,
+    error_of,
+    fields_of,
+    installed_versions,
+)
 from tableformat.committer import BranchFile, FileInMain
+from tableformat.digest import Digest
 from tableformat.errors import (
     DestinationError,
     InternalError,
@@ -49,12 +60,15 @@ from tableformat.errors import (
 )
 from tableformat.export.slices import deal
 from tableformat.file_names import views_directory
+from tableformat.iceberg.read_columns import FilesToDigest
+from tableformat.mergetree.digest_sql import empty_digest
 from tableformat.storage import Storage
 
 __all__ = [
     "JOB_ERRORS",
     "LEAST_BYTES",
     "LEAST_FILES",
+    "DigestJob",
     "TaskDirectory",
     "in_tasks",
     "is_worth_tasks",
@@ -413,3 +427,95 @@ def _remove(storage: Storage, below: str) -> None:
             storage.delete(one.location)
     except DestinationError as error:
         _LOGGER.warning("what is in %s stays: %s `mergeberg gc` removes it", below, error)
+
+
+_NO_RESULT: Final = "A job that digests files has no result; this is a bug, please report it."
+_REPORT_SECONDS: Final = 0.5
+
+
+@dataclass(slots=True)
+class DigestJob:
+    """A Spark job that digests the files of `wanted`."""
+
+    wanted: tuple[FilesToDigest, ...]
+    slots: int
+    running: Generator[None, None, tuple[FileDigest, ...]]
+    listener: ProgressListener
+    on_rows: Callable[[int], None]
+    reported: int = 0
+    found: tuple[FileDigest, ...] | None = None
+    failed: TableFormatError | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_waited_for: threading.Event = field(default_factory=threading.Event)
+    is_closed: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the results are there, or the job has failed."""
+        return self.found is not None or self.failed is not None
+
+    def watch(self) -> None:
+        """Begin the job, or wait a moment for its end; report the rows digested so far."""
+        try:
+            next(self.running)
+        except StopIteration as end:
+            self.found = end.value
+            self._report(sum(file.rows for one in self.wanted for file in one.files))
+        except TableFormatError as error:
+            self.failed = error
+        else:
+            self._report()
+        if self.has_ended:
+            self._close_listener()
+
+    def report_meanwhile(self) -> None:
+        """Report the rows on a thread, until the caller waits for the job."""
+        threading.Thread(target=self._meanwhile, name="compared-rows", daemon=True).start()
+
+    def _meanwhile(self) -> None:
+        # The output may be closed by now.
+        with contextlib.suppress(OSError):
+            while not self.is_waited_for.wait(_REPORT_SECONDS):
+                self._report()
+
+    def _report(self, rows: int = 0) -> None:
+        """Report the rows digested so far, at least so many."""
+        with self.lock:
+            so_far = rows or (0 if self.is_closed else self.listener.rows())
+            # A file that is read again by another attempt of its task begins at 0.
+            if so_far > self.reported:
+                self.on_rows(so_far - self.reported)
+                self.reported = so_far
+
+    def _close_listener(self) -> None:
+        self.is_waited_for.set()
+        with self.lock:
+            self.is_closed = True
+            self.listener.close()
+
+    def digest(self, wanted: FilesToDigest) -> tuple[Digest, float]:
+        """Wait for the job; return the digest of some of its files, and the seconds it took.
+
+        Raises:
+            TableFormatError: a file could not be read, or the job failed.
+        """
+        self.is_waited_for.set()
+        while not self.has_ended:
+            self.watch()
+        if self.found is None:
+            raise self.failed or InternalError(_NO_RESULT)
+        at = self.wanted.index(wanted)
+        begin = sum(len(one.files) for one in self.wanted[:at])
+        files = self.found[begin : begin + len(wanted.files)]
+        digest, seconds = empty_digest(wanted.columns), 0.0
+        for one in files:
+            if one.digest is None:
+                raise error_of(one.error) if one.error else InternalError(_NO_RESULT)
+            digest += one.digest
+            seconds += one.seconds
+        return digest, seconds / min(self.slots, len(self.found))
+
+    def close(self) -> None:
+        """Cancel the job, if it runs."""
+        self.running.close()
+        self._close_listener()

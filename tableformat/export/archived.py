@@ -16,9 +16,6 @@ archived rows with them.
   replica: it never counts as archived, and only the user can say that it is new.
 * `may_be_back`: a merge or a mutation of an attached part has another hash. So late rows are
   refused while an archived part may have returned to the table.
-
-`undo_statement` names the statement that restores rows which a snapshot took out of main. It
-works as long as the table has the snapshot before that one.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Self
@@ -38,7 +35,6 @@ from tableformat.export.content import Content, is_merged
 from tableformat.export.leases import one_lease
 from tableformat.export.main_state import Holding
 from tableformat.export.options import LateRows
-from tableformat.export.outcome import Status
 from tableformat.file_names import RECEIPTS
 from tableformat.ledger import (
     Archived,
@@ -53,7 +49,7 @@ from tableformat.ledger import (
     State,
 )
 from tableformat.messages import Command, Option
-from tableformat.names import HiveName, LakeName, TableName
+from tableformat.names import TableName
 from tableformat.quantities import counted
 
 __all__ = [
@@ -68,11 +64,11 @@ __all__ = [
     "exports_of_partition",
     "has_it",
     "late_note",
+    "late_rows",
     "may_be_back",
     "refuse_archived",
     "unarchive",
     "unarchive_command",
-    "undo_statement",
 ]
 
 # The lease is not renewed; another process checks whether the owner is running.
@@ -445,14 +441,9 @@ class ArchivedExports:
 
     def has(self, content: Content) -> ArchivedExport | None:
         """Return the export whose parts were attached to the source again, if main has its rows."""
-        return next((one for one in self.exports if self._is_back(one, content)), None)
-
-    def _is_back(self, one: ArchivedExport, content: Content) -> bool:
-        if not has_it(one.row, content, one.held):
-            return False
-        # A rebuilt ledger knows only the fingerprint of all parts together.
-        again = _returned(one.row, content, self.detached)
-        return not _parts(one.row) or Counter(map(_identity, content.parts)) <= again
+        in_main = (one for one in self.exports if has_it(one.row, content, one.held))
+        back = (one for one in in_main if _is_attached(one.row, content, lambda: self.detached))
+        return next(back, None)
 
     def equal_parts(self, content: Content) -> tuple[list[str], list[str]]:
         """Return the names of the source's parts that equal archived ones, by their hashes.
@@ -522,6 +513,18 @@ def _has_equal(row: Row, content: Content) -> bool:
     """Whether the source has a part that equals one of an archived export."""
     known = {_identity(part) for part in _parts(row)}
     return any(_identity(part) in known for part in content.parts)
+
+
+def _is_attached(
+    row: Row, content: Content, detached: Callable[[], frozenset[DetachedPart] | None]
+) -> bool:
+    """Whether the source has exactly the parts of an archived export, attached again."""
+    if row.done is None or content.fingerprint != row.done.landed.fingerprint:
+        return False
+    # A rebuilt ledger knows only the fingerprint of all parts together.
+    return not _parts(row) or (
+        Counter(map(_identity, content.parts)) <= _returned(row, content, detached())
+    )
 
 
 def _returned(
@@ -632,42 +635,28 @@ def _identity(part: ExportedPart) -> tuple[str, int]:
     return part.hash_of_all_files, part.rows
 
 
-# Other statements add rows, or write the same rows to other files.
-_TAKES_ROWS: Final = (Status.DROPPED, Status.REPLACED, Status.CHANGED)
-
-
-def undo_statement(
-    table: LakeName,
-    did: Status,
-    which: str,
-    partition_id: str | None,
-    before: int | None,
-    *,
-    of_part: bool = False,
+def late_rows(
+    rows: Sequence[Row],
+    content: Content,
+    detached: Callable[[], frozenset[DetachedPart] | None],
 ) -> str:
-    """Return the statement that undoes a statement or export; '' if no single statement does.
-
-    ATTACH brings detached rows back from the branch `detached`. Other rows are copied from the
-    snapshot `before`: after a DROP of a partition with ATTACH … FROM, which keeps the rows there,
-    otherwise with REPLACE … FROM, which replaces them.
+    """Return that the source has rows which arrived after a partition was archived, '' if not.
 
     Args:
-        table: the lake table.
-        did: the outcome to undo.
-        which: the object of the statement, as in SQL.
-        partition_id: the partition that this is or belongs to; None for all partitions.
-        before: the snapshot that main was before; None if it is not known.
-        of_part: the statement changed a part, not whole partitions.
+        rows: the rows of the partition's exports, in the order of their increments.
+        content: the content of the source partition.
+        detached: as in `may_be_back`.
+
+    Raises:
+        SourceError: from `detached`.
     """
-    if isinstance(table, HiveName):
+    if any(row.archived is None for row in rows):
+        # The source is compared with the export that is not archived.
         return ""
-    if did is Status.DETACHED:
-        return f"ALTER TABLE {table} ATTACH {which}"
-    if before is None or did not in _TAKES_ROWS:
+    seen = functools.cache(detached)
+    if any(_is_attached(row, content, seen) for row in rows):
         return ""
-    earlier = LakeName(table.catalog, table.identifier, f"snapshot_id_{before}")
-    if did is Status.DROPPED and not of_part:
-        return f"ALTER TABLE {table} ATTACH {which} FROM {earlier}"
-    if partition_id is None:
-        return ""
-    return f"ALTER TABLE {table} REPLACE PARTITION ID '{partition_id}' FROM {earlier}"
+    return (
+        f"the source has {counted(content.rows, 'row')} in {counted(len(content.parts), 'part')} "
+        "of it since it was archived, and no export has these parts"
+    )

@@ -3,6 +3,9 @@
 `Status` is the word that the command line and the JSON output print for a partition. The exit
 codes (`DIFFERS`, `REFUSED`, `FAILED` …) are those of docs/reference/errors.md; 0 has no name here
 and means done, or nothing to do. `worst` selects the exit code if a command has several.
+
+`undo_statement` names the statement that restores rows which a snapshot took out of main. It
+works as long as the table has the snapshot before that one.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from tableformat.committer import Figures, FileInMain
+from tableformat.names import HiveName, LakeName
 from tableformat.quantities import counted
 
 __all__ = [
@@ -27,6 +31,7 @@ __all__ = [
     "Cause",
     "Outcome",
     "Status",
+    "undo_statement",
     "worst",
 ]
 
@@ -196,3 +201,44 @@ class Outcome:
     def of_files(self, files: tuple[FileInMain, ...]) -> Outcome:
         """Return it with the figures of files in main; their size is not known."""
         return replace(self, rows=sum(f.rows for f in files), data_files=len(files), bytes=0)
+
+
+# Other statements add rows, or write the same rows to other files.
+_TAKES_ROWS: Final = (Status.DROPPED, Status.REPLACED, Status.CHANGED)
+
+
+def undo_statement(
+    table: LakeName,
+    did: Status,
+    which: str,
+    partition_id: str | None,
+    before: int | None,
+    *,
+    of_part: bool = False,
+) -> str:
+    """Return the statement that undoes a statement or export; '' if no single statement does.
+
+    ATTACH brings detached rows back from the branch `detached`. Other rows are copied from the
+    snapshot `before`: after a DROP of a partition with ATTACH … FROM, which keeps the rows there,
+    otherwise with REPLACE … FROM, which replaces them.
+
+    Args:
+        table: the lake table.
+        did: the outcome to undo.
+        which: the object of the statement, as in SQL.
+        partition_id: the partition that this is or belongs to; None for all partitions.
+        before: the snapshot that main was before; None if it is not known.
+        of_part: the statement changed a part, not whole partitions.
+    """
+    if isinstance(table, HiveName):
+        return ""
+    if did is Status.DETACHED:
+        return f"ALTER TABLE {table} ATTACH {which}"
+    if before is None or did not in _TAKES_ROWS:
+        return ""
+    earlier = LakeName(table.catalog, table.identifier, f"snapshot_id_{before}")
+    if did is Status.DROPPED and not of_part:
+        return f"ALTER TABLE {table} ATTACH {which} FROM {earlier}"
+    if partition_id is None:
+        return ""
+    return f"ALTER TABLE {table} REPLACE PARTITION ID '{partition_id}' FROM {earlier}"

@@ -26,10 +26,9 @@ from tableformat.committer import (
     Unknown,
 )
 from tableformat.errors import RefusedError, StoppedError, TableFormatError
-from tableformat.export.archived import undo_statement
 from tableformat.export.commit import commit, load_table
 from tableformat.export.leases import Leases
-from tableformat.export.outcome import Outcome, Status
+from tableformat.export.outcome import Outcome, Status, undo_statement
 from tableformat.ledger import LeaseHeld, Row
 from tableformat.names import LakeName
 from tableformat.operations.partition_files import Partitions

@@ -2,7 +2,7 @@
 
 A result names an undo only if that statement, run at once, brings back exactly the rows that left
 and removes exactly those that came. Otherwise it names none, and says why (`NoUndo`) and where the
-rows are. `tableformat.export.archived.undo_statement` has the text of the undo.
+rows are. `tableformat.export.outcome.undo_statement` has the text of the undo.
 
 * DETACH is undone by ATTACH, unless ATTACH would return files that were detached before, or would
   be refused.

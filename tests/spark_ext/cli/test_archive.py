@@ -470,3 +470,33 @@ def test_the_same_rows_inserted_again_are_new_rows(places: Places, table: str) -
     assert (code, [one["source"] for one in found]) == (0, ["detached"])
     assert (again, back["source"]) == (0, "dropped")
     assert (in_source(places, table), in_lake(places, to)) == ((0, 0), 8)
+
+
+def test_late_rows_that_are_not_exported_are_not_equal(places: Places, table: str) -> None:
+    """Harm prevented: `verify` ends with 0 although the lake lacks rows of the source.
+
+    Rows that were inserted again count as late rows, and rows that were attached again do not.
+    """
+    to, late = f"lake.n.{table[3:]}", ("--late-rows", "append")
+    assert archive(places, table, "--partition-id", "1")[0] == 0
+    assert archive(places, table, "--partition-id", "2", "--drop")[0] == 0
+    places.clickhouse_run(
+        f"ALTER TABLE {table} ATTACH PARTITION 1",
+        f"INSERT INTO {table} VALUES (2, 4, 'd'), (2, 5, 'e')",
+    )
+    again = [places.run("verify", table, "--partition-id", one, "--to", to) for one in "12"]
+    places.clickhouse_run(f"INSERT INTO {table} VALUES (2, 9, 'late'), (2, 10, 'late')")
+
+    found = [
+        places.run("verify", table, *words, "--to", to)
+        for words in (("--all",), ("--partition-id", "2"))
+    ]
+    words = (*late[:1], "append-all")
+    added, _, err = places.run("export", table, "--partition-id", "2", "--to", to, *words)
+    equal, out, _ = places.run("verify", table, "--all", "--to", to)
+
+    assert [code for code, _, _ in again] == [0, 3], again
+    for code, text, _ in found:
+        assert (code, "partition 2: as exported" in text) == (3, True), text
+        assert "the source has 4 rows in 2 parts of it since it was archived" in text
+    assert (added, equal) == (0, 0), err + out
