@@ -113,7 +113,7 @@ class VerifyRequest:
         return replace(self, table=table)
 
     def is_about(self, row: Row) -> bool:
-        """Whether a ledger row may be of the source table: of its name, or of the identity."""
+        """Whether a ledger row may be of a source table that is gone, by its name or `same_as`."""
         same_as, name = self.same_as, str(self.table)
         return row.key.source == same_as if same_as else row.source_table == name
 
@@ -188,14 +188,16 @@ class Verifying:
             row
             for row in ledger.rows()
             if row.key.destination == self._state.layout.table_uuid
-            and request.is_about(row)
             and (row.done is not None or unsettled_mark(row, self._state) is not None)
         ]
-        self._table = self._described(was_exported=bool(known))
+        of_name = [row for row in known if request.is_about(row)]
+        self._table = self._described(was_exported=bool(of_name))
         if self._table is not None:
             self._table = known_as(self._table, request.same_as, self._state, ledger.rows)
-            # All shards have a table of this name, with the same partition ids.
+            # It may have been renamed since, and all shards have a table of its name.
             known = [row for row in known if row.key.source == self._table.key_source]
+        else:
+            known = of_name
         if request.only is not None:
             known = [row for row in known if row.key == request.only]
         self._rows: dict[str, list[Row]] = {}

@@ -500,3 +500,22 @@ def test_late_rows_that_are_not_exported_are_not_equal(places: Places, table: st
         assert (code, "partition 2: as exported" in text) == (3, True), text
         assert "the source has 4 rows in 2 parts of it since it was archived" in text
     assert (added, equal) == (0, 0), err + out
+
+
+def test_a_renamed_table_is_compared_and_archived(places: Places, table: str) -> None:
+    """Harm prevented: `verify --all` ends with 0 and compares nothing of what was exported before.
+
+    A partition that the renamed table has no more is compared with its digest.
+    """
+    to = f"lake.n.{table[3:]}"
+    assert places.run("export", table, "--all", "--to", to, "--verify")[0] == 0
+    now = f"{table}_now"
+    places.clickhouse_run(
+        f"RENAME TABLE {table} TO {now}", f"ALTER TABLE {now} DROP PARTITION ID '2'"
+    )
+
+    code, out, err = places.run("verify", now, "--all", "--to", to)
+    archived = places.run("archive", now, "--partition-id", "1", "--to", to)
+
+    assert (code, out.count(": equal")) == (0, 2), out + err
+    assert (archived[0], in_source(places, now)) == (0, (0, 1)), archived
