@@ -13,8 +13,8 @@ import pytest
 
 from tableformat.export.options import LateRows
 from tableformat.messages import plain
-from tests.faults.test_late_rows import ALL, APPEND, World, lot, watermark_of
-from tests.support.scenarios import rows_in_main
+from tests.faults.test_late_rows import APPEND, World, lot, watermark_of
+from tests.support.scenarios import ALL, rows_in_main
 
 APPEND_ALL = replace(APPEND, options=replace(APPEND.options, late_rows=LateRows.APPEND_ALL))
 CASES = ("dropped", "still detached")

@@ -326,8 +326,8 @@ def create_database(connection: Connection, capabilities: Capabilities) -> None:
 def staging_columns(table: MergeTreeTable, lacked: Collection[str]) -> tuple[Column, ...]:
     """Return the columns of a staging table for parts that may lack columns of their table."""
     names = {index.name for index in table.indices}
-    # ClickHouse makes indices of its own for columns, ALIAS columns too, and a clone must have them.
-    # system.data_skipping_indices has the expression of such a column, not its name.
+    # ClickHouse makes indices of its own for columns, also of ALIAS columns, and a clone must have
+    # them. system.data_skipping_indices has the expression of such a column, not its name.
     own = (c.name for c in table.columns if f"{_OWN_INDEX}{c.name}" in names)
     texts = (
         *map(quote_identifier, own),
