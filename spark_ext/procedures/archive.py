@@ -179,7 +179,8 @@ def _check_gone(
 
     Raises:
         RefusedError: a partition stays in the source; the message also lists those that left.
-        DestinationError: a partition stays because its export failed or has an unknown outcome.
+        DestinationError: a partition stays because its export failed or has an unknown outcome, or
+            because another process works on it.
         TableFormatError: one of `errors`, joined with the others.
     """
     kept = [(one, shard) for one, shard in found if one.status == _KEPT]
@@ -200,8 +201,10 @@ def _stays(request: ExportRequest, kept: list[tuple[Archived, int | None]]) -> T
         f"partition {one.outcome.partition_id}{_of(shard)}: {one.message.rstrip('.')}."
         for one, shard in kept
     )
-    unknown = (Status.UNKNOWN, Status.DIFFERS, Status.UNVERIFIED, Status.FAILED, Status.STOPPED)
-    is_outside = any(one.outcome.status in unknown for one, _ in kept)
+    # A refused export, or a comparison that found a difference, ends alike when it is run again.
+    is_outside = any(
+        one.outcome.status is not Status.REFUSED and one.outcome.status.exit_code for one, _ in kept
+    )
     kind = DestinationError if is_outside else RefusedError
     message = (
         f"Cannot archive partitions of {request.table} into {request.to}, they stay in the source: "

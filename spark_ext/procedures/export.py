@@ -50,6 +50,7 @@ __all__ = [
     "late_rows",
     "limits",
     "parameter_of",
+    "report",
     "selection",
     "without_figures",
 ]
@@ -133,13 +134,13 @@ def exported_rows(outcomes: tuple[Outcome, ...], *, dry_run: bool = False) -> Ro
             one.bytes,
             one.snapshot_id,
             one.transaction_id,
-            _message(one) or None,
+            report(one) or None,
         )
         for one in outcomes
     )
 
 
-def _message(one: Outcome) -> str:
+def report(one: Outcome) -> str:
     """Return the message of an outcome, with the rows that left main and the way to undo it."""
     undone = f"undone by {one.undo}, as long as that snapshot is kept" if one.undo else ""
     return "; ".join(filter(None, (one.message.rstrip("."), one.change, undone)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -24,17 +24,23 @@ from spark_ext.operations.operate import Operation, operate, operation_of
 from spark_ext.operations.spark_views import session_views
 from spark_ext.operations.tables import OtherTables, SessionExports
 from spark_ext.procedures.declarations import Call, Parameter, Procedure, Rows, Value
-from spark_ext.procedures.export import EXPORTED, LAKE_TABLE, exported_rows, without_figures
+from spark_ext.procedures.export import (
+    EXPORTED,
+    LAKE_TABLE,
+    exported_rows,
+    report,
+    without_figures,
+)
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.arguments import Argument, GivenValue
 from spark_ext.sql.catalogs import (
     names_of,
     open_named,
     open_session_ledger,
-    refresh,
+    refresh_errors,
     session_ledger,
 )
-from spark_ext.sql.export import begin_in_session, export_in_session
+from spark_ext.sql.export import KINDS_OF_STATUS, begin_in_session, export_in_session, joined
 from spark_ext.sql.grammar import parse_statement, syntax_error_of
 from spark_ext.sql.names import Names, Parts
 from spark_ext.sql.session_settings import SessionSettings, SourceTable
@@ -57,11 +63,16 @@ from spark_ext.sql.statements import (
     TypedStatement,
 )
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, SYNTAX_ERROR
-from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.export.outcome import Outcome
+from tableformat.errors import (
+    DestinationError,
+    TableFormatError,
+    UnsupportedError,
+    UsageError,
+)
+from tableformat.export.outcome import Outcome, Status
 from tableformat.names import LakeName, split_identifiers
 
-__all__ = ["EXECUTE_ALTER", "TYPED_PROCEDURES", "run_on_lake", "statement_of"]
+__all__ = ["EXECUTE_ALTER", "TYPED_PROCEDURES", "check_all_done", "run_on_lake", "statement_of"]
 
 
 def _execute(call: Call) -> Rows:
@@ -136,8 +147,7 @@ def run_on_lake(
         dry_run: only report the changes, and make none.
 
     Raises:
-        TableFormatError: the statement is refused or failed for a partition, which the message
-            names.
+        TableFormatError: as for `check_all_done`.
     """
     operation = operation_of(statement)
     settings = read_operation_settings(operation, call.conf)
@@ -155,19 +165,81 @@ def run_on_lake(
         view=session_views(call.spark, call.conf, call.tables),
         spark=call.spark,
     )
+    ended: list[Outcome] = []
+    errors: list[TableFormatError] = []
     with contextlib.closing(open_session_ledger(call.conf, table.catalog)) as ledger:
         try:
-            ended = tuple(
-                operate(operation, table, lake, ledger, log_note, others, dry_run=dry_run)
-            )
+            # One by one: a command that fails must not lose the outcomes of those before it.
+            ended.extend(operate(operation, table, lake, ledger, log_note, others, dry_run=dry_run))
+        except TableFormatError as error:
+            errors.append(error)
         finally:
             for changed in (table, *_moved_to(operation, names)):
-                refresh(call.spark, changed)
-    for one in ended:
-        if one.status.exit_code:
-            message = f"Cannot change partition {one.partition_id} of {table}: {one.message}"
-            raise RefusedError(message, code=one.code)
-    return ended
+                errors.extend(refresh_errors(call.spark, changed))
+    check_all_done(table, ended, errors, dry_run=dry_run)
+    return tuple(ended)
+
+
+_SAME: Final = frozenset({Status.UNCHANGED, Status.ALREADY_EXPORTED, Status.EMPTY})
+"""The statuses of commands that succeeded and changed nothing."""
+_KINDS: Final[Mapping[Status, type[TableFormatError]]] = {
+    **KINDS_OF_STATUS,
+    Status.FAILED: DestinationError,
+}
+
+
+def check_all_done(
+    table: LakeName,
+    ended: Sequence[Outcome],
+    errors: Sequence[TableFormatError],
+    *,
+    dry_run: bool = False,
+) -> None:
+    """Check that all commands of a statement on a lake table succeeded.
+
+    Args:
+        table: the lake table.
+        ended: the outcomes of the commands that were run.
+        errors: the errors that ended the statement.
+        dry_run: whether the outcomes are those of a dry run, which has changed nothing.
+
+    Raises:
+        TableFormatError: a command was refused or failed. The message has each reason, what the
+            other commands changed, and the statements that undo it. The class is that of the worst
+            error or status (docs/reference/spark-sql.md, Errors): a failure counts more than a
+            refusal, because the same statement may cure it.
+    """
+    wrong = [_error_of(table, one) for one in ended if one.status.exit_code]
+    found = sorted((*wrong, *errors), key=lambda error: isinstance(error, UsageError))
+    if not found:
+        return
+    done = () if dry_run else tuple(one for one in ended if not one.status.exit_code)
+    together = joined(found, _changes(table, done))
+    if together is found[0]:
+        raise together
+    raise together from found[0]
+
+
+def _error_of(table: LakeName, one: Outcome) -> TableFormatError:
+    """Return the error for a command that did not succeed, with the class of its status."""
+    why = one.message.rstrip(". ") or "no reason was given"
+    message = f"Cannot change partition {one.partition_id} of {table}: {one.status.value}: {why}."
+    return _KINDS.get(one.status, DestinationError)(message, code=one.code)
+
+
+def _changes(table: LakeName, done: Sequence[Outcome]) -> str:
+    """Return sentences on what the other commands changed, and how to undo it; '' for nothing."""
+    changed = [one for one in done if one.status not in _SAME]
+    if not changed:
+        return ""
+    each = " ".join(
+        f"partition {one.partition_id}: {': '.join(filter(None, (one.status, report(one))))}."
+        for one in changed
+    )
+    several = sum(bool(one.undo) for one in changed) > 1
+    return (
+        f"The statement has changed {table}: {each}{' Undo the last one first.' if several else ''}"
+    )
 
 
 def _named(names: Names, given: Mapping[str, SourceTable], parts: Parts) -> SourceTable | LakeName:

@@ -51,6 +51,7 @@ from tableformat.export.ports import JobPorts, Observer, ObserverAround, Silent
 from tableformat.quantities import counted
 
 __all__ = [
+    "KINDS_OF_STATUS",
     "Ended",
     "are_running",
     "begin_in_session",
@@ -75,13 +76,13 @@ _KINDS: Final[tuple[type[TableFormatError], ...]] = (
     DestinationError,
     LedgerError,
 )
-_OF_STATUS: Final = {
+KINDS_OF_STATUS: Final[Mapping[Status, type[TableFormatError]]] = {
     Status.REFUSED: RefusedError,
-    Status.IN_PROGRESS: RefusedError,
     Status.KILLED: StoppedError,
     Status.STOPPED: StoppedError,
     Status.FAILED: SourceError,
 }
+"""The class of the error for a partition with this status; DestinationError for any other."""
 _IN_LAKE: Final = frozenset(
     (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status.ALREADY_EXPORTED)
 )
@@ -193,7 +194,7 @@ def _kind_and_code(
         return kinds[0], errors[0].code
     # A failure, which the same statement may cure, counts more than a refusal.
     worst = max(wrong, key=lambda one: one.status is not Status.REFUSED)
-    return _OF_STATUS.get(worst.status, DestinationError), worst.code
+    return KINDS_OF_STATUS.get(worst.status, DestinationError), worst.code
 
 
 _LOGGER: Final = logging.getLogger("mergeberg")

@@ -558,24 +558,30 @@ class StatementRun:
             checks=checks(fast=given.fast),
             sources=self.settings.sources,
         )
-        codes = []
+        codes: list[int] = []
+        errors: list[TableFormatError] = []
         with contextlib.closing(
             open_ledger(self.settings.ledger, local_warehouse=lake.ledger_directory)
         ) as ledger:
             run = partial(operate, read, table, lake, ledger, self.note, others)
             if not dry_run and is_asked(yes=self.yes, as_json=self.as_json):
                 self._ask(table, tuple(run(dry_run=True)))
-            for outcome in run(dry_run=dry_run):
-                codes.append(outcome.status.exit_code)
-                if dry_run:
-                    self.output.say(_forecast(outcome))
-                    if outcome.change:
-                        self.output.say(f"  {outcome.change}")
-                else:
-                    self.finished(outcome)
-        if not dry_run:
-            self._write_outcomes(())
-        return worst(codes)
+            try:
+                for outcome in run(dry_run=dry_run):
+                    codes.append(outcome.status.exit_code)
+                    if dry_run:
+                        self.output.say(_forecast(outcome))
+                        if outcome.change:
+                            self.output.say(f"  {outcome.change}")
+                    else:
+                        self.finished(outcome)
+            except TableFormatError as error:
+                errors.append(error)
+            finally:
+                # As for exports: earlier commands are reported, also of an interrupted statement.
+                if self.outcomes:
+                    self._write_outcomes(errors)
+        return self._code(codes, errors)
 
     def _ask(self, table: LakeName, forecasts: Sequence[Outcome]) -> None:
         """Ask the user for confirmation if the statement would remove or replace rows.

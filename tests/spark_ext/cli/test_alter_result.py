@@ -17,10 +17,12 @@ import pyarrow as pa
 import pytest
 
 from catalog.clickhouse.embedded import OwnClickHouse
+from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
 from spark_ext.cli.commands.statements import check_ending, write_outfile
 from spark_ext.sql.clauses import Ending, Outfile
+from tableformat.committer import Sent
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.wrong.places import Places
@@ -131,6 +133,53 @@ def test_a_killed_statement_exports_none_of_its_other_commands(places: Places) -
     assert [json.loads(line)["partition_id"] for line in out.splitlines()] == ["202401"]
     assert "nothing else of it becomes visible" in err
     assert err.count("Cannot ") == 1
+
+
+@pytest.fixture
+def lake(places: Places, request: pytest.FixtureRequest) -> str:
+    """Return a lake table with the partitions 202401 and 202402."""
+    name = f"lake.n.of_{abs(hash(request.node.name))}"
+    code, _, err = places.run("export", "db.events", "--all", "--to", name)
+    assert code == 0, err
+    return name
+
+
+def test_an_error_of_one_command_loses_no_result_of_those_before_it(
+    places: Places, lake: str
+) -> None:
+    """Harm prevented: rows have left main, and neither the file nor the screen says so."""
+    path = places.root / "detached.json"
+    two = f"ALTER TABLE {lake} DETACH PARTITION 202402, DROP DETACHED PART '202402_7_7_0'"
+
+    code, out, err = run(places, f"{two} INTO OUTFILE '{path}' FORMAT JSONEachRow")
+
+    assert (code, out) == (3, ""), err
+    assert "Cannot find part 202402_7_7_0" in err
+    (row,) = (json.loads(line) for line in path.read_text().splitlines())
+    assert (row["partition_id"], row["status"]) == ("202402", "detached")
+    assert f"undone by ALTER TABLE {lake} ATTACH PARTITION ID '202402'" in row["message"]
+
+
+def test_a_result_of_no_command_leaves_no_file(places: Places, lake: str) -> None:
+    path = places.root / "none.json"
+    one = f"ALTER TABLE {lake} DROP DETACHED PART '202402_7_7_0'"
+
+    code, _, err = run(places, f"{one} INTO OUTFILE '{path}' FORMAT JSONEachRow")
+
+    assert (code, path.exists()) == (3, False), err
+
+
+def test_an_unknown_commit_counts_more_than_an_error_after_it(
+    places: Places, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a program does not run a statement again that may have landed."""
+    monkeypatch.setattr(IcebergTable, "send", lambda *_: Sent(applied=False, error="no answer"))
+    two = f"ALTER TABLE {lake} DETACH PARTITION 202402, DROP DETACHED PART '202402_7_7_0'"
+
+    code, out, err = run(places, two)
+
+    assert (code, "202402: not known: it may have landed" in out) == (5, True), out + err
+    assert "Cannot find part 202402_7_7_0" in err
 
 
 def test_a_dry_run_says_all_errors_too(places: Places) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import replace
 
@@ -11,11 +12,13 @@ from pyspark.errors import PySparkException
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.clickhouse.server import client
 from catalog.iceberg.catalogs import open_catalog
+from catalog.ledgers.uris import open_ledger
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from spark_ext.sql import session_settings
 from tableformat.errors import DestinationError, RefusedError, SourceError, TableFormatError
 from tableformat.export.slices import SliceTask, WritePlan
+from tableformat.ledger import Owner
 from tableformat.names import LakeName, TableName
 from tests.support.damaged_files import lose_a_row
 from tests.support.session_without_spark import NoSpark, Row
@@ -116,6 +119,22 @@ def test_what_is_not_equal_stays_in_the_source_and_is_an_error(
     damage(places, table)
 
     with pytest.raises(RefusedError, match=r"they stay in the source: partition 1: .*differs"):
+        archive(session, table)
+
+    assert in_source(places, table) == (5, 0)
+
+
+def test_a_partition_that_another_process_exports_is_no_refusal(
+    places: Places, session: NoSpark, table: str
+) -> None:
+    """Harm prevented: a nightly job gives up where running it again is enough."""
+    to = f"lake.n.{table}"
+    places.run("export", f"db.{table}", "--partition-id", "1", "--to", to)
+    with contextlib.closing(open_ledger(None, local_warehouse=places.warehouse)) as ledger:
+        (row,) = (one for one in ledger.rows() if one.destination_table == to)
+        ledger.take_lease(row.key.hash, Owner("other-host", 7, "1"), 60.0)
+
+    with pytest.raises(DestinationError, match=r"stay in the source: partition 1: .*other-host"):
         archive(session, table)
 
     assert in_source(places, table) == (5, 0)

@@ -60,7 +60,7 @@ def test_it_is_an_error_exactly_when_a_partition_is_not_as_in_the_source(
     ("status", "kind"),
     [
         (Status.REFUSED, RefusedError),
-        (Status.IN_PROGRESS, RefusedError),
+        (Status.IN_PROGRESS, DestinationError),
         (Status.KILLED, StoppedError),
         (Status.FAILED, SourceError),
         (Status.UNKNOWN, DestinationError),
