@@ -14,6 +14,7 @@ refused, because it would have no effect. `statement_settings` reads the setting
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,13 +27,17 @@ from catalog.sources import SourcePlace, open_source
 from spark_ext.sql.source_settings import REDACTED, SOURCE, nearest, source_place
 from spark_ext.sql.statement_settings import SESSION, SETTINGS
 from tableformat.errors import NotFoundError, UsageError
+from tableformat.export.options import EXPORT_OPTIONS, OptionType
 from tableformat.names import TableName
+from tableformat.quantities import parse_size
 
-__all__ = ["KNOWN", "SessionSettings", "SourceTable"]
+__all__ = ["KNOWN", "SessionSettings", "SourceTable", "command_settings"]
 
+_OF_SESSIONS: Final = ("policy", "python")
+"""The settings for which no command has an option."""
 KNOWN: Final = (
     *("ledger", "warehouse", "connect-timeout", "read-timeout", "retry-for"),
-    *("policy", "python"),
+    *_OF_SESSIONS,
 )
 """The names of settings, except those of sources and the defaults of statements.
 
@@ -198,6 +203,47 @@ def _check_known(own: Mapping[str, str]) -> None:
             "and what a statement may set."
         )
         raise UsageError(message)
+
+
+def command_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a statement of the command line.
+
+    They are those of --conf, and else those of the environment variables of limits, which are for
+    all commands (docs/operating/limits.md). For what else a session sets, a command has options.
+
+    Args:
+        conf: the settings of --conf; those of Spark are returned as they are.
+
+    Raises:
+        UsageError: a setting of mergeberg is unknown or has no effect in a command, or the value
+            of an environment variable is not a size.
+    """
+    for name in conf:
+        _check_of_command(name)
+    found = dict[str, str]()
+    for option in EXPORT_OPTIONS.values():
+        text = os.environ.get(option.variable, "") if option.variable else ""
+        if text and option.variable and option.setting:
+            is_size = option.type is OptionType.BYTES
+            value = str(parse_size(option.variable, text, unit=1)) if is_size else text
+            found[SESSION + option.setting] = value
+    return found | dict(conf)
+
+
+def _check_of_command(name: str) -> None:
+    own = name.removeprefix(SESSION)
+    if own == name or own in SETTINGS:
+        return
+    of = own.partition(".")[0]
+    if of in _OF_SESSIONS:
+        why = "only a Spark session has it. Leave it out."
+    elif of in {*KNOWN, "source"}:
+        why = f"commands have the option --{of} instead. Use it, and leave the setting out."
+    else:
+        advice = nearest(own, SETTINGS).strip()
+        why = f"it is not known. {advice or 'Write the name of a setting of statements.'}"
+    message = f"Cannot use --conf {name}: {why}"
+    raise UsageError(message)
 
 
 def _seconds(own: Mapping[str, str], name: str, default: float) -> float:

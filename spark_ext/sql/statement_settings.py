@@ -8,7 +8,8 @@ apply is refused, unless its value is what mergeberg does in any case.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -207,8 +208,34 @@ _OF_LAKE_TABLES: Final = frozenset(
 )
 
 
-def read_operation_settings(statement: Statement, conf: Mapping[str, str]) -> StatementSettings:
+_OF_SOURCES: Final = frozenset(
+    {
+        EXPORT_OPTIONS[option].setting
+        for option in (
+            *("manifest_ttl", "abandoned_ttl", "max_retries", "max_bytes_per_file"),
+            *("max_bandwidth", "max_slices", "parallel_formatting"),
+        )
+    }
+    | {rule.name for rule in _RULES if rule.only is not None}
+)
+"""The settings of exports that also act in ATTACH and REPLACE … FROM a ClickHouse table."""
+
+
+def read_operation_settings(
+    statement: Statement,
+    conf: Mapping[str, str],
+    *,
+    alone: Collection[str] = (),
+    reads_source: bool = False,
+) -> StatementSettings:
     """Return the settings of a statement on a lake table, completed by those of its session.
+
+    Args:
+        statement: the statement.
+        conf: the settings of the session.
+        alone: the names in `conf` that were given for this statement alone, and not for all
+            statements of a session; those without an effect are refused, as in SETTINGS.
+        reads_source: whether the statement exports from a ClickHouse table.
 
     Raises:
         UsageError: a setting is unknown, has a value of another type, or has two values.
@@ -218,14 +245,28 @@ def read_operation_settings(statement: Statement, conf: Mapping[str, str]) -> St
     attaches = any(isinstance(one, AttachFrom) for one in commands)
     of_attach = {EXPORT_OPTIONS["overwrite_file_if_exists"].setting}
     allowed = _OF_LAKE_TABLES | (of_attach if attaches else frozenset())
-    for setting in statement.ending.settings:
-        if setting.name in SETTINGS and setting.name not in allowed:
+    _refuse_others((one.name for one in statement.ending.settings), allowed)
+    _refuse_others(alone, allowed | _OF_SOURCES if reads_source else allowed)
+    found = read_statement_settings(statement, conf)
+    if found.fast and SESSION + FAST in alone:
+        refuse_fast_without_effect(statement, f"the setting {SESSION}{FAST}")
+    return found
+
+
+def _refuse_others(names: Iterable[str], allowed: AbstractSet[str]) -> None:
+    """Refuse settings of exports that have no effect in a statement.
+
+    Raises:
+        UnsupportedError: a known setting is not allowed (code 344).
+    """
+    for name in names:
+        own = name.removeprefix(SESSION)
+        if own in SETTINGS and own not in allowed:
             message = (
-                f"Cannot use the setting {setting.name} in a statement on a lake table: it is one "
+                f"Cannot use the setting {name} in a statement on a lake table: it is one "
                 "of exports, and has no effect there. Leave it out."
             )
             raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
-    return read_statement_settings(statement, conf)
 
 
 def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> StatementSettings:

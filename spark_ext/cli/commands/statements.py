@@ -58,7 +58,7 @@ from spark_ext.sql.export import joined
 from spark_ext.sql.grammar import parse_statement, syntax_error_of
 from spark_ext.sql.messages import in_alter, in_command
 from spark_ext.sql.names import Names
-from spark_ext.sql.session_settings import SessionSettings, SourceTable
+from spark_ext.sql.session_settings import SessionSettings, SourceTable, command_settings
 from spark_ext.sql.statement_exports import (
     SessionExport,
     exports_of,
@@ -74,7 +74,16 @@ from spark_ext.sql.statement_settings import (
     read_statement_settings,
     refuse_fast_without_effect,
 )
-from spark_ext.sql.statements import FAST, Alter, KillMode, KillQuery, Statement, TypedStatement
+from spark_ext.sql.statements import (
+    FAST,
+    Alter,
+    AttachFrom,
+    KillMode,
+    KillQuery,
+    ReplaceFrom,
+    Statement,
+    TypedStatement,
+)
 from tableformat.clickhouse_codes import (
     BAD_ARGUMENTS,
     CANNOT_OPEN_FILE,
@@ -136,8 +145,10 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
         refuse_fast_without_effect(read, "--fast")
     output = output_for(as_json=as_json)
     running = StatementRun(
-        settings, output, read, in_alter, as_json=as_json, fast=fast, catalog=catalog, yes=yes
-    )
+        settings, output, read, in_alter,
+        as_json=as_json, fast=fast, catalog=catalog, yes=yes,
+        conf=given, session=command_settings(given),
+    )  # fmt: skip
     check_ending(running.ending)
     try:
         if isinstance(read, KillQuery):
@@ -151,7 +162,7 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
             exports = partial(statement_exports, spark, hosts, stopping, running)
             return running.change(exports, dry_run=dry_run)
         with stopping:
-            return running.export(read, spark, given, hosts, stopping, dry_run=dry_run)
+            return running.export(read, spark, hosts, stopping, dry_run=dry_run)
     except TableFormatError as error:
         error.reword(in_alter)
         raise
@@ -194,10 +205,13 @@ def run_typed(  # noqa: PLR0913  one parameter per option that several commands 
     known = {name for one in options for name in one.opts}
     reword = partial(in_command, options=known)
     output = output_for(as_json=as_json)
+    spark_conf = pairs("--conf", conf)
     run = StatementRun(
-        settings, output, statement, reword, as_json=as_json, catalog=catalog, yes=yes
-    )
-    spark = SparkSettings(master, tuple(pairs("--conf", conf).items()))
+        settings, output, statement, reword,
+        as_json=as_json, catalog=catalog, yes=yes,
+        conf=spark_conf, session=command_settings(spark_conf),
+    )  # fmt: skip
+    spark = SparkSettings(master, tuple(spark_conf.items()))
     hosts = pairs("--cluster-host", cluster_host)
     stopping = Stopping(grace, run.output.note)
     try:
@@ -401,7 +415,8 @@ class StatementRun:
     """Runs one statement and prints its result; also the observer of its exports.
 
     `reword` rewords messages for the command. `catalog` is the catalog of lake tables without one
-    in their name.
+    in their name. `conf` are the settings of --conf, and `session` those and the settings
+    of environment variables.
     """
 
     settings: SessionSettings
@@ -413,6 +428,8 @@ class StatementRun:
     fast: bool = field(default=False, kw_only=True)
     catalog: str | None = field(default=None, kw_only=True)
     yes: bool = field(default=False, kw_only=True)
+    conf: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    session: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     @property
     def ending(self) -> Ending:
@@ -431,14 +448,13 @@ class StatementRun:
         self,
         read: Alter,
         spark: SparkSettings,
-        conf: Mapping[str, str],
         hosts: Mapping[str, str],
         stopping: Stopping,
         *,
         dry_run: bool,
     ) -> int:
         """Run the exports of the statement; return the exit code."""
-        settings = read_statement_settings(read, conf)
+        settings = read_statement_settings(read, self.session)
         exports = requested_exports(read, settings, self.names)
         check_it_waits(settings)
         exporting = Exporting(
@@ -546,10 +562,12 @@ class StatementRun:
         dry_run: bool,
     ) -> int:
         """Run a statement on a lake table; return the exit code."""
+        session = {**self.session, **({SESSION + FAST: "1"} if self.fast else {})}
+        reads = bool(self.conf) and self._reads_source(read)
+        given = read_operation_settings(read, session, alone=self.conf, reads_source=reads)
         warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
         opened = partial(open_catalog, warehouse=warehouse, time_outs=time_outs)
         lake = opened(table.catalog)
-        given = read_operation_settings(read, {SESSION + FAST: "1"} if self.fast else {})
         others = OtherTables(
             self.names.table,
             opened,
@@ -582,6 +600,12 @@ class StatementRun:
                 if self.outcomes:
                     self._write_outcomes(errors)
         return self._code(codes, errors)
+
+    def _reads_source(self, read: Operation) -> bool:
+        """Whether a statement on a lake table exports from a ClickHouse table."""
+        found = read.commands if isinstance(read, Alter) else ()
+        others = [one.table for one in found if isinstance(one, AttachFrom | ReplaceFrom)]
+        return any(isinstance(self.names.table(one.parts), SourceTable) for one in others)
 
     def _ask(self, table: LakeName, forecasts: Sequence[Outcome]) -> None:
         """Ask the user for confirmation if the statement would remove or replace rows.

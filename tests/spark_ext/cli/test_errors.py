@@ -39,6 +39,11 @@ def export(*words: str, table: str = "db.events", to: str = "lake.n.new") -> tup
     return ("export", table, *(words or ("--all",)), "--to", to)
 
 
+def alter(setting: str) -> tuple[str, ...]:
+    statement = "ALTER TABLE lake.n.ours DROP PARTITION 202401"
+    return ("alter", statement, "--conf", f"spark.mergeberg.{setting}")
+
+
 UNKNOWN = ("203001", "--table", "db.events")
 
 # What is wrong, and the command: nothing on either side, nor in the ledger, is changed by these.
@@ -72,6 +77,11 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "a lake table to show that is not there": ("show", "lake.n.new"),
     "a tree to show": ("show", "hive:/nowhere"),
     "`--conf` without a value": export("--all", "--conf", "spark.x"),
+    "`--conf` with a setting that is not known": alter("max_exports_bandwith_for_server=1"),
+    "`--conf` with a setting that a command has as an option": alter("ledger=sqlite:/tmp/x.db"),
+    "`--conf` with a setting that has no effect in the statement": alter(
+        "max_exports_bandwidth_for_server=1000000"
+    ),
     "a partition spec that is not closed": export("--all", "--partition-spec", "month(ts"),
     "a partition spec of an unknown transform": export("--all", "--partition-spec", "week(ts)"),
     "a source without a directory": export("--all", "--source", "chdb:"),
