@@ -59,6 +59,7 @@ __all__ = [
     "SessionExport",
     "exports_of",
     "for_clickhouse",
+    "reads_source",
     "refuse_temporary",
     "requested_exports",
     "run_by_clickhouse",
@@ -141,6 +142,17 @@ def requested_exports(
     return tuple(
         _session_export(one, to[one.to], source, statement, settings, query_id) for one in exports
     )
+
+
+def reads_source(statement: Statement, names: Names) -> bool:
+    """Whether a statement on a lake table exports from a ClickHouse table: ATTACH or REPLACE FROM.
+
+    Raises:
+        TableFormatError: the name after FROM cannot be resolved.
+    """
+    commands = statement.commands if isinstance(statement, Alter) else ()
+    others = [one.table for one in commands if isinstance(one, AttachFrom | ReplaceFrom)]
+    return any(isinstance(names.table(one.parts), SourceTable) for one in others)
 
 
 def refuse_temporary(statement: Statement, held: SourceTable | None) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -62,6 +62,7 @@ from spark_ext.sql.session_settings import SessionSettings, SourceTable, command
 from spark_ext.sql.statement_exports import (
     SessionExport,
     exports_of,
+    reads_source,
     refuse_temporary,
     requested_exports,
     run_by_clickhouse,
@@ -74,16 +75,7 @@ from spark_ext.sql.statement_settings import (
     read_statement_settings,
     refuse_fast_without_effect,
 )
-from spark_ext.sql.statements import (
-    FAST,
-    Alter,
-    AttachFrom,
-    KillMode,
-    KillQuery,
-    ReplaceFrom,
-    Statement,
-    TypedStatement,
-)
+from spark_ext.sql.statements import FAST, Alter, KillMode, KillQuery, Statement, TypedStatement
 from tableformat.clickhouse_codes import (
     BAD_ARGUMENTS,
     CANNOT_OPEN_FILE,
@@ -499,16 +491,21 @@ class StatementRun:
         )
         return Places(export.source.place, lake, settings.ledger)
 
-    def _write_outcomes(self, errors: Sequence[TableFormatError]) -> None:
+    def _write_outcomes(self, errors: Sequence[TableFormatError], *, dry_run: bool = False) -> None:
         """Write the outcomes as rows, if the statement has FORMAT or INTO OUTFILE.
+
+        A dry run writes no file: the statement itself would be refused for it.
 
         Raises:
             DestinationError: they cannot be written; the message includes the other errors.
         """
-        if not self._is_formatted():
+        outfile = self.ending.outfile
+        if dry_run and outfile is not None:
+            self.note(f"a dry run writes no result to {outfile.path}")
+        if not (self._is_formatted_on_screen() if dry_run else self._is_formatted()):
             return
         try:
-            self._write(exported_rows(tuple(self.outcomes)))
+            self._write(exported_rows(tuple(self.outcomes), dry_run=dry_run), dry_run=dry_run)
         except DestinationError as error:
             raise _together([*errors, error]) from error
 
@@ -563,7 +560,7 @@ class StatementRun:
     ) -> int:
         """Run a statement on a lake table; return the exit code."""
         session = {**self.session, **({SESSION + FAST: "1"} if self.fast else {})}
-        reads = bool(self.conf) and self._reads_source(read)
+        reads = bool(self.conf) and reads_source(read, self.names)
         given = read_operation_settings(read, session, alone=self.conf, reads_source=reads)
         warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
         opened = partial(open_catalog, warehouse=warehouse, time_outs=time_outs)
@@ -587,25 +584,14 @@ class StatementRun:
             try:
                 for outcome in run(dry_run=dry_run):
                     codes.append(outcome.status.exit_code)
-                    if dry_run:
-                        self.output.say(_forecast(outcome))
-                        if outcome.change:
-                            self.output.say(f"  {outcome.change}")
-                    else:
-                        self.finished(outcome)
+                    (self._planned if dry_run else self.finished)(outcome)
             except TableFormatError as error:
                 errors.append(error)
             finally:
                 # As for exports: earlier commands are reported, also of an interrupted statement.
                 if self.outcomes:
-                    self._write_outcomes(errors)
+                    self._write_outcomes(errors, dry_run=dry_run)
         return self._code(codes, errors)
-
-    def _reads_source(self, read: Operation) -> bool:
-        """Whether a statement on a lake table exports from a ClickHouse table."""
-        found = read.commands if isinstance(read, Alter) else ()
-        others = [one.table for one in found if isinstance(one, AttachFrom | ReplaceFrom)]
-        return any(isinstance(self.names.table(one.parts), SourceTable) for one in others)
 
     def _ask(self, table: LakeName, forecasts: Sequence[Outcome]) -> None:
         """Ask the user for confirmation if the statement would remove or replace rows.
@@ -666,14 +652,37 @@ class StatementRun:
         if not self._is_formatted():
             self.output.finished(reworded)
 
+    def _planned(self, outcome: Outcome) -> None:
+        """Keep the forecast of a dry run; print it unless FORMAT shows it on the screen."""
+        reworded = replace(outcome, message=self.reword(outcome.message))
+        self.outcomes.append(reworded)
+        if self._is_formatted_on_screen():
+            return
+        if self.as_json:
+            self.output.record({**asdict(reworded), "status": outcome.status.planned})
+            return
+        self.output.say(_forecast(reworded))
+        if reworded.change:
+            self.output.say(f"  {reworded.change}")
+
+    def _is_formatted_on_screen(self) -> bool:
+        outfile = self.ending.outfile
+        return self._is_formatted() and (outfile is None or outfile.stdout)
+
     def _is_formatted(self) -> bool:
         return self.ending.outfile is not None or self.ending.format is not None
 
-    def _write(self, rows: Sequence[Sequence[object]], columns: Columns = OF_EXPORTS) -> None:
-        """Write rows as FORMAT and INTO OUTFILE of the statement ask."""
+    def _write(
+        self,
+        rows: Sequence[Sequence[object]],
+        columns: Columns = OF_EXPORTS,
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        """Write rows as FORMAT and INTO OUTFILE of the statement ask; a dry run writes no file."""
         content = rendered(self.ending, columns, rows)
         outfile = self.ending.outfile
-        if outfile is not None:
+        if outfile is not None and not dry_run:
             write_outfile(outfile, content)
         if content and (outfile is None or outfile.stdout):
             self.output.document(content.decode().removesuffix("\n"))

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from catalog.iceberg.catalogs import open_catalog
+from tableformat.export.outcome import Status
 from tableformat.names import LakeName
 from tests.wrong.places import Places
 
@@ -130,6 +131,54 @@ def test_programs_get_figures_and_the_statement_that_undoes_it(places: Places, t
     found = json.loads(out.splitlines()[0])
     assert (found["left_rows"], found["came_rows"]) == (3, 0)
     assert found["undo"].startswith(f"ALTER TABLE lake.n.{table} ATTACH PARTITION ID '1' FROM ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(text, id=name, marks=[] if name in {"drop", "update"} else pytest.mark.nightly)
+        for name, text in _CHANGES.items()
+    ],
+)
+def test_programs_get_the_same_figures_before_and_after(
+    places: Places, table: str, change: str
+) -> None:
+    """Harm prevented: a program that decides by the dry run gets a sentence."""
+    words = [*words_of(places, change, table), "--json"]
+    names = ("partition_id", "left_files", "left_rows", "left_bytes", "came_rows")
+
+    dry, out_dry, _ = places.run(*words, "--dry-run")
+    code, out, err = places.run(*words)
+
+    assert (dry, code) == (0, 0), err
+    (would,), (did,) = (map(json.loads, text.splitlines()) for text in (out_dry, out))
+    assert would.keys() == did.keys()
+    assert {name: would[name] for name in names} == {name: did[name] for name in names}
+    assert would["left_rows"] > 0
+    assert would["status"] == Status(did["status"]).planned
+    assert would["snapshot_id"] is None
+
+
+def test_a_dry_run_prints_the_format_and_writes_no_file(places: Places, table: str) -> None:
+    """A file of the dry run would be there already when the statement is run."""
+    path = places.root / f"{table}.json"
+    drop = f"ALTER TABLE lake.n.{table} DROP PARTITION 1"
+    at = ("--dry-run", "--warehouse", str(places.warehouse))
+
+    code, out, err = places.run("alter", f"{drop} FORMAT JSONEachRow", *at)
+    kept, shown, note = places.run("alter", f"{drop} INTO OUTFILE '{path}' FORMAT Parquet", *at)
+    both, too, _ = places.run(
+        "alter", f"{drop} INTO OUTFILE '{path}' AND STDOUT FORMAT JSONEachRow", *at
+    )
+
+    assert (code, kept, both, path.exists()) == (0, 0, 0, False), err
+    (row,) = map(json.loads, out.splitlines())
+    assert (row["partition_id"], row["status"]) == ("1", "drop")
+    assert "3 rows" in row["message"]
+    assert shown.startswith("dry run: partition 1 would be dropped (3 rows")
+    assert f"a dry run writes no result to {path}" in note
+    assert too == out
+    assert len(rows_of(places, table)) == 5
 
 
 def at_terminal(places: Places, words: list[str], reply: str) -> tuple[int, str]:
