@@ -34,7 +34,7 @@ from catalog.clickhouse.row_format import (
     formatted,
 )
 from catalog.iceberg.catalogs import LOCAL_CATALOG, OpenedCatalog, configured_catalogs, open_catalog
-from catalog.ledgers.uris import open_ledger
+from catalog.ledgers.uris import open_known_ledger, open_ledger
 from catalog.network import TimeOuts
 from catalog.rewriting.integrity import checks
 from catalog.shards import local_tables
@@ -608,11 +608,14 @@ class StatementRun:
             refuse_unless_confirmed(f"change {table}", "\n".join(effects))
 
     def kill(self, read: KillQuery, *, dry_run: bool) -> int:
-        """Cancel the exports of statements, or only list them; return the exit code."""
+        """Cancel the exports of statements, or only list them; return the exit code.
+
+        Raises:
+            NotFoundError: there is no ledger, so that nothing would be cancelled.
+        """
         warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
-        with contextlib.closing(
-            open_ledger(self.settings.ledger, local_warehouse=warehouse)
-        ) as ledger:
+        known = open_known_ledger(self.settings.ledger, "run KILL QUERY", local_warehouse=warehouse)
+        with contextlib.closing(known) as ledger:
             killed = kill_queries(
                 read.query_ids,
                 ledger,

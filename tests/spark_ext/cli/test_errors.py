@@ -140,6 +140,10 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
         *export("--partition-id", "203001", to="lake.n.by_day")[1:],
     ),
     "a ledger that is not there": ("exports", "list", "--ledger", "sqlite:/nowhere/ledger.db"),
+    "a ledger that is not there, of KILL QUERY": (
+        *("alter", "KILL QUERY WHERE query_id = '2f7a0c1e'"),
+        *("--ledger", "sqlite:/nowhere/ledger.db"),
+    ),
     "nothing to cancel is named": ("exports", "cancel", "202401"),
     "an export that the ledger does not have": ("exports", "show", "203001"),
     "an export to forget that the ledger does not have": ("exports", "forget", *UNKNOWN),
