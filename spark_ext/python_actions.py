@@ -128,6 +128,7 @@ def archive(  # noqa: PLR0913  one parameter for each of the procedure
     late_rows: str | None = None,
     same_as: str | None = None,
     dry_run: bool = False,
+    max_replace: int | None = None,
 ) -> tuple[ArchivedPartition, ...]:  # fmt: skip
     """Export partitions, compare every column, and only then remove them from their ClickHouse.
 
@@ -155,6 +156,7 @@ def archive(  # noqa: PLR0913  one parameter for each of the procedure
             also if some of them may be archived. None refuses them.
         same_as: the identity under which the table was exported before; None for its own.
         dry_run: only report which partitions would leave the source.
+        max_replace: refuse if more exported partitions would be replaced; None for no limit.
 
     Raises:
         TableFormatError: a partition stays in the source; the message has the reason.

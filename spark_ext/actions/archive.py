@@ -47,7 +47,7 @@ from tableformat.export.archived import (
     exports_of_partition,
 )
 from tableformat.export.content import Content, content_of, same_parts
-from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, rehearse
+from tableformat.export.dry_run import EXPORT, REPLACE, Forecast, Replaced, rehearse
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import holding
 from tableformat.export.outcome import REFUSED, Outcome, Status
@@ -482,8 +482,8 @@ def rehearse_archive(
     drop: bool,
     note: Callable[[str], None],
     none: Callable[[str], None],
-) -> tuple[ArchiveForecast, ...]:
-    """Return a forecast for each selected partition, and change nothing.
+) -> tuple[tuple[ArchiveForecast, ...], Replaced]:
+    """Return a forecast for each selected partition, and what would be replaced; change nothing.
 
     Args:
         request: selects the partitions to archive.
@@ -514,7 +514,8 @@ def rehearse_archive(
             storage=lake.storages,
             none=none,
         )
-        return tuple(_forecast(request, places, source, ledger, found.forecasts, drop=drop))
+        archived = _forecast(request, places, source, ledger, found.forecasts, drop=drop)
+        return tuple(archived), found.replaced
 
 
 def _forecast(

@@ -63,6 +63,7 @@ __all__ = [
     "each_table",
     "export_from_any",
     "export_tables",
+    "limited",
 ]
 
 T = TypeVar("T")
@@ -95,10 +96,7 @@ def export_tables(
         TableFormatError: the request was refused as a whole, or failed before any partition. For
             several shards, see `each_table`.
     """
-    most = request.options.max_replace
-    if most is not None:
-        _check_replacements(request, tables, opened, slots, most)
-        opened = _counting(opened, ReplaceLimit(most))
+    opened = limited(request, tables, opened, slots=slots)
 
     def export_one(one: LocalTable) -> int:
         begin(one)
@@ -113,10 +111,32 @@ def export_tables(
     return each_table(tables, export_one, note, doing="export from")
 
 
-def _counting(
-    opened: Callable[[SourcePlace], JobPorts], limit: ReplaceLimit
+def limited(
+    request: ExportRequest,
+    tables: Sequence[LocalTable],
+    opened: Callable[[SourcePlace], JobPorts],
+    *,
+    slots: int,
 ) -> Callable[[SourcePlace], JobPorts]:
-    """Return what opens ports with which all exports of a command share a limit."""
+    """Return what opens ports with which all exports of a command share its `max_replace`.
+
+    Without that option this is `opened` itself. With it, all tables are looked at first.
+
+    Args:
+        request: the request of the command, which is applied to each table.
+        tables: one table, or one for each shard.
+        opened: opens the ports of an export job whose source is at the given address.
+        slots: how many tasks can run at a time.
+
+    Raises:
+        RefusedError: the exports would replace more partitions than `max_replace` allows.
+        TableFormatError: the only table, its lake table or the ledger cannot be read.
+    """
+    most = request.options.max_replace
+    if most is None:
+        return opened
+    _check_replacements(request, tables, opened, slots, most)
+    limit = ReplaceLimit(most)
     return lambda place: replace(opened(place), replacements=limit)
 
 

@@ -212,6 +212,8 @@ def verify() -> None:
     help="Change the table on a server; a directory of your own needs no such permission.",
 )
 @export_option("dry_run", help="Only report what would leave the source.")
+@yes_option
+@export_option("max_replace")
 @export_option("late_rows")
 @export_option("same_as", default="", show_default=False)
 @mapping_options

@@ -40,6 +40,7 @@ from tableformat.quantities import counted
 
 __all__ = [
     "Exporting",
+    "ask_before_replacing",
     "show_rehearsal",
     "show_space",
 ]
@@ -142,6 +143,45 @@ def _landing(observer: Observer, tables: Sequence[LocalTable]) -> Observer:
     return _Landing(observer, context.ensure_object(Invocation).landed)
 
 
+def ask_before_replacing(
+    request: ExportRequest, places: Places, tables: Sequence[LocalTable], *, slots: int
+) -> None:
+    """Ask the user for confirmation if the export of a command would replace rows in main.
+
+    Args:
+        request: the request of the command, which is applied to each table.
+        places: the addresses of lake and ledger; each table has its own source.
+        tables: one table, or one for each shard.
+        slots: how many tasks could run at a time.
+
+    Raises:
+        RefusedError: the user declined, or more would be replaced than the request allows.
+        TableFormatError: the request would be refused as a whole, or a side cannot be read.
+    """
+    rehearsals = [
+        forecasts_of(
+            request.of_table(one.table, len(tables)),
+            replace(places, source=one.place),
+            slots=slots,
+            note=lambda _: None,
+        )
+        for one in tables
+    ]
+    check_replacements(request, sum((one.replaced for one in rehearsals), Replaced()))
+    found = [one for made in rehearsals for one in made.forecasts if one.left_rows]
+    if not found:
+        return
+    left, size = sum(f.left_rows for f in found), sum(f.left_bytes for f in found)
+    came = sum(f.rows for f in found)
+    named = ", ".join(f.partition_id for f in found[:_NAMED])
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    effect = (
+        f"{counted(len(found), 'partition')} of {request.to} would be replaced ({named}{more}):"
+        f" {counted(left, 'row')}, {size:,} bytes, leave main; {counted(came, 'row')} come."
+    )
+    refuse_unless_confirmed(f"{request.options.action} {request.table} to {request.to}", effect)
+
+
 class Exporting:
     """Runs the exports of one command; Spark starts when the first of them has files to write."""
 
@@ -198,34 +238,8 @@ class Exporting:
         return worst(code for code, _ in found)
 
     def ask(self, request: ExportRequest, places: Places, tables: Sequence[LocalTable]) -> None:
-        """Ask the user for confirmation if the export would replace rows in main.
-
-        Raises:
-            RefusedError: the user declined.
-            TableFormatError: the request would be refused as a whole, or a side cannot be read.
-        """
-        rehearsals = [
-            forecasts_of(
-                request.of_table(one.table, len(tables)),
-                replace(places, source=one.place),
-                slots=self._slots,
-                note=lambda _: None,
-            )
-            for one in tables
-        ]
-        check_replacements(request, sum((one.replaced for one in rehearsals), Replaced()))
-        found = [one for made in rehearsals for one in made.forecasts if one.left_rows]
-        if not found:
-            return
-        left, size = sum(f.left_rows for f in found), sum(f.left_bytes for f in found)
-        came = sum(f.rows for f in found)
-        named = ", ".join(f.partition_id for f in found[:_NAMED])
-        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        effect = (
-            f"{counted(len(found), 'partition')} of {request.to} would be replaced ({named}{more}):"
-            f" {counted(left, 'row')}, {size:,} bytes, leave main; {counted(came, 'row')} come."
-        )
-        refuse_unless_confirmed(f"export {request.table} to {request.to}", effect)
+        """Ask the user for confirmation as `ask_before_replacing` does."""
+        ask_before_replacing(request, places, tables, slots=self._slots)
 
     def run(
         self,

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from catalog.shards import LocalTable
-from catalog.sources import check_alter_allowed, check_alter_rights
+from catalog.sources import SourcePlace, check_alter_allowed, check_alter_rights
 from spark_ext.actions.archive import Archived, archive, rehearse_archive
-from spark_ext.actions.export import each_table
+from spark_ext.actions.export import each_table, limited
 from spark_ext.actions.export_ports import Places, RunningSpark, open_ports
 from spark_ext.actions.logs import log_note
 from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
@@ -23,6 +23,7 @@ from spark_ext.procedures.export import (
     LATE_ROWS,
     LIMITS,
     MAX_BYTES_PER_FILE,
+    MAX_REPLACE,
     PARTITION,
     PARTITION_ID,
     PARTITION_SPEC,
@@ -33,6 +34,7 @@ from spark_ext.procedures.export import (
     file_format,
     late_rows,
     limits,
+    number_or_none,
     selection,
 )
 from spark_ext.procedures.names import CallNames
@@ -41,9 +43,10 @@ from spark_ext.sql.export import joined
 from spark_ext.sql.session_settings import SourceTable
 from tableformat.errors import Action, DestinationError, RefusedError, TableFormatError
 from tableformat.export.decision import ExportOptions
+from tableformat.export.dry_run import Replaced, check_replacements
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
-from tableformat.export.ports import Silent
+from tableformat.export.ports import JobPorts, Silent
 from tableformat.messages import Option
 from tableformat.names import LakeName
 
@@ -67,10 +70,16 @@ def _archive(call: Call) -> Rows:
     found: list[tuple[Archived, int | None]] = []
     errors: list[TableFormatError] = []
 
+    def opened(place: SourcePlace) -> JobPorts:
+        at = replace(places, source=place)
+        return open_ports(at, RunningSpark(call.spark), Silent(), verify=True)
+
+    opens = limited(request, tables, opened, slots=slots)
+
     def archive_one(one: LocalTable) -> int:
         check_alter_rights(one.place, one.table)
         at = replace(places, source=one.place)
-        ports = open_ports(at, RunningSpark(call.spark), Silent(), verify=True)
+        ports = opens(one.place)
         with contextlib.closing(ports.ledger):
             wanted = request.of_table(one.table, len(tables))
             found.extend((a, one.shard) for a in archive(wanted, ports, at, slots=slots, drop=drop))
@@ -105,6 +114,7 @@ def _request(call: Call, named: SourceTable, to: LakeName) -> ExportRequest:
         # With the default TTL, a partition that changed since its export would be refused.
         options=ExportOptions(
             manifest_ttl=1,
+            max_replace=number_or_none(call, MAX_REPLACE.name),
             late_rows=late_rows(call),
             same_as=call.text_or_none("same_as") or "",
             action=Action.ARCHIVE,
@@ -130,9 +140,10 @@ def _rehearsed(
     """Return the rows of a dry run: the forecast of every selected partition."""
     slots = call.spark.sparkContext.defaultParallelism
     found: list[tuple[Value, ...]] = []
+    replaced: list[Replaced] = []
 
     def rehearse_one(one: LocalTable) -> int:
-        forecasts = rehearse_archive(
+        forecasts, of_table = rehearse_archive(
             request.of_table(one.table, len(tables)),
             replace(places, source=one.place),
             slots=slots,
@@ -147,9 +158,11 @@ def _rehearsed(
             )
             for f in forecasts
         )  # fmt: skip
+        replaced.append(of_table)
         return 0
 
     each_table(tables, rehearse_one, log_note, doing="archive from")
+    check_replacements(request, sum(replaced, Replaced()))
     return tuple(found)
 
 
@@ -245,6 +258,7 @@ ARCHIVE_PARTITION: Final = Procedure(
         LATE_ROWS,
         SAME_AS,
         Parameter("dry_run", "BOOLEAN", "only report what would leave the source", "false"),
+        MAX_REPLACE,
     ),
     columns=(
         Column("partition_id", "STRING", "the partition"),

@@ -38,6 +38,7 @@ __all__ = [
     "LATE_ROWS",
     "LIMITS",
     "MAX_BYTES_PER_FILE",
+    "MAX_REPLACE",
     "PARTITION",
     "PARTITION_ID",
     "PARTITION_SPEC",
@@ -49,6 +50,7 @@ __all__ = [
     "file_format",
     "late_rows",
     "limits",
+    "number_or_none",
     "parameter_of",
     "report",
     "selection",
@@ -89,6 +91,7 @@ STRICT: Final = parameter_of("strict")
 EVOLVE_SCHEMA: Final = parameter_of("evolve_schema")
 MAX_BYTES_PER_FILE: Final = parameter_of("max_bytes_per_file")
 LATE_ROWS: Final = parameter_of("late_rows")
+MAX_REPLACE: Final = parameter_of("max_replace")
 SAME_AS: Final = parameter_of("same_as")
 LIMITS: Final = tuple(
     parameter_of(name) for name in ("max_bandwidth", "max_slices", "parallel_formatting")
@@ -223,7 +226,7 @@ def _session_export(call: Call, selection: Selection, commit_every: int) -> Sess
             same_table=call.flag("same_table"),
             same_as=call.text_or_none("same_as") or "",
             check_rows=call.flag("check_rows"),
-            max_replace=_number_or_none(call, "max_replace"),
+            max_replace=number_or_none(call, "max_replace"),
             late_rows=late_rows(call),
         ),
         conversions=call.pairs("convert"),
@@ -287,7 +290,12 @@ def limits(call: Call) -> Limits:
     )
 
 
-def _number_or_none(call: Call, name: str) -> int | None:
+def number_or_none(call: Call, name: str) -> int | None:
+    """Return the value of a numeric option, None if it is not given.
+
+    Raises:
+        UsageError: the value is outside the bounds of the option.
+    """
     return None if call.arguments[name] is None else _number(call, name)
 
 

@@ -264,7 +264,10 @@ def check_replacements(request: ExportRequest, replaced: Replaced) -> None:
     if most is None or len(found) <= most:
         return
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    equal = 0 if request.options.check_rows else len(replaced.may_be_equal)
+    options = request.options
+    # An archive has no such option.
+    compares = options.check_rows or options.action is not Action.EXPORT
+    equal = 0 if compares else len(replaced.may_be_equal)
     advice = (
         f" {Option.CHECK_ROWS} first compares the rows of {equal} of them, whose parts changed."
     )

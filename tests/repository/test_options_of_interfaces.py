@@ -116,7 +116,7 @@ EVERY = {
         {
             **ENDS, **LIMITS, **MAPPING, **PARTITIONS, "--where": "where", "--drop": "drop",
             "--hive-column": "hive_columns", "--dry-run": "dry_run", "--late-rows": "late_rows",
-            "--same-as": "same_as",
+            "--same-as": "same_as", "--max-replace": "max_replace",
         },
     ),
     "verify": Interfaces(

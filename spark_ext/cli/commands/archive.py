@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,19 +15,21 @@ from catalog.network import TimeOuts
 from catalog.shards import LocalTable, local_tables
 from catalog.sources import SourcePlace, check_alter_allowed, check_alter_rights
 from spark_ext.actions.archive import Archived, archive, rehearse_archive
-from spark_ext.actions.export import each_table
+from spark_ext.actions.export import each_table, limited
 from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.cli.destination import open_destination, parse_destination
-from spark_ext.cli.option_values import conversions, pairs, selection
+from spark_ext.cli.export_run import ask_before_replacing
+from spark_ext.cli.option_values import conversions, is_asked, pairs, selection
 from spark_ext.cli.output import JsonOutput, Output
 from spark_ext.cli.summary import Effect, Line, Summary
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.errors import Action
 from tableformat.export.decision import ExportOptions
+from tableformat.export.dry_run import Replaced, check_replacements
 from tableformat.export.job import ExportRequest
 from tableformat.export.options import LateRows
 from tableformat.export.outcome import Outcome, Status, worst
-from tableformat.export.ports import Observer, ObserverAround
+from tableformat.export.ports import JobPorts, Observer, ObserverAround
 from tableformat.export.request import Limits
 from tableformat.export.slices import FileFormat
 from tableformat.names import TableName
@@ -43,8 +46,8 @@ def show_archive_rehearsal(
     slots: int,
     *,
     drop: bool,
-) -> int:
-    """Print the forecast of archiving each partition; return the exit code.
+) -> tuple[int, Replaced]:
+    """Print the forecast of archiving each partition; return the exit code, and what it replaces.
 
     Args:
         request: selects the partitions to archive.
@@ -57,7 +60,7 @@ def show_archive_rehearsal(
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
     """
-    forecasts = rehearse_archive(
+    forecasts, replaced = rehearse_archive(
         request, places, slots=slots, drop=drop, note=output.note, none=output.none_selected
     )
     for one in forecasts:
@@ -68,7 +71,7 @@ def show_archive_rehearsal(
         else:
             output.say(f"partition {one.partition_id}: {one.message}")
     output.note("nothing was done: this was a dry run")
-    return worst(one.exit_code for one in forecasts)
+    return worst(one.exit_code for one in forecasts), replaced
 
 
 def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
@@ -76,8 +79,8 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     partition_spec: str | None, convert: tuple[str, ...], file_format: FileFormat,
     master: str, conf: tuple[str, ...], source: SourcePlace, warehouse: Path,
     ledger: str | None, time_outs: TimeOuts, cluster: str | None, cluster_host: tuple[str, ...],
-    hive_columns: tuple[str, ...], late_rows: str, same_as: str, limits: Limits, summary: Summary,
-    *, everything: bool,
+    hive_columns: tuple[str, ...], late_rows: str, same_as: str, max_replace: int | None,
+    limits: Limits, summary: Summary, *, everything: bool, yes: bool,
     drop: bool, allow_alter: bool, evolve_schema: bool, strict: bool, dry_run: bool
 ) -> int:  # fmt: skip
     """Run `mergeberg archive`; return the exit code."""
@@ -90,7 +93,11 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
         selection=selection(partition_id, expression, where, everything=everything),
         # With the default TTL, a partition that changed since its export would be refused.
         options=ExportOptions(
-            manifest_ttl=1, late_rows=LateRows(late_rows), same_as=same_as, action=Action.ARCHIVE
+            manifest_ttl=1,
+            late_rows=LateRows(late_rows),
+            same_as=same_as,
+            max_replace=max_replace,
+            action=Action.ARCHIVE,
         ),
         conversions=conversions(convert),
         strict=strict,
@@ -107,19 +114,55 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     hosts = pairs("--cluster-host", cluster_host)
     tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
 
+    places = Places(source, lake, ledger)
+    if dry_run:
+        return _rehearse(request, places, summary.output, tables, slots(master), drop=drop)
+    if is_asked(yes=yes, as_json=summary.as_json):
+        ask_before_replacing(request, places, tables, slots=slots(master))
+
+    def opened(place: SourcePlace) -> JobPorts:
+        return open_ports(replace(places, source=place), spark, _observer(summary), verify=True)
+
+    opens = limited(request, tables, opened, slots=slots(master))
+
     def archive_one(one: LocalTable) -> int:
-        at, wanted = Places(one.place, lake, ledger), request.of_table(one.table, len(tables))
-        if dry_run:
-            output = summary.output
-            return show_archive_rehearsal(wanted, at, output, one, slots(master), drop=drop)
+        at, wanted = replace(places, source=one.place), request.of_table(one.table, len(tables))
         check_alter_rights(one.place, one.table)
-        ports = open_ports(at, spark, _observer(summary), verify=True)
+        ports = opens(one.place)
         with contextlib.closing(ports.ledger):
             found = archive(wanted, ports, at, slots=slots(master), drop=drop)
             return worst(_added(summary, each, one) for each in found)
 
     with summary:
         return each_table(tables, archive_one, summary.output.note, doing="archive from")
+
+
+def _rehearse(
+    request: ExportRequest,
+    places: Places,
+    output: Output,
+    tables: Sequence[LocalTable],
+    slots: int,
+    *,
+    drop: bool,
+) -> int:
+    """Print the forecasts of all tables; return the exit code.
+
+    Raises:
+        TableFormatError: as for `show_archive_rehearsal`, or more partitions would be replaced
+            than the request allows.
+    """
+    found: list[Replaced] = []
+
+    def rehearse_one(one: LocalTable) -> int:
+        at, wanted = replace(places, source=one.place), request.of_table(one.table, len(tables))
+        code, replaced = show_archive_rehearsal(wanted, at, output, one, slots, drop=drop)
+        found.append(replaced)
+        return code
+
+    code = each_table(tables, rehearse_one, output.note, doing="archive from")
+    check_replacements(request, sum(found, Replaced()))
+    return code
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,6 +245,35 @@ def test_on_a_terminal_an_export_asks_before_it_replaces(
     assert not list(tmp_path.iterdir())
 
 
+def test_on_a_terminal_an_archive_asks_before_it_replaces(places: Places, table: str) -> None:
+    """Harm prevented: a changed source takes rows out of the lake, and then leaves itself."""
+    places.clickhouse_run(f"INSERT INTO db.{table} VALUES (1, 9, 'more')")
+    at = ("--table", f"db.{table}", "--to", f"lake.n.{table}")
+    # Within the manifest TTL of its export the partition would be refused.
+    assert places.run("exports", "forget", "1", *at)[0] == 0
+    words = ["archive", f"db.{table}", "--all", "--to", f"lake.n.{table}"]
+    where = ["--source", f"chdb:{places.clickhouse}", "--warehouse", str(places.warehouse)]
+
+    ended, output = at_terminal(places, [*words, *where], "n\n")
+
+    assert ended == 3, output
+    assert f"1 partition of lake.n.{table} would be replaced (1): 3 rows" in output
+    assert "4 rows come" in output
+    assert f"Cannot archive db.{table} to lake.n.{table}: it was not confirmed" in output
+    assert len(rows_of(places, table)) == 5
+    found = places.outcomes("partitions", f"db.{table}")
+    assert sorted(str(one["partition_id"]) for one in found) == ["1", "2"]
+
+
+def test_on_a_terminal_an_archive_of_equal_rows_does_not_ask(places: Places, table: str) -> None:
+    words = ["archive", f"db.{table}", "--all", "--to", f"lake.n.{table}"]
+    where = ["--source", f"chdb:{places.clickhouse}", "--warehouse", str(places.warehouse)]
+
+    ended, output = at_terminal(places, [*words, *where], "")
+
+    assert (ended, "Continue?" in output) == (0, False), output
+
+
 def test_nobody_is_asked_where_nothing_leaves(places: Places, table: str) -> None:
     words = ["attach", f"lake.n.{table}", "--all", "--warehouse", str(places.warehouse)]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
 from catalog.iceberg.catalogs import open_catalog
+from tableformat.errors import RefusedError
+from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
 
 _NUMBERS = itertools.count(1)
@@ -175,3 +178,61 @@ def test_a_table_that_is_not_there_yet_is_exported(places: Places, table: str) -
     )
 
     assert [one["status"] for one in found] == ["committed"] * 3
+
+
+def archive(places: Places, table: str, *words: str) -> tuple[int, str, str]:
+    return places.run("archive", table, "--all", *to(table), *words)
+
+
+def left(places: Places, table: str) -> list[object]:
+    """Return the partitions that are still in the source."""
+    return [one["partition_id"] for one in places.outcomes("partitions", table)]
+
+
+@pytest.mark.representative
+def test_an_archive_replaces_no_more_than_is_allowed(places: Places, table: str) -> None:
+    """Harm prevented: after a mutation an archive rewrites the lake, and nobody knows."""
+    insert(places, table, 1, 2)
+    before = places.files()
+
+    dry, out, note = archive(places, table, "--max-replace", "1", "--dry-run")
+    code, _, err = archive(places, table, "--max-replace", "1")
+
+    assert (dry, code) == (3, 3), note + err
+    assert out.count("in place of its rows in main") == 2
+    for text in (note, err):
+        assert f"Cannot archive {table} to lake.n.{table[3:]}: of the exported partitions" in text
+        assert "2 would be replaced (1, 2), and --max-replace allows 1" in text
+        assert "--check-rows" not in text
+    assert places.files() == before
+    assert archive(places, table, "--max-replace", "2")[0] == 0
+    assert left(places, table) == []
+
+
+def test_an_archive_of_what_main_has_replaces_nothing(places: Places, table: str) -> None:
+    code, _, err = archive(places, table, "--max-replace", "0")
+
+    assert (code, left(places, table)) == (0, []), err
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_archive_of_a_session_has_the_limit(
+    places: Places, table: str, *, dry_run: bool
+) -> None:
+    insert(places, table, 1, 2)
+    session = NoSpark(
+        {
+            "spark.mergeberg.source.ch": f"chdb:{places.clickhouse}",
+            "spark.mergeberg.source.ch.wait": "0.3",
+            "spark.mergeberg.source.ch.allow-alter": "true",
+            "spark.mergeberg.warehouse": str(places.warehouse),
+        }
+    )
+    given: dict[str, Any] = {"table": to(table)[1], "source": f"ch.{table}", "all_partitions": True}
+
+    with pytest.raises(RefusedError, match=r"2 would be replaced \(1, 2\)"):
+        session.call("archive_partition", **given, max_replace=1, dry_run=dry_run)
+
+    assert len(left(places, table)) == 3
+    rows = session.call("archive_partition", **given, max_replace=2, dry_run=dry_run)
+    assert {row["status"] for row in rows} == {"detach" if dry_run else "detached"}
