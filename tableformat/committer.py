@@ -654,7 +654,8 @@ class BranchFile:
 
     `bytes` is its size, `spec_id` the partition spec with which it was written, and `partition` has
     its values by that spec. `sequence_number` is that of the snapshot that added the file to the
-    branch, 0 if it is unknown.
+    branch, 0 if it is unknown. `other_form` is what it is if it is no plain Parquet file, '' if it
+    is one.
     """
 
     path: str
@@ -664,6 +665,7 @@ class BranchFile:
     deletes: bool = False
     sequence_number: int = 0
     partition: tuple[object, ...] = ()
+    other_form: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from tableformat.errors import DestinationError, UnsupportedError
 from tableformat.file_names import exported_by, is_of_key, key_in
 from tableformat.hive_names import partition_directory
 from tableformat.iceberg.snapshot import branch_head, table_of
-from tableformat.iceberg.values import from_text
+from tableformat.iceberg.values import from_text, other_form
 from tableformat.names import PartitionId, PartName
 
 __all__ = ["LiveFile", "MainFiles", "References", "is_in_use", "lake_part_name", "live_files"]
@@ -160,6 +160,7 @@ class _Live:
     partition: tuple[object, ...]
     snapshot_id: int
     sequence_number: int
+    other_form: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +355,7 @@ class MainFiles:
                 sequence_number=f.sequence_number,
                 deletes=any(e.may_hit(f) for e in entries),
                 partition=f.partition,
+                other_form=f.other_form,
             )
             for f in live
         )
@@ -398,6 +400,7 @@ class MainFiles:
                     _values(entry.data_file.partition),
                     entry.snapshot_id or manifest.added_snapshot_id or 0,
                     entry.sequence_number or 0,
+                    other_form(entry.data_file),
                 )
                 for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             )
@@ -533,6 +536,7 @@ def _with_deletes(table: Table, at: int) -> tuple[BranchFile, ...]:
             task.file.spec_id,
             deletes=bool(task.delete_files),
             partition=_values(task.file.partition),
+            other_form=other_form(task.file),
         )
         for task in table.scan(snapshot_id=at).plan_files()
     )

@@ -17,7 +17,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
 from catalog.iceberg.catalogs import open_catalog
-from tableformat.errors import TableFormatError, UnsupportedError
+from tableformat.errors import RefusedError, TableFormatError, UnsupportedError
 from tableformat.names import LakeName
 from tests.support.other_engines import upgrade
 from tests.support.session_lake import alter, opened, rows_of
@@ -82,7 +82,8 @@ def add_other_form(places: Places, name: str, form: str) -> None:
         path = written(places, name, "orc", pa.schema(TYPES))
         add(places, name, path, file_format=FileFormat.ORC)
     else:
-        path = written(places, name, "parquet", opened(places, name).schema().as_arrow())
+        path = places.root / f"{name}.parquet"
+        path.write_bytes(b"PARE" * 100)
         add(places, name, path, key_metadata=b"key")
 
 
@@ -245,3 +246,32 @@ def test_a_table_of_version_3_is_no_source_of_copies(
         assert refused.value.code == 48
 
     assert opened(places, b).metadata_location == before
+
+
+@pytest.mark.parametrize("form", ["ORC", "encrypted"])
+def test_a_file_that_is_no_plain_parquet_file_is_detached_and_attached(
+    places: Places, session: NoSpark, two: tuple[str, str], form: str
+) -> None:
+    """Harm prevented: an intact file is called damaged, and nobody can attach it."""
+    name, _ = two
+    add_other_form(places, name, form)
+    entry = entry_of(places, name)
+    detach, attach = (
+        f"ALTER TABLE lake.n.{name} {what} {FOREIGN}" for what in ("DETACH", "ATTACH")
+    )
+    alter(session, detach)
+
+    (row,) = alter(session, attach)
+
+    assert (row["status"], row["rows"]) == ("attached", 1)
+    after = entry_of(places, name)
+    assert (after.file_path, after.file_format, after.key_metadata) == (
+        entry.file_path,
+        entry.file_format,
+        entry.key_metadata,
+    )
+    alter(session, detach)
+    path = Path(entry.file_path.removeprefix("file://"))
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(RefusedError, match=f"it has {path.stat().st_size:,} bytes, and"):
+        alter(session, attach)
