@@ -39,11 +39,11 @@ class ColumnStatistics:
     """The statistics of one leaf column, by field id.
 
     `lower` and `upper` are Iceberg's binary single-value form in hex. An unknown count or bound is
-    None. `size` is in bytes.
+    None. `size` is in bytes; the manifest entry of a copied file may lack it.
     """
 
     field_id: int
-    size: int
+    size: int | None
     values: int | None = None
     nulls: int | None = None
     nans: int | None = None

@@ -280,15 +280,17 @@ def _partition(file: DataFile, spec: PartitionSpec, schema: Schema) -> Iterator[
 
 
 def _statistics(file: DataFile) -> Iterator[ColumnStatistics]:
-    values, nulls, nans = file.value_counts, file.null_value_counts, file.nan_value_counts
+    # Each of them is optional (Iceberg spec, `data_file`).
+    sizes, values = file.column_sizes or {}, file.value_counts or {}
+    nulls, nans = file.null_value_counts or {}, file.nan_value_counts or {}
     lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
-    for field_id, size in sorted((file.column_sizes or {}).items()):
+    for field_id in sorted({*sizes, *values, *nulls, *nans, *lower, *upper}):
         yield ColumnStatistics(
             field_id,
-            size,
-            (values or {}).get(field_id),
-            (nulls or {}).get(field_id),
-            (nans or {}).get(field_id),
+            sizes.get(field_id),
+            values.get(field_id),
+            nulls.get(field_id),
+            nans.get(field_id),
             lower[field_id].hex() if field_id in lower else None,
             upper[field_id].hex() if field_id in upper else None,
         )

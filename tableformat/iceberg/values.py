@@ -190,7 +190,8 @@ def data_file(receipt: Receipt, schema: Schema, spec: PartitionSpec) -> DataFile
         lower_bounds=_bounds(receipt, lambda c: c.lower),
         upper_bounds=_bounds(receipt, lambda c: c.upper),
         key_metadata=None,
-        split_offsets=list(receipt.split_offsets),
+        # An empty list would say that no reader can split the file.
+        split_offsets=list(receipt.split_offsets) or None,
         equality_ids=None,
         sort_order_id=receipt.sort_order_id,
     )

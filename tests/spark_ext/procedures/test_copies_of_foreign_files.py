@@ -275,3 +275,26 @@ def test_a_file_that_is_no_plain_parquet_file_is_detached_and_attached(
     path.write_bytes(path.read_bytes() + b" ")
     with pytest.raises(RefusedError, match=f"it has {path.stat().st_size:,} bytes, and"):
         alter(session, attach)
+
+
+def test_each_file_of_another_entry_keeps_its_figures_in_a_copy(
+    places: Places, session: NoSpark, two: tuple[str, str]
+) -> None:
+    """Harm prevented: readers skip nothing in a copy, or take no offsets for the file's own."""
+    a, b = two
+    path = written(places, a, "parquet", opened(places, a).schema().as_arrow())
+    seven = (7).to_bytes(8, "little")
+    figures = {
+        "value_counts": {1: 1, 2: 1, 3: 1},
+        "null_value_counts": {1: 0, 2: 0},
+        "lower_bounds": {2: seven},
+        "upper_bounds": {2: seven},
+    }
+    add(places, a, path, **figures)
+
+    alter(session, STATEMENTS["ATTACH"].format(a=a, b=b))
+
+    copy = entry_of(places, b)
+    assert copy.split_offsets is None
+    assert {name: getattr(copy, name) for name in figures} == figures
+    assert not copy.column_sizes
