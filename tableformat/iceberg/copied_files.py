@@ -178,9 +178,14 @@ def copied_receipts(
             destination.
     """
     spec_id, known = layout.layout.spec_id, partitions or {}
-    return tuple(
+    receipts = (
         _receipt(of.entries[path], of.table, row, number, copy, spec_id, known.get(path))
         for number, (path, copy) in enumerate(copies.items())
+    )
+    orders = _orders(of.table, table_of(layout))
+    return tuple(
+        replace(one, sort_order_id=None if (id_ := one.sort_order_id) is None else orders.get(id_))
+        for one in receipts
     )
 
 
@@ -371,23 +376,15 @@ def receipts_for_other_table(
         destination: of the table that gets the files.
         partitions: each file's partition, if the destination has another spec.
     """
-    there, here = of.table, table_of(destination)
-    same = _order(there.sort_order(), there.schema()) == _order(here.sort_order(), here.schema())
     copies = {
         path: Copy(new.path, new.attempt, new.sha256, new.seconds) for path, new in made.items()
     }
     receipts = copied_receipts(of, row, copies, destination, partitions)
-    sorted_there = there.sort_order().order_id
     return tuple(
         replace(
             receipt,
             file_bytes=new.bytes,
             rows=new.rows,
-            sort_order_id=(
-                here.sort_order().order_id
-                if same and receipt.sort_order_id == sorted_there
-                else None
-            ),
             split_offsets=new.split_offsets,
             columns=new.columns,
         )
@@ -430,8 +427,28 @@ def _named(spec: PartitionSpec, schema: Schema) -> Sequence[tuple[str | None, st
     return [(schema.find_column_name(f.source_id), str(f.transform), f.name) for f in spec.fields]
 
 
-def _order(order: SortOrder, schema: Schema) -> Sequence[tuple[str | None, str, str, str]]:
-    return [
+def _orders(there: Table, here: Table) -> Mapping[int, int]:
+    """Return the ids of the sort orders of one table that another has, too, with its own ids.
+
+    Each table numbers its orders itself, so that one id may mean two orders.
+    """
+    if there.metadata.table_uuid == here.metadata.table_uuid:
+        return {number: number for number in there.sort_orders()}
+    now = here.sort_order()
+    # The present order wins over an equal one of earlier.
+    known = [*here.sort_orders().items(), (now.order_id, now)]
+    of_here = {_order(order, here.schema()): number for number, order in known}
+    return {
+        number: of_here[form]
+        for number, order in there.sort_orders().items()
+        if (form := _order(order, there.schema())) in of_here
+        # Nothing is known of a column that was dropped.
+        and all(name is not None for name, *_ in form)
+    }
+
+
+def _order(order: SortOrder, schema: Schema) -> tuple[tuple[str | None, str, str, str], ...]:
+    return tuple(
         (
             schema.find_column_name(f.source_id),
             str(f.transform),
@@ -439,4 +456,4 @@ def _order(order: SortOrder, schema: Schema) -> Sequence[tuple[str | None, str, 
             f.null_order.value,
         )
         for f in order.fields
-    ]
+    )

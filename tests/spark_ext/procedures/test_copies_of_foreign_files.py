@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
@@ -298,3 +299,30 @@ def test_each_file_of_another_entry_keeps_its_figures_in_a_copy(
     assert copy.split_offsets is None
     assert {name: getattr(copy, name) for name in figures} == figures
     assert not copy.column_sizes
+
+
+def set_order(places: Places, name: str, *fields: tuple[str, str]) -> int:
+    """Let a table have an order, as Spark's WRITE ORDERED BY does; return its id."""
+    with opened(places, name).update_sort_order() as update:
+        for how, column in fields:
+            getattr(update, how)(column, IdentityTransform())
+    return opened(places, name).sort_order().order_id
+
+
+def test_a_copy_has_the_sort_order_of_its_own_table(
+    places: Places, session: NoSpark, two: tuple[str, str]
+) -> None:
+    """Harm prevented: a file is taken for sorted by a column by which it is not."""
+    a, b = two
+    of_a = set_order(places, a, ("desc", "id")), set_order(places, a, ("asc", "v"))
+    of_b = set_order(places, b, ("asc", "v"))
+    assert of_b == of_a[0] != of_a[1]
+    path = written(places, a, "parquet", opened(places, a).schema().as_arrow())
+    found = []
+    for order in (*of_a, None):
+        add(places, a, path, sort_order_id=order)
+        alter(session, STATEMENTS["REPLACE"].format(a=a, b=b))
+        found.append(entry_of(places, b).sort_order_id)
+        alter(session, f"ALTER TABLE lake.n.{a} DROP {FOREIGN}")
+
+    assert found == [None, of_b, None]
