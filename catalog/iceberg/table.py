@@ -18,7 +18,8 @@ from pydantic import ValidationError as InvalidMetadata
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AssertLastAssignedFieldId,
@@ -45,6 +46,7 @@ from tableformat.committer import (
 from tableformat.errors import DestinationError, NotFoundError, TableFormatError, UnsupportedError
 from tableformat.iceberg import snapshot
 from tableformat.iceberg.manifest_scan import MainFiles, References, is_in_use
+from tableformat.iceberg.schema_evolution import evolved_mapping
 from tableformat.iceberg.snapshot import expiry_request, made_by, tag_request
 from tableformat.names import LakeName
 
@@ -294,8 +296,10 @@ def _schema_request(
     if change.is_of_schema:
         # Without an id it selects the schema that was added last.
         updates += [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate()]
-    if change.properties:
-        updates.append(SetPropertiesUpdate(updates=dict(change.properties)))
+    properties = _evolved_mapping(metadata, schema) if change.is_of_schema else {}
+    properties |= dict(change.properties)
+    if properties:
+        updates.append(SetPropertiesUpdate(updates=properties))
     return (
         tuple(updates),
         (
@@ -309,3 +313,15 @@ def _schema_request(
             ),
         ),
     )
+
+
+def _evolved_mapping(metadata: TableMetadata, schema: Schema) -> dict[str, str]:
+    """Return the property with the table's name mapping for a new schema, none without one."""
+    mapping = None
+    # A mapping that cannot be read is the owner's to mend: no reader uses it.
+    with contextlib.suppress(ValueError):
+        mapping = metadata.name_mapping()
+    if mapping is None:
+        return {}
+    evolved = evolved_mapping(mapping, metadata.schema(), schema)
+    return {TableProperties.DEFAULT_NAME_MAPPING: evolved.model_dump_json()}

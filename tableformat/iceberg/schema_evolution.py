@@ -4,6 +4,9 @@
 with ids that the table never used. It widens types by Iceberg's promotions, but not of a column
 that divides the table. The key of a map keeps its members.
 
+`evolved_mapping` adds the new fields to the table's name mapping, by which files without field ids
+are read.
+
 `as_wide_as` gives the columns of the remembered ClickHouse table the widths of the lake table's.
 `named_as` gives the fields of a schema the names of an earlier one. `has_moved_names` tests
 whether a name belonged to another field. `unreadable` tests whether rows of an earlier schema
@@ -21,6 +24,7 @@ from typing import Final
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping, update_mapping
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
     DecimalType,
@@ -61,6 +65,7 @@ __all__ = [
     "can_widen",
     "divided_by",
     "evolve",
+    "evolved_mapping",
     "has_moved_names",
     "name_conflict",
     "named_as",
@@ -217,6 +222,24 @@ class _SchemaEvolution:
                 )
             case _:
                 return of
+
+
+def evolved_mapping(mapping: NameMapping, before: Schema, after: Schema) -> NameMapping:
+    """Return a table's name mapping with the fields that only its new schema has, at every level.
+
+    Iceberg's own schema changes do the same (Iceberg spec, "Name Mapping Serialization").
+    """
+    # PyIceberg calls the parent of columns -1.
+    structs = {-1: after.as_struct()}
+    for id_ in before.field_ids:
+        if id_ in after.field_ids and isinstance(of := after.find_type(id_), StructType):
+            structs[id_] = of
+    known = set(before.field_ids)
+    added = {
+        id_: [field for field in of.fields if field.field_id not in known]
+        for id_, of in structs.items()
+    }
+    return update_mapping(mapping, {}, added)
 
 
 def named_as(schema: Schema, before: Schema) -> Schema:

@@ -78,3 +78,25 @@ def test_without_a_mapping_the_file_is_named(places: Places, session: NoSpark) -
         alter(session, f"ALTER TABLE lake.n.{name} DROP PARTITION ID '202401'")
 
     assert rows_of(places, name) == 4
+
+
+def test_an_evolved_table_reads_files_without_ids_that_come_later(places: Places) -> None:
+    """Harm prevented: a column that an export added is NULL in every file without ids."""
+    name = lake_with_file(places, "p")
+    places.clickhouse_run(
+        f"ALTER TABLE db.{name} ADD COLUMN x Nullable(Int64), ADD COLUMN t Tuple(a Int64)",
+        f"INSERT INTO db.{name} VALUES ('2024-04-05', 9, 90, tuple(1))",
+    )
+    words = ("--partition-id", "20240405", "--evolve-schema", "--to", f"lake.n.{name}")
+    assert places.run("export", f"db.{name}", *words)[0] == 0
+
+    t = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    types = {"p": pa.date32(), "id": pa.int64(), "x": pa.int64(), "t": t}
+    rows = pa.table([[date(2024, 5, 5)], [8], [80], [{"a": 2}]], pa.schema(types.items()))
+    required = pa.schema([f.with_nullable(f.name not in ("p", "id")) for f in rows.schema])
+    path = places.root / f"{name}_later.parquet"
+    pq.write_table(rows.cast(required), path)
+    opened(places, name).add_files([f"file://{path}"])
+
+    (row,) = opened(places, name).scan("p = '2024-05-05'").to_arrow().to_pylist()
+    assert (row["id"], row["x"], row["t"]) == (8, 80, {"a": 2})

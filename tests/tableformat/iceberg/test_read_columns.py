@@ -11,6 +11,7 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 
 from tableformat.iceberg.arrow_schema import file_schema
 from tableformat.iceberg.read_columns import has_composed_null, with_mapped_ids
+from tableformat.iceberg.schema_evolution import evolved_mapping
 from tableformat.mergetree.type_text import parse_type
 
 _STRUCT = pa.struct(
@@ -95,3 +96,19 @@ def found_ids(fields: Any) -> list[int | None]:
         elif pa.types.is_map(of):
             found += found_ids([of.key_field, of.item_field])
     return found
+
+
+def test_new_fields_come_to_a_name_mapping_at_every_level() -> None:
+    """Harm prevented: a new member of a struct is NULL in files without field ids."""
+
+    def schema(*more: NestedField, columns: tuple[NestedField, ...] = ()) -> Schema:
+        inner = StructType(NestedField(5, "x", LongType()), *more)
+        listed = ListType(4, inner, element_required=False)
+        mapped = MapType(7, StringType(), 8, inner_of(9), value_required=False)
+        return Schema(NestedField(1, "l", listed), NestedField(2, "m", mapped), *columns)
+
+    before = schema()
+    new = NestedField(12, "s", StructType(NestedField(13, "z", ListType(14, LongType()))))
+    after = schema(NestedField(11, "y", inner_of(15)), columns=(new,))
+
+    assert evolved_mapping(before.name_mapping, before, after) == after.name_mapping
