@@ -340,8 +340,7 @@ class MainFiles:
         deletes = [m for m in manifests if m.content == ManifestContent.DELETES]
         entries = tuple(_delete_entries(table, deletes))
         has_equality = any(e.is_by_equality for e in entries)
-        if entries and not has_equality:
-            return _with_deletes(table, at)
+        by_position = _paths_with_deletes(table, at) if entries and not has_equality else None
         data = (m for m in manifests if m.content == ManifestContent.DATA)
         live = tuple(f for m in data for f in self._live(table, m))
         by_equality = (e for e in entries if e.is_by_equality)
@@ -353,7 +352,11 @@ class MainFiles:
                 f.bytes,
                 f.spec_id,
                 sequence_number=f.sequence_number,
-                deletes=any(e.may_hit(f) for e in entries),
+                deletes=(
+                    any(e.may_hit(f) for e in entries)
+                    if by_position is None
+                    else f.path in by_position
+                ),
                 partition=f.partition,
                 other_form=f.other_form,
             )
@@ -527,19 +530,13 @@ def _unknown_rows(path: str) -> UnsupportedError:
     return UnsupportedError(message)
 
 
-def _with_deletes(table: Table, at: int) -> tuple[BranchFile, ...]:
-    return tuple(
-        BranchFile(
-            task.file.file_path,
-            task.file.record_count,
-            task.file.file_size_in_bytes,
-            task.file.spec_id,
-            deletes=bool(task.delete_files),
-            partition=_values(task.file.partition),
-            other_form=other_form(task.file),
-        )
-        for task in table.scan(snapshot_id=at).plan_files()
-    )
+def _paths_with_deletes(table: Table, at: int) -> frozenset[str]:
+    """Return the paths of the data files to which deletes by position apply.
+
+    PyIceberg matches them exactly, but its plan has no sequence numbers and no files without rows.
+    """
+    tasks = table.scan(snapshot_id=at).plan_files()
+    return frozenset(task.file.file_path for task in tasks if task.delete_files)
 
 
 class References:
