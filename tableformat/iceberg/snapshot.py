@@ -537,10 +537,11 @@ def _summary(
         found.remove_file(file, schema, specs[file.spec_id])
     parent = producer._parent_snapshot_id  # noqa: SLF001
     before = metadata.snapshot_by_id(parent) if parent is not None else None
-    return update_snapshot_summaries(
-        Summary(operation=producer._operation, **found.build(), **properties),  # noqa: SLF001
-        before.summary if before is not None else None,
-    )
+    made = Summary(operation=producer._operation, **found.build(), **properties)  # noqa: SLF001
+    if before is None:
+        return update_snapshot_summaries(made)
+    # Version 1 allows a snapshot without a summary: then no total is known.
+    return update_snapshot_summaries(made, before.summary) if before.summary else made
 
 
 def _request_of(staged: Staged) -> _Request:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -55,6 +56,8 @@ from tableformat.iceberg.values import data_file
 from tableformat.parquet.writer import FileFormat, WrittenFile, write_file
 from tableformat.receipt import ColumnStatistics, Receipt
 from tests.strategies.rows import LAKE_SCHEMA, ROWS, VALUES, arrow_table, internal
+from tests.support.lake_statements import attach, detach, in_files, running
+from tests.support.scenarios import pyiceberg
 
 UNPARTITIONED = PartitionSpec(spec_id=0)
 NAMES = [field.name for field in LAKE_SCHEMA.fields]
@@ -359,3 +362,22 @@ def test_figures_that_are_not_known_are_left_out() -> None:
     assert file.column_sizes == {1: 10}
     assert file.value_counts == {}
     assert file.lower_bounds == {}
+
+
+def test_totals_are_left_out_after_a_snapshot_without_a_summary(tmp_path: Path) -> None:
+    """Harm prevented: totals that begin at 0, which readers take for the rows of the table."""
+    in_files(tmp_path)
+    running(tmp_path).run(detach("p2"))
+    path = Path(pyiceberg(tmp_path).metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    for snapshot in metadata["snapshots"]:
+        # Version 1 does not require it, and an upgrade adds none.
+        del snapshot["summary"]
+    path.write_text(json.dumps(metadata))
+
+    assert running(tmp_path).run(attach("p2")).rows == 3
+
+    head = pyiceberg(tmp_path).current_snapshot()
+    assert head is not None
+    assert head.summary is not None
+    assert (head.summary["added-records"], head.summary.get("total-records")) == ("3", None)
