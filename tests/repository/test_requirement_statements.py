@@ -10,6 +10,7 @@ from typing import Final
 from conformance.requirements import load_requirements
 from tests.repository.source_files import ROOT
 from tests.requirement_statements.statements import (
+    CANCELLATION,
     EXPORTS,
     QUERIES,
     STORIES,
@@ -23,7 +24,8 @@ _BLOCK: Final = re.compile(r"```sql\n(.*?)```", re.DOTALL)
 _IN_TABLE: Final = re.compile(r"\| `(ALTER[^`]*)`")
 _IN_SENTENCE: Final = re.compile(r"(?:For example,|Run) (ALTER TABLE [^.]*)")
 _LINE: Final = re.compile(r"(?:ALTER|OPTIMIZE) TABLE")
-_STEPS: Final = [step for story in (EXPORTS, *STORIES.values()) for step in story.steps]
+_STORIES: Final = (EXPORTS, *STORIES.values())
+_STEPS: Final = [CANCELLATION[1], *(step for story in _STORIES for step in story.steps)]
 
 
 def _plain(text: str) -> str:

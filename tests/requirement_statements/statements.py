@@ -10,10 +10,21 @@ Steps without an id are not of the documents: they bring the tables to where the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Final
 
-__all__ = ["EXPORTS", "QUERIES", "STORIES", "TEMPORARY", "WITHOUT_MEANING", "Step", "Story"]
+__all__ = [
+    "CANCELLATION",
+    "EXPORTS",
+    "QUERIES",
+    "STORIES",
+    "TEMPORARY",
+    "WITHOUT_MEANING",
+    "Step",
+    "Story",
+    "exports_into",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,7 @@ class Story:
 _RQ: Final = "RQ.ClickHouse.ExportPartition."
 _EXPORT: Final = "ALTER TABLE source_table EXPORT PARTITION ID '2020' TO TABLE destination_table"
 _GATE: Final = "SETTINGS allow_experimental_export_merge_tree_part = 1"
+_DESTINATION: Final = re.compile(r"\b(default\.)?destination_table\b")
 _SOURCE: Final = "(p UInt64, k String, d UInt64) ENGINE = MergeTree PARTITION BY p ORDER BY k"
 _ROWS: Final = "VALUES (2020, 'key1', 100), (2020, 'key2', 200), (2021, 'key3', 300)"
 
@@ -116,9 +128,33 @@ EXPORTS: Final = Story(
                 ),
             ),
         ),
-        Step(f"{_RQ}QueryCancellation", "KILL QUERY WHERE query_id = '<query_id>'", ""),
     ),
 )
+
+CANCELLATION: Final = (
+    f"{_EXPORT} {_GATE}",
+    Step(f"{_RQ}QueryCancellation", "KILL QUERY WHERE query_id = '<query_id>'", "finished"),
+)
+"""An export, and the statement that kills it while it runs, by its `<query_id>`."""
+
+
+def exports_into(tree: str) -> tuple[Step, ...]:
+    """Return the steps of `EXPORTS` with a tree of Hive directories as the destination.
+
+    It has no rows that are replaced by the requirement's statement alone, which is `refused`: the
+    next step is the statement that replaces them.
+    """
+    steps = []
+    for step in EXPORTS.steps:
+        runs = tuple(_DESTINATION.sub(f"hive.`{tree}`", one) for one in step.statements)
+        forced = step.id.endswith(".ForceExport")
+        steps.append(replace(step, ends="refused" if forced else step.ends, runs=runs))
+        if forced:
+            (one,) = runs
+            both = f"{one}, export_merge_tree_partition_replace_partition = 1"
+            steps.append(Step("", both, "replaced"))
+    return tuple(steps)
+
 
 _MONTHS: Final = (
     "(day Date, hour UInt8 DEFAULT 7) ENGINE = MergeTree PARTITION BY toYYYYMM(day) ORDER BY day"
@@ -348,7 +384,7 @@ QUERIES: Final = {
     f"{_RQ}SystemTables.Exports": f"SELECT {_EXPORTED}parts_processed, parts_failed, create_time, "
     "update_time FROM system.replicated_partition_exports WHERE status = 'IN_PROGRESS'",
 }
-"""What is asked of system tables, by the requirement's id: of `mergeberg.system` in Spark SQL."""
+"""What is asked of system tables, by the requirement's id: after `USE mergeberg` in Spark SQL."""
 
 WITHOUT_MEANING: Final = (
     # How ClickHouse makes temporary tables.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from dataclasses import dataclass
@@ -12,10 +13,20 @@ import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg.catalogs import open_catalog
+from catalog.ledgers.sqlite import SqliteLedger
+from catalog.ledgers.uris import LEDGER_FILE
 from spark_ext.actions import export_ports
+from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.names import PartitionId
-from tests.requirement_statements.statements import EXPORTS, STORIES, Step, Story
+from tests.requirement_statements.statements import (
+    CANCELLATION,
+    EXPORTS,
+    STORIES,
+    Step,
+    Story,
+    exports_into,
+)
 from tests.wrong.places import Places
 
 _ALLOWED: Final = "SETTINGS allow_experimental_export_merge_tree_part = 1"
@@ -62,6 +73,8 @@ class StoryRun:
         file = self.places.root / "answer"
         statement = _PART.sub(lambda found: self._part(statement, found), statement)
         code, out, err = self.alter(statement.replace("/path/to/file", str(file)), "--json")
+        if code and not err:
+            return str(json.loads(out.splitlines()[0])["status"])
         if code:
             error = json.loads(err.splitlines()[-1])
             return int(error["code"] or 0)
@@ -117,6 +130,41 @@ def test_the_exports_of_the_requirement_run_as_they_stand(story_run: StoryRun) -
     story_run.begin(EXPORTS)
 
     assert run(story_run, EXPORTS.steps) == []
+
+
+def test_they_run_with_a_tree_of_hive_directories_as_destination(story_run: StoryRun) -> None:
+    """Settings.ForceExport is refused in a tree, without a second setting."""
+    story_run.begin(EXPORTS)
+    tree = story_run.places.root / "tree"
+
+    assert run(story_run, exports_into(str(tree))) == []
+    code, out, _ = story_run.places.run("read", f"hive:{tree}", "--rows")
+    assert (code, [json.loads(line)["k"] for line in out.splitlines()]) == (0, ["key1", "key2"])
+
+
+def test_the_kill_of_the_requirement_ends_the_export_that_it_names(story_run: StoryRun) -> None:
+    """QueryCancellation: `<query_id>` is that of the export, which is writing."""
+    story_run.begin(EXPORTS)
+    export, kill = CANCELLATION
+    ended: list[int] = []
+
+    def rows() -> dict[str, str]:
+        path = story_run.places.warehouse / LEDGER_FILE
+        with contextlib.closing(SqliteLedger(path)) as ledger:
+            return {row.claim.query_id: row.state.name for row in ledger.rows()}
+
+    def killing(_plan: WritePlan, _tasks: tuple[SliceTask, ...]) -> None:
+        (query_id,) = rows()
+        ended.append(story_run.alter(kill.text.replace("<query_id>", query_id))[0])
+
+    story_run.places.before = killing
+    code, _, err = story_run.alter(export)
+    story_run.places.before = lambda *_: None
+
+    assert (code, ended) == (4, [0])
+    assert "was killed" in err
+    assert [*rows().values()] == ["KILLED"]
+    assert story_run.ended(export) == "committed"
 
 
 @pytest.mark.parametrize("story", STORIES)

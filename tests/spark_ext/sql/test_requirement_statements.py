@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_ext
 from catalog.clickhouse.embedded import EmbeddedConnection
-from tests.requirement_statements.statements import EXPORTS, QUERIES, Step
+from spark_ext.engine.runner import SparkWriter
+from tableformat.export.ports import Writing
+from tests.requirement_statements.statements import (
+    CANCELLATION,
+    EXPORTS,
+    QUERIES,
+    Step,
+    exports_into,
+)
 from tests.support.iceberg_spark import catalog_settings
 from tests.support.local_spark import SPARK_MARKS
 from tests.support.spark_application import ICEBERG, MERGEBERG, SparkApplication
@@ -28,6 +37,8 @@ _MESSAGES: Final[Mapping[int, str]] = {
     48: "Destination storage MergeTree does not support MergeTree parts",
     344: "Exporting merge tree part is experimental",
 }
+# What a tree says of an export that would replace its rows.
+_REFUSED: Final = "the tree holds 2 rows of it"
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +71,10 @@ def spark(
 
 def ended(step: Step, statement: str, run: Callable[[str], DataFrame]) -> str | int:
     """Run a statement; return what it ended with, as `Step.ends` has it."""
+    if step.ends == "refused":
+        with pytest.raises(Exception, match=_REFUSED):
+            run(statement).collect()
+        return step.ends
     if isinstance(step.ends, int):
         with pytest.raises(Exception, match=_MESSAGES[step.ends]):
             run(statement).collect()
@@ -68,7 +83,10 @@ def ended(step: Step, statement: str, run: Callable[[str], DataFrame]) -> str | 
 
 
 def run_exports(
-    spark: SparkSession, namespace: str, interface: str
+    spark: SparkSession,
+    namespace: str,
+    interface: str,
+    steps: tuple[Step, ...] = EXPORTS.steps,
 ) -> list[tuple[str, object, object]]:
     """Run the exports of the document with a namespace of their own; return what each ends with."""
     spark.sql(f"CREATE NAMESPACE lake.{namespace}")
@@ -79,7 +97,7 @@ def run_exports(
         bound = statement.replace("default.destination_table", f"{namespace}.destination_table")
         return spark.sql(bound) if interface == "Spark SQL" else spark_ext.sql(spark, bound)
 
-    return [(s, step.ends, ended(step, s, run)) for step in EXPORTS.steps for s in step.statements]
+    return [(s, step.ends, ended(step, s, run)) for step in steps for s in step.statements]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +114,50 @@ def test_the_exports_of_the_requirement_run_as_they_stand(
     assert sorted(map(tuple, rows)) == [(2020, "key1", 100), (2020, "key2", 200)]
 
 
+@pytest.mark.parametrize("interface", ["Spark SQL", "spark_ext.sql"])
+def test_they_run_with_a_tree_of_hive_directories_as_destination(
+    spark: SparkSession, tmp_path: Path, interface: str
+) -> None:
+    """Settings.ForceExport is refused in a tree, without a second setting."""
+    namespace = "of_sql" if interface == "Spark SQL" else "of_python"
+    tree = exports_into(str(tmp_path / "tree"))
+
+    found = run_exports(spark, namespace, interface, tree)
+
+    assert [(s, end) for s, ends, end in found if end != ends] == []
+    assert len(list((tmp_path / "tree" / "p=2020").glob("*.parquet"))) == 2
+
+
+def test_the_kill_of_the_requirement_ends_the_export_that_it_names(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """QueryCancellation: `<query_id>` is that of the export, which is writing."""
+    export, kill = CANCELLATION
+    spark.sql("CREATE NAMESPACE lake.killed")
+    spark.sql("USE lake.killed")
+    shown = (
+        "SELECT DISTINCT query_id, status FROM mergeberg.system.replicated_partition_exports "
+        "WHERE destination_table = 'lake.killed.destination_table'"
+    )
+    ended: list[str] = []
+    write = SparkWriter.write
+
+    def killing(writer: SparkWriter, *given: Any, **named: Any) -> Writing:
+        ((query_id, _),) = spark.sql(shown).collect()
+        killed = spark.sql(kill.text.replace("<query_id>", query_id)).collect()
+        ended.extend(row.status for row in killed)
+        return write(writer, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkWriter, "write", killing)
+        with pytest.raises(Exception, match="was killed"):
+            spark.sql(export).collect()
+
+    assert ended == [kill.ends]
+    assert [row.status for row in spark.sql(shown).collect()] == ["KILLED"]
+    assert [row.status for row in spark.sql(export).collect()] == ["committed"]
+
+
 @pytest.fixture(scope="module")
 def exported(spark: SparkSession) -> SparkSession:
     """Run the exports once, for the tests that look at their rows in the system tables."""
@@ -106,6 +168,8 @@ def exported(spark: SparkSession) -> SparkSession:
 @pytest.mark.parametrize("of", QUERIES)
 def test_the_system_tables_of_the_requirement_have_rows(exported: SparkSession, of: str) -> None:
     """Exports are listed by partition, and none runs."""
-    found = exported.sql(QUERIES[of].replace("FROM system.", "FROM mergeberg.system.")).collect()
+    exported.sql("USE mergeberg")
+
+    found = exported.sql(QUERIES[of]).collect()
 
     assert bool(found) == ("IN_PROGRESS" not in QUERIES[of])
