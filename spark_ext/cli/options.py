@@ -7,6 +7,7 @@ Each group is a decorator that adds its options to a command. The command gets t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -15,6 +16,7 @@ from click.core import ParameterSource
 
 from catalog.network import DEFAULT_TIME_OUTS, holds_secret, shown_address, without_secret
 from catalog.source_defaults import DEFAULT_WAIT, STAGING_DATABASE, SYNC_TIMEOUT
+from spark_ext.cli.sections import CONFIGURATION
 from tableformat.export.options import EXPORT_OPTIONS, OptionType
 from tableformat.names import without_login
 from tableformat.quantities import parse_size
@@ -25,6 +27,7 @@ __all__ = [
     "Location",
     "Setting",
     "Size",
+    "UndoOptions",
     "carried_options",
     "catalog_options",
     "cluster_host_option",
@@ -104,6 +107,8 @@ def carried_options(
         names: the options.
         to: the other command, as words.
     """
+    if not any(name in _named(context.command) for name in names):
+        return
     other = context.find_root()
     for name in to:
         if not isinstance(other.command, click.Group):
@@ -133,6 +138,26 @@ def _words(option: click.Option, context: click.Context) -> Iterator[tuple[str, 
     elif value is not None:
         for one in value if option.multiple else (value,):
             yield (option.opts[0], shown_value(option, str(one)))
+
+
+@dataclass(frozen=True, slots=True)
+class UndoOptions:
+    """The options with which an undo statement finds the lake and the ledger of its command."""
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, context: click.Context | None) -> UndoOptions:
+        """Return those of a running command; none without one."""
+        if context is None:
+            return cls()
+        root, before = context.find_root(), list[str]()
+        if root.get_parameter_source("config_file") is ParameterSource.COMMANDLINE:
+            found = context.meta.get(CONFIGURATION)
+            before += ["--config", "" if found is None else str(found.path)]
+        pieces = carried_options(context, ("--warehouse", "--ledger"), ("alter",))
+        return cls(tuple(before), tuple(word for piece in pieces for word in piece))
 
 
 class Size(click.ParamType[int]):

@@ -28,6 +28,7 @@ from typing import Any, Final, Protocol, TextIO
 
 import click
 
+from spark_ext.cli.options import UndoOptions
 from spark_ext.json_text import json_text
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Observer
@@ -102,9 +103,10 @@ def status_word(status: Status) -> str:
     return _WORDS[status]
 
 
-def undo_command(statement: str) -> str:
+def undo_command(statement: str, options: UndoOptions) -> str:
     """Return the command that runs an undo statement."""
-    return f"mergeberg alter {quoted(statement)}"
+    words = ("mergeberg", *options.before, "alter", statement, *options.after)
+    return " ".join(map(quoted, words))
 
 
 def quoted(word: str) -> str:
@@ -358,7 +360,12 @@ class TextOutput:
     """Text for people: a progress line on a terminal, plain lines elsewhere."""
 
     def __init__(
-        self, out: TextIO | None = None, err: TextIO | None = None, *, quiet: bool = False
+        self,
+        out: TextIO | None = None,
+        err: TextIO | None = None,
+        *,
+        quiet: bool = False,
+        undo: UndoOptions | None = None,
     ) -> None:
         """Create an output; the default streams are those of the process.
 
@@ -366,7 +373,9 @@ class TextOutput:
             out: the stream for results.
             err: the stream for notes, progress and errors.
             quiet: print neither notes nor progress.
+            undo: the options of printed undo commands; None for none.
         """
+        self._undo = undo or UndoOptions()
         self._out = out or sys.stdout
         self._err = err or sys.stderr
         self._quiet = quiet
@@ -462,7 +471,7 @@ class TextOutput:
         if outcome.change:
             print(f"  {outcome.change}", file=self._out, flush=True)
         if outcome.undo:
-            print(f"  Undo: {undo_command(outcome.undo)}", file=self._out, flush=True)
+            print(f"  Undo: {undo_command(outcome.undo, self._undo)}", file=self._out, flush=True)
 
     def table(
         self,
@@ -676,4 +685,6 @@ def output_for(*, as_json: bool, quiet: bool = False) -> Output:
     """Return the output that the user asked for; a log on standard error has its notes."""
     context = click.get_current_context(silent=True)
     is_logged = context is not None and context.find_root().params.get("log") == "json"
-    return JsonOutput() if as_json else TextOutput(quiet=quiet or is_logged)
+    if as_json:
+        return JsonOutput()
+    return TextOutput(quiet=quiet or is_logged, undo=UndoOptions.of(context))

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from catalog.iceberg.catalogs import open_catalog
+from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.export.outcome import Status
 from tableformat.names import LakeName
+from tests.support.time_bounds import ENDS_WITHIN
 from tests.wrong.places import Places
 
 _NUMBERS = count(1)
@@ -70,7 +72,7 @@ def words_of(places: Places, change: str, name: str) -> list[str]:
 def undone(places: Places, out: str) -> None:
     """Run the command that the result names."""
     (command,) = re.findall(r"^  Undo: mergeberg (.*)$", out, re.MULTILINE)
-    code, stdout, err = places.run(*shlex.split(command), "--warehouse", str(places.warehouse))
+    code, stdout, err = places.run(*shlex.split(command))
     assert code == 0, stdout + err
 
 
@@ -120,6 +122,46 @@ def test_a_replacing_export_reports_what_leaves_and_how_it_comes_back(
     assert len(rows_of(places, table)) == 3
     undone(places, out)
     assert rows_of(places, table) == before
+
+
+_SHELL = 'mergeberg() {{ {} -c "from spark_ext.cli.main import run; run()" "$@"; }}; {}'
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("place", ["options", "--config", "alter"])
+def test_the_printed_undo_works_on_the_lake_and_the_ledger_of_the_statement(
+    places: Places, table: str, place: str, tmp_path: Path
+) -> None:
+    """Harm prevented: rows of a lake table of the same name elsewhere come or go."""
+    before, (file, decoy) = rows_of(places, table), (tmp_path / "m.toml", tmp_path / "elsewhere")
+    ledger = f"sqlite:{places.warehouse / LEDGER_FILE}"
+    given = {"warehouse": str(places.warehouse), "ledger": ledger}
+    options = [word for name, value in given.items() for word in (f"--{name}", value)]
+    if place == "options":
+        words = options
+    elif place == "--config":
+        file.write_text("\n".join(["[detach]", *(f"{k} = '{v}'" for k, v in given.items())]))
+        words = ["--config", str(file)]
+    else:
+        file.write_text(f"[alter]\nwarehouse = '{decoy}'\nledger = 'sqlite:{decoy}'\n")
+        words = [*options, "--config", str(file)]
+
+    code, out, err = places.run("detach", f"lake.n.{table}", "--partition-id", "1", *words)
+
+    assert code == 0, err
+    assert rows_of(places, table) != before
+    (command,) = re.findall(r"^  Undo: (.*)$", out, re.MULTILINE)
+    ended = subprocess.run(
+        ["sh", "-c", _SHELL.format(shlex.quote(sys.executable), command)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=ENDS_WITHIN,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert rows_of(places, table) == before
+    assert not decoy.exists()
 
 
 def test_programs_get_figures_and_the_statement_that_undoes_it(places: Places, table: str) -> None:
