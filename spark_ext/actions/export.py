@@ -80,6 +80,7 @@ def export_tables(
     note: Callable[[str], None],
     begin: Callable[[LocalTable], None] = lambda _: None,
     failed: Callable[[TableFormatError], None] = lambda _: None,
+    report: Callable[[TableFormatError], None] | None = None,
 ) -> int:
     """Export one table, or the table of each shard; return one exit code for all.
 
@@ -91,6 +92,7 @@ def export_tables(
         note: receives the name of each shard before its export.
         begin: called before each table. An error that it raises ends the export.
         failed: receives the error of each table that could not be read or was refused.
+        report: see `each_table`.
 
     Raises:
         TableFormatError: the request was refused as a whole, or failed before any partition. For
@@ -108,7 +110,7 @@ def export_tables(
             failed(error)
             raise
 
-    return each_table(tables, export_one, note, doing="export from")
+    return each_table(tables, export_one, note, report, doing="export from")
 
 
 def limited(
@@ -346,6 +348,7 @@ def each_table(
     tables: Sequence[LocalTable],
     run_one: Callable[[LocalTable], int],
     note: Callable[[str], None],
+    report: Callable[[TableFormatError], None] | None = None,
     *,
     doing: str = "read from",
 ) -> int:
@@ -357,6 +360,8 @@ def each_table(
         tables: one table, or one for each shard.
         run_one: runs the command for one table, and returns its exit code.
         note: receives the name of each shard before its run.
+        report: receives an error that does not end the command, because another result is worse;
+            None for a note of it.
         doing: the verb of error messages, after 'Cannot'.
 
     Raises:
@@ -387,10 +392,13 @@ def each_table(
     if not failed:
         return code
     together = _joined(failed, len(tables), doing)
-    if code in WORSE_THAN_FAILED:
+    if code not in WORSE_THAN_FAILED:
+        raise together
+    if report is None:
         note(together.message)
-        return code
-    raise together
+    else:
+        report(together)
+    return code
 
 
 def _joined(

@@ -22,7 +22,7 @@ from spark_ext.actions.export_ports import Places, SparkWhenNeeded, forecasts_of
 from spark_ext.actions.metrics import CountingObserver, CountingWriter, Figures
 from spark_ext.cli.background import current_report, reporting
 from spark_ext.cli.option_values import refuse_unless_confirmed
-from spark_ext.cli.output import Output
+from spark_ext.cli.output import Output, error_printer
 from spark_ext.cli.sections import Invocation
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.export.dry_run import (
@@ -282,7 +282,14 @@ class Exporting:
             )
 
         with self._asking(places):
-            return export_tables(request, tables, opened, slots=self._slots, note=self._output.note)
+            return export_tables(
+                request,
+                tables,
+                opened,
+                slots=self._slots,
+                note=self._output.note,
+                report=error_printer(self._output),
+            )
 
     @contextlib.contextmanager
     def _asking(self, places: Places) -> Iterator[None]:

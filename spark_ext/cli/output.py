@@ -20,7 +20,7 @@ import textwrap
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -30,6 +30,7 @@ import click
 
 from spark_ext.cli.options import UndoOptions
 from spark_ext.json_text import json_text
+from tableformat.errors import TableFormatError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Observer
 from tableformat.messages import plain
@@ -49,6 +50,7 @@ __all__ = [
     "ProgressLine",
     "TextOutput",
     "coloured",
+    "error_printer",
     "fitting",
     "has_colours",
     "in_colour",
@@ -667,6 +669,11 @@ class JsonOutput:
 
     def _print(self, value: object) -> None:
         print(json_text(value), file=self._out, flush=True)
+
+
+def error_printer(output: Output) -> Callable[[TableFormatError], None]:
+    """Return a function that prints an error which does not end the command."""
+    return lambda error: output.error(error.message, "", code=error.code)
 
 
 def _shown(value: object, name: str) -> str:

@@ -20,7 +20,7 @@ from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.export_run import ask_before_replacing
 from spark_ext.cli.option_values import conversions, is_asked, pairs, selection
-from spark_ext.cli.output import JsonOutput, Output
+from spark_ext.cli.output import JsonOutput, Output, error_printer
 from spark_ext.cli.summary import Effect, Line, Summary
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.errors import Action
@@ -134,7 +134,13 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
             return worst(_added(summary, each, one) for each in found)
 
     with summary:
-        return each_table(tables, archive_one, summary.output.note, doing="archive from")
+        return each_table(
+            tables,
+            archive_one,
+            summary.output.note,
+            error_printer(summary.output),
+            doing="archive from",
+        )
 
 
 def _rehearse(
@@ -160,7 +166,9 @@ def _rehearse(
         found.append(replaced)
         return code
 
-    code = each_table(tables, rehearse_one, output.note, doing="archive from")
+    code = each_table(
+        tables, rehearse_one, output.note, error_printer(output), doing="archive from"
+    )
     check_replacements(request, sum(found, Replaced()))
     return code
 

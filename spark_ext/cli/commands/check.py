@@ -29,7 +29,7 @@ from spark_ext.actions.export import each_table
 from spark_ext.cli.destination import open_iceberg, parse_destination
 from spark_ext.cli.export_run import show_space
 from spark_ext.cli.option_values import conversions, pairs
-from spark_ext.cli.output import Output, output_for
+from spark_ext.cli.output import Output, error_printer, output_for
 from spark_ext.engine.session import TASK_MEMORY, slots
 from tableformat.export.outcome import REFUSED
 from tableformat.names import TableName
@@ -166,7 +166,7 @@ def check(  # noqa: PLR0913, PLR0917  one parameter per option
 
     with contextlib.closing(known) if known else contextlib.nullcontext():
         tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
-        return each_table(tables, check_one, output.note, doing="check")
+        return each_table(tables, check_one, output.note, error_printer(output), doing="check")
 
 
 def _record(found: Check, spaces: tuple[Space, ...]) -> dict[str, object]:

@@ -68,8 +68,9 @@ from spark_ext.cli.exports_screen import (
     short_record,
     total_line,
 )
+from spark_ext.cli.next_command import exit_code_of
 from spark_ext.cli.option_values import is_asked, refuse_unless_confirmed, shown_time
-from spark_ext.cli.output import Output, output_for
+from spark_ext.cli.output import Output, error_printer, output_for
 from tableformat.effects import Direct
 from tableformat.errors import TableFormatError, UsageError
 from tableformat.export.commit import Ports
@@ -83,6 +84,7 @@ from tableformat.names import LakeName, PartitionId, TableName, written_name
 from tableformat.quantities import counted, human_bytes, parse_duration
 
 __all__ = [
+    "Cancellations",
     "cancel_export",
     "forget_export",
     "list_exports",
@@ -528,7 +530,7 @@ def cancel_export(  # noqa: PLR0913  one parameter per option
     with contextlib.closing(
         open_ledger_of(name, ledger, "cancel exports", warehouse=warehouse)
     ) as known:
-        found = _Found()
+        found = Cancellations()
         opened = partial(open_destination, warehouse=warehouse, time_outs=time_outs)
         into = named_table(name, opened) if name is not None else None
         if table is not None and ids:
@@ -545,7 +547,7 @@ def cancel_export(  # noqa: PLR0913  one parameter per option
 
 
 @dataclass(slots=True)
-class _Found:
+class Cancellations:
     """The exports to cancel, with their exit codes and errors."""
 
     rows: list[Row] = field(default_factory=list)
@@ -571,16 +573,23 @@ class _Found:
         self.codes.append(_CODES.get(result.status, 0))
 
     def ended(self, output: Output) -> int:
-        """Return the exit code of all.
+        """Return the exit code of all, that of the worst; print the errors that do not end it.
 
         Raises:
-            TableFormatError: the first error, if there was one; the others are printed as notes.
+            TableFormatError: the worst error, if no other result is worse.
         """
-        if self.errors:
-            for other in self.errors[1:]:
-                output.note(other.message)
-            raise self.errors[0]
-        return worst(self.codes)
+        if not self.errors:
+            return worst(self.codes)
+        last = max(self.errors, key=exit_code_of)
+        code = worst((*self.codes, exit_code_of(last)))
+        # A usage error has no rank among the results.
+        is_raised = code in (0, exit_code_of(last))
+        for one in self.errors:
+            if not (is_raised and one is last):
+                error_printer(output)(one)
+        if is_raised:
+            raise last
+        return code
 
 
 def _print(output: Output, row: Row, cancelled: Cancelled, *, as_json: bool) -> None:

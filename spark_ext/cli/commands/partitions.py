@@ -22,7 +22,7 @@ from catalog.sources import SourcePlace, open_source
 from spark_ext.actions.export import each_table
 from spark_ext.actions.exports import partitions_of, parts_of
 from spark_ext.cli.option_values import pairs
-from spark_ext.cli.output import Output, output_for
+from spark_ext.cli.output import Output, error_printer, output_for
 from tableformat.clickhouse_codes import UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, UsageError
 from tableformat.hive.documents import CommitFile, TreeIdentity
@@ -78,7 +78,7 @@ def _list_each(
         )
         return 0
 
-    return each_table(tables, list_one, output.note)
+    return each_table(tables, list_one, output.note, error_printer(output))
 
 
 _ROW_COLUMNS: Final = ("partition_id", "transaction_id", "rows", "bytes", "path")

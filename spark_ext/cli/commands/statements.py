@@ -521,7 +521,7 @@ class StatementRun:
         together = _together(errors)
         if code not in WORSE_THAN_FAILED:
             raise together
-        self.note(together.message)
+        self.output.error(self.reword(together.message), "", code=together.code)
         return code
 
     def change(self, exports: _Exports, *, dry_run: bool) -> int:

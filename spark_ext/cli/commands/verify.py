@@ -16,7 +16,7 @@ from spark_ext.actions.exports import open_existing
 from spark_ext.actions.verify import DigestsInTasks, Verifying, VerifyRequest
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.option_values import conversions, pairs, selection
-from spark_ext.cli.output import Output
+from spark_ext.cli.output import Output, error_printer
 from spark_ext.cli.summary import Effect, Line, Summary
 from spark_ext.engine.session import SparkSettings
 from tableformat.errors import Action
@@ -84,7 +84,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
 
     with summary, contextlib.closing(known):
         tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
-        return each_table(tables, verify_one, output.note, doing="verify")
+        return each_table(tables, verify_one, output.note, error_printer(output), doing="verify")
 
 
 @dataclass(slots=True)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
+from collections.abc import Callable
+
 import pytest
 
 from catalog.clickhouse.server.settings import Host
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from spark_ext.actions.export import each_table
+from spark_ext.cli.output import JsonOutput, error_printer
 from tableformat.errors import (
     InternalError,
     NotFoundError,
@@ -32,7 +37,7 @@ class Run:
         self.does, self.turns = does, 0
         self.notes: list[str] = []
 
-    def code(self) -> int:
+    def code(self, report: Callable[[TableFormatError], None] | None = None) -> int:
         tables = tuple(
             LocalTable(
                 SourcePlace("https://h1", hosts=(Host("https", f"h{number}", 8443),)),
@@ -41,7 +46,7 @@ class Run:
             )
             for number, _ in enumerate(self.does, 1)
         )
-        return each_table(tables, self._one, self.notes.append, doing="export from")
+        return each_table(tables, self._one, self.notes.append, report, doing="export from")
 
     def _one(self, table: LocalTable) -> int:
         self.turns += 1
@@ -99,6 +104,19 @@ def test_a_difference_in_the_lake_counts_more_than_a_shard_that_is_down() -> Non
 
     assert run.code() == 1
     assert run.notes[-1].startswith("Cannot export from 1 of 2 shards: shard 2: Cannot reach")
+
+
+def test_an_error_that_does_not_end_the_command_is_reported_as_an_error() -> None:
+    """Harm prevented: programs, and users of --quiet, see a difference and not the shard down."""
+    run, errors = Run(1, DOWN), list[TableFormatError]()
+
+    assert run.code(errors.append) == 1
+    assert [type(one) for one in errors] == [SourceError]
+    assert "shard 2: Cannot reach" in errors[0].message
+    assert len(run.notes) == 2
+    err = io.StringIO()
+    assert Run(1, DOWN).code(error_printer(JsonOutput(io.StringIO(), err))) == 1
+    assert json.loads(err.getvalue())["error"] == errors[0].message
 
 
 def test_what_is_wrong_with_us_ends_the_command_at_once() -> None:

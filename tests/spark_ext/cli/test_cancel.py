@@ -11,12 +11,17 @@ import pytest
 
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
+from spark_ext.cli.commands.exports import Cancellations
 from spark_ext.cli.main import invoke
+from spark_ext.cli.output import JsonOutput
+from tableformat.errors import LedgerError, NotFoundError, TableFormatError
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import Owner, Row, State
 from tests.support.big_export import fill, start, until_it_writes
 from tests.wrong.places import Places
 
+REFUSED = NotFoundError("Cannot cancel it: there is none.")
+FAILED = LedgerError("Cannot cancel it: the ledger is away.")
 JANUARY = ("export", "db.events", "--partition-id", "202401")
 
 
@@ -130,6 +135,49 @@ def test_what_the_ledger_does_not_know_cannot_be_cancelled(
 
     assert (code, out) == (3, "")
     assert message in err
+
+
+def test_each_error_of_several_cancellations_is_an_object(places: Places) -> None:
+    """Harm prevented: a program does not see that one of them was not found."""
+    words = ("exports", "cancel", "209901", "209902", "--table", "db.events", "--json")
+
+    code, out, err = places.run(*words)
+
+    assert (code, out) == (3, "")
+    first, second = (json.loads(line) for line in err.splitlines())
+    assert {"209901", "209902"} <= {*f"{first} {second}".split()}
+    assert {first["code"], second["code"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("codes", "errors", "expected", "raised"),
+    [
+        ((5,), (REFUSED,), 5, None),
+        ((6,), (REFUSED,), 6, None),
+        ((3, 0), (REFUSED,), None, REFUSED),
+        ((0,), (REFUSED, FAILED), None, FAILED),
+        ((3,), (FAILED, REFUSED), None, FAILED),
+        ((5, 3), (), 5, None),
+    ],
+)
+def test_the_exit_code_is_that_of_the_worst_cancellation(
+    codes: tuple[int, ...],
+    errors: tuple[TableFormatError, ...],
+    expected: int | None,
+    raised: TableFormatError | None,
+) -> None:
+    """Harm prevented: "refused, nothing changed" although one is not known to have landed."""
+    output = JsonOutput(io.StringIO(), err := io.StringIO())
+    found = Cancellations(codes=[*codes], errors=[*errors])
+
+    if raised is None:
+        assert found.ended(output) == expected
+    else:
+        with pytest.raises(type(raised)) as error:
+            found.ended(output)
+        assert error.value is raised
+    printed = [json.loads(line)["error"] for line in err.getvalue().splitlines()]
+    assert printed == [one.message for one in errors if one is not raised]
 
 
 def test_one_of_two_destinations_has_to_be_named(places: Places) -> None:
