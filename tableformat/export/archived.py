@@ -286,11 +286,10 @@ def refuse_archived(row: Row, rows: int, parts: int) -> str:
         return text
     if row.archived is not None and row.archived.detached is None:
         return (
-            f"{text}. The ledger does not record that its parts left the source. If "
-            "system.detached_parts lists them, these are other rows: "
-            f"{Option.LATE_ROWS} adds them to the lake, next to the archived rows. If it does not, "
-            f"the archived rows may be among these: `{unarchive_command(row)}` lets an export "
-            "replace them"
+            f"{text}. The ledger does not record that its parts left the source. If none of these "
+            f"rows can be archived, {Option.LATE_ROWS} adds them to the lake, next to the archived "
+            f"rows. If all archived rows are among these, `{unarchive_command(row)}` lets an "
+            "export replace them"
         )
     return f"{text}. {Option.LATE_ROWS} adds them to the lake, next to the archived rows"
 
@@ -600,16 +599,16 @@ def may_be_back(
     if not kept:
         return ""
     there = detached()
+    unsure = [row for row in kept if row.archived is not None and row.archived.detached is None]
+    for row in unsure if there is not None else ():
+        if why := _may_not_have_left(row, content, there or frozenset()):
+            return (
+                f"{why} If they have them, `{unarchive_command(unsure[-1])}` lets an export "
+                f"replace the archived rows. {beyond}"
+            )
     gone = [name for row in kept for name in _gone(row, there or frozenset())]
     if not gone:
         return ""
-    unsure = [row for row in kept if row.archived is not None and row.archived.detached is None]
-    if there is not None and any(_gone(row, there) for row in unsure):
-        return (
-            f"its parts may have the rows of the archived part {gone[0]}: the ledger does not "
-            "record that it left the source, and it is not detached. If they have them, "
-            f"`{unarchive_command(unsure[-1])}` lets an export replace the archived rows. {beyond}"
-        )
     shown = gone[0] + (f" and {len(gone) - 1} more" if len(gone) > 1 else "")
     unseen = there is None
     why = "the source does not show its detached parts" if unseen else "it is not detached any more"
@@ -617,6 +616,27 @@ def may_be_back(
         f"its parts may have the rows of the archived part {shown}: {why}, and a merge or a "
         f"mutation would hide it. {beyond}"
     )
+
+
+def _may_not_have_left(row: Row, content: Content, there: frozenset[DetachedPart]) -> str:
+    """Return why parts may have rows of an export of which no detached part is noted, '' if not.
+
+    DETACH PARTITION first copies the parts to the `detached` directory. If the server dies then,
+    they stay in the table, too, with their blocks, and a merge of them has these blocks.
+    """
+    names = {part.name for part in there}
+    for one in _parts(row):
+        what = f"its parts may have the rows of the archived part {one.name}: the ledger does not"
+        if one.name not in names:
+            return f"{what} record that it left the source, and it is not detached."
+        of_blocks = (
+            part.name
+            for part in content.parts
+            if part.min_block <= one.max_block and one.min_block <= part.max_block
+        )
+        if (name := next(of_blocks, None)) is not None:
+            return f"{what} record that it left the source, and {name} has its block numbers."
+    return ""
 
 
 def _gone(row: Row, there: frozenset[DetachedPart]) -> list[str]:

@@ -6,15 +6,19 @@ the source has an archived part again.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tableformat.export.archived import archiving
 from tableformat.export.options import LateRows
+from tableformat.ledger import DetachedPart
 from tableformat.messages import plain
-from tests.faults.test_late_rows import APPEND, World, lot, watermark_of
-from tests.support.scenarios import ALL, rows_in_main
+from tests.faults.test_late_rows import APPEND, ME, World, lot, watermark_of
+from tests.support.late_lots import merged
+from tests.support.scenarios import ALL, ledger_of, rows_in_main
 
 APPEND_ALL = replace(APPEND, options=replace(APPEND.options, late_rows=LateRows.APPEND_ALL))
 CASES = ("dropped", "still detached")
@@ -81,3 +85,46 @@ def test_a_part_is_attached_again_as_often_as_it_was_detached(tmp_path: Path) ->
     assert "its part p1_1_1_0 and 1 more is archived, and was attached to the source again" in (
         refused.message
     )
+
+
+def test_a_merge_of_parts_that_never_left_is_not_added(tmp_path: Path) -> None:
+    """Harm prevented: the refusal says to add the rows, and the whole partition is there twice.
+
+    DETACH PARTITION copies the parts first. The server dies then, and merges them when it is back.
+    """
+    world = World(tmp_path)
+    world.run()
+    died_in_detach(world)
+    assert world.run(ALL).status.value == "already_exported"
+    world.arrive(merged(lot(0, 7, 5)))
+
+    asked, refused = world.run(ALL), world.run()
+
+    assert [asked.status.value, refused.status.value] == ["refused", "refused"]
+    assert "system.detached_parts" not in asked.message
+    assert "it left the source, and p1_1_2_1 has its block numbers" in refused.message
+    assert rows_in_main(tmp_path) == 12
+    world.unarchive(0)
+    assert world.run(ALL).status.value == "unchanged"
+    assert rows_in_main(tmp_path) == 12
+
+
+def test_late_rows_after_a_detach_without_a_response_are_added(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.run()
+    died_in_detach(world)
+    world.arrive(*lot(1, 3))
+
+    assert world.run().status.value == "committed"
+    assert rows_in_main(tmp_path) == 15
+
+
+def died_in_detach(world: World) -> None:
+    """Let the server die in a DETACH after it has copied the parts of the partition."""
+    with (
+        contextlib.closing(ledger_of(world.directory)) as ledger,
+        contextlib.suppress(OSError),
+        archiving(ledger, world.rows()[-1], owner=ME, is_alive=lambda _: False, now=world.clock()),
+    ):
+        world.source.aside |= {DetachedPart(p.name, 9, 1) for p in world.source.by_id["p1"]}
+        raise OSError
