@@ -33,7 +33,7 @@ from typing import Final, Self
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.export.content import Content, is_merged
 from tableformat.export.leases import one_lease
-from tableformat.export.main_state import Holding
+from tableformat.export.main_state import Holding, Kind
 from tableformat.export.options import LateRows
 from tableformat.file_names import RECEIPTS
 from tableformat.ledger import (
@@ -381,10 +381,20 @@ def exports_of_partition(read: Callable[[str], Row | None], key: Key) -> Partiti
     return PartitionExports(tuple(archived), key, row)
 
 
-def late_note(key: Key) -> str:
-    """Return the note on an export of late rows, '' for one of the partition itself."""
+_HAS_ROWS: Final = (Kind.WHOLE, Kind.REWRITTEN, Kind.MIXED, Kind.LEFT)
+
+
+def late_note(key: Key, archived: Iterable[Holding]) -> str:
+    """Return the note on an export of late rows, '' for one of the partition itself.
+
+    `archived` are the states of the archived exports of the partition in main.
+    """
     if not key.increment:
         return ""
+    lacks = next((held for held in archived if held.kind not in _HAS_ROWS), None)
+    if lacks is not None:
+        why = lacks.text.rstrip(".")
+        return f"late rows {key.increment}: main lacks archived rows of the partition: {why}"
     return f"late rows {key.increment}: the archived rows of the partition stay"
 
 

@@ -311,7 +311,7 @@ def _uncertain(row: Row | None, held: Holding) -> Skip:
         whole = together(Option.FORCE, Option.REPLACE_PARTITION)
         way = f"Use {whole} to replace all rows of the lake partition, also those of other writers."
         return Skip(Status.REFUSED, f"{held.text} {way}")
-    return Skip(Status.REFUSED, f"{held.text} {_look_first()}")
+    return Skip(Status.REFUSED, f"{held.text} {_look_first(row)}")
 
 
 def source_gone(done: Record, held: Holding) -> Skip:
@@ -328,7 +328,7 @@ def _same(row: Row, done: Record, held: Holding, now: int, *, merged: bool) -> S
             return Skip(status, text, held.files)
         if held.kind is Kind.GONE and not done.refuses(now):
             return _begin(row)
-        return Skip(Status.REFUSED, f"{held.about(done.landed)} {_way_round(held)}")
+        return Skip(Status.REFUSED, f"{held.about(done.landed)} {_way_round(row, held)}")
     since = held.text if held.kind is not Kind.WHOLE else _where(done)
     if done.refuses(now):
         return Skip(Status.ALREADY_EXPORTED, since)
@@ -340,18 +340,25 @@ def _where(done: Record) -> str:
     return f"{counted(landed.rows, 'row')} in the lake, snapshot {landed.snapshot_id}."
 
 
-def _way_round(held: Holding) -> str:
+def _way_round(row: Row, held: Holding) -> str:
     if held.edited:
         return f"Use {Option.FORCE} to export it again, which undoes that."
     if held.kind is Kind.GONE:
         return f"Export it again after its manifest TTL, or with {Option.FORCE}."
     if held.is_known:
         return f"Use {Option.FORCE} to export it again."
-    return _look_first()
+    return _look_first(row)
 
 
-def _look_first() -> str:
+def _look_first(row: Row | None) -> str:
     """Return the advice where it is not known which rows main has."""
+    if row is not None and (row.archived is not None or row.key.increment):
+        return (
+            "Exporting it again could double rows, or undo what was done to them. Do not drop the "
+            "partition: main has its archived rows, too. REPLACE PARTITION FROM the snapshot of "
+            "this table before the change returns what main had then. Run it again after "
+            "that."
+        )
     whole = together(Option.FORCE, Option.REPLACE_PARTITION)
     return (
         "Exporting it again could double rows, or undo what was done to them. A dry run with "
@@ -393,7 +400,7 @@ def _other(
             )
         return _compared(Skip(Status.REFUSED, f"{text}, and {why}"), row, content, held, options)
     if held.edited or held.kind in (Kind.LEFT, Kind.ELSEWHERE):
-        return Skip(Status.REFUSED, f"{text}. {held.text} {_way_round(held)}")
+        return Skip(Status.REFUSED, f"{text}. {held.text} {_way_round(row, held)}")
     if not held.is_certain:
         return _uncertain(row, held)
     if content.rows < held.rows:

@@ -486,7 +486,7 @@ def _forecasts(
             yield Forecast(one.value, refused.status.value, text, rows=_rows(parts))
         else:
             made = forecast_parts(request, plan, one, parts, slots)
-            if decision is not None and (note := late_note(decision.key)):
+            if decision is not None and (note := late_note(decision.key, decision.archived)):
                 made = replace(made, message="; ".join(filter(None, (made.message, note))))
             if request.options.replace_partition and found is not None and decision is not None:
                 yield _whole(found, plan, made, decision, request.options.action)

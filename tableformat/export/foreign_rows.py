@@ -216,7 +216,14 @@ def refuse_foreign(
         held_rows = f" with {counted(rows, 'row')}" if not state.tree else ""
         gone = held.kind is Kind.GONE
         forced = f"{Option.FORCE} " if gone else ""
-        same = " If they are its rows, run DROP PARTITION first." if gone and not state.tree else ""
+        same = ""
+        if gone and beside:
+            same = (
+                " If they are its rows, delete them with the engine that wrote them: DROP "
+                "PARTITION would take the archived rows, too."
+            )
+        elif gone and not state.tree:
+            same = " If they are its rows, run DROP PARTITION first."
         why = (
             f"main has {counted(len(found), 'file')}{held_rows} there that no export of this "
             f"ledger wrote, added by {_by(found, state)}. "
@@ -555,9 +562,9 @@ class WholePartitions:
         if not held.is_known:
             # That would be refused, too.
             way = (
-                f"{held.text} DROP PARTITION ends that: all rows leave the lake partition. ATTACH "
-                "PARTITION FROM the snapshot before it then returns those of the other export. "
-                f"Afterwards export this one with {Option.FORCE}."
+                f"{held.text} REPLACE PARTITION FROM the snapshot of this table before the change "
+                "returns what main had then of all exports. Afterwards export this one with "
+                f"{Option.FORCE}."
             )
         return RefusedError(
             f"{_WHAT}: main has {counted(len(mine), 'file')} with "

@@ -392,7 +392,9 @@ class Claiming:
             Step.CHECK_FINISHED, lambda: finished_files(slices, receipts, storage)
         )
         note = _note(work, cut) or self._may_be_equal(work, one)
-        note = "; ".join(filter(None, (late_note(work.key), note)))
+        before = work.archived.exports if work.archived is not None else ()
+        late = late_note(work.key, (one.held for one in before))
+        note = "; ".join(filter(None, (late, note)))
         return Planned(work, row, one, slices, finished, note, replaces)
 
     def claim(self, planned: tuple[Planned, ...]) -> tuple[Claimed | Skip, ...]:

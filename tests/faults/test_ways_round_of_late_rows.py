@@ -1,0 +1,76 @@
+"""What a refusal of late rows advises works, and takes no archived row out of the lake."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyiceberg.table.snapshots import Operation
+
+from tableformat.export.decision import ExportOptions
+from tableformat.messages import plain
+from tests.faults.test_late_rows import World, lot
+from tests.support.lake_statements import ForeignPartitions, drop, running
+from tests.support.other_engines import origin_of, rewrite
+from tests.support.scenarios import ALL, TO, rows_in_main, state
+from tests.support.scene import move
+from tests.support.two_lake_tables import P1, between
+
+OPTIONS = {
+    "export": ExportOptions(),
+    "force": ExportOptions(force=True),
+    "force whole": ExportOptions(force=True, replace_partition=True),
+}
+
+
+def with_late_rows(tmp_path: Path) -> World:
+    """Archive and drop a partition of 12 rows, and export 40 late rows."""
+    world = World(tmp_path)
+    world.run()
+    world.archive(drop=True)
+    world.arrive(*lot(1, 40))
+    assert world.run().status.value == "committed"
+    return world
+
+
+@pytest.mark.parametrize("words", OPTIONS)
+def test_late_rows_that_others_changed_return_with_the_archived(tmp_path: Path, words: str) -> None:
+    """Harm prevented: DROP PARTITION, as advised, takes the only copy of the archived rows."""
+    world = with_late_rows(tmp_path)
+    before, late = state(tmp_path).main, world.rows()[1].key.hash
+    rewrite(tmp_path, lambda path: origin_of(path) == late, operation=Operation.OVERWRITE)
+    world.arrive(*lot(1, 40, 2))
+    request = replace(ALL, options=OPTIONS[words])
+
+    refused = world.run(request)
+    assert before is not None
+    between(tmp_path, TO, TO, P1, at=before, replaces=True, rows=ForeignPartitions(rest="p1"))
+    restored = rows_in_main(tmp_path)
+    again = world.run(replace(ALL, options=replace(OPTIONS[words], replace_partition=False)))
+
+    assert refused.status.value == "refused"
+    assert "REPLACE PARTITION FROM the snapshot of this table before the change" in refused.message
+    assert "DROP PARTITION" not in plain(refused.message)
+    assert (restored, again.status.value, rows_in_main(tmp_path)) == (52, "replaced", 54)
+    assert again.message == "late rows 1: the archived rows of the partition stay"
+
+
+@pytest.mark.parametrize("gone", ["moved back", "dropped"])
+def test_an_export_of_late_rows_says_if_archived_rows_are_not_there(
+    tmp_path: Path, gone: str
+) -> None:
+    """Harm prevented: who reads that the archived rows stay does not look for them."""
+    world = World(tmp_path)
+    world.run()
+    world.archive(drop=True)
+    if gone == "dropped":
+        running(tmp_path).run(drop("p1"))
+    else:
+        move(tmp_path, 1)
+    world.arrive(*lot(1, 40))
+
+    late = world.run()
+
+    assert (late.status.value, rows_in_main(tmp_path)) == ("committed", 40)
+    assert late.message.startswith("late rows 1: main lacks archived rows of the partition: ")
