@@ -47,7 +47,6 @@ from tableformat.errors import (
     TableFormatError,
     during,
 )
-from tableformat.export.archived import late_rows
 from tableformat.export.cleanup import staging_in_use
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import Content, content_of, how_it_differs, same_parts
@@ -64,6 +63,7 @@ from tableformat.export.verification import (
     differences,
     digest_location,
     kept_digest,
+    late_rows,
     of_all_exports,
     schema_of_digest,
 )

@@ -25,7 +25,7 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Self
@@ -63,8 +63,9 @@ __all__ = [
     "archiving",
     "exports_of_partition",
     "has_it",
+    "is_attached",
     "late_note",
-    "late_rows",
+    "later_in_main",
     "may_be_back",
     "refuse_archived",
     "unarchive",
@@ -381,6 +382,38 @@ def exports_of_partition(read: Callable[[str], Row | None], key: Key) -> Partiti
     return PartitionExports(tuple(archived), key, row)
 
 
+def later_in_main(
+    read: Callable[[str], Row | None], row: Row | None, held: Callable[[Row], Holding]
+) -> str:
+    """Return why a key is not exported while main has later rows of its partition, '' if it is.
+
+    The mark of a key can be removed while main is rolled back to before the later rows. Main gets
+    them again when it is moved forward. The source may have them, too.
+
+    Args:
+        read: returns the ledger's row of a key's hash, None if there is none.
+        row: the row of the key, None if it was never exported.
+        held: returns the state of a row's key in main.
+
+    Raises:
+        LedgerError: from `read`.
+        DestinationError: from `held`.
+    """
+    # A key has later rows only if it was archived, which an export in main precedes.
+    later = read(row.key.next.hash) if row is not None and row.landed else None
+    while later is not None:
+        found = held(later)
+        if found.files or found.proof is not None or not found.is_certain:
+            return (
+                f"main has late rows {later.key.increment} of it, which arrived after it was "
+                "archived, and the source may have them, too: they could be there twice. "
+                f"{found.text} If the source has all rows of the partition, run DETACH PARTITION "
+                "on the lake table, which keeps those of main, and export it again after that"
+            )
+        later = read(later.key.next.hash)
+    return ""
+
+
 _HAS_ROWS: Final = (Kind.WHOLE, Kind.REWRITTEN, Kind.MIXED, Kind.LEFT)
 
 
@@ -451,7 +484,7 @@ class ArchivedExports:
     def has(self, content: Content) -> ArchivedExport | None:
         """Return the export whose parts were attached to the source again, if main has its rows."""
         in_main = (one for one in self.exports if has_it(one.row, content, one.held))
-        back = (one for one in in_main if _is_attached(one.row, content, lambda: self.detached))
+        back = (one for one in in_main if is_attached(one.row, content, lambda: self.detached))
         return next(back, None)
 
     def equal_parts(self, content: Content) -> tuple[list[str], list[str]]:
@@ -524,7 +557,7 @@ def _has_equal(row: Row, content: Content) -> bool:
     return any(_identity(part) in known for part in content.parts)
 
 
-def _is_attached(
+def is_attached(
     row: Row, content: Content, detached: Callable[[], frozenset[DetachedPart] | None]
 ) -> bool:
     """Whether the source has exactly the parts of an archived export, attached again."""
@@ -663,30 +696,3 @@ def _parts(row: Row) -> tuple[ExportedPart, ...]:
 
 def _identity(part: ExportedPart) -> tuple[str, int]:
     return part.hash_of_all_files, part.rows
-
-
-def late_rows(
-    rows: Sequence[Row],
-    content: Content,
-    detached: Callable[[], frozenset[DetachedPart] | None],
-) -> str:
-    """Return that the source has rows which arrived after a partition was archived, '' if not.
-
-    Args:
-        rows: the rows of the partition's exports, in the order of their increments.
-        content: the content of the source partition.
-        detached: as in `may_be_back`.
-
-    Raises:
-        SourceError: from `detached`.
-    """
-    if any(row.archived is None for row in rows):
-        # The source is compared with the export that is not archived.
-        return ""
-    seen = functools.cache(detached)
-    if any(_is_attached(row, content, seen) for row in rows):
-        return ""
-    return (
-        f"the source has {counted(content.rows, 'row')} in {counted(len(content.parts), 'part')} "
-        "of it since it was archived, and no export has these parts"
-    )

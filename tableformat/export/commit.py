@@ -56,7 +56,7 @@ from tableformat.errors import (
     RefusedError,
     TableFormatError,
 )
-from tableformat.export.archived import refuse_archived
+from tableformat.export.archived import later_in_main, refuse_archived
 from tableformat.export.decision import settled, shrinks, there_twice
 from tableformat.export.foreign_rows import (
     OwnKeys,
@@ -95,6 +95,7 @@ __all__ = [
     "fence",
     "first_snapshot",
     "held_in_main",
+    "later_held",
     "load_table",
     "note_overwritten_mark",
     "send_empty",
@@ -360,6 +361,15 @@ def held_in_main(ports: Ports, row: Row | None, state: LakeTableState, key: str)
     return holding(row, state, key, ports.table)
 
 
+def later_held(ports: Ports, row: Row | None, state: LakeTableState) -> str:
+    """Return why a key is not exported while main has later rows of it, '' if it is."""
+    return later_in_main(
+        lambda key: ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key)),
+        row,
+        lambda one: held_in_main(ports, one, state, one.key.hash),
+    )
+
+
 class Planned(Protocol):
     """Step 6 of a statement on the lake table: it planned its files before it claimed the keys.
 
@@ -420,6 +430,9 @@ class LeavingMain:
             return self.planned.leaving(state, key.key)
         if row.archived is not None:
             message = f"Cannot commit: {refuse_archived(row, 0, 0)}."
+            raise RefusedError(message)
+        if why := later_held(self.ports, row, state):
+            message = f"Cannot commit: {why}. Nothing was changed."
             raise RefusedError(message)
         held = held_in_main(self.ports, row, state, key.key)
         match key.change:

@@ -22,6 +22,7 @@ from tableformat.export.archived import (
     ArchivedExports,
     exports_of_partition,
     late_note,
+    later_in_main,
 )
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
 from tableformat.export.content import content_of
@@ -370,6 +371,8 @@ class _Existing:
             decision = decide_in_tree(decision, row, content, in_main, options)
         if isinstance(decision, Skip):
             return decision
+        if why := later_in_main(self.ledger.read, row, self._held):
+            return Skip(Status.REFUSED, why)
         compared = not isinstance(decision, Resume) and not options.force
         may_be_equal = content is not None and parts_may_be_equal(row, in_main, content)
         return _Allowed(

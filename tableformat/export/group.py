@@ -46,7 +46,7 @@ from tableformat.export.archived import (
     exports_of_partition,
 )
 from tableformat.export.cleanup import Cleaning, staging_in_use
-from tableformat.export.commit import Ports, held_in_main, settle_mark, unsettled_mark
+from tableformat.export.commit import Ports, held_in_main, later_held, settle_mark, unsettled_mark
 from tableformat.export.content import Content, content_of
 from tableformat.export.decision import (
     CompareRows,
@@ -412,6 +412,8 @@ class GroupJob:
         decision = decide(row, there, self._options, held, begun, archived)
         if self._to.tree:
             decision = decide_in_tree(decision, row, there, held, self._options)
+        if not isinstance(decision, Skip) and (why := later_held(self._commit_ports, row, state)):
+            decision = Skip(Status.REFUSED, why)
         if isinstance(decision, Skip):
             return self._ended(decision, partition_id, row, held, begun)
         resume = self._begun(decision.row) if isinstance(decision, Resume) else None

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from typing import Final, Protocol
 
 from pyiceberg.schema import Schema
@@ -25,6 +25,7 @@ from tableformat.committer import Committed, LakeTableState
 from tableformat.digest import Difference, Digest, KeptDigest
 from tableformat.effects import Step
 from tableformat.errors import LedgerError, TableFormatError
+from tableformat.export.archived import is_attached
 from tableformat.export.commit import Ports
 from tableformat.export.content import Content
 from tableformat.export.decision import Skip, may_be_equal
@@ -34,7 +35,7 @@ from tableformat.file_names import RECEIPTS, table_locations
 from tableformat.iceberg.read_columns import FilesToDigest, lacked_fields, unlike_fields
 from tableformat.iceberg.schema_evolution import has_moved_names, named_as
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Landed, Record, Row, Stale
+from tableformat.ledger import DetachedPart, Landed, Record, Row, Stale
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.type_text import parse_type
 from tableformat.messages import Command
@@ -54,6 +55,7 @@ __all__ = [
     "digest_location",
     "exit_code",
     "kept_digest",
+    "late_rows",
     "of_all_exports",
     "schema_of_digest",
     "with_parts",
@@ -134,6 +136,33 @@ def of_all_exports(compared: list[Comparison]) -> Comparison:
         columns=max(one.columns for one in compared),
         seconds=round(sum(one.seconds for one in compared), 3),
         differences=tuple(found for one in compared for found in one.differences),
+    )
+
+
+def late_rows(
+    rows: Sequence[Row],
+    content: Content,
+    detached: Callable[[], frozenset[DetachedPart] | None],
+) -> str:
+    """Return that the source has rows which arrived after a partition was archived, '' if not.
+
+    Args:
+        rows: the rows of the partition's exports, in the order of their increments.
+        content: the content of the source partition.
+        detached: as in `may_be_back`.
+
+    Raises:
+        SourceError: from `detached`.
+    """
+    if any(row.archived is None for row in rows):
+        # The source is compared with the export that is not archived.
+        return ""
+    seen = cache(detached)
+    if any(is_attached(row, content, seen) for row in rows):
+        return ""
+    return (
+        f"the source has {counted(content.rows, 'row')} in {counted(len(content.parts), 'part')} "
+        "of it since it was archived, and no export has these parts"
     )
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from spark_ext.actions.cancel import forget_exports
+from spark_ext.actions.cancel import forget_exports, unarchivable, unarchive_each
 from spark_ext.actions.exports import NamedTable
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import RefusedError, TableFormatError
@@ -32,6 +32,7 @@ from tableformat.operations.statement import OnePart
 from tableformat.operations.take_out import Detach
 from tests.enumeration.faults import DEATHS, FAILURES, Fault, struck
 from tests.faults.test_rebuilt_ledger import lose, rebuilt
+from tests.places.found import place_at
 from tests.support.dying import Dies, KilledAt
 from tests.support.lake_statements import drop, partition, running
 from tests.support.late_lots import merged
@@ -122,6 +123,14 @@ class World:
             unarchive(
                 ledger, rows[number], later, owner=ME, is_alive=lambda _: False, now=self.clock()
             )
+
+    def unarchive_as_users(self) -> None:
+        """Unarchive the partition, as the command does."""
+        place = place_at(self.directory)
+        with contextlib.closing(ledger_of(self.directory)) as ledger:
+            table = self.source.table.name
+            found = unarchivable(ledger, "p1", table, TO, lambda _: place.lake())
+            unarchive_each(ledger, found)
 
 
 @pytest.fixture

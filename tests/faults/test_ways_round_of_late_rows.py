@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.snapshots import Operation
 
+from tableformat.effects import Step
 from tableformat.export.decision import ExportOptions
 from tableformat.messages import plain
 from tests.faults.test_late_rows import World, lot
-from tests.support.lake_statements import ForeignPartitions, drop, running
+from tests.support.lake_statements import ForeignPartitions, detach, drop, running
 from tests.support.other_engines import origin_of, rewrite
-from tests.support.scenarios import ALL, TO, rows_in_main, state
+from tests.support.scenarios import ALL, TO, AtStep, rows_in_main, state
 from tests.support.scene import move
 from tests.support.two_lake_tables import P1, between
 
@@ -74,3 +75,29 @@ def test_an_export_of_late_rows_says_if_archived_rows_are_not_there(
 
     assert (late.status.value, rows_in_main(tmp_path)) == ("committed", 40)
     assert late.message.startswith("late rows 1: main lacks archived rows of the partition: ")
+
+
+@pytest.mark.parametrize("words", OPTIONS)
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "during"])
+def test_late_rows_that_return_to_main_stop_an_unarchived_export(
+    tmp_path: Path, words: str, *, is_late: bool
+) -> None:
+    """Harm prevented: `unarchive` sees no late rows in main, which is moved forward after that."""
+    world = with_late_rows(tmp_path)
+    move(tmp_path, 2)
+    world.unarchive_as_users()
+    world.arrive(*lot(0, 7, 5), *lot(1, 40))
+    request = replace(ALL, options=OPTIONS[words])
+    if not is_late:
+        move(tmp_path, 3)
+
+    effects = AtStep(Step.WRITE_FILES, lambda: move(tmp_path, 3)) if is_late else None
+    refused = world.run(request, effects)
+    again = world.run(request)
+
+    assert {refused.status.value, again.status.value} == {"refused"}, (refused, again)
+    assert "main has late rows 1 of it" in again.message
+    assert rows_in_main(tmp_path) == 52
+    running(tmp_path).run(detach("p1"))
+    assert world.run(request).status.value == "committed"
+    assert rows_in_main(tmp_path) == 52
